@@ -15,9 +15,10 @@ from perfkit.core.request.plan import plan, typed
 from perfkit.core.results.failures import Timeout
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.repeat import Peak, Rank, Repeat
-from perfkit.report.measurement import MeasurementError, diagnose_command, write_measurement
+from perfkit.report.measurement import MeasurementError, write_measurement
 from perfkit.report.step_charts import each_repeat, overlaid
 from perfkit.report.text import names
+from perfkit.report.tiles import diagnose_command
 
 
 def page_of(folder, **changes):

@@ -19,7 +19,7 @@ import perfkit
 from perfkit.analysis.published import SHAPES, cells_of
 from perfkit.analysis.published.matches import difference_words, match
 from perfkit.core.results.frames import records
-from perfkit.report.pages import Site
+from perfkit.report.links import Site
 from perfkit.report.published import CHARTS, published_tables, scaling
 from perfkit.report.section import Html, Picture
 from perfkit.report.summary import Summary

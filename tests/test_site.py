@@ -30,10 +30,11 @@ from perfkit.core.results.identity import Reading
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
 from perfkit.report import site
+from perfkit.report.elements import table as report_table
+from perfkit.report.links import Site
 from perfkit.report.measurement import write_measurement
-from perfkit.report.pages import Site, write_page
+from perfkit.report.pages import Page
 from perfkit.report.section import Section
-from perfkit.report.section import table as report_table
 from perfkit.report.site import parts, write_index, write_site, write_tables
 from perfkit.report.summary import Summary
 from perfkit.report.text.language import LANGUAGES, file_name
@@ -608,7 +609,7 @@ def test_a_downloaded_table_is_complete_and_has_no_formula(open_page, tmp_path):
     folder = tmp_path / "m"
     folder.mkdir()
     html = Markup(report_table(rows, ["text", "number"], "A table").html)
-    write_page(folder, html, site=Site(tmp_path), title="Tables")
+    Page(Site(tmp_path), folder, "Tables").write(html)
     tab = open_page(folder / "report.html")
     found = downloaded(tab, tab.get_by_role("button", name="Download CSV"))
     assert found.suggested_filename == "A-table.csv"

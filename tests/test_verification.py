@@ -38,7 +38,7 @@ from perfkit.core.request.resolve import resolve
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.store import Measurement
 from perfkit.core.worker.trace import STEPS, fixed_batch, write_trace
-from perfkit.report.measurement import work_equivalence
+from perfkit.report.setup import work_equivalence
 
 pytest.importorskip("paddle")
 torch = pytest.importorskip("torch")

@@ -526,7 +526,7 @@ def rows(against: Against, steps: int) -> list[list[str]]:
                 *(_figure(check.name, value) for value in (check.base, check.other)),
                 "–" if check.difference is None else difference,
                 f"{check.allowed:g}",
-                stored_value("", check.agreed),
+                stored_value(check.agreed),
                 check.where,
             ]
         )

@@ -1,10 +1,19 @@
 """Sections of notebooks and pages. This package reads results; it computes no numbers.
 
 section.py      text, tables and figures as outputs of a notebook cell
+elements.py     paragraphs, lists, links and tables of a section
 style.py        style of the charts
+rendering.py    templates
+sanitizing.py   HTML and Markdown of a user's cells
+cells.py        HTML of a notebook's cells
+links.py        links between the pages of an outputs folder
 pages.py        HTML pages from notebooks
-measurement.py  sections of a measurement's page
+measurement.py  page of a measurement
+tiles.py        its beginning: throughput, limit and trust
+steps.py        its steps, warnings, repeats, telemetry and raw files
 step_charts.py  charts of its raw steps
+peaks.py        what limits its throughput
+setup.py        its parameters, settings, environment and method
 words.py        its number and warnings in words
 comparison.py   sections of the pages of interleaved comparisons and of the history
 comparison_text.py  comparisons as text for a terminal
@@ -14,6 +23,7 @@ audit_text.py   texts of audits: statistics, steps, claims and findings
 audit_terminal.py  an audit as text for a terminal
 summary.py      sections of the summary
 published.py    sections of the page of published tables
+index.py        index of an outputs folder
 site.py         writes one page, or all pages of an outputs folder with their index
 """
 
@@ -23,19 +33,19 @@ from typing import Any
 from perfkit.report.text.language import set_language
 
 MODULES = {
-    "plan": "measurement",
-    "headline": "measurement",
-    "step_times": "measurement",
-    "warnings": "measurement",
-    "repeats": "measurement",
-    "limits": "measurement",
-    "telemetry": "measurement",
-    "parameters": "measurement",
-    "work_equivalence": "measurement",
-    "effective_settings": "measurement",
-    "environment": "measurement",
-    "method": "measurement",
-    "raw_files": "measurement",
+    "plan": "tiles",
+    "headline": "tiles",
+    "step_times": "steps",
+    "warnings": "steps",
+    "repeats": "steps",
+    "limits": "peaks",
+    "telemetry": "steps",
+    "parameters": "setup",
+    "work_equivalence": "setup",
+    "effective_settings": "setup",
+    "environment": "setup",
+    "method": "setup",
+    "raw_files": "steps",
     "comparison_headline": "comparison",
     "comparison_variants": "comparison",
     "comparison_pairs": "comparison",

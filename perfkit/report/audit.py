@@ -36,8 +36,9 @@ from perfkit.report.audit_text import (
     steps_text,
     wait_text,
 )
-from perfkit.report.pages import render
-from perfkit.report.section import Section, picture, table
+from perfkit.report.elements import table
+from perfkit.report.rendering import render
+from perfkit.report.section import Section, picture
 from perfkit.report.style import FAINT, INK, SHADES, new_figure
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence

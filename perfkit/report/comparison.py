@@ -17,9 +17,11 @@ from perfkit.analysis.comparison.stored import InterleavedComparison, read_compa
 from perfkit.core.format import minute, number, plain
 from perfkit.core.models import model_named
 from perfkit.core.paths import resolved_path
+from perfkit.report.elements import table
 from perfkit.report.history_text import RATIO_NOTE
-from perfkit.report.pages import Site, render
-from perfkit.report.section import Section, folded, picture, table
+from perfkit.report.links import Site
+from perfkit.report.rendering import render
+from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import COLOURS, FAINT, INK, estimates, forest, new_figure
 from perfkit.report.summary import Summary
 from perfkit.report.text import names

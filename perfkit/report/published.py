@@ -22,7 +22,7 @@ from perfkit.analysis.published.matches import PARAMETER, match
 from perfkit.core.format import number
 from perfkit.core.models import model_named
 from perfkit.core.results.frames import records, topology_size
-from perfkit.report.pages import render
+from perfkit.report.rendering import render
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import COLOURS, IDEAL, MARKERS, from_zero, lines, new_figure
 from perfkit.report.text.language import gettext as _

@@ -10,36 +10,24 @@ import html
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-from markupsafe import Markup, escape
+from markupsafe import escape
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from perfkit.core.paths import ROOT, resolved_path
-from perfkit.core.statements import Statement
 from perfkit.report.style import chart_style
 from perfkit.report.text.language import gettext
-from perfkit.report.text.names import stored_value
-from perfkit.report.text.statements import sentence
 
 PNG_DOTS_PER_INCH = 110
-SEVERITY_MARKS = {
-    "error": ("■", "#cf222e"),
-    "caution": ("▲", "#9a6700"),
-    None: ("●", "#1a7f37"),
-}
-"""Severity of warnings -> shape and colour."""
-NOTE = 'class="note" style="font-size: 90%; opacity: 0.8"'
-LEFT, RIGHT = "text-align: left", "text-align: right; white-space: nowrap"
-NUMBER = re.compile(r"([■▲●] )?[+–-]?[\d.,]+|–|$")
-"""Start of a cell's text, after an optional mark, that aligns the cell to the right."""
 TAG = re.compile("<[^>]*>")
+SVG_TEXT = re.compile(r">([^<]+)</text>")
 
 
 @dataclass(frozen=True)
@@ -52,7 +40,11 @@ class Html:
     metadata: ClassVar[dict[str, Any]] = {}
 
     def bundle(self, *, png: bool) -> dict[str, str]:
-        return {"text/html": self.html} | ({"text/plain": self.plain} if png else {})
+        """Return the text by its MIME types; `png` adds formats for other viewers."""
+        bundle = {"text/html": self.html}
+        if png:
+            bundle["text/plain"] = self.plain
+        return bundle
 
     def display_bundle(self) -> dict[str, str]:
         """Return the bundle with links from the running notebook's folder."""
@@ -63,9 +55,13 @@ class Html:
 
     @property
     def plain(self) -> str:
-        text = re.sub(r"</t[dh]>", "  ", re.sub(r"\s+", " ", self.html))
-        text = html.unescape(TAG.sub("", re.sub(r"</(p|tr|li|h\d)>|<br>", "\n", text)))
-        return "\n".join(line.strip() for line in text.splitlines() if line.strip())
+        """The text without elements: a line for each paragraph, row or item."""
+        one_line = re.sub(r"\s+", " ", self.html)
+        spaced = re.sub(r"</t[dh]>", "  ", one_line)
+        broken = re.sub(r"</(p|tr|li|h\d)>|<br>", "\n", spaced)
+        text = html.unescape(TAG.sub("", broken))
+        lines = [line.strip() for line in text.splitlines()]
+        return "\n".join(filter(None, lines))
 
 
 @dataclass(frozen=True)
@@ -83,13 +79,11 @@ class Picture:
         return self.drawn() if callable(self.drawn) else self.drawn
 
     def bundle(self, *, png: bool) -> dict[str, str]:
-        def translated(text: re.Match[str]) -> str:
-            return f">{html.escape(gettext(html.unescape(text[1])), quote=False)}</text>"
-
-        found = {"image/svg+xml": re.sub(r">([^<]+)</text>", translated, self._svg)}
+        """Return the figure by its MIME types; `png` adds formats for other viewers."""
+        bundle = {"image/svg+xml": SVG_TEXT.sub(_translated, self._svg)}
         if png:
-            found |= {"image/png": self._png, "text/plain": self.plain}
-        return found
+            bundle |= {"image/png": self._png, "text/plain": self.plain}
+        return bundle
 
     def display_bundle(self) -> dict[str, str]:
         return self.bundle(png=True)
@@ -108,13 +102,7 @@ class Picture:
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         with chart_style():
             self.figure.savefig(stream, format="svg", metadata=nothing)
-        text = stream.getvalue()
-        # Comments repeat foreign text, unescaped.
-        text = re.sub(r"<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL)
-        text = re.sub(r'<g id="[a-zA-Z0-9]+_\d+"', "<g", text)
-        # Coordinates in hundredths of a point; texts, outside of tags, stay as they are.
-        text = re.sub(r"(\.\d\d)\d+(?=[^<>]*>)", r"\1", text)
-        return "".join(f"{line} " for line in map(str.strip, text.split("\n")) if line)
+        return _compact(stream.getvalue())
 
     @cached_property
     def _png(self) -> str:
@@ -127,6 +115,24 @@ class Picture:
         return base64.b64encode(stream.getvalue()).decode()
 
 
+def _translated(text: re.Match[str]) -> str:
+    """Return a text of an SVG, found by SVG_TEXT, in the current language."""
+    translation = gettext(html.unescape(text[1]))
+    return f">{html.escape(translation, quote=False)}</text>"
+
+
+def _compact(svg: str) -> str:
+    """Return matplotlib's SVG on one line, without what only makes it longer."""
+    text = svg[svg.index("<svg") :]
+    # Comments repeat foreign text, unescaped.
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r'<g id="[a-zA-Z0-9]+_\d+"', "<g", text)
+    # Coordinates in hundredths of a point; texts, outside of tags, stay as they are.
+    text = re.sub(r"(\.\d\d)\d+(?=[^<>]*>)", r"\1", text)
+    lines = [line.strip() for line in text.split("\n")]
+    return "".join(f"{line} " for line in lines if line)
+
+
 @dataclass(frozen=True)
 class Section:
     """Outputs of a cell, in order; displays itself in a notebook."""
@@ -134,7 +140,22 @@ class Section:
     parts: tuple[Html | Picture, ...] = ()
 
     def __add__(self, other: "Section") -> "Section":
+        """Return the parts of both; adjacent texts become one output."""
+        match self.parts[-1:], other.parts[:1]:
+            case (Html() as last,), (Html() as first,):
+                html = f"{last.html}\n{first.html}"
+                text = Html(html, last.page_folder or first.page_folder)
+                return Section((*self.parts[:-1], text, *other.parts[1:]))
         return Section(self.parts + other.parts)
+
+    def on_page_in(self, folder: Path) -> "Section":
+        """Return the section with links relative to the folder of its page."""
+        return Section(
+            tuple(
+                replace(part, page_folder=folder) if isinstance(part, Html) else part
+                for part in self.parts
+            )
+        )
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
@@ -144,13 +165,20 @@ class Section:
 
     def outputs(self, *, png: bool) -> list[dict[str, Any]]:
         """Return the parts as outputs of a cell; `png` adds formats for other viewers."""
-        kind = {"output_type": "display_data"}
-        return [kind | {"data": p.bundle(png=png), "metadata": p.metadata} for p in self.parts]
+        return [
+            {
+                "output_type": "display_data",
+                "data": part.bundle(png=png),
+                "metadata": part.metadata,
+            }
+            for part in self.parts
+        ]
 
     @property
     def html(self) -> str:
-        """HTML of all parts."""
-        return "\n".join(next(iter(part.bundle(png=False).values())) for part in self.parts)
+        """HTML of all texts, and SVG of all figures."""
+        bundles = [part.bundle(png=False) for part in self.parts]
+        return "\n".join(text for bundle in bundles for text in bundle.values())
 
     def __repr__(self) -> str:
         return "\n".join(part.plain for part in self.parts)
@@ -168,73 +196,17 @@ def _from_here(html: str, page_folder: Path) -> str:
     return re.sub(r'(?<=<a href=")(?![a-z]+:|#|/)', f"{base}/", html)
 
 
-def markup(html: str, page_folder: Path | None = None) -> Section:
-    """Return a section of safe HTML, in which foreign text is already escaped, with links
-    relative to `page_folder`. Notes get an inline style."""
-    text = str(html).strip().replace('class="note"', NOTE)
-    return Section((Html(text, page_folder),)) if text else Section()
-
-
 def picture(figure: Figure | Callable[[], Figure], alt: str) -> Section:
     return Section((Picture(figure, alt),))
 
 
 def folded(heading: str, section: Section) -> Section:
     """Return the section folded below a heading. Figures are folded on pages only."""
-    texts = [part for part in section.parts if isinstance(part, Html)]
-    pictures = [replace(p, folded=heading) for p in section.parts if isinstance(p, Picture)]
-    if not texts:
-        return Section(tuple(pictures))
-    html = "\n".join(part.html for part in texts)
-    text = f"<details><summary>{escape(heading)}</summary>{html}</details>"
-    return Section((Html(text, texts[0].page_folder), *pictures))
-
-
-def severity_mark(severity: str | None) -> Markup:
-    """Return a mark whose shape and colour show the severity of a warning."""
-    shape, colour = SEVERITY_MARKS[severity]
-    return Markup('<span style="color: %s">%s</span>') % (colour, shape)
-
-
-def table(
-    rows: Iterable[Any], headings: Mapping[str, str] | Iterable[Any], caption: str = ""
-) -> Section:
-    """Return a table with a row per item and a column per heading; empty without rows.
-
-    None is shown as a dash; columns of empty text are left out. If `headings` is a mapping by
-    field (dotted name), the items are stored objects: their values are formatted by the unit in
-    the field's name, and None is empty text. Text is escaped unless it is Markup. Columns of
-    numbers are aligned to the right."""
-    if isinstance(headings, Mapping):
-        rows = [[_formatted(row, field) for field in headings] for row in rows]
-        headings = headings.values()
-    dashed = ([escape("–" if cell is None else cell) for cell in row] for row in rows)
-    every = dict(zip(map(escape, headings), zip(*dashed, strict=True), strict=False))
-    columns = {heading: column for heading, column in every.items() if any(column)}
-    if not columns:
-        return Section()
-    styles = [
-        RIGHT if all(NUMBER.match(TAG.sub("", cell).strip()) for cell in column) else LEFT
-        for column in columns.values()
-    ]
-
-    def row_of(tag: str, cells: Iterable[str]) -> str:
-        aligned = zip(styles, cells, strict=True)
-        parts = (f'<{tag} style="{style}">{cell}</{tag}>' for style, cell in aligned)
-        return f"<tr>{''.join(parts)}</tr>"
-
-    body = "\n".join(row_of("td", cells) for cells in zip(*columns.values(), strict=True))
-    head = f"<thead>{row_of('th', columns)}</thead>"
-    title = Markup(f'<caption style="{LEFT}">%s</caption>') % caption if caption else ""
-    label = Markup(' aria-label="%s"') % Markup(caption).striptags() if caption else ""
-    html = f"<table>{title}\n{head}\n<tbody>\n{body}\n</tbody></table>"
-    region = f'<div class="scroll" tabindex="0" role="region"{label}>{html}</div>'
-    return Section((Html(region),))
-
-
-def _formatted(item: Any, field: str) -> str:
-    for name in field.split("."):
-        item = getattr(item, name, None)
-    if isinstance(item, Statement):
-        item = sentence(item)
-    return stored_value(field, item)
+    parts: list[Html | Picture] = []
+    for part in section.parts:
+        if isinstance(part, Picture):
+            parts.append(replace(part, folded=heading))
+        else:
+            html = f"<details><summary>{escape(heading)}</summary>{part.html}</details>"
+            parts.append(Html(html, part.page_folder))
+    return Section(tuple(parts))

@@ -5,17 +5,17 @@ import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 import pandas as pd
-from markupsafe import Markup
 
 from perfkit.analysis.comparison.stored import comparison_folders, read_comparison
 from perfkit.audit.audit import audit_folders, read_audit
+from perfkit.core.format import minute
 from perfkit.core.paths import portable, resolved_path
 from perfkit.core.results.frames import records
 from perfkit.core.results.outputs import contradiction, load
@@ -31,20 +31,24 @@ from perfkit.core.results.store import (
 from perfkit.core.results.summarize import check_against_raw
 from perfkit.core.system.environment import usable_cores
 from perfkit.core.system.scratch import end_with_parent
-from perfkit.report import pages
 from perfkit.report.audit import audit_facts
 from perfkit.report.comparison import ComparisonPage, comparison_facts
+from perfkit.report.elements import link, paragraph
+from perfkit.report.index import Index
+from perfkit.report.links import Site
 from perfkit.report.measurement import checked, outcome, write_measurement
-from perfkit.report.section import Section, markup
+from perfkit.report.pages import Filling, Page, suite_notebook, write_notebook, write_unreadable
+from perfkit.report.section import Section
 from perfkit.report.summary import Summary, read_all
 from perfkit.report.text import names
-from perfkit.report.text.language import LANGUAGES, file_name, gettext, in_language
+from perfkit.report.text.language import LANGUAGES, gettext, in_language
 
-STORED: dict[str, tuple[Callable[[Path], Iterable[Path]], Callable[[Path], Any]]] = {
-    "comparison": (comparison_folders, read_comparison),
-    "audit": (audit_folders, read_audit),
+FOLDERS: dict[str, Callable[[Path], Iterable[Path]]] = {
+    "measurement": folders,
+    "comparison": comparison_folders,
+    "audit": audit_folders,
 }
-"""Stored kinds with a page, besides measurements -> functions that list and read them."""
+"""Kind of stored result -> function that lists its folders below an outputs folder."""
 SUMMARY_PAGES = ("summary", "published", "history")
 FILES = ["comparison.json", "audit.json", NOTEBOOK, "../results.csv", "../results.json"]
 """Files that pages other than a measurement's link to, if they exist."""
@@ -52,29 +56,39 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """First characters of text that a spreadsheet would take for a formula."""
 
 
+@dataclass(frozen=True)
+class Written:
+    """What came of a result's page: reasons why it is missing, and for a measurement that
+    contradicts its raw files, how, by the name of its folder."""
+
+    reasons: list[str] = field(default_factory=list)
+    contradictions: dict[str, list[str]] = field(default_factory=dict)
+
+
 def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, list[str]]:
     """Write every page under `outputs`; call `progress(1)` after each of the `parts`. Return
     the path of the index, and the reasons why files were left out."""
-    jobs = _jobs(outputs)
+    results = _results(outputs)
     # Pages link to pages that are written later, such as the summary.
-    planned = [folder for _kind, folder in jobs] + [outputs / name for name in SUMMARY_PAGES]
-    site = pages.Site.read(outputs, planned)
-    broken: list[str] = []
-    contradicting: dict[str, list[str]] = {}
+    planned = [folder for _kind, folder in results]
+    planned += [outputs / name for name in SUMMARY_PAGES]
+    site = Site.read(outputs, planned)
+    all_written = Written()
     with ProcessPoolExecutor(usable_cores(), initializer=_begin) as pool:
         write_one = partial(_write_one, site)
-        for reasons, problems in pool.map(write_one, *zip(*jobs, strict=True)):
-            broken += reasons
-            contradicting |= problems
+        for written in pool.map(write_one, *zip(*results, strict=True)):
+            all_written.reasons.extend(written.reasons)
+            all_written.contradictions.update(written.contradictions)
             progress(1)
-        frame = _without(load(outputs), contradicting)
+        frame = _without(load(outputs), all_written.contradictions)
         write_tables(outputs, frame)
         summary = Summary.of(site, frame)
-        summary.unreadable.extend(broken)
+        summary.unreadable.extend(all_written.reasons)
         for _page in pool.map(partial(write_summary, summary), LANGUAGES):
             progress(1)
-    left_out = dict.fromkeys([*summary.unreadable, *_stored(outputs)[1]])
-    return write_index(outputs, broken, frame), [*left_out]
+    index = write_index(outputs, all_written.reasons, frame)
+    left_out = dict.fromkeys([*summary.unreadable, *_comparisons_and_audits(outputs).reasons])
+    return index, [*left_out]
 
 
 def _without(frame: pd.DataFrame, contradicting: Mapping[str, list[str]]) -> pd.DataFrame:
@@ -94,44 +108,47 @@ def _begin() -> None:
 
 def parts(outputs: Path) -> int:
     """Return the number of parts that write_site writes."""
-    return len(_jobs(outputs)) + len(LANGUAGES)
+    return len(_results(outputs)) + len(LANGUAGES)
 
 
-def _jobs(outputs: Path) -> list[tuple[str, Path]]:
-    places = {"measurement": folders} | {kind: found for kind, (found, _read) in STORED.items()}
-    return [(kind, folder) for kind, found in places.items() for folder in found(outputs)]
+def _results(outputs: Path) -> list[tuple[str, Path]]:
+    """Return kind and folder of every stored result."""
+    return [(kind, folder) for kind, listed in FOLDERS.items() for folder in listed(outputs)]
 
 
-def _write_one(
-    site: pages.Site, kind: str, folder: Path
-) -> tuple[list[str], dict[str, list[str]]]:
-    """Write the page of the result in `folder`. Return reasons for a missing page, and for a
-    measurement that contradicts its raw files, by folder name, how."""
+def _write_one(site: Site, kind: str, folder: Path) -> Written:
+    """Write the page of the result in `folder`, whatever happens."""
     try:
-        return [], _write_stored(site, kind, folder)
+        return _write_stored(site, kind, folder)
     # A foreign result may fail in unforeseen ways; the other pages must be written.
     except Exception as error:
-        reason = shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")
+        problem = shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")
+        reasons = [f"{folder.name}: its page could not be written ({problem})"]
         # A number without a page is in the tables, too, and must not escape its check.
-        problems = _contradictions(folder) if kind == "measurement" else {}
-        return [f"{folder.name}: its page could not be written ({reason})"], problems
+        contradictions = _contradictions(folder) if kind == "measurement" else {}
+        return Written(reasons, contradictions)
 
 
-def _write_stored(site: pages.Site, kind: str, folder: Path) -> dict[str, list[str]]:
+def _write_stored(site: Site, kind: str, folder: Path) -> Written:
     """Write the page of the result in `folder`; if the result can't be read, the page gives the
-    reason. Return how a measurement contradicts its raw files, by folder name."""
+    reason."""
     try:
         if kind == "measurement":
-            measurement = checked(Measurement.read(folder), site)
-            write_measurement(measurement)
-            problems = measurement.checks.disagreements
-            return {folder.name: problems} if problems else {}
-        page = ComparisonPage.read(folder, site) if kind == "comparison" else folder
+            return _write_checked(site, folder)
+        content = ComparisonPage.read(folder, site) if kind == "comparison" else folder
         for language in LANGUAGES:
-            _write(kind, page, site, language)
+            _write(kind, content, site, language)
     except ResultError as error:
-        pages.write_unreadable(folder, site, error.relative_to(site.outputs))
-    return {}
+        write_unreadable(folder, site, error.relative_to(site.outputs))
+    return Written()
+
+
+def _write_checked(site: Site, folder: Path) -> Written:
+    """Write the page of the measurement in `folder`."""
+    measurement = checked(Measurement.read(folder), site)
+    write_measurement(measurement)
+    problems = measurement.checks.disagreements
+    return Written(contradictions={folder.name: problems} if problems else {})
 
 
 def _contradictions(folder: Path) -> dict[str, list[str]]:
@@ -154,50 +171,55 @@ Content = Summary | ComparisonPage | Path
 """What a page shows besides a measurement; a path is an audit's folder."""
 
 
-def _write(
-    kind: str, content: Content, site: pages.Site, language: str, keep: bool = False
-) -> None:
+def _write(kind: str, content: Content, site: Site, language: str, keep: bool = False) -> None:
     """Write the page of the notebook `kind`; with `keep`, the notebook too."""
     folder = _folder(kind, content)
     make_folder(folder)
     with in_language(language):
         title, made = _facts(kind, content)
-        names: dict[str, Any] = {"folder": content}
-        values = {"folder": portable(str(folder))}
         if isinstance(content, Summary):
             # A copy, since cached properties of the summary may be in another language.
-            names = {"summary": replace(content)}
+            names: dict[str, Any] = {"summary": replace(content)}
             values = {"outputs_dir": portable(str(site.outputs))}
-        page: dict[str, Any] = {"here": kind, "title": title, "made": made, "files": FILES}
-        notebook, values = pages.suite_notebook(kind), values | {"lang": language}
-        pages.write_notebook(
-            folder, notebook, names, values, title, keep=keep, site=site, **page
-        )
+        else:
+            names = {"folder": content}
+            values = {"folder": portable(str(folder))}
+        filling = Filling(names, values | {"lang": language}, title, keep)
+        page = Page(site, folder, title, made, place=kind, files=FILES)
+        write_notebook(page, suite_notebook(kind), filling)
 
 
 def _folder(kind: str, content: Content) -> Path:
     """Return the page's folder."""
-    if isinstance(content, Path):
-        return content
-    return content.outputs / kind if isinstance(content, Summary) else content.folder
+    match content:
+        case Path():
+            return content
+        case Summary():
+            return content.outputs / kind
+        case ComparisonPage():
+            return content.folder
 
 
 def _facts(kind: str, content: Content) -> tuple[str, str]:
     """Return the page's title, and the time and devices of its measurements."""
-    if isinstance(content, ComparisonPage):
-        return comparison_facts(content)
-    if isinstance(content, Path):
-        return audit_facts(content)
-    heading = pages.suite_notebook(kind).cells[0].source.removeprefix("# ")
-    return gettext(heading), _made(content.measurements)
+    match content:
+        case ComparisonPage():
+            return comparison_facts(content)
+        case Path():
+            return audit_facts(content)
+        case Summary():
+            heading = suite_notebook(kind).cells[0].source.removeprefix("# ")
+            return gettext(heading), _made(content.measurements)
 
 
 def _made(measurements: pd.DataFrame) -> str:
     """Return the newest time and up to three devices."""
     places = measurements.filter(["device", "environment.gpus", "environment.cpu"])
     devices = dict.fromkeys(map(names.device_name, records(places)))
-    newest = [names.minute(measurements["created"].max())] if devices else []
-    return " · ".join([*newest, *devices][:4])
+    if not devices:
+        return ""
+    newest = minute(measurements["created"].max())
+    return " · ".join([newest, *devices][:4])
 
 
 def write_index(
@@ -206,54 +228,68 @@ def write_index(
     """Write the index in every language: measurements by model, newest first, and reasons for
     unreadable files, with `broken` in addition. Return the path of the English index."""
     frame = load(outputs) if frame is None else frame
-    newest_first = frame.sort_values(["created", "folder"], ascending=False)
-    other, reasons = _stored(outputs)
-    summary = outputs / "summary" / "report.html"
-    newest = max((file.stat().st_mtime for file in outputs.glob(f"*/{RESULT}")), default=0)
-    rows = records(newest_first)
+    stored = _comparisons_and_audits(outputs)
+    index = Index(
+        measurements=records(frame.sort_values(["created", "folder"], ascending=False)),
+        comparisons=stored.comparisons,
+        audits=stored.audits,
+        left_out=[*frame.attrs["unreadable"], *stored.reasons, *broken],
+        is_summary_old=_is_summary_old(outputs),
+    )
     for language in LANGUAGES:
         with in_language(language):
-            page = pages.TEMPLATES.get_template("index.html.j2").render(
-                title=gettext("Training throughput: measurements"),
-                stem="index",
-                here="index",
-                site=pages.Site(outputs),
-                folder=outputs,
-                made=_made(frame),
-                rows=rows,
-                unreadable=[*frame.attrs["unreadable"], *reasons, *broken],
-                stale=summary.exists() and summary.stat().st_mtime < newest,
-                other=other,
-            )
-        write_atomically(outputs / file_name("index", language), page)
+            title = gettext("Training throughput: measurements")
+            made = _made(frame)
+            index.write(Page(Site(outputs), outputs, title, made, stem="index", place="index"))
     return outputs / "index.html"
 
 
-def _stored(outputs: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return interleaved comparisons and audits by kind and folder, and reasons for unreadable
-    ones."""
+def _is_summary_old(outputs: Path) -> bool:
+    """Whether a result is newer than the summary's page."""
+    summary = outputs / "summary" / "report.html"
+    times = [file.stat().st_mtime for file in outputs.glob(f"*/{RESULT}")]
+    return summary.exists() and summary.stat().st_mtime < max(times, default=0)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Stored comparisons and audits by folder, and reasons for unreadable ones."""
+
+    comparisons: Mapping[str, Any]
+    audits: Mapping[str, Any]
+    reasons: list[str]
+
+
+def _comparisons_and_audits(outputs: Path) -> Stored:
     reasons: list[str] = []
-    found = {
-        kind: read_all(places(outputs), read, outputs, reasons)
-        for kind, (places, read) in STORED.items()
-    }
-    return found, reasons
+    comparisons = read_all(comparison_folders(outputs), read_comparison, outputs, reasons)
+    audits = read_all(audit_folders(outputs), read_audit, outputs, reasons)
+    return Stored(comparisons, audits, reasons)
 
 
 def write_tables(outputs: Path, frame: pd.DataFrame) -> None:
     """Write results.csv and results.json, with all columns of `perfkit.load` and a row per
     measurement. In the CSV, an apostrophe precedes text that looks like a formula."""
-    records = frame.to_json(orient="records", indent=1, double_precision=15)
-    write_atomically(outputs / "results.json", records)
-    tame = frame.map(lambda v: f"'{v}" if isinstance(v, str) and v.startswith(FORMULA) else v)
-    tame["repeat_throughputs"] = [" ".join(map(repr, v)) for v in frame["repeat_throughputs"]]
+    rows = frame.to_json(orient="records", indent=1, double_precision=15)
+    write_atomically(outputs / "results.json", rows)
+    tame = frame.map(_tame)
+    repeats = frame["repeat_throughputs"]
+    tame["repeat_throughputs"] = [" ".join(map(repr, values)) for values in repeats]
     write_atomically(outputs / "results.csv", tame.to_csv(index=False))
+
+
+def _tame(value: Any) -> Any:
+    """Return a value that no spreadsheet takes for a formula."""
+    if isinstance(value, str) and value.startswith(FORMULA):
+        return f"'{value}"
+    return value
 
 
 def publish(measurement: Measurement) -> Section:
     """Write the measurement's page, results.csv, results.json and the index. Raises
     MeasurementError if the measurement is not complete, so that papermill fails."""
-    outputs, page = measurement.folder.parent, checked(measurement)
+    outputs = measurement.folder.parent
+    page = checked(measurement)
     write_measurement(page, notebook=True)
     frame = load(outputs)
     write_tables(outputs, frame)
@@ -276,7 +312,7 @@ def publish_audit(folder: str | Path) -> Section:
     """Write page and notebook of the audit in a folder (a relative path starts at the
     checkout), tables and index. Raises ResultError if the folder can't be read."""
     place = resolved_path(str(folder))
-    return _publish("audit", place, pages.Site(place.parent.parent))
+    return _publish("audit", place, Site(place.parent.parent))
 
 
 def publish_summary(summary: Summary) -> Section:
@@ -294,7 +330,7 @@ def publish_history(summary: Summary) -> Section:
     return _publish("history", summary, summary.site)
 
 
-def _publish(kind: str, content: Content, site: pages.Site) -> Section:
+def _publish(kind: str, content: Content, site: Site) -> Section:
     """Write the page, its notebook, tables and index; return a link to the page."""
     frame = load(site.outputs)
     write_tables(site.outputs, frame)
@@ -303,4 +339,4 @@ def _publish(kind: str, content: Content, site: pages.Site) -> Section:
     write_index(site.outputs, frame=frame)
     folder = _folder(kind, content)
     page = portable(str(folder / "report.html"))
-    return markup(Markup('<p><a href="report.html">%s</a></p>') % page, folder)
+    return paragraph(link("report.html", page)).on_page_in(folder)

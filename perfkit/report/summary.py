@@ -27,8 +27,10 @@ from perfkit.core.results.frames import records
 from perfkit.core.results.outputs import load
 from perfkit.core.results.store import ResultError
 from perfkit.report import style
-from perfkit.report.pages import Site, render
-from perfkit.report.section import Section, markup, picture
+from perfkit.report.elements import markup
+from perfkit.report.links import Site
+from perfkit.report.rendering import render
+from perfkit.report.section import Section, picture
 from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
 

@@ -47,23 +47,23 @@ def interval_words(low: float | None, high: float | None, level: float | None, n
     return f"{interval(low, high)} ({percent(level, 4)}, n={n})"
 
 
-def stored_value(field: str, value: Any) -> str:
-    """Return a stored value as text, by its type and the unit in the field's name; empty for
-    None."""
+def stored_value(value: Any) -> str:
+    """Return a stored value as text, by its type; empty for None."""
     text = "" if value is None else str(value)
     match value:
         case bool():
             text = _("yes") if value else _("no")
         case int():
-            text = number(value / 2**30, 3) if field.endswith("_bytes") else f"{value:,}"
+            text = f"{value:,}"
         case float():
-            text = percent(value) if field.endswith(("_share", "accuracy")) else number(value)
+            text = number(value)
         case tuple():
-            text = " – ".join(stored_value(field, part) for part in value)
+            text = " – ".join(map(stored_value, value))
         case list():
-            text = ", ".join(stored_value(field, part) for part in value) or _("none")
+            text = ", ".join(map(stored_value, value)) or _("none")
         case dict():
-            text = "; ".join(f"{name} {stored_value(field, v)}" for name, v in value.items())
+            parts = [f"{name} {stored_value(part)}" for name, part in value.items()]
+            text = "; ".join(parts)
     return text
 
 
@@ -90,7 +90,7 @@ def device_name(row: Mapping[str, Any]) -> str:
         return str(row["device"]).upper()
     gpu = row["device"] == "gpu"
     known = row.get("environment.gpus" if gpu else "environment.cpu")
-    name = stored_value("", known) if known else _("unknown GPU") if gpu else "CPU"
+    name = stored_value(known) if known else _("unknown GPU") if gpu else "CPU"
     return re.split(r"[,;]" if gpu else r",| \(", one_line(name))[0]
 
 

@@ -1,0 +1,67 @@
+"""HTML of a notebook's cells for a page: headings, text and outputs, without inputs."""
+
+from typing import Any
+
+from click import unstyle
+from markupsafe import Markup
+from nbformat import NotebookNode
+
+from perfkit.report.sanitizing import markdown2html
+
+HIDDEN = {"parameters", "injected-parameters", "plan", "measure", "read", "publish"}
+"""Tags of cells that pages leave out."""
+PRE = Markup("<pre>%s</pre>")
+HEADINGS = ("#", "##", "###")
+
+
+def cells_html(cells: list[NotebookNode]) -> Markup:
+    """Return the HTML of the cells that pages show. HTML in outputs is taken as it is: that of
+    a user's notebook was sanitized."""
+    parts: list[Markup] = []
+    for cell in cells:
+        tags = {*cell.metadata.get("tags", [])}
+        if cell.cell_type == "markdown" and "introduction" not in tags:
+            parts.append(_text(cell.source))
+        elif cell.cell_type == "code" and not tags & HIDDEN:
+            parts += map(_output, cell.outputs)
+    return Markup("\n").join(parts)
+
+
+def _text(source: str) -> Markup:
+    """Return a heading with its address, or converted Markdown."""
+    marks, _space, text = source.partition(" ")
+    if marks not in HEADINGS or "\n" in text:
+        return Markup(markdown2html(source))
+    level, address = len(marks), text.replace(" ", "-")
+    return Markup('<h%d id="%s">%s</h%d>') % (level, address, text, level)
+
+
+def _output(output: NotebookNode) -> Markup:
+    if output.output_type == "stream":
+        return PRE % unstyle(output.text)
+    if output.output_type == "error":
+        return PRE % f"{output.ename}: {unstyle(output.evalue)}"
+    data = output.data
+    if "image/svg+xml" in data or "image/png" in data:
+        return _figure(data, output.metadata.get("perfkit"))
+    if data.get("text/html"):
+        return Markup(data["text/html"])
+    return PRE % unstyle(data.get("text/plain", ""))
+
+
+def _figure(data: NotebookNode, metadata: Any) -> Markup:
+    """Return a figure with its alternative text, folded below its heading if it has one."""
+    texts = metadata if isinstance(metadata, dict) else {}
+    alt, heading = texts.get("alt", ""), texts.get("folded", "")
+    if "image/svg+xml" in data:
+        image = Markup(data["image/svg+xml"])
+    else:
+        image = Markup('<img alt="%s" src="data:image/png;base64,%s">')
+        image %= (alt, data["image/png"])
+    figure = Markup('<figure role="img" tabindex="0" aria-label="%s">%s</figure>') % (
+        alt,
+        image,
+    )
+    if not heading:
+        return figure
+    return Markup("<details><summary>%s</summary>\n%s</details>") % (heading, figure)

@@ -1,0 +1,140 @@
+"""Paragraphs, lists, links and tables of a section, as HTML with inline style.
+
+Text is escaped unless it is Markup.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup, escape
+
+from perfkit.report.section import Html, Section
+
+Text = str | Markup
+SEVERITY_MARKS = {
+    "error": ("■", "#cf222e"),
+    "caution": ("▲", "#9a6700"),
+    None: ("●", "#1a7f37"),
+}
+"""Severity of warnings -> shape and colour."""
+RED = SEVERITY_MARKS["error"][1]
+NOTE = 'class="note" style="font-size: 90%; opacity: 0.8"'
+LEFT, RIGHT = "text-align: left", "text-align: right; white-space: nowrap"
+NUMBER = re.compile(r"([■▲●] )?[+–-]?[\d.,]+|–|$")
+"""Start of a cell's text, after an optional mark, that aligns the cell to the right."""
+TAG = re.compile("<[^>]*>")
+
+
+def markup(html: str) -> Section:
+    """Return a section of safe HTML, in which foreign text is already escaped; empty without
+    text. Notes get an inline style."""
+    text = html.strip().replace('class="note"', NOTE)
+    return Section((Html(str(text)),)) if text else Section()
+
+
+def paragraph(*texts: Text) -> Section:
+    """Return a paragraph of these texts; empty without text."""
+    text = joined(texts)
+    return markup(Markup("<p>%s</p>") % text if text else "")
+
+
+def note(*texts: Text) -> Section:
+    """Return a paragraph in small print of these texts; empty without text."""
+    text = joined(texts)
+    return markup(Markup('<p class="note">%s</p>') % text if text else "")
+
+
+def joined(texts: Iterable[Text], between: str = " ") -> Markup:
+    """Return the texts that are not empty, with `between` them."""
+    return Markup(between).join(text for text in texts if text)
+
+
+def bullets(items: Iterable[Text], language: str = "") -> Section:
+    """Return a list of these items; `language` is that of foreign text."""
+    lines = Markup("\n").join(Markup("<li>%s</li>") % item for item in items)
+    start = Markup('<ul lang="%s">') % language if language else Markup("<ul>")
+    return markup(start + lines + Markup("</ul>"))
+
+
+def code(text: str) -> Markup:
+    return Markup("<code>%s</code>") % text
+
+
+def strong(text: Text) -> Markup:
+    return Markup("<strong>%s</strong>") % text
+
+
+def alarm(text: str) -> Markup:
+    """Return text in the colour of errors."""
+    return Markup('<strong style="color: %s">%s</strong>') % (RED, text)
+
+
+def foreign(text: str) -> Markup:
+    """Return text of other programs, which is not translated."""
+    return Markup('<span lang="en">%s</span>') % text
+
+
+def link(address: str, text: Text) -> Text:
+    """Return a link to an address; the text alone if the address is empty."""
+    return Markup('<a href="%s">%s</a>') % (address, text) if address else text
+
+
+def file_link(path: str) -> Text:
+    """Return a link to a file, whose path is relative to the page."""
+    return link(quote(path), path)
+
+
+def severity_mark(severity: str | None) -> Markup:
+    """Return a mark whose shape and colour show the severity of a warning."""
+    shape, colour = SEVERITY_MARKS[severity]
+    return Markup('<span style="color: %s">%s</span>') % (colour, shape)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its heading and a cell for each row."""
+
+    heading: Markup
+    cells: Sequence[Markup]
+
+    @property
+    def style(self) -> str:
+        """The inline style of its cells: columns of numbers are aligned to the right."""
+        texts = [TAG.sub("", cell).strip() for cell in self.cells]
+        return RIGHT if all(map(NUMBER.match, texts)) else LEFT
+
+
+def table(
+    rows: Iterable[Sequence[Any]], headings: Iterable[Text], caption: Text = ""
+) -> Section:
+    """Return a table with a cell for each heading in each row; empty without rows.
+
+    None is shown as a dash; columns of empty text are left out."""
+    cells = [[escape("–" if value is None else value) for value in row] for row in rows]
+    columns = []
+    for heading, column in zip(headings, zip(*cells, strict=True), strict=False):
+        if any(column):
+            columns.append(Column(escape(heading), column))
+    if not columns:
+        return Section()
+    styles = [column.style for column in columns]
+    head = _row("th", styles, [column.heading for column in columns])
+    lines = zip(*(column.cells for column in columns), strict=True)
+    body = "\n".join(_row("td", styles, line) for line in lines)
+    title = label = ""
+    if caption:
+        title = Markup('<caption style="%s">%s</caption>') % (LEFT, caption)
+        label = Markup(' aria-label="%s"') % Markup(caption).striptags()
+    html = f"<table>{title}\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody></table>"
+    region = f'<div class="scroll" tabindex="0" role="region"{label}>{html}</div>'
+    return Section((Html(region),))
+
+
+def _row(tag: str, styles: Iterable[str], cells: Iterable[Markup]) -> str:
+    """Return a row of cells; `tag` is `td` or `th`."""
+    aligned = zip(styles, cells, strict=True)
+    parts = [f'<{tag} style="{style}">{cell}</{tag}>' for style, cell in aligned]
+    return f"<tr>{''.join(parts)}</tr>"

@@ -1,0 +1,141 @@
+"""The templates of pages, and what they may use."""
+
+import base64
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from perfkit.analysis.comparison import blocks
+from perfkit.analysis.comparison.keys import format_pair
+from perfkit.analysis.comparison.verdicts import VERDICTS as PAIR_VERDICTS
+from perfkit.analysis.diagnosis import VERDICTS
+from perfkit.analysis.published import FRAMEWORK_NAMES, labels
+from perfkit.analysis.published.matches import difference_words
+from perfkit.analysis.warning_types import MeasurementWarning, severity, worst_first
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.models import find_model, model_named, model_of
+from perfkit.core.results.frames import topology_size
+from perfkit.core.results.store import open_stored
+from perfkit.core.statistics import median
+from perfkit.core.steady import PUBLISHED_STEPS
+from perfkit.report import elements
+from perfkit.report.section import Section
+from perfkit.report.style import INK
+from perfkit.report.text import language, names
+from perfkit.report.text.statements import sentence
+
+FOLDER = Path(__file__).parent / "templates"
+INDENT_OR_COMMENT = re.compile(r"^ *(//.*\n|\n)?", re.MULTILINE)
+"""Parts of style and scripts that serve only readers of the source."""
+HEAD_LENGTH = 4096
+"""Bytes at the start of a page that are searched for the warnings in its head."""
+WARNINGS_IN_HEAD = re.compile(r'<meta name="warnings" content="([\w ]*)">')
+
+
+def _source(name: str) -> str:
+    """Return a style sheet or a script as it is put into pages."""
+    text = (FOLDER / name).read_text("utf-8")
+    return INDENT_OR_COMMENT.sub("", text)
+
+
+def _digest(script: str) -> str:
+    """Return a script's digest as a policy names it."""
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+STYLE = _source("style.css")
+SCRIPT = _source("script.js")
+INDEX_SCRIPT = _source("index.js")
+POLICY = (
+    f"default-src 'none'; style-src 'unsafe-inline'; "
+    f"script-src {_digest(SCRIPT)} {_digest(INDEX_SCRIPT)}; "
+    "img-src data:; base-uri 'none'; form-action 'none'"
+)
+"""Content-Security-Policy: inline style, the pages' own scripts by digest, no requests."""
+
+
+def page_warnings(page: Path) -> list[str] | None:
+    """Return the warning codes stored in the head of a measurement's page, worst first; None if
+    unknown. Deriving them from the raw files again would be slow."""
+    try:
+        with open_stored(page) as stream:
+            head = stream.read(HEAD_LENGTH).decode(errors="replace")
+    except OSError:
+        return None
+    named = WARNINGS_IN_HEAD.search(head)
+    if not named:
+        return None
+    codes = named[1].split()
+    if not {*codes} <= {*MeasurementWarning.classes}:
+        return None
+    return worst_first(codes)
+
+
+def _table(*cells: Any) -> Markup:
+    return Markup(elements.table(*cells).html)
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("perfkit.report"),
+        extensions=["jinja2.ext.i18n", "jinja2.ext.do"],
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.install_gettext_callables(language.gettext, language.ngettext, newstyle=True)  # type: ignore[attr-defined]
+    environment.policies["ext.i18n.trimmed"] = True
+    environment.filters |= {
+        "translated": language.gettext,
+        "variant_name": names.variant_name,
+    }
+    functions = (
+        *(difference_words, language.file_name, format_pair, labels, median),
+        *(sentence, severity, worst_first),
+        *(page_warnings, topology_size),
+    )
+    environment.globals |= {function.__name__: function for function in functions}
+    environment.globals |= {
+        "FRAMEWORKS": FRAMEWORKS,
+        "FRAMEWORK_NAMES": FRAMEWORK_NAMES,
+        "INK": INK,
+        "find_model": find_model,
+        "model_named": model_named,
+        "model_of": model_of,
+        "PAIR_VERDICTS": PAIR_VERDICTS,
+        "PUBLISHED_STEPS": PUBLISHED_STEPS,
+        "VERDICTS": VERDICTS,
+        "mark": elements.severity_mark,
+        "style": Markup(STYLE),
+        "script": Markup(SCRIPT),
+        "index_script": Markup(INDEX_SCRIPT),
+        "policy": Markup(POLICY),
+        "row_title": blocks.title,
+        "table": _table,
+        "text": names,
+    }
+    return environment
+
+
+TEMPLATES = _environment()
+
+
+def render(
+    template: str, macro: str, page_folder: Path | None, *values: Any, **named: Any
+) -> Section:
+    """Render a macro of templates/<template>.html.j2 with these values, for a page in
+    `page_folder`."""
+    module = TEMPLATES.get_template(f"{template}.html.j2").module
+    section = elements.markup(getattr(module, macro)(*values, **named))
+    return section.on_page_in(page_folder) if page_folder else section
+
+
+def render_page(template: str, **values: Any) -> str:
+    """Render the whole of templates/<template>.html.j2 with these values."""
+    return TEMPLATES.get_template(f"{template}.html.j2").render(values)

@@ -1,0 +1,343 @@
+"""Sections of a measurement's page about its setup: parameters, settings, environment, work
+equivalence, method."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from markupsafe import Markup
+
+from perfkit.analysis import verification
+from perfkit.core import config
+from perfkit.core.format import minute, percent
+from perfkit.core.models import model_of
+from perfkit.core.results.schema import Effective, Result
+from perfkit.core.results.store import Measurement
+from perfkit.report.elements import (
+    Text,
+    bullets,
+    code,
+    foreign,
+    markup,
+    note,
+    paragraph,
+    strong,
+    table,
+)
+from perfkit.report.section import Section, folded
+from perfkit.report.text import names
+from perfkit.report.text.language import gettext as _
+
+
+def parameters(measurement: Measurement) -> Section:
+    """The command that repeats the measurement, and every parameter with its meaning."""
+    result = measurement.result
+    words = _(
+        "The command of this measurement; a complete measurement is not repeated unless -p "
+        "label gives it a new name:"
+    )
+    command = Markup('<pre class="command">%s</pre>') % names.command(result)
+    changed: list[list[str]] = []
+    unchanged: list[list[str]] = []
+    for name, (default, meaning) in config.parameters().items():
+        if config.ABOUT[name].identifies:
+            value = result.parameters[name]
+            rows = unchanged if value == default else changed
+            rows.append([name, str(value), _(meaning)])
+    headings = [_("Parameter"), _("Value"), _("Meaning")]
+    summary = _("%(count)s parameters with their defaults") % {"count": len(unchanged)}
+    section = paragraph(words) + markup(command) + note(*_about_command(result))
+    return section + table(changed, headings) + folded(summary, table(unchanged, headings))
+
+
+def _about_command(result: Result) -> list[Text]:
+    """Return the version of the suite, and what else a repetition needs."""
+    texts: list[Text] = []
+    commit = result.fact("suite_commit")
+    if commit:
+        texts.append(_("perfkit at commit %(commit)s.") % {"commit": str(commit)[:12]})
+        if result.fact("suite_modified"):
+            texts.append(Markup("<em>%s</em>") % _("There were uncommitted changes."))
+    if result.status == "complete":
+        label = code("-p label NAME") + "."
+        texts += [_("To measure again and keep these results:"), label]
+    c = result.config
+    if c.input != "synthetic" and c.data_dir == model_of(c).data_dir:
+        samples = code(f"perfkit samples --for {c.model}")
+        texts += [_("The input was sample data:"), samples]
+    return texts
+
+
+def effective_settings(measurement: Measurement) -> Section:
+    """Effective settings as read inside the workers."""
+    result = measurement.result
+    effective = result.effective
+    if effective:
+        section = _settings(result, effective) + _strategy(result, effective)
+    else:
+        section = paragraph(_("Unknown: no worker reached its first batch."))
+    rows = [[n.name, n.interface, names.stored_value(n.differs)] for n in result.nodes]
+    return section + table(
+        rows, [_("Node"), _("Network interface"), _("Differs from node 0 in")]
+    )
+
+
+def _settings(result: Result, effective: Effective) -> Section:
+    """Return tables of the settings, the input data and the environment variables."""
+    skipped = None
+    if effective.loss_scaling:
+        skipped = [repeat.skipped_steps for repeat in result.complete_repeats]
+    expected = model_of(result.config).parameters
+    section = _facts(
+        {
+            _("Precision"): names.precision(result),
+            _("Layers by output type"): effective.dtypes,
+            "TF32": effective.tf32,
+            _("Attention kernel"): effective.attention,
+            _("Initial loss scale"): effective.loss_scaling,
+            _("Skipped steps by repeat"): skipped,
+            _("Device"): effective.device,
+            _("Optimizer and loss"): effective.optimizer_settings,
+            _("Trainable parameters"): effective.parameters,
+            _("Expected parameters"): None if effective.parameters == expected else expected,
+            _("Thread pools"): effective.threads,
+            _("Tuning"): effective.settings or None,
+        }
+    )
+    data = result.input_data
+    if data:
+        section += _facts({_("Input samples"): data.samples, _("Input SHA-256"): data.sha256})
+    variables = [
+        [name, _("not set") if value is None else value]
+        for name, value in effective.variables.items()
+    ]
+    headings = [_("Variable"), _("Value")]
+    return section + folded(_("Environment variables"), table(variables, headings))
+
+
+def _facts(values: Mapping[str, Any]) -> Section:
+    """Return a table of the facts that have a value."""
+    rows = [
+        [name, names.stored_value(value)]
+        for name, value in values.items()
+        if value not in (None, "")
+    ]
+    return table(rows, [_("Fact"), _("Value")])
+
+
+def _strategy(result: Result, effective: Effective) -> Section:
+    """Return a table of the strategy's options; empty without a strategy."""
+    if not effective.strategy:
+        return Section()
+    words = _("Options of the strategy %(name)s and their effect in this framework:")
+    rows = [
+        [name, str(option.value), _(option.state), option.how]
+        for name, option in effective.strategy.items()
+    ]
+    headings = [_("Option"), _("Value"), _("State"), _("How")]
+    return paragraph(words % {"name": result.config.strategy}) + table(rows, headings)
+
+
+def environment(measurement: Measurement) -> Section:
+    """Hardware, driver and versions, with reasons for facts that could not be read."""
+    readings = measurement.result.environment
+    rows: list[list[Text]] = []
+    unread: dict[str, list[str]] = {}
+    for name, reading in readings.items():
+        if reading.missing:
+            unread.setdefault(reading.missing, []).append(names.fact_name(name))
+        else:
+            value: Text = names.stored_value(reading.value) or _("none")
+            if "\n" in value:
+                value = Markup("<pre>%s</pre>") % value
+            rows.append([names.fact_name(name), value])
+    for reason, facts in unread.items():
+        rows.append([", ".join(facts), f"{_('not read')} ({reason})"])
+    summary = _("%(count)d facts") % {"count": len(readings)}
+    return folded(summary, table(rows, [_("Fact"), _("Value")]))
+
+
+def work_equivalence(measurement: Measurement) -> Section:
+    """Results of work verification against other frameworks."""
+    result, unreadable = measurement.result, list[str]()
+    outputs = measurement.folder.parent
+    comparisons = verification.comparisons_of(outputs, result, unreadable)
+    section = Section()
+    for verified, partner, against in comparisons:
+        section += _verdict(verified, str(partner), against)
+        checks = verification.rows(against, verified.steps)
+        section += folded(_("All checks"), table(checks, _check_headings()))
+    if not comparisons:
+        section += _not_verified(verification.command(result.config))
+    if unreadable:
+        section += paragraph(_("Not read:"), foreign("; ".join(unreadable)))
+    if comparisons:
+        section += _how_verified()
+    return section
+
+
+def _verdict(
+    verified: verification.Verification, partner: str, against: verification.Against
+) -> Section:
+    """Return whether two frameworks do the same work, and when that was compared."""
+    words = _("%(partner)s: NOT the same work.")
+    if against.agreed:
+        words = _("%(partner)s: the same work.")
+    facts = {
+        "base": str(verified.base),
+        "batch": verified.batch_size,
+        "created": minute(verified.created),
+    }
+    compared = _("Compared with %(base)s on batches of %(batch)s, %(created)s.") % facts
+    return paragraph(strong(words % {"partner": partner}), compared)
+
+
+def _check_headings() -> list[str]:
+    return [
+        *(_("Check"), _("Precision"), _("Base"), _("Other"), _("Difference"), _("Allowed")),
+        *(_("Agrees"), _("Largest difference")),
+    ]
+
+
+def _not_verified(command: str) -> Section:
+    texts: list[Text] = [_("Work equivalence with another framework was not verified.")]
+    if command:
+        texts += [_("To verify it:"), code(command)]
+    return paragraph(*texts)
+
+
+def _how_verified() -> Section:
+    return note(
+        _(
+            "Each framework trained in its own process on the CPU, from the same weights, on "
+            "the same synthetic batch, without dropout. Losses and the norms of gradients and "
+            "updates are compared relatively: in float64 the worst tensor, in float32 all "
+            "tensors together, since rounding alone moves float32 gradients of deep networks "
+            "by percents. FLOPs include the backward pass (Chowdhery et al., 2022). Lower "
+            "precisions are not covered."
+        )
+    )
+
+
+def method(measurement: Measurement) -> Section:
+    """How the throughput is measured."""
+    result = measurement.result
+    items = [_about_repeat(result), _about_throughput(result)]
+    if result.config.accumulate > 1:
+        items.append(_about_accumulation(result))
+    items += _about_device(result) if result.config.accelerated else _about_cpu(result)
+    items.append(_about_interval(result))
+    return folded(_("How it is measured"), bullets(items))
+
+
+def _about_repeat(result: Result) -> str:
+    protocol = result.protocol
+    if not protocol.warmup_limit:
+        words = _(
+            "A repeat starts fresh worker processes, one per device. It runs %(all)s steps: "
+            "%(warmup)s warm-up steps, which are dropped, and a window of %(measured)s "
+            "measured steps."
+        )
+        return words % {
+            "all": protocol.steps,
+            "warmup": protocol.warmup_steps,
+            "measured": protocol.measured_steps,
+        }
+    words = _(
+        "A repeat starts fresh worker processes, one per device. Its warm-up, which is "
+        "dropped, ends when the last %(measured)s steps are at one level, that is, a "
+        "difference of over %(little)s between their first and second half is excluded, or "
+        "after %(limit)s steps. A window of %(measured)s measured steps follows. A first pass "
+        "through the data set within this limit belongs to the warm-up."
+    )
+    text = words % {
+        "measured": protocol.measured_steps,
+        "little": "1 %",
+        "limit": protocol.warmup_limit,
+    }
+    if not protocol.warmup_seconds:
+        return text
+    ends = _("After %(seconds)s s the warm-up ends in any case.")
+    return f"{text} {ends % {'seconds': protocol.warmup_seconds}}"
+
+
+def _about_throughput(result: Result) -> str:
+    words = _(
+        "Throughput of a repeat: samples of all ranks in the window / wall time of the window "
+        "on the slowest rank. It is not a mean of rates."
+    )
+    if model_of(result.config).unit != "tokens/s":
+        return words
+    counted = _("A sample counts as %(count)s tokens.")
+    return f"{words} {counted % {'count': result.config.sequence_length}}"
+
+
+def _about_accumulation(result: Result) -> str:
+    words = _(
+        "A step is one optimizer update after %(count)s micro-batches of %(size)s per device. "
+        "Gradients are exchanged with the last micro-batch."
+    )
+    return words % {"count": result.config.accumulate, "size": result.config.batch_size}
+
+
+def _about_device(result: Result) -> list[str]:
+    """Return how steps are timed on an accelerator."""
+    sentences = [
+        _(
+            "The device is synchronized at the start of the window; the window ends when the "
+            "device has completed the last step."
+        )
+    ]
+    if result.effective and result.effective.step_clock == "host":
+        sentences.append(
+            _(
+                "Events of this device type do not measure time: a step lasts from the time at "
+                "which the host saw the previous step's event complete until it saw this "
+                "step's event complete, without synchronization."
+            )
+        )
+    else:
+        sentences.append(
+            _("Step times are events in the device's stream, without synchronization.")
+        )
+    if result.config.precision in ("amp", "pure_fp16"):
+        sentences.append(
+            _("Loss scaling itself reads an overflow flag from the device once per step.")
+        )
+    wait = _(
+        "Data wait: host time from requesting a batch to receiving it. The device may still be "
+        "busy with earlier steps, so it is not necessarily lost time."
+    )
+    return [" ".join(sentences), wait]
+
+
+def _about_cpu(result: Result) -> list[str]:
+    """Return how steps are timed on a CPU."""
+    times = _(
+        "On a CPU, a step ends when its call returns. Steps are timed by a monotonic clock and "
+        "add up to the window, except for a rank's wait at the end of the window."
+    )
+    wait = _("Data wait: time from requesting a batch to receiving it. It is part of the step.")
+    if result.config.input == "synthetic":
+        return [times, wait]
+    shared = _(
+        "Loading batches shares the cores with training and slows the steps, too; a run with "
+        "synthetic input shows by how much."
+    )
+    return [times, f"{wait} {shared}"]
+
+
+def _about_interval(result: Result) -> str:
+    words = _(
+        "The result is the median of the repeats. Its interval lies between two order "
+        "statistics and covers the median with exactly the level printed, for any distribution "
+        "of independent repeats."
+    )
+    target = result.protocol.interval_target
+    if not target or not result.throughput or result.ended_by not in ("interval", "budget"):
+        return words
+    ended = _(
+        "Repeats ended after %(n)s, by an interval narrower than %(target)s of the median or "
+        "by the time budget. Such a rule favours narrow intervals: by simulation, the printed "
+        "interval then covers up to 2.5 points less."
+    )
+    return f"{words} {ended % {'n': result.throughput.n, 'target': percent(target, 2)}}"

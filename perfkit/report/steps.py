@@ -1,0 +1,364 @@
+"""Sections of a measurement's page about its repeats: step times, warnings, repeats and ranks,
+telemetry, method, raw files."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from perfkit.analysis.diagnosis import EVIDENCE
+from perfkit.analysis.diagnosis import FILE as DIAGNOSIS
+from perfkit.analysis.warning_types import severity
+from perfkit.analysis.warnings import checked_aspects
+from perfkit.core.format import change, number, percent, spread
+from perfkit.core.models import model_of
+from perfkit.core.results.repeat import Rank, Repeat, TelemetrySummary
+from perfkit.core.results.schema import Result
+from perfkit.core.results.store import Measurement
+from perfkit.core.statistics import detectable_difference
+from perfkit.core.steady import FEWEST_STEPS, PUBLISHED_STEPS, RepeatProfile
+from perfkit.report.elements import (
+    Text,
+    bullets,
+    code,
+    file_link,
+    foreign,
+    joined,
+    note,
+    paragraph,
+    severity_mark,
+    strong,
+    table,
+)
+from perfkit.report.measurement import checked
+from perfkit.report.section import Section, folded
+from perfkit.report.text.language import gettext as _
+from perfkit.report.text.language import ngettext
+from perfkit.report.text.names import fact_name, stored_value
+from perfkit.report.text.statements import sentence
+
+MOST_OPEN_RANKS = 8
+"""With more ranks, their table is folded."""
+GIB = 2**30
+
+
+def step_times(measurement: Measurement) -> Section:
+    """Charts of all steps, repeats overlaid and one by one, and the steady state."""
+    page = checked(measurement)
+    if not page.charts.parts:
+        return _no_steps(page.result, page.checks.problem)
+    steady = _steady_state(page.result, page.checks.profiles)
+    return page.charts + folded(_("Steady state"), steady)
+
+
+def _no_steps(result: Result, problem: str) -> Section:
+    if problem:
+        return paragraph(_("The raw steps can't be read:"), foreign(problem))
+    if not result.complete_repeats:
+        return paragraph(_("No step was recorded."))
+    return paragraph(_("The raw steps are missing."))
+
+
+def _steady_state(result: Result, profiles: Sequence[RepeatProfile]) -> Section:
+    """Return a table of the repeats' steady states."""
+    judged = [profile for profile in profiles if profile.steadiness]
+    if not judged:
+        words = _("A steady state can be judged only with %(fewest)s steps or more.")
+        return paragraph(words % {"fewest": FEWEST_STEPS})
+    unit = model_of(result.config).unit
+    first, last = PUBLISHED_STEPS
+    steps = _("Steps %(first)d to %(last)d") % {"first": first, "last": last}
+    headings = (
+        *(_("Repeat"), _("Warm-up, ended by"), f"{steps} ({unit})", _("Steady from step")),
+        *(_("Drift"), _("Spikes"), f"{_('Steady steps')} ({unit})", f"{_('Window')} ({unit})"),
+        _("Difference"),
+    )
+    repeats = {repeat.index: repeat for repeat in result.repeats}
+    rows = [_steady_row(profile, repeats[profile.repeat]) for profile in judged]
+    words = _(
+        "Steady: from this step on, the mean of every segment is within %(little)s of the last "
+        "segment's mean; a segment ends where the level changes by more than the noise. Drift: "
+        "a trend of over %(little)s that noise does not explain. Spike: a step far above its "
+        "neighbours."
+    )
+    return table(rows, headings) + note(words % {"little": "1 %"})
+
+
+def _steady_row(profile: RepeatProfile, repeat: Repeat) -> list[Any]:
+    """Return a repeat's cells in the table of steady states."""
+    steadiness = profile.steadiness
+    assert steadiness
+    warmup = published = drift = spikes = difference = None
+    begin: Text | int = _("never")
+    if repeat.warmup:
+        ended = {
+            "steady": _("steady"),
+            "steps": _("at the limit of steps"),
+            "seconds": _("at the limit of time"),
+        }
+        end = {"steps": repeat.warmup.steps, "ended_by": ended[repeat.warmup.ended_by]}
+        warmup = _("%(steps)d, %(ended_by)s") % end
+        published = profile.published and number(profile.published)
+    if steadiness.settled:
+        begin = steadiness.begin + 1
+        drift = change(steadiness.drift) if steadiness.drift else None
+        spikes = len(steadiness.spikes)
+    if profile.steady:
+        difference = change(profile.disagreement)
+    return [
+        *(profile.repeat, warmup, published, begin, drift, spikes),
+        *(number(profile.steady), number(profile.fixed), difference),
+    ]
+
+
+def warnings(measurement: Measurement) -> Section:
+    """The warnings, worst first, and the checks that were made."""
+    result, checks = measurement.result, checked(measurement).checks
+    if not result.complete_repeats:
+        return paragraph(_("There is no complete repeat to judge."))
+    section = paragraph(_("No warnings."))
+    if checks.warnings:
+        rows = [
+            [severity_mark(severity([warning.code])), code(warning.code), sentence(warning)]
+            for warning in checks.warnings
+        ]
+        section = table(rows, [_("Severity"), _("Warning"), _("Meaning")])
+    aspects = checked_aspects(result, checks.profiles)
+    return section + note(*_aspects(aspects), _too_few_steps(result))
+
+
+def _aspects(aspects: Mapping[str, bool]) -> list[str]:
+    """Return sentences on what was checked and what was not."""
+    made = [_(name) for name, is_checked in aspects.items() if is_checked]
+    missing = [_(name) for name, is_checked in aspects.items() if not is_checked]
+    sentences = []
+    if made:
+        sentences.append(_("Checked: %(what)s.") % {"what": ", ".join(made)})
+    if missing:
+        sentences.append(_("Not checked: %(what)s.") % {"what": ", ".join(missing)})
+    return sentences
+
+
+def _too_few_steps(result: Result) -> str:
+    if result.protocol.steps >= FEWEST_STEPS:
+        return ""
+    words = _(
+        "%(steps)s steps are too few to judge a steady state; at least %(fewest)s are needed."
+    )
+    return words % {"steps": result.protocol.steps, "fewest": FEWEST_STEPS}
+
+
+def repeats(measurement: Measurement) -> Section:
+    """Tables of the repeats and, with several ranks, of the ranks."""
+    result = measurement.result
+    section = _repeat_table(result)
+    if not result.repeats:
+        section += paragraph(_("No repeat was run."))
+    section += note(*_repeat_notes(result))
+    ranks: dict[int, list[Rank]] = {}
+    for repeat in result.complete_repeats:
+        for rank in repeat.ranks:
+            ranks.setdefault(rank.rank, []).append(rank)
+    if len(ranks) > 1:
+        section += _rank_table(result, ranks)
+    return section
+
+
+def _repeat_table(result: Result) -> Section:
+    headings = (
+        *(_("Repeat"), model_of(result.config).unit, _("Median step (s)")),
+        *(_("Fastest step (s)"), _("Slowest step (s)"), _("Data wait"), _("First loss")),
+        *(_("Last loss"), _("Accuracy after"), _("Wall time (s)"), _("Failure"), _("Message")),
+    )
+    return table(map(_repeat_row, result.repeats), headings)
+
+
+def _repeat_row(repeat: Repeat) -> list[str]:
+    """Return a repeat's cells; those without a value are empty."""
+    seconds, failure = repeat.step_seconds, repeat.failure
+    wait = repeat.data_wait_share
+    accuracy = repeat.evaluation.accuracy if repeat.evaluation else None
+    times = ["", "", ""]
+    if seconds:
+        times = [*map(number, (seconds.median, seconds.minimum, seconds.maximum))]
+    return [
+        f"{repeat.index:,}",
+        _optional(repeat.throughput),
+        *times,
+        "" if wait is None else percent(wait),
+        _optional(repeat.loss_first),
+        _optional(repeat.loss_last),
+        "" if accuracy is None else percent(accuracy),
+        _optional(repeat.wall_seconds),
+        failure.code if failure else "",
+        sentence(failure) if failure else "",
+    ]
+
+
+def _optional(value: float | None) -> str:
+    return "" if value is None else number(value)
+
+
+def _repeat_notes(result: Result) -> list[str]:
+    """Return what the number and the spread of the repeats can show."""
+    notes = []
+    floor = detectable_difference(result.throughputs)
+    if floor is not None:
+        words = _(
+            "The smallest detectable difference between two measurements with this spread is "
+            "%(floor)s."
+        )
+        notes.append(words % {"floor": percent(floor, 2)})
+    elif result.complete_repeats:
+        words = _(
+            "With so few repeats, no difference from a measurement of as many repeats can be "
+            "shown at a level of %(level)s."
+        )
+        notes.append(words % {"level": "95 %"})
+    if result.config.input == "synthetic" and result.complete_repeats:
+        notes.append(_("Synthetic input repeats one batch, so the loss is not meaningful."))
+    return notes
+
+
+def _rank_table(result: Result, ranks: Mapping[int, Sequence[Rank]]) -> Section:
+    """Return a table of the ranks, each with its windows, and what it can show."""
+    headings = (
+        *(_("Rank"), _("Node"), _("Slowest"), _("Window (s)"), _("Data wait (s)")),
+        *(_("Computation (s)"), _("Memory (GiB)")),
+    )
+    rows = [_rank_row(result, rank, ranks[rank]) for rank in sorted(ranks)]
+    section = table(rows, headings)
+    if len(rows) > MOST_OPEN_RANKS:
+        section = folded(_("%(count)s ranks") % {"count": len(rows)}, section)
+    about_times = _(
+        "Ranks step together, so step times do not show which rank the others wait for. "
+        "Computation does: the time of a step's batches, forward and backward passes without "
+        "waiting for other ranks, measured after the window. Values are ranges over the "
+        "repeats."
+    )
+    if result.config.device == "cpu":
+        about_memory = _("Memory is the peak of the process.")
+    else:
+        about_memory = _(
+            "Memory is the peak allocated by the framework's allocator in the window; NVML's "
+            "value under Telemetry, if any, includes the memory of CUDA and its libraries."
+        )
+    return section + note(about_times, about_memory)
+
+
+def _rank_row(result: Result, rank: int, windows: Sequence[Rank]) -> list[str | int]:
+    """Return the cells of a rank with these windows."""
+    complete = result.complete_repeats
+    node = rank // result.config.devices
+    hosts = sorted({repeat.nodes[node] for repeat in complete if len(repeat.nodes) > node})
+    times_slowest = sum(repeat.straggler == rank for repeat in complete)
+    return [
+        rank,
+        ", ".join(hosts) or node,
+        f"{times_slowest} / {len(complete)}",
+        spread(window.window_seconds for window in windows),
+        spread(window.data_wait_seconds for window in windows),
+        spread(window.compute_seconds for window in windows),
+        spread((window.memory_bytes for window in windows), GIB),
+    ]
+
+
+def telemetry(measurement: Measurement) -> Section:
+    """Other load, clocks, temperatures and energy during each window."""
+    result = measurement.result
+    headings = (
+        *(_("Repeat"), _("Samples"), _("Process cores"), _("Other load (cores)")),
+        *(_("Steal time"), _("Clock (MHz)"), _("Highest temperature (°C)")),
+        *(_("Throttling (samples)"), _("Energy per sample (J)"), _("Memory in use (GiB)")),
+    )
+    rows = [
+        [f"{repeat.index:,}", *_telemetry_cells(repeat.telemetry)]
+        for repeat in result.complete_repeats
+        if repeat.telemetry
+    ]
+    section = table(rows, headings)
+    if result.telemetry:
+        return section + note(*_telemetry_notes(result))
+    if result.complete_repeats:
+        return section + paragraph(_("No sample was taken before and after a window."))
+    return section + paragraph(_("No window was measured."))
+
+
+def _telemetry_cells(telemetry: TelemetrySummary) -> list[str]:
+    """Return the cells of a repeat; those without a value are empty."""
+    steal = telemetry.steal_share
+    memory = telemetry.memory_used_bytes.items()
+    return [
+        f"{telemetry.samples:,}",
+        number(telemetry.process_cores),
+        _optional(telemetry.other_load_cores),
+        "" if steal is None else percent(steal),
+        stored_value(telemetry.clock_mhz),
+        stored_value(telemetry.temperature_celsius),
+        stored_value(telemetry.throttled),
+        _optional(telemetry.energy_joules_per_sample),
+        "; ".join(f"{gpu} {number(used / GIB, 3)}" for gpu, used in memory),
+    ]
+
+
+def _telemetry_notes(result: Result) -> list[Text]:
+    """Return what the telemetry covers, and what is missing."""
+    cores = max(summary.cores for summary in result.telemetry)
+    words = _(
+        "Sampled twice a second from outside the training, on the %(cores)s cores that the "
+        "measurement may use. Other load is the load of all processes except the measurement's."
+    )
+    notes: list[Text] = [words % {"cores": cores}]
+    if result.config.nodes > 1:
+        notes.append(_("Only the first node is monitored."))
+    if result.energy_joules_per_sample and result.config.device == "gpu":
+        notes.append(_("Energy covers the GPUs only."))
+    elif result.energy_joules_per_sample:
+        notes.append(
+            _(
+                "Energy covers whole processor packages and their memory, including other "
+                "processes."
+            )
+        )
+    missing: dict[str, str] = {}
+    for summary in result.telemetry:
+        missing |= summary.missing
+    if missing:
+        reasons = [
+            Markup("%s (%s)") % (fact_name(name), foreign(reason))
+            for name, reason in missing.items()
+        ]
+        notes += [_("Not available:"), joined(reasons, "; ")]
+    return notes
+
+
+def raw_files(measurement: Measurement) -> Section:
+    """Links to the result and the raw files, and the check of one against the other."""
+    folder, problems = measurement.folder, checked(measurement).checks.disagreements
+    section = Section()
+    if problems:
+        statement = strong(_("The raw files do not agree with the result:"))
+        section += paragraph(statement) + bullets(problems, language="en")
+    elif problems is not None:
+        section += _agreement(len(measurement.result.complete_repeats))
+    files = [measurement.result_file, *measurement.raw_files(), *measurement.log_files()]
+    files += sorted([*folder.glob(DIAGNOSIS), *folder.glob(f"{EVIDENCE}/*/*.jsonl")])
+    rows = []
+    for path in files:
+        name = path.relative_to(folder).as_posix()
+        rows.append([file_link(name), f"{path.stat().st_size:,}"])
+    files_table = table(rows, [_("File"), _("Bytes")])
+    count = _("%(count)s files") % {"count": len(rows)}
+    return (section + folded(count, files_table)).on_page_in(folder)
+
+
+def _agreement(count: int) -> Section:
+    """Return the statement that so many repeats agree with their raw files."""
+    if not count:
+        return Section()
+    words = ngettext(
+        "The result of the repeat was recomputed from its raw files and agrees.",
+        "The results of the %(count)s repeats were recomputed from their raw files and agree.",
+        count,
+    )
+    return paragraph(words % {"count": count})

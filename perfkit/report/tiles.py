@@ -1,0 +1,254 @@
+"""The beginning of a measurement's page: the plan, and three tiles with throughput, limit and
+trust."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from perfkit.analysis.comparison.stored import comparisons_with
+from perfkit.analysis.diagnosis import VERDICTS, Diagnosis
+from perfkit.analysis.utilization import utilization
+from perfkit.analysis.warning_types import severity
+from perfkit.analysis.warnings import checked_aspects
+from perfkit.core.command import run_command
+from perfkit.core.config import Protocol
+from perfkit.core.format import change, number, percent
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.models import model_of
+from perfkit.core.request.plan import Plan
+from perfkit.core.request.resolve import resolve
+from perfkit.core.results.schema import Result, Throughput
+from perfkit.core.results.store import Measurement
+from perfkit.core.steady import PUBLISHED_STEPS, published_throughput
+from perfkit.report.elements import (
+    Text,
+    alarm,
+    code,
+    foreign,
+    joined,
+    link,
+    note,
+    paragraph,
+    severity_mark,
+    strong,
+)
+from perfkit.report.measurement import CheckedMeasurement, checked, stored_diagnosis
+from perfkit.report.rendering import render
+from perfkit.report.section import Section
+from perfkit.report.text import names
+from perfkit.report.text.language import gettext as _
+from perfkit.report.text.language import ngettext
+from perfkit.report.text.statements import sentence
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A value in large print, its name above it, and lines below it."""
+
+    name: str
+    value: Text
+    lines: Sequence[Text] = ()
+
+
+@dataclass(frozen=True)
+class DotChart:
+    """A small chart with a dot per repeat, the first at the top, and the median with its
+    interval; positions are in pixels."""
+
+    colour: str
+    dots: Sequence[tuple[float, float]]
+    """x and y of each repeat"""
+    median: float
+    """x of the median"""
+    interval: tuple[float, float] | None
+    """x and width of the interval; None without one"""
+
+
+def plan(plan: Plan) -> Section:
+    """The configuration and protocol of a planned measurement."""
+    config = plan.config
+    framework = FRAMEWORKS[config.framework].display_name
+    title = strong(f"{model_of(config).name}, {framework}, {config.precision}")
+    facts = {"topology": config.topology, "device": config.device, "size": config.batch_size}
+    place = _("topology %(topology)s on %(device)s, batch %(size)s per device") % facts
+    if config.accumulate > 1:
+        place = f"{place} × {config.accumulate}"
+    source = _("input %(input)s") % {"input": config.input}
+    work = Markup("%s: %s, %s.") % (title, place, source)
+    folder = code(f"{config.outputs_dir}/")
+    return paragraph(work, _protocol(plan.protocol.name, plan.protocol), _("Results:"), folder)
+
+
+def _protocol(name: str, protocol: Protocol) -> str:
+    """Return the protocol in words, with the name as given."""
+    repeats = str(protocol.repeats)
+    words = _(
+        "Protocol %(name)s: %(repeats)s repeats of %(warmup)s warm-up and %(measured)s "
+        "measured steps."
+    )
+    return words % {
+        "name": name,
+        "repeats": f"≤ {repeats}" if protocol.interval_target else repeats,
+        "warmup": protocol.warmup_words,
+        "measured": protocol.measured_steps,
+    }
+
+
+def headline(measurement: Measurement) -> Section:
+    """Three tiles (throughput, limit, trust), the failure if any, and related pages."""
+    page = checked(measurement)
+    result, problems = page.result, page.checks.disagreements
+    diagnosis, _problem = stored_diagnosis(page)
+    section = render("measurement", "title", None, names.title(result))
+    if problems:
+        warning = alarm(_("Do not use this result: it contradicts its raw files."))
+        section += paragraph(warning, foreign(problems[0]))
+    tiles = [_throughput_tile(page), _limit_tile(result, diagnosis), _trust_tile(page)]
+    section += render("measurement", "tiles", page.folder, tiles)
+    place = {"topology": result.config.topology, "device": names.device(result)}
+    where = _("Topology %(topology)s on %(device)s.") % place
+    section += note(_protocol(names.protocol_name(result.protocol), result.protocol), where)
+    if result.status != "complete":
+        section += _unfinished(result)
+    return section + _related(page, diagnosis)
+
+
+def _throughput_tile(page: CheckedMeasurement) -> Tile:
+    result = page.result
+    throughput, config = result.throughput, result.config
+    if not throughput:
+        return Tile(_("Throughput"), _("no number"))
+    unit = throughput.unit
+    low, high = throughput.interval or (None, None)
+    lines: list[Text] = [
+        names.interval_words(low, high, throughput.interval_level, throughput.n)
+    ]
+    if config.ranks > 1:
+        rate = {"rate": number(throughput.value / config.ranks), "unit": unit}
+        lines.append(_("%(rate)s %(unit)s per device") % rate)
+    steps = {
+        "rate": number(throughput.steps_per_second),
+        "size": f"{config.global_batch:,}",
+    }
+    lines.append(_("%(rate)s steps/s, samples per step: %(size)s") % steps)
+    published = published_throughput(page.checks.profiles)
+    if result.protocol.warmup_limit and published:
+        lines.append(_published_steps(published, throughput))
+    chart = render("measurement", "dots", None, dot_chart(result))
+    lines.append(Markup(chart.html))
+    return Tile(_("Throughput"), f"{number(throughput.value)} {unit}", lines)
+
+
+def _published_steps(published: float, throughput: Throughput) -> str:
+    """Return the throughput of the published protocol's steps in the same repeats, in words."""
+    first, last = PUBLISHED_STEPS
+    words = _("Published protocol, steps %(first)s to %(last)s: %(value)s (%(change)s)")
+    difference = change(published / throughput.value - 1)
+    value = number(published)
+    return words % {"first": first, "last": last, "value": value, "change": difference}
+
+
+def dot_chart(result: Result) -> DotChart:
+    """Return the chart of a measurement's repeats."""
+    throughput, values = result.throughput, result.throughputs
+    assert throughput
+    lowest, highest = min(values), max(values)
+
+    def across(value: float) -> float:
+        if lowest == highest:
+            return 125.0
+        return round(13 + 224 * (value - lowest) / (highest - lowest), 1)
+
+    between = 28 / max(len(values) - 1, 1)
+    dots = [(across(value), round(10 + between * k, 1)) for k, value in enumerate(values)]
+    interval = None
+    if throughput.interval:
+        start, end = map(across, throughput.interval)
+        interval = (start, round(end - start, 1))
+    colour = FRAMEWORKS[result.config.framework].colour
+    return DotChart(colour, dots, across(throughput.value), interval)
+
+
+def _limit_tile(result: Result, diagnosis: Diagnosis | None) -> Tile:
+    value, lines = _("not diagnosed"), list[Text]()
+    command = diagnose_command(result)
+    if diagnosis:
+        value = _(VERDICTS[diagnosis.verdict])
+    elif command:
+        lines.append(code(command))
+    wait, used = result.data_wait_share, utilization(result)
+    if wait is not None:
+        share = {"share": percent(wait, 2)}
+        lines.append(_("Data wait: up to %(share)s of a window") % share)
+    if used:
+        share = {"share": names.peak_share(used.shares)}
+        lines.append(_("Share of measured peak: %(share)s") % share)
+    return Tile(_("Limited by"), value, lines)
+
+
+def _trust_tile(page: CheckedMeasurement) -> Tile:
+    result, checks = page.result, page.checks
+    if not result.complete_repeats:
+        return Tile(_("Trust"), "–", [_("There is no complete repeat to judge.")])
+    mark = severity_mark(severity(warning.code for warning in checks.warnings))
+    if checks.warnings:
+        count = len(checks.warnings)
+        words = ngettext("%(num)d warning", "%(num)d warnings", count) % {"num": count}
+        return Tile(_("Trust"), joined([mark, words]), [sentence(checks.warnings[0])])
+    aspects = checked_aspects(result, checks.profiles)
+    unchecked = [_(name) for name, is_checked in aspects.items() if not is_checked]
+    line = _("All checks passed.")
+    if unchecked:
+        line = _("Not checked: %(what)s.") % {"what": ", ".join(unchecked)}
+    return Tile(_("Trust"), joined([mark, _("No warnings")]), [line])
+
+
+def _unfinished(result: Result) -> Section:
+    """Return the state of a measurement that is not complete, and the reason."""
+    counts = {"done": len(result.complete_repeats), "all": result.protocol.repeats}
+    state = Markup("%s:") % alarm(_(result.status))
+    done = _("%(done)s of %(all)s repeats are complete.") % counts
+    if result.failure:
+        return paragraph(state, done, code(result.failure.code), sentence(result.failure))
+    words = _("It is running or was interrupted; the same command continues it.")
+    return paragraph(state, done, words)
+
+
+def _related(page: CheckedMeasurement, diagnosis: Diagnosis | None) -> Section:
+    """Return links to comparisons with the measurement and diagnoses of it."""
+    site, measurement_id = page.site, page.result.id
+    folders = []
+    for folder, comparison in comparisons_with(site.outputs, measurement_id):
+        variants = {"name": names.variant_names(comparison)}
+        folders.append((_("Interleaved comparison: %(name)s") % variants, folder))
+    if diagnosis:
+        folders.append((_("Same configuration, synthetic input"), diagnosis.synthetic_id))
+    if page.result.config.input == "synthetic":
+        label = _("Diagnosis with this measurement")
+        folders += [(label, folder) for folder in site.diagnosed.get(measurement_id, ())]
+    addresses = [(name, site.address(folder)) for name, folder in folders]
+    links = [link(address, name) for name, address in addresses if address]
+    if not links:
+        return Section()
+    return paragraph(_("Related:"), joined(links, " · ")).on_page_in(page.folder)
+
+
+def diagnose_command(result: Result) -> str:
+    """Return the command that diagnoses the measurement on the same machine, without parameters
+    that follow from others; empty if it can't be diagnosed."""
+    config = result.config
+    if config.input == "synthetic" or config.nodes > 1:
+        return ""
+    named = {"model", "framework", "precision", "gpus"}
+    defaults = resolve(config.model_dump(include=named | {"device"})).model_dump()
+    defaults["device"] = "gpu" if result.fact("gpus") else "cpu"
+    defaults["protocol"] = "published" if config.accelerated else "quick"
+    values = {
+        name: value
+        for name, value in names.requested(result).items()
+        if name in named or value != defaults.get(name)
+    }
+    command = shlex.join(run_command(config.model, values))
+    return command.replace("perfkit run", "perfkit diagnose", 1)
