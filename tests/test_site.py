@@ -211,7 +211,7 @@ def hostile(content):
 @pytest.mark.usefixtures("without_published_charts")
 def test_untrusted_text_is_escaped_in_every_field_of_a_result(tmp_path):
     full = measured([1.0, 2.0], nodes=2, launcher="srun", strategy="fleetx-amp")
-    late = {"failure": {"code": "timeout", "params": {"detail": "late"}}}
+    late = {"failure": {"code": "bad_input", "params": {"detail": "late"}}}
     content = json.loads(full.model_dump_json())
     content["nodes"] = [
         {"node": 1, "name": "b", "interface": "eth0", "differs": {"gpus": "A100"}}

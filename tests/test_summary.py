@@ -306,7 +306,7 @@ def test_labels_launchers_and_suite_versions_share_a_row(tmp_path, one, other):
 
 def test_cells_show_failed_and_partial_measurements(tmp_path):
     result = measured([10.0, 12.0], batch_size=8)
-    late = {"code": "timeout", "params": {"detail": "over 9 s"}}
+    late = {"code": "timeout", "params": {"repeat": 3, "seconds": 9}}
     changes = {"status": "partial", "failure": late}
     changes["protocol"] = result.protocol.model_dump() | {"repeats": 7}
     partial = result.model_validate(result.model_dump() | changes)
