@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from perfkit.core.driver.workers import find_supervisor
-from perfkit.core.system.telemetry import ProcessTree
+from perfkit.core.system.process_tree import ProcessTree
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -9,8 +9,10 @@ import pytest
 
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.store import read_events
+from perfkit.core.system import cpu
+from perfkit.core.system.cpu import core_seconds, cpu_readers
 from perfkit.core.system.environment import MissingError
-from perfkit.core.system.telemetry import Telemetry, core_seconds, cpu_readers
+from perfkit.core.system.telemetry import Telemetry
 
 CPU = resolve({"model": "resnet50", "device": "cpu", "gpus": 0, "processes": 1})
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -75,15 +77,15 @@ def test_hidden_and_offline_cores_do_not_shift_the_rows(write, sys):
 def test_clocks_are_averaged_counts_added_and_the_hottest_package_counts(write, sys):
     for core, khz in ((0, 2_000_000), (3, 3_000_000)):
         write(f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq", khz)
-    assert values(sys, [0, 3], "cpu_clock") == {"cpu": 2500.0}
+    assert values(sys, [0, 3], cpu.CLOCK) == {"cpu": 2500.0}
     for part, count in (("core", 3), ("package", 40)):
         write(f"sys/devices/system/cpu/cpu0/thermal_throttle/{part}_throttle_count", count)
-    assert values(sys, [0], "cpu_throttling") == {"cpu": 43}
+    assert values(sys, [0], cpu.THROTTLING) == {"cpu": 43}
     sensors = (("nvme", 90_000), ("coretemp", 61_000), ("coretemp", 64_000))
     for index, (name, millidegrees) in enumerate(sensors):
         write(f"sys/class/hwmon/hwmon{index}/name", name)
         write(f"sys/class/hwmon/hwmon{index}/temp1_input", millidegrees)
-    assert values(sys, [0], "cpu_temperature") == {"cpu": 64.0}
+    assert values(sys, [0], cpu.TEMPERATURE) == {"cpu": 64.0}
 
 
 def test_energy_covers_packages_and_memory_once(write, sys, sampled):
@@ -93,7 +95,7 @@ def test_energy_covers_packages_and_memory_once(write, sys, sampled):
         write(f"sys/class/powercap/{zone}/name", name)
         write(f"sys/class/powercap/{zone}/energy_uj", f"{index}000000")
         write(f"sys/class/powercap/{zone}/max_energy_range_uj", f"{index}00000000")
-    assert values(sys, [0, 1], "cpu_energy") == {"package-0": 1.0, "dram-0": 3.0}
+    assert values(sys, [0, 1], cpu.ENERGY) == {"package-0": 1.0, "dram-0": 3.0}
     begin, _sample = sampled(sys=sys)
     assert begin["energy_wraps_joules"] == {"package-0": 100.0, "dram-0": 300.0}
 

@@ -47,7 +47,7 @@ def identity(config, small):
 
 def first_handle():
     """NVML's handle of the first visible GPU."""
-    (handle, *_others) = gpus._visible().values()
+    (handle, *_others) = gpus.visible_handles().values()
     return handle
 
 

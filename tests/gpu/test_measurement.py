@@ -114,7 +114,7 @@ def wait_for_a_step(outputs, driver):
 def used_bytes():
     """The memory in use on the visible GPUs, by all processes."""
     with gpus.session():
-        handles = gpus._visible().values()
+        handles = gpus.visible_handles().values()
         return sum(int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) for handle in handles)
 
 

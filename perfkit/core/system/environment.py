@@ -10,7 +10,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,7 +23,7 @@ from perfkit.core.results.identity import Reading
 from perfkit.core.system import gpus
 from perfkit.core.system.software import PACKAGES, Software
 
-Value = str | int | float | bool | list[str]
+FactValue = str | int | float | bool | list[str]
 
 LIBRARY_VARIABLES = (
     *("NCCL_", "GLOO_", "UCX_", "FI_", "NVIDIA_", "TORCH_"),
@@ -60,7 +60,7 @@ UNAVAILABLE = (
 
 
 def reason(error: Exception) -> str:
-    """Why a fact or a reading is missing, without home and checkout paths."""
+    """Return why a fact or a reading is missing, without home and checkout paths."""
     match error:
         case MissingError():
             text = str(error)
@@ -82,13 +82,14 @@ def read_facts(data_dir: Path, software: Software) -> dict[str, Reading]:
             facts[name] = Reading(value=read())
         except UNAVAILABLE as error:
             facts[name] = Reading(value=None, missing=reason(error))
-    for name, value in {"python": software.python, **software.versions}.items():
-        facts[name] = Reading(value=value, missing=None if value else "not installed")
+    for name, installed in {"python": software.python, **software.versions}.items():
+        missing = None if installed else "not installed"
+        facts[name] = Reading(value=installed, missing=missing)
     return facts
 
 
 def cpu_vendor() -> str:
-    """The kernel's name of the CPU vendor; empty if it has none, as on ARM."""
+    """Return the kernel's name of the CPU vendor; empty if it has none, as on ARM."""
     try:
         return _cpuinfo("vendor_id")
     except MissingError:
@@ -96,40 +97,50 @@ def cpu_vendor() -> str:
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Cores that this process may use at once: those it is bound to, or fewer if its control
-    group or a parent has a CPU quota, as a container with a limit has."""
-    limits = [float(len(os.sched_getaffinity(0)))]
-    for line in _lines(root / "proc/self/cgroup"):
+    """Return the number of cores that this process may use at once: those it is bound to, or
+    fewer if its control group or a parent has a CPU quota, as a container with a limit has."""
+    bound = float(len(os.sched_getaffinity(0)))
+    return max(1, int(min([bound, *_quotas(root)])))
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """Yield the CPU quotas of this process's control groups and their parents, in cores."""
+    for line in _text(root / "proc/self/cgroup").splitlines():
         _hierarchy, controllers, group = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
+        if not controllers:
+            top, files = root / "sys/fs/cgroup", ["cpu.max"]
+        elif "cpu" in controllers.split(","):
+            # The first version of control groups.
+            top, files = root / "sys/fs/cgroup/cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+        else:
             continue
-        top, parts = root / "sys/fs/cgroup" / ("cpu" if controllers else ""), group.split("/")
-        files = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if controllers else ("cpu.max",)
-        for depth in range(1, len(parts) + 1):
-            folder = top.joinpath(*parts[1:depth])
-            words = " ".join(line for name in files for line in _lines(folder / name)).split()
-            # Without a quota, the first word is `max` or -1.
-            if len(words) == 2 and words[0].isdigit():
-                limits.append(int(words[0]) / int(words[1]))
-    return max(1, int(min(limits)))
+        folder = top / group.lstrip("/")
+        for parent in (folder, *folder.parents):
+            if parent.is_relative_to(top):
+                words = " ".join(_text(parent / name) for name in files).split()
+                # Without a quota, the first word is `max` or -1.
+                if len(words) == 2 and words[0].isdigit():
+                    yield int(words[0]) / int(words[1])
 
 
-def _lines(path: Path) -> list[str]:
-    """The lines of a file; none if it can't be read."""
+def _text(path: Path) -> str:
+    """Return the text of a file; empty if it can't be read."""
     try:
-        return path.read_text().splitlines()
+        return path.read_text()
     except OSError:
-        return []
+        return ""
 
 
 def suite_source() -> str:
-    """Digest of the code that affects a number, without comments and docstrings."""
-    files = [path for code in MEASURING for path in PACKAGE.glob(code)]
+    """Return a digest of the code that affects a number, without comments and docstrings."""
+    files: list[Path] = []
+    for pattern in MEASURING:
+        files += PACKAGE.glob(pattern)
     return _digest(files, lambda path: _statements(path.read_bytes()))
 
 
 def package_source() -> str:
-    """Digest of all code of the suite, which must be equal on all nodes."""
+    """Return a digest of all code of the suite, which must be equal on all nodes."""
     return _digest(PACKAGE.rglob("*.py"), Path.read_bytes)
 
 
@@ -142,17 +153,17 @@ def _digest(files: Iterable[Path], read: Callable[[Path], bytes]) -> str:
 
 @cache
 def _statements(source: bytes) -> bytes:
-    """The AST dump of a module. Parsing all modules takes a tenth of a second."""
+    """Return the AST dump of a module. Parsing all modules takes a tenth of a second."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            # Attributes can have docstrings, too.
-            node.body = [
-                s
-                for s in node.body
-                if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
-            ]
+            node.body = [part for part in node.body if not _is_docstring(part)]
     return ast.dump(tree).encode()
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    """Return whether a statement is a docstring of a module, class, function or attribute."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _cpuinfo(key: str) -> str:
@@ -164,37 +175,61 @@ def _cpuinfo(key: str) -> str:
 
 
 def _cpu() -> str:
-    details = f"family {_cpuinfo('cpu family')} model {_cpuinfo('model')}"
-    return f"{_cpuinfo('model name')} ({details})"
+    family, model = _cpuinfo("cpu family"), _cpuinfo("model")
+    return f"{_cpuinfo('model name')} (family {family} model {model})"
+
+
+def _cpu_features() -> list[str]:
+    flags = _cpuinfo("flags").split()
+    return [feature for feature in CPU_FEATURES if feature in flags]
+
+
+def _memory() -> str:
+    gibibytes = round(psutil.virtual_memory().total / 2**30)
+    return f"{gibibytes} GiB"
+
+
+def _virtual_machine() -> str:
+    return "yes" if "hypervisor" in _cpuinfo("flags").split() else "no"
 
 
 def _interconnect() -> list[str]:
-    adapters = sorted(Path("/sys/class/infiniband").glob("*"))
-    if not adapters:
+    rates = []
+    for adapter in sorted(Path("/sys/class/infiniband").glob("*")):
+        rate = (adapter / "ports/1/rate").read_text().strip()
+        rates.append(f"{adapter.name}: {rate}")
+    if not rates:
         raise MissingError("no InfiniBand or RoCE adapter under /sys/class/infiniband")
-    return [f"{a.name}: {(a / 'ports/1/rate').read_text().strip()}" for a in adapters]
+    return rates
 
 
 def _disk(path: Path) -> str:
     path = path.resolve()
     while not path.exists():
         path = path.parent
-    mounts = [p for p in psutil.disk_partitions(all=True) if path.is_relative_to(p.mountpoint)]
-    # Of several mounts at one place, the last is visible.
-    file_system = max(reversed(mounts), key=lambda p: len(p.mountpoint)).fstype
+    file_system = _file_system(path)
     device = path.stat().st_dev
     block = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
     for folder in (block, block.parent):
-        if (rotational := folder / "queue/rotational").exists():
-            virtual = rotational.read_text().strip() == "1"
-            kind = "rotating, or virtual" if virtual else "solid state"
+        rotational = folder / "queue/rotational"
+        if rotational.exists():
+            is_rotating = rotational.read_text().strip() == "1"
+            kind = "rotating, or virtual" if is_rotating else "solid state"
             return f"{file_system} on {folder.name} ({kind})"
     return f"{file_system} (no block device)"
 
 
+def _file_system(path: Path) -> str:
+    mounts = psutil.disk_partitions(all=True)
+    around = [mount for mount in mounts if path.is_relative_to(mount.mountpoint)]
+    # If several are mounted at one place, the last is visible.
+    around.reverse()
+    return max(around, key=lambda mount: len(mount.mountpoint)).fstype
+
+
 def _variables() -> list[str]:
-    """The settings of the libraries in the environment, without those that belong to one job:
-    FI_PSM3_UUID must be equal on its nodes, and another job has another."""
+    """Return the settings of the libraries in the environment, without those that belong to one
+    job: FI_PSM3_UUID must be equal on its nodes, and another job has another."""
     settings = []
     for name, value in sorted(os.environ.items()):
         is_of_library = name.startswith(LIBRARY_VARIABLES) and is_setting(name, value)
@@ -204,8 +239,8 @@ def _variables() -> list[str]:
 
 
 def is_setting(name: str, value: str) -> bool:
-    """Whether a variable with one of these prefixes sets something that may be published: it
-    is no secret, and does not contain the UUID of a GPU, as a container's
+    """Return whether a variable with one of these prefixes sets something that may be
+    published: it is no secret, and does not contain the UUID of a GPU, as a container's
     NVIDIA_VISIBLE_DEVICES does, which tells two equal machines apart."""
     names_a_gpu = re.search(r"\b(GPU|MIG)-[0-9A-Fa-f]", value)
     return not SECRET.search(name) and not names_a_gpu
@@ -217,20 +252,21 @@ def _output(*command: str) -> str:
     except FileNotFoundError as error:
         raise MissingError(f"no {command[0]} on this machine") from error
     if done.returncode:
-        reason = portable(" ".join(done.stderr.split()))[:200]
-        raise MissingError(f"{command[0]} exited with status {done.returncode}: {reason}")
+        printed = " ".join(done.stderr.split())
+        status = f"{command[0]} exited with status {done.returncode}"
+        raise MissingError(f"{status}: {portable(printed)[:200]}")
     return done.stdout.rstrip()
 
 
 # Not the repository around an unpacked archive of perfkit.
 _git = partial(_output, "git", f"--git-dir={ROOT / '.git'}", f"--work-tree={ROOT}")
 
-MACHINE: dict[str, Callable[[], Value]] = {
+MACHINE: dict[str, Callable[[], FactValue]] = {
     "cpu": _cpu,
     "cpu_cores": lambda: f"{usable_cores()} usable of {os.cpu_count()}",
-    "cpu_features": lambda: [f for f in CPU_FEATURES if f in _cpuinfo("flags").split()],
-    "memory": lambda: f"{round(psutil.virtual_memory().total / 2**30)} GiB",
-    "virtual_machine": lambda: "yes" if "hypervisor" in _cpuinfo("flags").split() else "no",
+    "cpu_features": _cpu_features,
+    "memory": _memory,
+    "virtual_machine": _virtual_machine,
     "os": lambda: platform.freedesktop_os_release()["PRETTY_NAME"],
     "kernel": platform.release,
     "gpus": gpus.visible_names,

@@ -6,15 +6,16 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 # CPU workers may lack pynvml.
 with contextlib.suppress(ModuleNotFoundError):
     import pynvml
 
-REASONS = "idle application_clocks power_cap hardware_slowdown sync_boost software_thermal"
-REASONS += " hardware_thermal power_brake display_clocks"
+REASONS = (
+    *("idle", "application_clocks", "power_cap", "hardware_slowdown", "sync_boost"),
+    *("software_thermal", "hardware_thermal", "power_brake", "display_clocks"),
+)
 """NVML's reasons for a GPU clock below its maximum, from the lowest bit."""
 ESCAPES = r"\x1b\[[0-9;]*[A-Za-z]"
 """Terminal escape sequences, which nvidia-smi prints even without a terminal."""
@@ -33,8 +34,8 @@ def session() -> Iterator[None]:
 
 
 def visible_gpus() -> list[str]:
-    """Labels of the GPUs that CUDA_VISIBLE_DEVICES leaves visible; none without a driver.
-    Raises OSError if the driver fails."""
+    """Return the labels of the GPUs that CUDA_VISIBLE_DEVICES leaves visible; none without a
+    driver. Raises OSError if the driver fails."""
     try:
         with session():
             return [*_selected()]
@@ -46,48 +47,53 @@ def visible_gpus() -> list[str]:
 
 @session()
 def visible_names() -> list[str]:
-    """Name and memory of each visible GPU, in the order of the labels."""
-    return [_name(handle) for handle in _visible().values()]
+    """Return name and memory of each visible GPU, in the order of the labels."""
+    return [_name(handle) for handle in visible_handles().values()]
 
 
 def topology(printed: str) -> str:
-    """The matrix in the output of `nvidia-smi topo -m`, without the legend below it."""
+    """Return the matrix in the output of `nvidia-smi topo -m`, without the legend below it."""
     return re.sub(ESCAPES, "", printed).partition("\n\n")[0]
 
 
 def run_near(index: int) -> str:
     """Bind this process, and its future children, to its cores near the visible GPU `index`.
     Return a sentence with the cores, or the reason for using all."""
-    own = os.sched_getaffinity(0)
+    allowed = os.sched_getaffinity(0)
     try:
         with session():
-            pynvml.nvmlDeviceSetCpuAffinity([*_visible().values()][index])
+            handles = [*visible_handles().values()]
+            pynvml.nvmlDeviceSetCpuAffinity(handles[index])
     except (pynvml.NVMLError, IndexError) as error:
         return f"all cores: {type(error).__name__}: {error}"
     # NVML ignores the cores that the process was bound to, by Slurm for example.
-    near = os.sched_getaffinity(0) & own
-    os.sched_setaffinity(0, near or own)
-    return f"cores {core_ranges(near)}" if near else "all cores: none of them is near the GPU"
+    near = os.sched_getaffinity(0) & allowed
+    os.sched_setaffinity(0, near or allowed)
+    if not near:
+        return "all cores: none of them is near the GPU"
+    return f"cores {core_ranges(near)}"
 
 
 def core_ranges(cores: set[int]) -> str:
-    """`0-3,8` for the cores 0, 1, 2, 3 and 8."""
+    """Return `0-3,8` for the cores 0, 1, 2, 3 and 8."""
     ordered = sorted(cores)
-    first = [core for core in ordered if core - 1 not in cores]
-    last = [core for core in ordered if core + 1 not in cores]
-    pairs = zip(first, last, strict=True)
-    return ",".join(f"{a}-{b}" if a != b else str(a) for a, b in pairs)
+    starts = [core for core in ordered if core - 1 not in cores]
+    ends = [core for core in ordered if core + 1 not in cores]
+    ranges = []
+    for start, end in zip(starts, ends, strict=True):
+        ranges.append(str(start) if start == end else f"{start}-{end}")
+    return ",".join(ranges)
 
 
 @session()
 def driver() -> str:
-    """The driver's version."""
+    """Return the driver's version."""
     return str(pynvml.nvmlSystemGetDriverVersion())
 
 
 @session()
 def driver_cuda() -> str:
-    """The newest CUDA version that the driver supports."""
+    """Return the newest CUDA version that the driver supports."""
     number = pynvml.nvmlSystemGetCudaDriverVersion()
     return f"{number // 1000}.{number % 1000 // 10}"
 
@@ -102,65 +108,88 @@ def select(variable: str | None, uuids: list[str]) -> dict[str, int]:
     if variable is None:
         return {str(index): index for index in range(len(uuids))}
     selected: dict[str, int] = {}
-    for label in (part.strip() for part in variable.split(",")):
-        named = [index for index, uuid in enumerate(uuids) if uuid.startswith(label)]
-        if label.isdigit() and int(label) < len(uuids):
-            selected[label] = int(label)
-        elif label.startswith("GPU-") and named:
-            selected[label] = named[0]
-        elif label.startswith("MIG-") and uuids:
-            selected[label] = 0
-        else:
+    for part in variable.split(","):
+        label = part.strip()
+        index = _index(label, uuids)
+        if index is None:
             break
+        selected[label] = index
     return selected
 
 
-def figures(count: int) -> dict[str, tuple[str, dict[str, Callable[[], Any]]]]:
-    """Readings of the first `count` visible GPUs, within a `session`: name -> field of a sample
-    and, by GPU, the function that reads it."""
-    sm, on_gpu = pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU
-    devices = {f"gpu{i}": handle for i, handle in enumerate([*_visible().values()][:count])}
-    queries: dict[str, tuple[str, Callable[[Any], Any]]] = {
-        "gpu_clock": ("clock_mhz", lambda h: pynvml.nvmlDeviceGetClockInfo(h, sm)),
-        "gpu_temperature": (
-            "temperature_celsius",
-            lambda h: pynvml.nvmlDeviceGetTemperature(h, on_gpu),
-        ),
-        "gpu_throttling": ("throttled", _throttled),
-        # Millijoules since the driver was loaded.
-        "gpu_energy": (
-            "energy_joules",
-            lambda h: pynvml.nvmlDeviceGetTotalEnergyConsumption(h) / 1e3,
-        ),
-        "gpu_memory": (
-            "memory_used_bytes",
-            lambda h: int(pynvml.nvmlDeviceGetMemoryInfo(h).used),
-        ),
-    }
-    return {
-        name: (field, {gpu: partial(query, handle) for gpu, handle in devices.items()})
-        for name, (field, query) in queries.items()
-    }
+def _index(label: str, uuids: list[str]) -> int | None:
+    """Return the index of the GPU with this label; None if there is none."""
+    if label.isdigit() and int(label) < len(uuids):
+        return int(label)
+    if label.startswith("MIG-") and uuids:
+        return 0
+    if label.startswith("GPU-"):
+        for index, uuid in enumerate(uuids):
+            if uuid.startswith(label):
+                return index
+    return None
+
+
+def _clock(handle: Any) -> Any:
+    return pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
+
+
+def _temperature(handle: Any) -> Any:
+    return pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)
 
 
 def _throttled(handle: Any) -> list[str]:
     # The function's older name, which every driver supports.
     bits = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-    return [name for bit, name in enumerate(REASONS.split()) if bit and bits & 1 << bit]
+    reasons = []
+    for bit, name in enumerate(REASONS):
+        if name != "idle" and bits & 1 << bit:
+            reasons.append(name)
+    return reasons
 
 
-def _visible() -> dict[str, Any]:
-    """Label -> NVML handle of the GPU or MIG instance; within a `session`."""
-    return {
-        label: pynvml.nvmlDeviceGetHandleByUUID(label) if label.startswith("MIG-") else handle
-        for label, handle in _selected().items()
-    }
+def _energy(handle: Any) -> float:
+    """Return joules since the driver was loaded."""
+    millijoules: int = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+    return millijoules / 1e3
+
+
+def _memory(handle: Any) -> int:
+    return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+
+
+class GpuSensor(NamedTuple):
+    """A reading of a GPU: its name, its field in a sample, and how it is read within a
+    `session`, given the GPU's handle."""
+
+    name: str
+    field: str
+    read: Callable[[Any], Any]
+
+
+SENSORS = (
+    GpuSensor("gpu_clock", "clock_mhz", _clock),
+    GpuSensor("gpu_temperature", "temperature_celsius", _temperature),
+    GpuSensor("gpu_throttling", "throttled", _throttled),
+    GpuSensor("gpu_energy", "energy_joules", _energy),
+    GpuSensor("gpu_memory", "memory_used_bytes", _memory),
+)
+
+
+def visible_handles() -> dict[str, Any]:
+    """Return label -> NVML handle of the GPU or MIG instance; within a `session`."""
+    handles = _selected()
+    for label in handles:
+        if label.startswith("MIG-"):
+            handles[label] = pynvml.nvmlDeviceGetHandleByUUID(label)
+    return handles
 
 
 def _selected() -> dict[str, Any]:
-    """Label -> NVML handle of the GPU, of any GPU for a MIG instance; within a `session`."""
-    indices = range(pynvml.nvmlDeviceGetCount())
-    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in indices]
+    """Return label -> NVML handle of the GPU, of any GPU for a MIG instance; within a
+    `session`."""
+    count = pynvml.nvmlDeviceGetCount()
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
     uuids = [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
     selected = select(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
     return {label: handles[index] for label, index in selected.items()}

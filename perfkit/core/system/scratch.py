@@ -64,7 +64,8 @@ class Scratch:
 
 
 def lock(folder: Path) -> int:
-    """A descriptor that keeps `folder` from being swept while it is open. Raises OSError."""
+    """Return a descriptor that keeps `folder` from being swept while it is open. Raises
+    OSError."""
     descriptor = os.open(folder, OPEN_FOLDER)
     # Without file locks, no folder is swept.
     with suppress(OSError):
@@ -96,7 +97,7 @@ def sweep() -> None:
 
 @contextmanager
 def _locked_by_nobody(folder: Path) -> Iterator[bool]:
-    """Whether `folder` has no lock; if so, it is locked within the block."""
+    """Yield whether `folder` has no lock; if so, it is locked within the block."""
     descriptor = os.open(folder, OPEN_FOLDER)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,11 +114,11 @@ def _remove(folder: Path) -> None:
     # Imported here: workers only register, and their Python may lack psutil.
     import psutil
 
-    ended, left = [], []
-    for registration in [*folder.glob("*.pid")]:
+    ended: list[Path] = []
+    exiting: list[psutil.Process] = []
+    for registration in folder.glob("*.pid"):
         try:
-            pid = int(registration.stem)
-            process = psutil.Process(pid)
+            process = psutil.Process(int(registration.stem))
             words = process.cmdline()
             if words and not any(str(folder) in word for word in words):
                 # The PID has been reused, and so has the name of the shared memory.
@@ -125,22 +126,25 @@ def _remove(folder: Path) -> None:
             if words:
                 process.kill()
             # An exiting process has no words while it frees its memory.
-            left.append(process)
+            exiting.append(process)
         except psutil.AccessDenied:
             continue
         except psutil.NoSuchProcess:
             pass
         ended.append(registration)
-    psutil.wait_procs(left, timeout=KILLING_SECONDS)
-    if _namespace("ipc") == HOST_IPC and _namespace("pid") != HOST_PIDS:
-        # As with docker --ipc=host: other containers' processes can have the same PIDs.
-        ended.clear()
-    for registration in ended:
-        pattern = registration.read_text()
-        segments = SHARED_MEMORY.glob(pattern) if pattern else ()
-        for segment in segments:
-            segment.unlink(missing_ok=True)
+    psutil.wait_procs(exiting, timeout=KILLING_SECONDS)
+    # As with docker --ipc=host: other containers' processes can have the same PIDs.
+    is_shared_by_containers = _namespace("ipc") == HOST_IPC and _namespace("pid") != HOST_PIDS
+    if not is_shared_by_containers:
+        for registration in ended:
+            _free_shared_memory(registration.read_text())
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free_shared_memory(pattern: str) -> None:
+    if pattern:
+        for segment in SHARED_MEMORY.glob(pattern):
+            segment.unlink(missing_ok=True)
 
 
 def _namespace(name: str) -> int:

@@ -1,7 +1,6 @@
 """Packages of an interpreter, read from files, since importing a framework would start it. Runs
 in other environments, too, so it imports only the standard library."""
 
-import contextlib
 import json
 import os
 import platform
@@ -66,7 +65,7 @@ def read_software(interpreter: str, sources: Sources, modules: Sequence[str] = (
 
 
 def search_path(interpreter: str) -> dict[str, str]:
-    """The variable by which another interpreter finds perfkit."""
+    """Return the variable by which another interpreter finds perfkit."""
     if interpreter == sys.executable:
         return {}
     folders = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
@@ -76,28 +75,29 @@ def search_path(interpreter: str) -> dict[str, str]:
 def ask(interpreter: str, code: str, *words: str) -> Any:
     """Run `code` in `interpreter` and parse its last line as JSON. Raises InterpreterError."""
     path = Path(interpreter)
-    reason = "is not a Python interpreter; use one such as .venv/bin/python"
-    if not path.is_dir() and re.fullmatch(NAME, path.name):
-        command = [interpreter, "-c", code, *words]
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=MOST_SECONDS,
-                check=False,
-                env=os.environ | search_path(interpreter),
-            )
-            return json.loads(done.stdout.splitlines()[-1])
-        except OSError as error:
-            reason = error.strerror or str(error)
-        except subprocess.TimeoutExpired:
-            reason = f"no answer within {MOST_SECONDS} s"
-        except (ValueError, IndexError):
-            last = done.stderr.strip().rpartition("\n")[2]
-            reason = last or f"exited with status {done.returncode} and no answer"
-    raise InterpreterError(interpreter, reason)
+    if path.is_dir() or not re.fullmatch(NAME, path.name):
+        reason = "is not a Python interpreter; use one such as .venv/bin/python"
+        raise InterpreterError(interpreter, reason)
+    try:
+        done = subprocess.run(
+            [interpreter, "-c", code, *words],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=MOST_SECONDS,
+            check=False,
+            env=os.environ | search_path(interpreter),
+        )
+    except OSError as error:
+        raise InterpreterError(interpreter, error.strerror or str(error)) from None
+    except subprocess.TimeoutExpired:
+        raise InterpreterError(interpreter, f"no answer within {MOST_SECONDS} s") from None
+    try:
+        return json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        _before, _newline, last = done.stderr.strip().rpartition("\n")
+        silent = f"exited with status {done.returncode} and no answer"
+        raise InterpreterError(interpreter, last or silent) from None
 
 
 def _software(sources: Sources, modules: Sequence[str]) -> Software:
@@ -114,29 +114,40 @@ def _installed(module: str) -> bool:
 
 
 def find_version(*places: str) -> str | None:
-    """The version from the first of these sources (Sources) that has one."""
+    """Return the version from the first of these sources (Sources) that has one."""
     for place in places:
-        file, assigns, name = place.partition(":")
-        if assigns:
-            module, _, inside = file.partition("/")
-            if found := constants(module, inside).get(name):
-                return found
-            continue
-        with contextlib.suppress(PackageNotFoundError):
-            cuda = re.search(r"cuda(\d\d)0$", place)
-            return version(place) + (f" (CUDA {cuda[1]} build)" if cuda else "")
+        release = _assigned(place) if ":" in place else _distributed(place)
+        if release:
+            return release
     return None
 
 
+def _assigned(place: str) -> str | None:
+    """Return the string assigned at `module/file:name`."""
+    path, _colon, name = place.partition(":")
+    module, _slash, file = path.partition("/")
+    return constants(module, file).get(name)
+
+
+def _distributed(distribution: str) -> str | None:
+    """Return the version of an installed distribution, with the CUDA version in its name."""
+    try:
+        installed = version(distribution)
+    except PackageNotFoundError:
+        return None
+    cuda = re.search(r"cuda(\d\d)0$", distribution)
+    return f"{installed} (CUDA {cuda[1]} build)" if cuda else installed
+
+
 def constants(module: str, file: str) -> dict[str, str]:
-    """Strings assigned in `file` of a module, such as `cuda_version`, without values that mean
-    the absence of a component; empty for a module that is not installed."""
+    """Return the strings assigned in `file` of a module, such as `cuda_version`, without values
+    that mean the absence of a component; empty for a module that is not installed."""
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         return {}
     text = (Path(spec.origin).parent / file).read_text()
-    found = re.findall(r"^(\w+) *(?:: .+?)?= *['\"](.+)['\"]$", text, re.MULTILINE)
-    return {name: value for name, value in found if value not in ("False", "0", "None")}
+    assigned = re.findall(r"^(\w+) *(?:: .+?)?= *['\"](.+)['\"]$", text, re.MULTILINE)
+    return {name: value for name, value in assigned if value not in ("False", "0", "None")}
 
 
 if __name__ == "__main__":
