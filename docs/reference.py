@@ -31,7 +31,7 @@ from pydantic import BaseModel, TypeAdapter
 import perfkit
 from perfkit.analysis.comparison.keys import ALIASES, KEYS, MAY_DIFFER
 from perfkit.analysis.comparison.stored import Comparison, InterleavedComparison
-from perfkit.analysis.diagnosis import Diagnosis
+from perfkit.analysis.diagnosis.stored import Diagnosis
 from perfkit.analysis.verification import Verification
 from perfkit.analysis.warning_types import MeasurementWarning
 from perfkit.audit import formats

@@ -4,7 +4,7 @@ import json
 import random
 from pathlib import Path
 
-from perfkit.analysis.diagnosis import Diagnosis, InputAlone
+from perfkit.analysis.diagnosis.stored import Diagnosis, InputAlone
 from perfkit.core.config import Protocol
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import model_of, units_per_sample
@@ -350,8 +350,8 @@ def diagnosis(**changes):
         "ratio": 0.5,
         "interval": (0.49, 0.51),
         "interval_level": 0.98,
-        "method": "Hodges-Lehmann",
-        "reused": ["both"],
+        "comparison": "resnet50-input-0a1b2c3d",
+        "out_of_turn": [],
         "input_alone": [
             input_alone(4, 51.0),
             input_alone(8, 105.0),

@@ -25,9 +25,6 @@ from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
 from perfkit.report.text import language
-from perfkit.report.text.messages import (
-    DIAGNOSIS,
-)
 from perfkit.report.text.names import fact_name
 
 METHODS = [("**.j2", "jinja2.ext:babel_extract")]
@@ -101,7 +98,6 @@ def looked_up():
     messages |= {*Option.model_fields["state"].annotation.__args__}
     messages |= {*checked_aspects(measured([1.0]), ())}
     messages |= {*SEVERITIES}
-    messages |= {*DIAGNOSIS.values()}
     return messages | {"complete", "partial", "failed", "not stated"}
 
 

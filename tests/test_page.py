@@ -15,10 +15,10 @@ from perfkit.core.request.plan import plan, typed
 from perfkit.core.results.failures import Timeout
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.repeat import Peak, Rank, Repeat
+from perfkit.report.diagnosis import diagnose_command
 from perfkit.report.measurement import MeasurementError, write_measurement
 from perfkit.report.step_charts import each_repeat, overlaid
 from perfkit.report.text import names
-from perfkit.report.tiles import diagnose_command
 
 
 def page_of(folder, **changes):
@@ -141,7 +141,7 @@ def replanned(words):
     ("given", "options"),
     [
         ({}, ""),
-        ({"batch_size": 3, "repeats": 2}, " -p batch_size 3 -p repeats 2"),
+        ({"batch_size": 3, "repeats": 9}, " -p batch_size 3 -p repeats 9"),
         (
             {"framework": "torch", "input": "dataloader"},
             " -p framework torch -p input dataloader",
@@ -160,6 +160,15 @@ def test_the_command_for_a_diagnosis_has_only_what_differs(given, options):
     with_gpus = result.environment | {"gpus": Reading(value=["A100, 80 GiB"])}
     on_cpu = result.model_copy(update={"environment": with_gpus})
     assert not command or "-p device cpu" in diagnose_command(on_cpu)
+
+
+def test_the_command_for_a_diagnosis_leaves_out_what_interleaved_repeats_do_not_take():
+    """Six repeats are the fewest that can decide."""
+    given = {"device": "cpu", "input": "dali", "repeats": 2, "label": "mine"}
+    planned = plan("resnet50", given, skip_checks={"data", "machine"})
+    asked = {"config": planned.config, "protocol": planned.protocol}
+    result = made_result(repeats=[], status="partial", **asked)
+    assert diagnose_command(result) == "perfkit diagnose resnet50"
 
 
 def test_a_changed_protocol_is_marked_as_changed():
@@ -198,7 +207,7 @@ def test_the_tiles_show_throughput_limit_and_trust(tmp_path):
     throughput, limit, trust = tiles(measurement)
     assert "8.000 images/s" in throughput and "8.000 – 8.000 (50 %, n=2)" in throughput
     assert "Data wait: up to 10 % of a window" in limit
-    assert "perfkit diagnose resnet50 -p batch_size 8 -p repeats 2 " in limit
+    assert "perfkit diagnose resnet50 -p batch_size 8 " in limit
     assert "No warnings" in trust and "Not checked: step times" in trust
 
 

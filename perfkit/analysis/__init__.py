@@ -6,6 +6,6 @@ warning_types.py the kinds of warnings about a measurement, with severities and 
 warnings.py      which warnings a measurement has: disturbed repeats, implausible losses
 utilization.py   throughput as a share of the devices' peak
 gpu_peaks.csv    peak speeds of GPUs from their datasheets
-diagnosis.py     whether input or training limits a measurement
+diagnosis/       whether input or training limits a measurement
 verification.py  work equivalence of frameworks
 """

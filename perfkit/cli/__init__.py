@@ -2,7 +2,8 @@
 
 measure.py   run, sweep, doctor, samples, report
 notebook.py  reads a model's notebook and runs it through papermill
-compare.py   compare, history, verify, diagnose
+compare.py   compare, history
+judge.py     verify, diagnose
 audit.py     audit
 options.py   shared options and output
 __main__.py  the command by `python -m perfkit.cli`
@@ -17,7 +18,8 @@ from typing import Any
 import click
 
 from perfkit.cli.audit import audit
-from perfkit.cli.compare import compare, diagnose, history, verify
+from perfkit.cli.compare import compare, history
+from perfkit.cli.judge import diagnose, verify
 from perfkit.cli.measure import doctor, report, run, samples, sweep
 from perfkit.cli.options import (
     INTERRUPTED,

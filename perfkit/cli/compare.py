@@ -1,4 +1,4 @@
-"""`perfkit compare`, `history`, `verify` and `diagnose`."""
+"""`perfkit compare` and `perfkit history`."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,6 @@ import click
 from perfkit.cli import options
 from perfkit.core.paths import resolved_path, typed_path
 from perfkit.core.request import RequestError
-from perfkit.core.request.plan import plan
 
 
 @options.command(failure="regression")
@@ -143,53 +142,3 @@ def history(
     found = history_of(measurements, level, threshold)
     options.print_result(found, file, history_text(found))
     raise SystemExit(check and found.regressed)
-
-
-@options.command(failure="different work")
-@options.MODEL
-@click.option(
-    "--frameworks",
-    metavar="A,B,…",
-    help="Frameworks, the base first, such as paddle,torch:static:NCHW (execution, layout) or "
-    "mxnet:.venv-mxnet/bin/python (interpreter); default: all installed frameworks.",
-)
-@options.PARAMETERS
-def verify(model: str, frameworks: str | None, values: options.Values) -> None:
-    """Report whether frameworks do the same work when training MODEL.
-
-    Each framework trains on the CPU in its own process, on the same batch and from the same
-    weights. Compares parameter names and shapes, multiply-adds, losses, gradients and updates,
-    in float64 and float32. Pages and comparisons show the result where it applies.
-    """
-    from perfkit.analysis.verification import sides, text
-    from perfkit.analysis.verification import verify as verified
-
-    configs = sides(model, frameworks, values)
-    verification, path = verified(configs, options.print_step)
-    click.echo(text(verification))
-    click.echo(path)
-    raise SystemExit(not verification.agreed)
-
-
-@options.command()
-@options.MODEL
-@options.PARAMETERS
-def diagnose(model: str, values: options.Values) -> None:
-    """Report what limits MODEL: input, training, or both.
-
-    Takes the parameters of `perfkit run`; needs one node, and an input other than synthetic.
-    Measures training with its input and with synthetic input, and the input alone (with other
-    thread counts too, if it may be the limit). Existing measurements are reused and listed. The
-    measurement's page shows the diagnosis too.
-    """
-    from perfkit.analysis.diagnosis import diagnose as diagnosed
-    from perfkit.analysis.diagnosis import diagnosis_lines
-    from perfkit.report.measurement import write_measurement
-    from perfkit.report.text.terminal import wrapped
-
-    planned = plan(model, values)
-    measurement, diagnosis = diagnosed(planned.config, planned.protocol, options.print_step)
-    write_measurement(measurement)
-    for line in diagnosis_lines(diagnosis, measurement.result.config).values():
-        click.echo(wrapped(line))
-    click.echo(measurement.page_file)

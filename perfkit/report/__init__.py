@@ -21,6 +21,7 @@ history_text.py  the history as text for a terminal
 audit.py        sections of an audit's page
 audit_text.py   texts of audits: statistics, steps, claims and findings
 audit_terminal.py  an audit as text for a terminal
+diagnosis.py    a diagnosis as text, and the command for one
 summary.py      sections of the summary
 published.py    sections of the page of published tables
 index.py        index of an outputs folder

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from perfkit.analysis.diagnosis import FILE as DIAGNOSIS
-from perfkit.analysis.diagnosis import read_diagnosis
+from perfkit.analysis.diagnosis.stored import FILE as DIAGNOSIS
+from perfkit.analysis.diagnosis.stored import read_diagnosis
 from perfkit.core.results.store import ResultError
 from perfkit.report.text.language import file_name
 

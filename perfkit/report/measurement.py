@@ -5,7 +5,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from perfkit.analysis.diagnosis import Diagnosis, read_diagnosis
+from perfkit.analysis.diagnosis.stored import Diagnosis, read_diagnosis
 from perfkit.analysis.warnings import MeasurementChecks, check
 from perfkit.core.format import minute
 from perfkit.core.frameworks import FRAMEWORKS

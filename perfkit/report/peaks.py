@@ -3,7 +3,7 @@ peak."""
 
 from markupsafe import Markup
 
-from perfkit.analysis.diagnosis import diagnosis_lines
+from perfkit.analysis.diagnosis.statements import statements_of
 from perfkit.analysis.utilization import (
     Datasheet,
     Utilization,
@@ -16,6 +16,7 @@ from perfkit.core.models import model_of
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
 from perfkit.core.statistics import median
+from perfkit.report.diagnosis import diagnose_command
 from perfkit.report.elements import (
     Text,
     bullets,
@@ -30,7 +31,7 @@ from perfkit.report.measurement import stored_diagnosis
 from perfkit.report.section import Section
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import peak_share
-from perfkit.report.tiles import diagnose_command
+from perfkit.report.text.statements import sentence
 
 TERA, GIGA = 1e12, 1e9
 
@@ -59,13 +60,17 @@ def _diagnosis(measurement: Measurement) -> Section:
     if problem:
         return paragraph(_("The diagnosis can't be read:"), foreign(problem))
     if diagnosis:
-        lines = diagnosis_lines(diagnosis, measurement.result.config)
-        verdict = diagnosis.verdict
-        return bullets(strong(line) if key == verdict else line for key, line in lines.items())
+        lines: list[Text] = []
+        for statement in statements_of(diagnosis, measurement.result.config):
+            text = sentence(statement)
+            is_verdict = statement.code == diagnosis.verdict
+            lines.append(strong(text) if is_verdict else text)
+        return bullets(lines)
     command = diagnose_command(measurement.result)
     if not command:
         return Section()
-    return paragraph(_("To find out what limits the throughput:"), code(command))
+    advice = _("To find out what limits the throughput, with new repeats:")
+    return paragraph(advice, code(command))
 
 
 def _measured_rows(used: Utilization) -> list[list[str]]:

@@ -12,7 +12,6 @@ from markupsafe import Markup
 from perfkit.analysis.comparison import blocks
 from perfkit.analysis.comparison.keys import format_pair
 from perfkit.analysis.comparison.verdicts import VERDICTS as PAIR_VERDICTS
-from perfkit.analysis.diagnosis import VERDICTS
 from perfkit.analysis.published import FRAMEWORK_NAMES, labels
 from perfkit.analysis.published.matches import difference_words
 from perfkit.analysis.warning_types import MeasurementWarning, severity, worst_first
@@ -110,7 +109,6 @@ def _environment() -> Environment:
         "model_of": model_of,
         "PAIR_VERDICTS": PAIR_VERDICTS,
         "PUBLISHED_STEPS": PUBLISHED_STEPS,
-        "VERDICTS": VERDICTS,
         "mark": elements.severity_mark,
         "style": Markup(STYLE),
         "script": Markup(SCRIPT),

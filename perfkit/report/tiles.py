@@ -1,27 +1,25 @@
 """The beginning of a measurement's page: the plan, and three tiles with throughput, limit and
 trust."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from perfkit.analysis.comparison.stored import comparisons_with
-from perfkit.analysis.diagnosis import VERDICTS, Diagnosis
+from perfkit.analysis.diagnosis.stored import Diagnosis
 from perfkit.analysis.utilization import utilization
 from perfkit.analysis.warning_types import severity
 from perfkit.analysis.warnings import checked_aspects
-from perfkit.core.command import run_command
 from perfkit.core.config import Protocol
 from perfkit.core.format import change, number, percent
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import model_of
 from perfkit.core.request.plan import Plan
-from perfkit.core.request.resolve import resolve
 from perfkit.core.results.schema import Result, Throughput
 from perfkit.core.results.store import Measurement
 from perfkit.core.steady import PUBLISHED_STEPS, published_throughput
+from perfkit.report.diagnosis import LIMITED_BY, diagnose_command
 from perfkit.report.elements import (
     Text,
     alarm,
@@ -175,7 +173,7 @@ def _limit_tile(result: Result, diagnosis: Diagnosis | None) -> Tile:
     value, lines = _("not diagnosed"), list[Text]()
     command = diagnose_command(result)
     if diagnosis:
-        value = _(VERDICTS[diagnosis.verdict])
+        value = _(LIMITED_BY[diagnosis.verdict])
     elif command:
         lines.append(code(command))
     wait, used = result.data_wait_share, utilization(result)
@@ -233,22 +231,3 @@ def _related(page: CheckedMeasurement, diagnosis: Diagnosis | None) -> Section:
     if not links:
         return Section()
     return paragraph(_("Related:"), joined(links, " · ")).on_page_in(page.folder)
-
-
-def diagnose_command(result: Result) -> str:
-    """Return the command that diagnoses the measurement on the same machine, without parameters
-    that follow from others; empty if it can't be diagnosed."""
-    config = result.config
-    if config.input == "synthetic" or config.nodes > 1:
-        return ""
-    named = {"model", "framework", "precision", "gpus"}
-    defaults = resolve(config.model_dump(include=named | {"device"})).model_dump()
-    defaults["device"] = "gpu" if result.fact("gpus") else "cpu"
-    defaults["protocol"] = "published" if config.accelerated else "quick"
-    values = {
-        name: value
-        for name, value in names.requested(result).items()
-        if name in named or value != defaults.get(name)
-    }
-    command = shlex.join(run_command(config.model, values))
-    return command.replace("perfkit run", "perfkit diagnose", 1)

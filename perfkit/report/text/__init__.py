@@ -2,7 +2,6 @@
 
 language.py  current language and gettext
 statements.py  sentences of statements in the current language
-messages.py  sentences of comparisons and diagnoses by code
 names.py     names of results, devices and configurations, and commands, as text
 terminal.py  text wrapped for a terminal
 """

@@ -1,0 +1,69 @@
+"""What limits the throughput, given the speeds with an input, without it, and of it alone."""
+
+from collections.abc import Sequence
+from itertools import cycle, islice
+
+from perfkit.analysis.diagnosis.stored import Limit
+from perfkit.core.statistics import Estimate
+
+SLIGHT = 0.05
+"""Negligible cost of the input, as a share of the throughput without it; and the tolerance
+within which training with an input is as fast as that input alone."""
+LEVEL = 0.95
+"""Level of the interval that a verdict needs."""
+DEPTHS = (1, 2, 4, 8, 16, 32, 64)
+WAITING = 0.01
+"""Largest share of the time spent waiting with a sufficient depth."""
+ROUNDS = 8
+"""Times that every queue is filled by a simulated pipeline, at least."""
+
+
+def limit_of(ratio: Estimate, synthetic: float, alone: float) -> Limit:
+    """Return what limits training, where `ratio` is the throughput with the input over the
+    `synthetic` one.
+
+    If the whole interval is below 1 - SLIGHT, it is the input if training is as fast as the
+    input `alone`; otherwise both, which share cores or hardly overlap. If the whole interval is
+    above, it is the training. Undecided if neither, or if the repeats are too few for LEVEL.
+    """
+    negligible = 1 - SLIGHT
+    if ratio.level < LEVEL or ratio.low < negligible <= ratio.high:
+        return "undecided"
+    if ratio.low >= negligible:
+        return "training-bound"
+    with_input = ratio.value * synthetic
+    return "input-bound" if with_input >= negligible * alone else "mixed"
+
+
+def cost_in_turn(synthetic: float, alone: float) -> float:
+    """Return the share of its throughput that training would lose if it waited for the
+    preparation of each batch."""
+    return synthetic / (synthetic + alone)
+
+
+def needed_depth(intervals: Sequence[float], step_seconds: float) -> int | None:
+    """Return the smallest of DEPTHS with which training waits for at most WAITING of its time,
+    None if there is none. A step takes `step_seconds`; batches are prepared one after another
+    in these `intervals`, which recur until every queue has been filled several times."""
+    for depth in DEPTHS:
+        if waiting_share(intervals, step_seconds, depth) <= WAITING:
+            return depth
+    return None
+
+
+def waiting_share(intervals: Sequence[float], step_seconds: float, depth: int) -> float:
+    """Return the share of its time that training waits for batches of a queue of `depth`."""
+    ready = waited = now = 0.0
+    taken = [0.0] * depth
+    batches = max(len(intervals), ROUNDS * depth)
+    for number, interval in enumerate(islice(cycle(intervals), batches)):
+        place = number % depth
+        # A batch is started when there is room for it.
+        ready = max(ready, taken[place]) + interval
+        queue_was_full = number >= depth
+        if queue_was_full:
+            waited += max(0.0, ready - now)
+        now = max(now, ready)
+        taken[place] = now
+        now += step_seconds
+    return waited / now
