@@ -16,7 +16,7 @@ from perfkit.analysis.comparison.interleaved import round_order
 from perfkit.analysis.ratios import verdict
 from perfkit.analysis.series import segment
 from perfkit.core.config import AUTO, AUTO_WARMUP, PROTOCOLS, Protocol
-from perfkit.core.driver.repeat import WarmupTest
+from perfkit.core.driver.warmup import WarmupTest
 from perfkit.core.results.schema import STOPPING_LEVEL
 from perfkit.core.statistics import (
     median_estimate,

@@ -10,10 +10,10 @@ from rich.console import Console
 
 from perfkit.core.request.plan import Plan
 from perfkit.core.results.store import Measurement
-from perfkit.sweep.jobs import Job
+from perfkit.sweep.jobs import SweepJob
 from perfkit.sweep.progress import (
     NOTEBOOK_SECONDS,
-    Progress,
+    SweepProgress,
     duration,
     headline,
     repeats_left,
@@ -29,7 +29,7 @@ REPEAT_SECONDS = 9.5
 def status(name, state, measurement=None, reason="", result=RESULT):
     config = result.config.model_copy(update={"label": name})
     plan = Plan(config, result.protocol)
-    job = Job(f"batch_size {name}", "resnet50", {"batch_size": name}, plan)
+    job = SweepJob(f"batch_size {name}", "resnet50", {"batch_size": name}, plan)
     return JobStatus(job, state, measurement, reason)
 
 
@@ -47,7 +47,7 @@ def shown(statuses, *, terminal):
     """Return what the progress display writes on 80 columns."""
     written = io.StringIO()
     console = Console(file=written, width=80, force_terminal=terminal, color_system=None)
-    with Progress(console, "quick", in_turn=True) as progress:
+    with SweepProgress(console, "quick", in_turn=True) as progress:
         for current in statuses:
             progress.show(current)
     return written.getvalue()
@@ -88,7 +88,7 @@ def test_a_kill_leaves_the_cursor_visible_and_a_piped_output_its_own(monkeypatch
     written, piped = io.StringIO(), io.StringIO()
     monkeypatch.setattr("sys.stdout", piped)
     console = Console(file=written, width=80, force_terminal=True)
-    with Progress(console, "quick", in_turn=True) as progress:
+    with SweepProgress(console, "quick", in_turn=True) as progress:
         progress.show([status("1", "waiting")])
         print("out")
         until_a_kill = written.getvalue()
@@ -107,7 +107,7 @@ def test_a_terminal_that_is_closed_ends_no_sweep(measurement):
 
     terminal = Terminal()
     console = Console(file=terminal, width=80, force_terminal=True)
-    with Progress(console, "quick", in_turn=True) as progress:
+    with SweepProgress(console, "quick", in_turn=True) as progress:
         progress.show([status("1", "running")])
         terminal.is_closed = True
         progress.show([status("1", "done", measurement)])

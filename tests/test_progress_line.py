@@ -13,7 +13,7 @@ import pytest
 
 from perfkit.core.driver import progress
 from perfkit.core.driver.live import KernelOutput
-from perfkit.core.driver.progress import LOG_SECONDS, Bar, Progress, Row
+from perfkit.core.driver.progress import LOG_SECONDS, Bar, ProgressLine, RepeatsProgress
 
 
 class Clock:
@@ -79,7 +79,7 @@ def lines(written):
 
 def test_time_left_is_estimated_from_all_variants_steps(clock, open_terminal):
     terminal = open_terminal()
-    with Progress(3, 10, "images/s", variants=["a", "b"]) as shown:
+    with RepeatsProgress(3, 10, "images/s", variants=["a", "b"]) as shown:
         shown.show(1, 0, None)
         assert shown.row.time_left == "--:--"
         clock.now = 10.0
@@ -95,7 +95,7 @@ def test_time_left_is_estimated_from_all_variants_steps(clock, open_terminal):
 
 def test_progress_follows_the_reversed_order_of_even_rounds(open_terminal):
     open_terminal()
-    with Progress(2, 10, "images/s", variants=["a", "b", "c"]) as shown:
+    with RepeatsProgress(2, 10, "images/s", variants=["a", "b", "c"]) as shown:
         shares = []
         for repeat, order in ((1, "abc"), (2, "cba")):
             for variant in order:
@@ -107,7 +107,7 @@ def test_progress_follows_the_reversed_order_of_even_rounds(open_terminal):
 
 def test_the_bar_never_runs_backwards_when_a_variant_makes_no_more_repeats(open_terminal):
     open_terminal()
-    with Progress(2, 10, "images/s", variants=["a", "b", "c"]) as shown:
+    with RepeatsProgress(2, 10, "images/s", variants=["a", "b", "c"]) as shown:
         for repeat, variant, step in ((1, "a", 10), (1, "b", 10), (1, "c", 10), (2, "c", 10)):
             shown.variant = variant
             shown.show(repeat, step, 2.0)
@@ -124,7 +124,7 @@ def test_the_bar_never_runs_backwards_when_a_variant_makes_no_more_repeats(open_
 
 def test_the_rate_of_an_earlier_repeat_is_marked_until_the_window_begins(open_terminal):
     open_terminal()
-    with Progress(2, 10, "images/s") as shown:
+    with RepeatsProgress(2, 10, "images/s") as shown:
         shown.show(1, 10, 2.0, last=True)
         for step, throughput, rate in ((0, None, "last 2"), (3, None, "last 2"), (9, 3.0, "3")):
             shown.show(2, step, throughput, last=True)
@@ -138,7 +138,7 @@ def test_time_left_is_bounded_by_the_budget_and_ignores_old_repeats(
     clock, open_terminal, repeats, budget, left
 ):
     open_terminal()
-    with Progress(repeats, 10, "images/s", budget=budget) as shown:
+    with RepeatsProgress(repeats, 10, "images/s", budget=budget) as shown:
         shown.show(11, 0, None)
         clock.now = 20.0
         shown.show(11, 5, None)
@@ -146,13 +146,13 @@ def test_time_left_is_bounded_by_the_budget_and_ignores_old_repeats(
 
 
 def test_hours_are_shown_only_if_there_are_any():
-    assert Row("", 0.5, 3599.4).time_left == "59:59"
-    assert Row("", 0.5, 3600).time_left == "1:00:00"
+    assert ProgressLine("", 0.5, 3599.4).time_left == "59:59"
+    assert ProgressLine("", 0.5, 3600).time_left == "1:00:00"
 
 
 def test_a_notebook_shows_a_state_once_and_the_last_one(clock, open_notebook):
     notebook = open_notebook()
-    with Progress(2, 10, "images/s") as shown:
+    with RepeatsProgress(2, 10, "images/s") as shown:
         for clock.now, step in ((10, 0), (20, 0), (30, 1), (30.5, 2), (40, 2), (50, 2)):
             shown.show(1, step, None)
         shown.show(1, 10, None, last=True)
@@ -163,7 +163,7 @@ def test_a_notebook_shows_a_state_once_and_the_last_one(clock, open_notebook):
 def test_a_log_gets_a_line_every_15_s_and_later_at_5_percent_of_the_time(clock, open_log):
     log = open_log()
     written_at = []
-    with Progress(1, 10_000, "images/s") as shown:
+    with RepeatsProgress(1, 10_000, "images/s") as shown:
         for second in range(2000):
             clock.now = float(second)
             before = log.getvalue()
@@ -180,7 +180,7 @@ def test_a_log_gets_a_line_every_15_s_and_later_at_5_percent_of_the_time(clock, 
 def test_colours_forced_by_a_ci_do_not_make_its_log_a_terminal(open_log, monkeypatch):
     log = open_log()
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with Progress(1, 10, "images/s") as shown:
+    with RepeatsProgress(1, 10, "images/s") as shown:
         shown.show(1, 10, 2.0, last=True)
     assert log.getvalue() == ""
 
@@ -197,7 +197,7 @@ def test_the_kernels_states_are_shown_here_and_its_other_output_is_printed(open_
 
 def test_a_line_is_one_row_of_a_narrow_terminal(open_terminal):
     terminal = open_terminal(columns=40)
-    with Progress(2, 10, "images/s", variants=["a-variant-with-a-long-name"]) as shown:
+    with RepeatsProgress(2, 10, "images/s", variants=["a-variant-with-a-long-name"]) as shown:
         shown.show(1, 5, 1234.5, last=True)
     assert all(len(line) <= 40 for line in lines(terminal))
     assert lines(terminal)[-1].endswith("left")
@@ -205,7 +205,7 @@ def test_a_line_is_one_row_of_a_narrow_terminal(open_terminal):
 
 def test_a_kill_leaves_the_cursor_visible(open_terminal):
     terminal = open_terminal()
-    with Progress(2, 10, "images/s") as shown:
+    with RepeatsProgress(2, 10, "images/s") as shown:
         shown.show(1, 5, 2.0, last=True)
         until_a_kill = terminal.getvalue()
     assert until_a_kill.rfind("\x1b[?25h") > until_a_kill.rfind("\x1b[?25l")
@@ -214,7 +214,7 @@ def test_a_kill_leaves_the_cursor_visible(open_terminal):
 def test_what_a_pipe_gets_does_not_go_to_the_terminal(open_terminal, monkeypatch):
     terminal, piped = open_terminal(), io.StringIO()
     monkeypatch.setattr("sys.stdout", piped)
-    with Progress(2, 10, "images/s"):
+    with RepeatsProgress(2, 10, "images/s"):
         print("out")
     assert (piped.getvalue(), "out" in terminal.getvalue()) == ("out\n", False)
 
@@ -222,7 +222,7 @@ def test_what_a_pipe_gets_does_not_go_to_the_terminal(open_terminal, monkeypatch
 def test_no_thread_runs_beside_the_measurement(open_terminal):
     open_terminal()
     before = threading.active_count()
-    with Progress(2, 10, "images/s") as shown:
+    with RepeatsProgress(2, 10, "images/s") as shown:
         shown.show(1, 5, 2.0, last=True)
         assert threading.active_count() == before
 
@@ -239,7 +239,7 @@ def test_a_terminal_that_is_closed_ends_nothing(open_terminal, monkeypatch, clos
 
     if closed_at == "start":
         close()
-    with Progress(1, 10, "images/s") as shown:
+    with RepeatsProgress(1, 10, "images/s") as shown:
         if closed_at == "show":
             close()
         shown.show(1, 5, 2.0, last=True)

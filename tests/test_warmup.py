@@ -13,7 +13,7 @@ from made import measured, rank_events, with_raw_files
 import perfkit
 from perfkit.analysis.warnings import warnings_of
 from perfkit.core.config import Protocol
-from perfkit.core.driver.repeat import WarmupTest
+from perfkit.core.driver.warmup import WarmupTest
 from perfkit.core.inputs.samples import make_images
 from perfkit.core.results.store import steady_file
 from perfkit.core.results.summarize import check_against_raw, summarize

@@ -128,7 +128,7 @@ def sweep(
         return
     # Not rich's own test, which takes FORCE_COLOR in a CI for a terminal.
     console = Console(stderr=True, highlight=False, force_terminal=sys.stderr.isatty())
-    with progress.Progress(console, file.stem, in_turn=not slurm) as shown:
+    with progress.SweepProgress(console, file.stem, in_turn=not slurm) as shown:
         statuses = run_sweep(jobs, shown.show, shown.notify, sbatch_options)
     progress.print_skipped(console, statuses)
     progress.print_failures(console, statuses)

@@ -30,7 +30,7 @@ VALIDITY_ONLY: set[CheckScope] = {"requirements", "data"}
 
 
 @dataclass(frozen=True)
-class Job:
+class SweepJob:
     """A configuration of a sweep. `label` names the parameters in which it differs from the
     others, `missing` what this machine lacks for it."""
 
@@ -88,7 +88,9 @@ def work(source: Plan | Result) -> str:
     return json.dumps([source.config.identity, source.protocol.model_dump()])
 
 
-def read_jobs(path: Path, given: Mapping[str, Any], *, on_slurm: bool = False) -> list[Job]:
+def read_jobs(
+    path: Path, given: Mapping[str, Any], *, on_slurm: bool = False
+) -> list[SweepJob]:
     """Return the jobs of a parameters file, with the parameters `given` for all of them.
 
     What this machine lacks for a job is in its `missing`. On Slurm, the measuring machine is
@@ -98,7 +100,7 @@ def read_jobs(path: Path, given: Mapping[str, Any], *, on_slurm: bool = False) -
     is_valid_file = not problems
     configurations = [_with_hosts_for_its_nodes(each) for each in configurations]
     varied = _varied([each.parameters for each in configurations])
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, SweepJob] = {}
     outputs: set[Path] = set()
     for configuration in configurations:
         lines = configuration.lines
@@ -141,7 +143,7 @@ def _in_line_order(path: Path, problems: Iterable[Problem]) -> list[str]:
     return sentences
 
 
-def _job(configuration: Configuration, varied: list[str], *, on_slurm: bool) -> Job:
+def _job(configuration: Configuration, varied: list[str], *, on_slurm: bool) -> SweepJob:
     """The job of a configuration. Raises RequestError if no machine could measure it."""
     model, parameters = configuration.model, configuration.parameters
     own = {name: parameters[name] for name in varied if name in parameters}
@@ -152,14 +154,14 @@ def _job(configuration: Configuration, varied: list[str], *, on_slurm: bool) -> 
             allowed = ", ".join(SLURM_LAUNCHERS)
             problem = f"launcher: {planned.config.launcher} is not for a sweep on Slurm"
             raise RequestError([f"{problem}; allowed: {allowed}"])
-        return Job(label, model, parameters, planned)
+        return SweepJob(label, model, parameters, planned)
     # Missing sample data will be made.
     not_checked: set[CheckScope] = set() if parameters.get("data_dir") else {"data"}
     try:
-        return Job(label, model, parameters, plan(model, parameters, not_checked))
+        return SweepJob(label, model, parameters, plan(model, parameters, not_checked))
     except RequestError as error:
         planned = plan(model, parameters, VALIDITY_ONLY)
-        return Job(label, model, parameters, planned, tuple(error.problems))
+        return SweepJob(label, model, parameters, planned, tuple(error.problems))
 
 
 def _with_hosts_for_its_nodes(configuration: Configuration) -> Configuration:

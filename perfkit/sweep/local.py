@@ -9,7 +9,7 @@ from pathlib import Path
 from perfkit.core.driver.workers import close, start_supervised
 from perfkit.core.paths import ROOT
 from perfkit.core.system.scratch import Scratch
-from perfkit.sweep.jobs import Job
+from perfkit.sweep.jobs import SweepJob
 from perfkit.sweep.status import JobStatus, StoredResults
 
 POLL_SECONDS = 1.0
@@ -25,7 +25,9 @@ def run_here(statuses: list[JobStatus], stored: StoredResults, show: Show) -> li
             job = status.job
             since = new_log(job)
 
-            def show_progress(index: int = index, job: Job = job, since: int = since) -> None:
+            def show_progress(
+                index: int = index, job: SweepJob = job, since: int = since
+            ) -> None:
                 if stored.refresh():
                     statuses[index] = stored.while_running(job, since)
                     show(statuses)
@@ -39,7 +41,7 @@ def run_here(statuses: list[JobStatus], stored: StoredResults, show: Show) -> li
     return statuses
 
 
-def new_log(job: Job) -> int:
+def new_log(job: SweepJob) -> int:
     """Create the job's empty log. Return when, nanoseconds of the disk's clock."""
     # A link is not followed, but replaced.
     job.log.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ NOTEBOOK_SECONDS = 5.0
 """Approximate time of a notebook besides its repeats (docs/figures.md)."""
 
 
-class Progress:
+class SweepProgress:
     """Prints a line for each finished job and, on a terminal, a last line with the number of
     jobs in each state. With `in_turn`, jobs run one after another, and the time left is wall
     time."""

@@ -11,7 +11,7 @@ from perfkit.core.paths import portable
 from perfkit.core.request import RequestError
 from perfkit.core.results.store import PARTIAL, make_folder, read_file
 from perfkit.report.site import write_site
-from perfkit.sweep.jobs import Job
+from perfkit.sweep.jobs import SweepJob
 from perfkit.sweep.local import Show, perfkit_command, run_here, run_supervised
 from perfkit.sweep.matrix import SweepError
 from perfkit.sweep.slurm import run_on_slurm
@@ -21,14 +21,14 @@ STALE_SECONDS = 3600.0
 """No write of a file takes this long."""
 
 
-def statuses_before(jobs: list[Job], *, on_slurm: bool) -> list[JobStatus]:
+def statuses_before(jobs: list[SweepJob], *, on_slurm: bool) -> list[JobStatus]:
     """The statuses of the jobs before any of them runs."""
     stored = StoredResults(jobs[0].outputs, on_slurm=on_slurm)
     return [stored.before_run(job) for job in jobs]
 
 
 def run_sweep(
-    jobs: list[Job],
+    jobs: list[SweepJob],
     show: Show,
     notify: Callable[[str], None],
     sbatch_options: list[str] | None = None,
@@ -80,7 +80,7 @@ def _remove_partial_files(outputs: Path) -> None:
                 path.unlink()
 
 
-def _make_samples(jobs: list[Job], notify: Callable[[str], None]) -> None:
+def _make_samples(jobs: list[SweepJob], notify: Callable[[str], None]) -> None:
     """Make the sample data of these jobs that doesn't exist. Raises SweepError."""
     missing = {job.sample_file: job for job in jobs if job.sample_file}
     for file, job in missing.items():

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from perfkit.core.paths import ROOT
 from perfkit.core.system.scratch import end_with_parent
-from perfkit.sweep.jobs import Job
+from perfkit.sweep.jobs import SweepJob
 from perfkit.sweep.local import Show, new_log, perfkit_command
 from perfkit.sweep.matrix import SweepError
 from perfkit.sweep.status import JobStatus, StoredResults
@@ -182,7 +182,7 @@ class SlurmSweep:
                 self.notify(f"The Slurm jobs were not cancelled: {error}")
 
 
-def slurm_name(job: Job) -> str:
+def slurm_name(job: SweepJob) -> str:
     return f"{PREFIX}{job.digest}"
 
 
@@ -200,7 +200,7 @@ def queued_jobs() -> dict[str, QueuedJob]:
     return jobs
 
 
-def submit(job: Job, sbatch_options: list[str]) -> None:
+def submit(job: SweepJob, sbatch_options: list[str]) -> None:
     """Submit a job on whole nodes. The user's options come after ours, which they override,
     except for the name, by which the job is found again. Raises SlurmError."""
     config = job.plan.config

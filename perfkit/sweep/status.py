@@ -15,7 +15,7 @@ from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import Reading, measurement_id
 from perfkit.core.results.store import Measurement, ResultError, Store, folders, read_file
 from perfkit.core.system.software import InterpreterError
-from perfkit.sweep.jobs import Job, work
+from perfkit.sweep.jobs import SweepJob, work
 
 DATA_DISK = "data_disk"
 """The fact of the environment that depends on the data set's place."""
@@ -34,7 +34,7 @@ class JobStatus:
     `kept`: measured by an earlier call; `skipped`: this machine can't run it.
     """
 
-    job: Job
+    job: SweepJob
     state: State
     measurement: Measurement | None = None
     reason: str = ""
@@ -80,13 +80,13 @@ class StoredResults:
             with suppress(OSError):
                 listed(folder)
 
-    def same_work(self, job: Job) -> list[Stored]:
+    def same_work(self, job: SweepJob) -> list[Stored]:
         """The measurements of the job's configuration in any environment, newest first."""
         wanted = work(job.plan)
         same = [each for each in self.by_folder.values() if each and each.work == wanted]
         return sorted(same, key=lambda stored: stored.written, reverse=True)
 
-    def of(self, job: Job, since: int = NEVER) -> Measurement | None:
+    def of(self, job: SweepJob, since: int = NEVER) -> Measurement | None:
         """The job's measurement, complete or not. If there is no complete one, the newest that
         was written `since` then (nanoseconds) counts, even with another environment: code or
         packages may have changed while the sweep was running."""
@@ -100,7 +100,7 @@ class StoredResults:
             return same[0].measurement
         return own
 
-    def _continues(self, job: Job, stored: Stored) -> bool:
+    def _continues(self, job: SweepJob, stored: Stored) -> bool:
         """Whether the job would continue this measurement on this machine as it is now."""
         config, result = job.plan.config, stored.measurement.result
         try:
@@ -123,7 +123,7 @@ class StoredResults:
             self.environments[key] = read_environment(*key)
         return self.environments[key]
 
-    def before_run(self, job: Job) -> JobStatus:
+    def before_run(self, job: SweepJob) -> JobStatus:
         """The state of a job that this call has not run."""
         measurement = self.of(job)
         if measurement and measurement.result.status == "complete":
@@ -134,10 +134,10 @@ class StoredResults:
         reason = _on_one_line(failure.line()) if failure else ""
         return JobStatus(job, "waiting", measurement, reason)
 
-    def while_running(self, job: Job, since: int) -> JobStatus:
+    def while_running(self, job: SweepJob, since: int) -> JobStatus:
         return JobStatus(job, "running", self.of(job, since))
 
-    def after_run(self, job: Job, since: int) -> JobStatus:
+    def after_run(self, job: SweepJob, since: int) -> JobStatus:
         """The state of a job whose processes have ended; they ran `since` then."""
         measurement = self.of(job, since)
         if measurement and measurement.result.status == "complete":

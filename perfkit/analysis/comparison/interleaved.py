@@ -29,7 +29,7 @@ from perfkit.analysis.ratios import turns
 from perfkit.analysis.utilization import utilization
 from perfkit.core.config import PROTOCOL_PARAMETERS, select
 from perfkit.core.driver.measure import BEING_MEASURED, alone, measurement_folder, resume
-from perfkit.core.driver.progress import Progress, round_order
+from perfkit.core.driver.progress import RepeatsProgress, round_order
 from perfkit.core.models import model_of
 from perfkit.core.paths import portable, resolved_path
 from perfkit.core.request import RequestError
@@ -287,7 +287,9 @@ def measure_interleaved(found: Live, say: Callable[[str], None]) -> None:
 def _measure(found: Live, say: Callable[[str], None]) -> None:
     protocol, names = found.plan.protocol, [*found.variants]
 
-    def resumed(number: int, until: int, progress: Progress | None = None) -> Measurement:
+    def resumed(
+        number: int, until: int, progress: RepeatsProgress | None = None
+    ) -> Measurement:
         """Measure variant `number` up to its repeat `until`."""
         config, environment = found.plans[number].config, found.environments[number]
         return resume(config, protocol, environment, until, progress)
@@ -303,7 +305,7 @@ def _measure(found: Live, say: Callable[[str], None]) -> None:
     if all(measurement.result.status == "complete" for measurement in measurements):
         return
     going, unit = [*range(len(names))], model_of(found.plan.config).unit
-    with Progress(protocol.repeats, protocol.steps, unit, variants=[*names]) as progress:
+    with RepeatsProgress(protocol.repeats, protocol.steps, unit, variants=[*names]) as progress:
         for repeat in range(1, protocol.repeats + 1):
             for number in round_order(going, repeat):
                 progress.variant = names[number]

@@ -2,6 +2,7 @@
 
 measure.py     plans and runs the repeats of a measurement and stores its result
 repeat.py      runs one repeat, or another task of workers
+warmup.py      follows rank 0, and tests whether its warm-up is over
 failures.py    finds why workers exited early
 progress.py    progress as one line: its text, and lines in a log
 live.py        the line with a bar on a terminal or in a notebook

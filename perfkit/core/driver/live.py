@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from perfkit.core.driver.progress import Display, Row, display
+from perfkit.core.driver.progress import Display, ProgressLine, display
 
 TERMINAL_SECONDS = 0.5
 NOTEBOOK_SECONDS = 1
@@ -20,7 +20,7 @@ NOTEBOOK_SECONDS = 1
 NOTEBOOK_WIDTH = 79
 
 
-def drawn(row: Row) -> Table | Text:
+def drawn(row: ProgressLine) -> Table | Text:
     """The row with a bar between its text and the time left, on one line of any width."""
     text = Text(row.text, no_wrap=True, overflow="ellipsis")
     if row.share is None:
@@ -82,7 +82,7 @@ class TerminalDisplay(Display):
     def shortest_pause(self, elapsed: float) -> float:
         return TERMINAL_SECONDS
 
-    def write(self, state: Row) -> None:
+    def write(self, state: ProgressLine) -> None:
         self.live.replace(drawn(state))
 
     def print(self, text: str) -> None:
@@ -97,7 +97,7 @@ class NotebookDisplay(Display):
         super().__init__()
         self.last: tuple[str, float | None] | None = None
 
-    def show(self, state: Row, *, at_once: bool = False) -> None:
+    def show(self, state: ProgressLine, *, at_once: bool = False) -> None:
         # Not the time left, which changes each time.
         if (state.text, state.share) != self.last:
             super().show(state, at_once=at_once)
@@ -105,7 +105,7 @@ class NotebookDisplay(Display):
     def shortest_pause(self, elapsed: float) -> float:
         return max(NOTEBOOK_SECONDS, elapsed / 100)
 
-    def write(self, state: Row) -> None:
+    def write(self, state: ProgressLine) -> None:
         from IPython.display import clear_output
 
         self.last = (state.text, state.share)
@@ -143,7 +143,7 @@ class KernelOutput:
         if printed.strip():
             self.display.print(printed)
         if state.strip():
-            self.display.show(Row(state.strip()), at_once=True)
+            self.display.show(ProgressLine(state.strip()), at_once=True)
 
     def flush(self) -> None:
         pass

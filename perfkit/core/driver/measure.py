@@ -2,7 +2,7 @@
 
 import errno
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from filelock import FileLock, Timeout
 from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.cluster import ClusterLauncher, remove_abandoned
 from perfkit.core.driver.failures import NodeError, unwritten
-from perfkit.core.driver.progress import Progress
+from perfkit.core.driver.progress import RepeatsProgress
 from perfkit.core.driver.repeat import run_repeat
 from perfkit.core.driver.workers import Launcher
 from perfkit.core.frameworks import FRAMEWORKS
@@ -25,7 +25,8 @@ from perfkit.core.request.requirements import read_environment
 from perfkit.core.results import store
 from perfkit.core.results.failures import BadInput, Failure, Interrupted, NodesDiffer
 from perfkit.core.results.identity import Reading, measurement_id
-from perfkit.core.results.schema import SCHEMA_VERSION, InputData, Result
+from perfkit.core.results.repeat import Repeat
+from perfkit.core.results.schema import SCHEMA_VERSION, Effective, InputData, NodeSeen, Result
 from perfkit.core.results.store import Measurement, ResultError, Store
 from perfkit.core.results.summarize import check_against_raw
 
@@ -59,15 +60,16 @@ def resume(
     protocol: Protocol,
     environment: dict[str, Reading],
     until: int | None = None,
-    shared: Progress | None = None,
+    shared: RepeatsProgress | None = None,
 ) -> Measurement:
-    """Like `measure`, for a resolved `config`; `until`: run repeats only up to this one, which
-    may be 0; `shared`: the progress of several measurements."""
+    """Measure like `measure`, for a resolved `config`. `until`: run repeats only up to this
+    one, which may be 0. `shared`: the progress of several measurements."""
     folder = measurement_folder(config, protocol, environment)
     store.make_folder(folder)
     taken = f"{folder.name} {BEING_MEASURED}. Wait for it, or use another label: -p label NAME"
     with alone(Store(folder).lock_file, taken):
-        _measure(config, protocol, environment, folder, until, shared)
+        run = MeasurementRun(config, protocol, folder, environment)
+        run.make_repeats(until, shared)
     return Measurement.read(folder)
 
 
@@ -118,115 +120,159 @@ def finished_repeats(folder: Path) -> int:
         return 0
 
 
-def _measure(
-    config: Config,
-    protocol: Protocol,
-    environment: dict[str, Reading],
-    folder: Path,
-    until: int | None,
-    shared: Progress | None,
-) -> None:
-    result = _begin(config, protocol, environment, folder)
-    if result.ended_by:
-        return
-    result = _stored(folder, result)
-    done = {repeat.index for repeat in result.complete_repeats}
-    last = protocol.repeats if until is None else until
-    missing = [k for k in range(1, last + 1) if k not in done]
-    if result.failure or not missing:
-        return
-    interrupted = False
-    own = Progress(protocol.repeats, protocol.steps, model_of(config).unit, protocol.budget)
-    try:
-        samples = None
-        if config.input != "synthetic":
-            data = examine(config)
-            samples = len(data)
-            found = InputData(samples=samples, sha256=data.sha256)
-            result = result.model_copy(update={"input_data": found})
-        with (
-            _launcher(config, protocol, folder) as launcher,
-            nullcontext(shared) if shared else own as progress,
-        ):
-            nodes = launcher.wait_for_nodes(progress.show_status)
-            # Repeats of other nodes are continued only if those have the same facts.
-            before = [node.differs for node in result.nodes]
-            if result.complete_repeats and before != [node.differs for node in nodes]:
-                names = [node.name for node in result.nodes]
-                raise NodeError(NodesDiffer(earlier_nodes=names))
-            result = result.model_copy(update={"nodes": nodes})
-            for index in missing:
-                repeat, effective, interrupted = run_repeat(
-                    launcher, Store(folder), index, progress, samples
-                )
-                repeat = repeat.model_copy(update={"nodes": [node.name for node in nodes]})
-                kept = [r for r in result.repeats if r.index != index]
-                repeats = sorted([*kept, repeat], key=lambda r: r.index)
-                update = {"repeats": repeats, "effective": effective or result.effective}
-                result = _concluded(result.model_copy(update=update), repeat.failure)
-                result = _stored(folder, result)
-                if result.failure or result.ended_by:
-                    break
-    except InputError as error:
-        _stored(folder, _concluded(result, BadInput(detail=portable(str(error)))))
-    except NodeError as error:
-        _stored(folder, _concluded(result, error.failure))
-    except KeyboardInterrupt:
-        _stored(folder, _concluded(result, Interrupted()))
-        raise
-    if interrupted:
-        raise KeyboardInterrupt
+class MeasurementRun:
+    """The missing repeats of a measurement, which are made now. `result` is what its folder
+    holds: the complete repeats of earlier runs, and those of this one."""
 
+    def __init__(
+        self,
+        config: Config,
+        protocol: Protocol,
+        folder: Path,
+        environment: dict[str, Reading],
+    ) -> None:
+        """Raises RequestError if the stored result can't be continued."""
+        self.config = config
+        self.protocol = protocol
+        self.folder = folder
+        self.result = _stored_result(folder) or Result(
+            schema_version=SCHEMA_VERSION,
+            id=folder.name,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            status="partial",
+            config=config,
+            protocol=protocol,
+            environment=environment,
+        )
 
-def _launcher(config: Config, protocol: Protocol, folder: Path) -> Launcher:
-    """The launcher of a measurement in `folder`, which no other process is measuring."""
-    if config.nodes == 1:
-        return Launcher(config, protocol)
-    remove_abandoned(folder)
-    return ClusterLauncher(config, protocol, folder)
-
-
-def _stored(folder: Path, result: Result) -> Result:
-    """Store and return `result`. If that fails and repeats are missing, add the failure. Raises
-    OSError if not even that can be stored."""
-    try:
-        store.write_result(folder, result)
-    except OSError as error:
-        if result.status != "complete":
-            result = _concluded(result, result.failure or unwritten(error))
-        store.write_last_result(folder, result)
-    return result
-
-
-def _begin(
-    config: Config, protocol: Protocol, environment: dict[str, Reading], folder: Path
-) -> Result:
-    """The stored result with its complete repeats, or a new one."""
-    path = Store(folder).result_file
-    if path.exists():
+    def make_repeats(self, until: int | None, shared: RepeatsProgress | None) -> None:
+        """Make the missing repeats up to `until`, and store each. Raises KeyboardInterrupt if
+        the user interrupts them."""
+        if self.result.ended_by:
+            return
+        self.write()
+        missing = self.missing(until)
+        if self.result.failure or not missing:
+            return
         try:
-            stored = store.read_result(path)
-            wrong = check_against_raw(Measurement(folder, stored))
-            problem = f"{path}: contradicts its raw files: {wrong[0]}" if wrong else ""
-        except ResultError as error:
-            problem = str(error)
-        if problem:
-            advice = "move it away, or use another label: -p label NAME"
-            raise RequestError([f"{portable(problem)}; {advice}"])
-        return _concluded(stored, None)
-    return Result(
-        schema_version=SCHEMA_VERSION,
-        id=folder.name,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        status="partial",
-        config=config,
-        protocol=protocol,
-        environment=environment,
-    )
+            was_interrupted = self._make(missing, shared)
+        except InputError as error:
+            self.fail(BadInput(detail=portable(str(error))))
+        except NodeError as error:
+            self.fail(error.failure)
+        except KeyboardInterrupt:
+            self.fail(Interrupted())
+            raise
+        else:
+            if was_interrupted:
+                raise KeyboardInterrupt
+
+    def missing(self, until: int | None) -> list[int]:
+        """Return the numbers of the repeats that are not complete, up to `until`."""
+        last = self.protocol.repeats if until is None else until
+        complete = [repeat.index for repeat in self.result.complete_repeats]
+        return [index for index in range(1, last + 1) if index not in complete]
+
+    def _make(self, missing: list[int], shared: RepeatsProgress | None) -> bool:
+        """Make these repeats until one fails or the protocol ends them. Return whether the user
+        has interrupted the last one. Raises InputError and NodeError."""
+        samples = self.examine_data()
+        with self.launcher() as launcher, self.progress(shared) as progress:
+            self.accept_nodes(launcher.wait_for_nodes(progress.show_status))
+            for index in missing:
+                run = run_repeat(launcher, Store(self.folder), index, progress, samples)
+                self.add(run.repeat, run.effective)
+                if self.result.failure or self.result.ended_by:
+                    return run.was_interrupted
+        return False
+
+    def examine_data(self) -> int | None:
+        """Note the data set in the result, and return its size; None for synthetic input."""
+        if self.config.input == "synthetic":
+            return None
+        data = examine(self.config)
+        input_data = InputData(samples=len(data), sha256=data.sha256)
+        self.result = self.result.model_copy(update={"input_data": input_data})
+        return len(data)
+
+    def launcher(self) -> Launcher:
+        """Return the launcher; no other process is measuring in the folder."""
+        if self.config.nodes == 1:
+            return Launcher(self.config, self.protocol)
+        remove_abandoned(self.folder)
+        return ClusterLauncher(self.config, self.protocol, self.folder)
+
+    def progress(
+        self, shared: RepeatsProgress | None
+    ) -> AbstractContextManager[RepeatsProgress]:
+        """Return the progress to enter; a shared one has been entered already."""
+        if shared:
+            return nullcontext(shared)
+        unit = model_of(self.config).unit
+        return RepeatsProgress(
+            self.protocol.repeats, self.protocol.steps, unit, self.protocol.budget
+        )
+
+    def accept_nodes(self, nodes: list[NodeSeen]) -> None:
+        """Note the nodes in the result. Raises NodeError if there are complete repeats of nodes
+        with other facts."""
+        before = [node.differs for node in self.result.nodes]
+        if self.result.complete_repeats and before != [node.differs for node in nodes]:
+            earlier = [node.name for node in self.result.nodes]
+            raise NodeError(NodesDiffer(earlier_nodes=earlier))
+        self.result = self.result.model_copy(update={"nodes": nodes})
+
+    def add(self, repeat: Repeat, effective: Effective | None) -> None:
+        """Store a repeat, which replaces an earlier try, and its failure as the result's."""
+        names = [node.name for node in self.result.nodes]
+        repeats = [repeat.model_copy(update={"nodes": names})]
+        repeats += [other for other in self.result.repeats if other.index != repeat.index]
+        repeats.sort(key=lambda repeat: repeat.index)
+        changes = {"repeats": repeats, "effective": effective or self.result.effective}
+        self.result = self.result.model_copy(update=changes)
+        self.fail(repeat.failure)
+
+    def fail(self, failure: Failure | None) -> None:
+        """Store the result with a failure, or without one."""
+        self.result = _concluded(self.result, failure)
+        self.write()
+
+    def write(self) -> None:
+        """Store the result. If that fails and repeats are missing, add the failure. Raises
+        OSError if not even that can be stored."""
+        try:
+            store.write_result(self.folder, self.result)
+        except OSError as error:
+            if self.result.status != "complete":
+                failure = self.result.failure or unwritten(error)
+                self.result = _concluded(self.result, failure)
+            store.write_last_result(self.folder, self.result)
+
+
+def _stored_result(folder: Path) -> Result | None:
+    """Return the stored result of an earlier run without its failure; None if there is none.
+    Raises RequestError if it can't be read or contradicts its raw files."""
+    path = Store(folder).result_file
+    if not path.exists():
+        return None
+    try:
+        result = store.read_result(path)
+        contradictions = check_against_raw(Measurement(folder, result))
+    except ResultError as error:
+        raise _not_continued(str(error)) from None
+    if contradictions:
+        raise _not_continued(f"{path}: contradicts its raw files: {contradictions[0]}")
+    return _concluded(result, None)
+
+
+def _not_continued(problem: str) -> RequestError:
+    advice = "move it away, or use another label: -p label NAME"
+    return RequestError([f"{portable(problem)}; {advice}"])
 
 
 def _concluded(result: Result, failure: Failure | None) -> Result:
-    """`result` with `failure`, and with status and throughput derived from its repeats."""
+    """Return the result with a failure, and with status and throughput derived from its
+    repeats."""
     result = result.model_copy(update={"failure": failure})
-    update = {"status": result.derived_status, "throughput": result.derived_throughput}
-    return result.model_copy(update=update)
+    derived = {"status": result.derived_status, "throughput": result.derived_throughput}
+    return result.model_copy(update=derived)

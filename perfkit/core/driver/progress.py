@@ -24,7 +24,7 @@ def round_order(variants: Sequence[Any], repeat: int) -> Sequence[Any]:
     return variants[:: 1 if repeat % 2 else -1]
 
 
-class Row(NamedTuple):
+class ProgressLine(NamedTuple):
     """A state of some work: what is being done, the completed share, and the estimated seconds
     left, if known. A row without a share is its text alone."""
 
@@ -59,7 +59,7 @@ class Display(ABC):
     def __exit__(self, *_: object) -> None:
         return None
 
-    def show(self, state: Row, *, at_once: bool = False) -> None:
+    def show(self, state: ProgressLine, *, at_once: bool = False) -> None:
         """Show `state` if the last one has been shown long enough, or `at_once`."""
         now = time.monotonic()
         if at_once or now - self.shown_at >= self.shortest_pause(now - self.began):
@@ -73,7 +73,7 @@ class Display(ABC):
         """The seconds between two states after `elapsed` seconds."""
 
     @abstractmethod
-    def write(self, state: Row) -> None:
+    def write(self, state: ProgressLine) -> None:
         """Replace what is shown by `state`, or add it to a log."""
 
     @abstractmethod
@@ -91,10 +91,10 @@ class LogDisplay(Display):
     def shortest_pause(self, elapsed: float) -> float:
         return max(LOG_SECONDS, elapsed / 20)
 
-    def show(self, state: Row, *, at_once: bool = False) -> None:
+    def show(self, state: ProgressLine, *, at_once: bool = False) -> None:
         super().show(state)
 
-    def write(self, state: Row) -> None:
+    def write(self, state: ProgressLine) -> None:
         print(state, file=sys.stderr, flush=True)
 
     def print(self, text: str) -> None:
@@ -137,10 +137,10 @@ class Bar:
         share = self.done / self.total if self.total else 1.0
         seconds = time.monotonic() - self.began
         left = seconds * (1 - share) / share if share else None
-        self.display.show(Row(self.label, share, left), at_once=share == 1)
+        self.display.show(ProgressLine(self.label, share, left), at_once=share == 1)
 
 
-class Progress:
+class RepeatsProgress:
     """Shows the progress of `repeats` with `steps` each, which all `variants` run interleaved.
     The time left is estimated from the completed steps, at most `budget` seconds."""
 
@@ -158,7 +158,7 @@ class Progress:
         self.variant = self.variants[0]
         self.throughputs: dict[str, float] = {}
         self.share = self.share_before = 0.0
-        self.row = Row("starting", 0.0)
+        self.row = ProgressLine("starting", 0.0)
 
     def __enter__(self) -> Self:
         self.began = time.monotonic()
@@ -213,7 +213,7 @@ class Progress:
         return f"{last}{throughput:.4g} {self.unit}"
 
     def _show(self, text: str, *, at_once: bool = False) -> None:
-        self.row = Row(text, self.share, self._seconds_left())
+        self.row = ProgressLine(text, self.share, self._seconds_left())
         self.display.show(self.row, at_once=at_once)
 
     def _seconds_left(self) -> float | None:
