@@ -12,12 +12,12 @@ from made import measured, name_of, write_all
 from matplotlib.collections import PathCollection
 
 import perfkit
+from perfkit import report
 from perfkit.analysis.comparison.interleaved import Live, judge_interleaved
 from perfkit.analysis.comparison.stored import write_comparison
 from perfkit.core.paths import ROOT
 from perfkit.core.results.store import Measurement, ResultError
 from perfkit.core.statistics import ratio_interval
-from perfkit.report import summary as sections
 from perfkit.report.section import Picture
 from perfkit.report.summary import Summary
 from perfkit.report.text.language import in_language
@@ -25,12 +25,12 @@ from perfkit.report.text.language import in_language
 GPU = {"device": "gpu", "gpus": 1}
 NODES = {"device": "gpu", "gpus": 8, "nodes": 2, "launcher": "srun"}
 SECTIONS = [
-    sections.fastest,
-    sections.ratios,
-    sections.throughput_by_batch,
-    sections.scaling,
-    sections.beside_published,
-    sections.left_out,
+    report.fastest,
+    report.ratios,
+    report.throughput_by_batch,
+    report.scaling,
+    report.beside_published,
+    report.left_out,
 ]
 HOSTILE = '<script>alert(1)</script> --> $\\frac{1}{0}$ "& V100'
 LATER = {"created": "2026-03-01T00:00:00+00:00"}
@@ -41,7 +41,7 @@ def read(outputs, *results):
 
 
 def fastest(outputs, *results):
-    return sections.fastest(read(outputs, *results))
+    return report.fastest(read(outputs, *results))
 
 
 def tables(section):
@@ -157,7 +157,7 @@ NEAR = [value * 1.3 * factor for value, factor in zip(SLOW, [1.1, 0.9] * 3, stri
     ],
 )
 def test_the_leader_is_bold_with_its_ratio_to_paddle(tmp_path, values, leader, words):
-    section = sections.fastest(frameworks(tmp_path, **values))
+    section = report.fastest(frameworks(tmp_path, **values))
     assert bold(section) == leader
     assert answers(section)[0].startswith(f"ResNet-50 fp32 batch 32: {words}")
     (row,) = only_table(section)
@@ -167,9 +167,9 @@ def test_the_leader_is_bold_with_its_ratio_to_paddle(tmp_path, values, leader, w
 
 def test_a_leader_needs_the_highest_throughput_of_its_row(tmp_path):
     both = {"paddle": SLOW, "torch": FAST}
-    failed = sections.fastest(frameworks(tmp_path / "failed", measured([], **JAX), **both))
+    failed = report.fastest(frameworks(tmp_path / "failed", measured([], **JAX), **both))
     assert bold(failed) == ["13.32"]
-    higher = sections.fastest(frameworks(tmp_path / "high", measured([99.0], **JAX), **both))
+    higher = report.fastest(frameworks(tmp_path / "high", measured([99.0], **JAX), **both))
     assert bold(higher) == [] and "undecided, PyTorch is 1.30 × Paddle" in higher.html
 
 
@@ -192,12 +192,12 @@ def test_every_compared_row_has_an_answer(tmp_path, monkeypatch):
     folders = [name_of(result, k) for k, result in enumerate(results)]
     compare(tmp_path, *folders[:2], name="b4")
     compare(tmp_path, *folders[2:], name="b8", created="2026-01-03")
-    assert answers(sections.fastest(Summary.read(tmp_path))) == [
+    assert answers(report.fastest(Summary.read(tmp_path))) == [
         "ResNet-50 fp32 batch 4: PyTorch, 1.30 × Paddle (1.30 – 1.30)",
         "ResNet-50 fp32 batch 8: Paddle, PyTorch is 0.500 × Paddle (0.500 – 0.500)",
     ]
-    monkeypatch.setattr(sections, "MOST_ANSWERS", 1)
-    html = sections.fastest(Summary.read(tmp_path)).html
+    monkeypatch.setattr("perfkit.report.rankings.MOST_ANSWERS", 1)
+    html = report.fastest(Summary.read(tmp_path)).html
     assert "1 more: in the tables below." in html
 
 
@@ -212,7 +212,7 @@ def test_separate_runs_have_no_leader_and_marked_ratios(tmp_path):
 def test_a_cell_shows_the_compared_or_newest_measurement(tmp_path):
     later = measured([99.0], label="new").model_copy(update=LATER)
     summary = frameworks(tmp_path / "a", later, paddle=SLOW, torch=FAST)
-    (row,) = only_table(sections.fastest(summary))
+    (row,) = only_table(report.fastest(summary))
     assert row["Paddle"].startswith("10.25") and "1 of 2 measurements" in row["Paddle"]
     new = measured([1.0], batch_size=64).model_copy(update=LATER)
     (row,) = only_table(fastest(tmp_path / "b", new, measured([7.0, 8.0], batch_size=64)))
@@ -329,33 +329,33 @@ def test_interval_and_n_are_on_a_separate_line(tmp_path):
 def test_numbers_link_to_their_page_in_the_same_language(tmp_path):
     result = measured([1.0])
     summary, name = read(tmp_path, result), name_of(result)
-    assert "<a" not in sections.fastest(summary).html
-    assert "<a" not in sections.beside_published(summary).html
+    assert "<a" not in report.fastest(summary).html
+    assert "<a" not in report.beside_published(summary).html
     with_pages(tmp_path, name, "published")
-    assert 'href="../published/report.html"' in sections.beside_published(summary).html
-    assert f'href="../{name}/report.html"' in sections.fastest(summary).html
+    assert 'href="../published/report.html"' in report.beside_published(summary).html
+    assert f'href="../{name}/report.html"' in report.fastest(summary).html
     with in_language("zh"):
-        assert "/report.zh.html" in sections.fastest(summary).html
+        assert "/report.zh.html" in report.fastest(summary).html
 
 
 def test_rows_panels_and_bars_beyond_the_limit_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(sections, "MOST_ROWS", 2)
-    monkeypatch.setattr(sections, "MOST_PANELS", 1)
-    monkeypatch.setattr(sections, "MOST_BARS", 1)
+    monkeypatch.setattr("perfkit.report.rankings.MOST_ROWS", 2)
+    monkeypatch.setattr("perfkit.report.curves.MOST_PANELS", 1)
+    monkeypatch.setattr("perfkit.report.summary.MOST_BARS", 1)
     sizes = [(b, p) for b in (4, 8, 16) for p in (1, 2)]
     results = [measured([5.0], batch_size=b, processes=p) for b, p in sizes]
     read(tmp_path, *results)
     shown = {
-        sections.fastest: 4,
-        sections.throughput_by_batch: 1,
-        sections.scaling: 2,
+        report.fastest: 4,
+        report.throughput_by_batch: 1,
+        report.scaling: 2,
     }
     for section, count in shown.items():
         html = section(Summary.read(tmp_path)).html
         assert f"{count} more: in the index and in results.csv." in html
-    assert len(only_table(sections.fastest(Summary.read(tmp_path)))) == 2
+    assert len(only_table(report.fastest(Summary.read(tmp_path)))) == 2
     summary = frameworks(tmp_path / "pairs", paddle=SLOW, torch=FAST, jax=UNSURE)
-    assert "1 more: in the table below." in sections.ratios(summary).html
+    assert "1 more: in the table below." in report.ratios(summary).html
 
 
 # The other sections.
@@ -363,9 +363,9 @@ def test_rows_panels_and_bars_beyond_the_limit_are_counted(tmp_path, monkeypatch
 
 def test_every_pair_is_plotted_and_links_to_its_comparison(tmp_path):
     summary = frameworks(tmp_path, paddle=SLOW, torch=FAST, jax=UNSURE)
-    assert "<a" not in sections.ratios(summary).html
+    assert "<a" not in report.ratios(summary).html
     with_pages(tmp_path, "comparisons/frameworks")
-    section = sections.ratios(summary)
+    section = report.ratios(summary)
     names = [row["Variants"] for row in only_table(section)]
     assert names == ["PyTorch / Paddle", "JAX / Paddle"]
     assert 'href="../comparisons/frameworks/report.html"' in section.html
@@ -381,14 +381,14 @@ def test_variants_are_named_by_their_parameters(tmp_path):
     write_all(tmp_path, *results)
     compare(tmp_path, *(name_of(r, k) for k, r in enumerate(results)), key="batch_size")
     summary = Summary.read(tmp_path)
-    assert only_table(sections.ratios(summary))[0]["Variants"] == "batch_size=8 / batch_size=4"
-    assert "No interleaved comparison shows which" in sections.fastest(summary).html
+    assert only_table(report.ratios(summary))[0]["Variants"] == "batch_size=8 / batch_size=4"
+    assert "No interleaved comparison shows which" in report.fastest(summary).html
 
 
 def test_the_throughput_chart_starts_at_zero_with_all_repeats(tmp_path):
     results = [measured([1000.0 + b, 1001.0 + b, 1003.0 + b], batch_size=b) for b in (32, 64)]
     summary = read(tmp_path, *results, measured([900.0], **TORCH))
-    axes = only_axes(sections.throughput_by_batch(summary))
+    axes = only_axes(report.throughput_by_batch(summary))
     assert axes.get_ylim()[0] == 0 and axes.get_ylim()[1] > 1067
     assert axes.get_ylabel() == "images/s"
     assert lines_of(axes) == {"Paddle": [1033.0, 1065.0], "PyTorch": [900.0]}
@@ -402,7 +402,7 @@ def test_different_hardware_has_a_separate_figure(tmp_path):
         for b in (32, 64)
         for cpu in ("Xeon", "EPYC")
     ]
-    assert len(figures(sections.throughput_by_batch(read(tmp_path, *results)))) == 2
+    assert len(figures(report.throughput_by_batch(read(tmp_path, *results)))) == 2
 
 
 def test_speedup_is_relative_to_the_fewest_devices(tmp_path):
@@ -414,7 +414,7 @@ def test_speedup_is_relative_to_the_fewest_devices(tmp_path):
         measured([], gpus=4, device="gpu", batch_size=48),
         measured([500.0], gpus=8, device="gpu", batch_size=64),
     ]
-    section = sections.scaling(read(tmp_path, *results))
+    section = report.scaling(read(tmp_path, *results))
     axes = only_axes(section)
     assert lines_of(axes) == {"ideal": [1, 8, 16], "Paddle": [1, 7.6, 14.4]}
     assert notes_of(axes) == ["95 %", "90 %"]
@@ -433,7 +433,7 @@ def test_published_scaling_is_drawn_only_for_the_same_work(tmp_path, image_size,
     shared = {"batch_size": 32, "image_size": image_size}
     results = [measured([2000.0], device="gpu", gpus=8, **shared)]
     results.append(measured([3900.0], **NODES, **shared))
-    axes = only_axes(sections.scaling(read(tmp_path, *results)))
+    axes = only_axes(report.scaling(read(tmp_path, *results)))
     found = {bar.get_label(): bar.lines[0] for bar in axes.containers}
     assert ("Paddle, published" in found) == drawn
     assert not drawn or found["Paddle, published"].get_markerfacecolor() == "white"
@@ -442,7 +442,7 @@ def test_published_scaling_is_drawn_only_for_the_same_work(tmp_path, image_size,
 def test_cpu_processes_have_a_speedup_without_an_ideal_line(tmp_path):
     results = [measured([4.0]), measured([5.0], processes=2)]
     results.append(measured([8.0], nodes=2, launcher="srun"))
-    shown = sections.scaling(read(tmp_path, *results))
+    shown = report.scaling(read(tmp_path, *results))
     assert lines_of(only_axes(shown)) == {"Paddle": [1, 1.25, 2]}
     assert notes_of(only_axes(shown)) == []
     assert "No ideal line where the processes share the cores." in shown.html
@@ -450,15 +450,15 @@ def test_cpu_processes_have_a_speedup_without_an_ideal_line(tmp_path):
 
 def test_a_single_topology_has_no_speedup(tmp_path):
     summary = read(tmp_path, measured([], **GPU), measured([2.0], device="gpu", gpus=2))
-    assert not figures(sections.scaling(summary))
-    assert "differ in the topology alone" in sections.scaling(summary).html
+    assert not figures(report.scaling(summary))
+    assert "differ in the topology alone" in report.scaling(summary).html
 
 
 def test_only_published_numbers_with_a_measurement_are_shown(tmp_path):
-    other = sections.beside_published(read(tmp_path / "a", measured([1.0])))
+    other = report.beside_published(read(tmp_path / "a", measured([1.0])))
     assert "No measurement matches a published number" in other.html
     same = measured([2097.20 * 1.1] * 7, batch_size=32, device="gpu", gpus=8)
-    (row,) = only_table(sections.beside_published(read(tmp_path / "b", same)))
+    (row,) = only_table(report.beside_published(read(tmp_path / "b", same)))
     assert row["Source"].endswith(" · 32 · 1x8 · V100, FP32")
     assert row["Published"] == "2097.20" and row["Measured / published"] == "1.10"
 
@@ -469,7 +469,7 @@ def test_unreadable_files_are_listed_with_the_reason(tmp_path):
         path = tmp_path / name
         path.parent.mkdir(parents=True)
         path.write_text("<b>")
-    rows = only_table(sections.left_out(Summary.read(tmp_path)))
+    rows = only_table(report.left_out(Summary.read(tmp_path)))
     found = " ".join(row["Left out"] for row in rows)
     assert len(rows) == 2 and str(tmp_path) not in found
     assert all(name in found for name in ("broken/result.json", "comparison.json"))

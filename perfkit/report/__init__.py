@@ -22,7 +22,9 @@ audit.py        sections of an audit's page
 audit_text.py   texts of audits: statistics, steps, claims and findings
 audit_terminal.py  an audit as text for a terminal
 diagnosis.py    a diagnosis as text, and the command for one
-summary.py      sections of the summary
+summary.py      data of the summary, and its sections that are tables
+rankings.py     its section on which framework is fastest
+curves.py       its sections on batch sizes and scaling
 published.py    sections of the page of published tables
 index.py        index of an outputs folder
 site.py         writes one page, or all pages of an outputs folder with their index
@@ -58,10 +60,10 @@ MODULES = {
     "audit_findings": "audit",
     "audit_logs": "audit",
     "Summary": "summary",
-    "fastest": "summary",
+    "fastest": "rankings",
     "ratios": "summary",
-    "throughput_by_batch": "summary",
-    "scaling": "summary",
+    "throughput_by_batch": "curves",
+    "scaling": "curves",
     "beside_published": "summary",
     "left_out": "summary",
     "published_tables": "published",

@@ -17,7 +17,7 @@ from perfkit.analysis.comparison.stored import InterleavedComparison, read_compa
 from perfkit.core.format import minute, number, plain
 from perfkit.core.models import model_named
 from perfkit.core.paths import resolved_path
-from perfkit.report.elements import table
+from perfkit.report.elements import more, table
 from perfkit.report.history_text import RATIO_NOTE
 from perfkit.report.links import Site
 from perfkit.report.rendering import render
@@ -122,7 +122,7 @@ def history_series(summary: Summary) -> Section:
         section += text("series", folder, series) + picture(chart(series), series.name)
         section += text("changes", folder, series, site) + points
     rest = len(ordered) - MOST_CHARTS
-    return section + render("summary", "more", folder, rest, _("in the table above"))
+    return section + more(rest, _("in the table above"))
 
 
 def chart(series: Series) -> Figure:

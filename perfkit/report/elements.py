@@ -12,6 +12,7 @@ from urllib.parse import quote
 from markupsafe import Markup, escape
 
 from perfkit.report.section import Html, Section
+from perfkit.report.text.language import gettext as _
 
 Text = str | Markup
 SEVERITY_MARKS = {
@@ -45,6 +46,19 @@ def note(*texts: Text) -> Section:
     """Return a paragraph in small print of these texts; empty without text."""
     text = joined(texts)
     return markup(Markup('<p class="note">%s</p>') % text if text else "")
+
+
+def hint(sentence: str, command: str) -> Section:
+    """Return a sentence and the command that it announces."""
+    return paragraph(sentence, code(command))
+
+
+def more(count: int, place: str = "") -> Section:
+    """Return a note that so many rows are elsewhere; empty if there are none."""
+    if count <= 0:
+        return Section()
+    place = place or _("in the index and in results.csv")
+    return note(_("%(count)d more: %(place)s.") % {"count": count, "place": place})
 
 
 def joined(texts: Iterable[Text], between: str = " ") -> Markup:

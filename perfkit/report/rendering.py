@@ -104,6 +104,7 @@ def _environment() -> Environment:
         "FRAMEWORKS": FRAMEWORKS,
         "FRAMEWORK_NAMES": FRAMEWORK_NAMES,
         "INK": INK,
+        "link": elements.link,
         "find_model": find_model,
         "model_named": model_named,
         "model_of": model_of,
