@@ -61,7 +61,8 @@ def median_estimate(values: Sequence[float], level: float = 0.95) -> Estimate:
     """Return the median of at least one value with its `median_interval`. The interval of a
     single value is the value itself, at level 0."""
     middle = median(values)
-    return Estimate(middle, *(median_interval(values, level) or (middle, middle, 0.0)))
+    interval = median_interval(values, level) or Interval(middle, middle, 0.0)
+    return Estimate(middle, *interval)
 
 
 def fewest_values(level: float) -> int:
@@ -100,7 +101,10 @@ def outliers(values: Sequence[float]) -> list[int]:
     middle = median(values)
     deviations = [abs(value - middle) for value in values]
     usual = median(deviations)
-    return [k for k, far in enumerate(deviations) if usual and 0.6745 * far / usual > 3.5]
+    if not usual:
+        return []
+    scores = [0.6745 * deviation / usual for deviation in deviations]
+    return [position for position, score in enumerate(scores) if score > 3.5]
 
 
 def share_interval(hits: int, trials: int, level: float = 0.95) -> Interval:
@@ -115,10 +119,11 @@ def share_interval(hits: int, trials: int, level: float = 0.95) -> Interval:
 
 def summary(values: Sequence[float]) -> dict[str, float]:
     """Return minimum, quartiles (inclusive method) and maximum of at least one value."""
+    quartiles = [*values] * 3
+    if len(values) > 1:
+        quartiles = quantiles(values, n=4, method="inclusive")
     # Sorted, since rounding may reverse quartiles of nearly equal values.
-    p25, p50, p75 = sorted(
-        quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
-    )
+    p25, p50, p75 = sorted(quartiles)
     return {
         "minimum": min(values),
         "p25": p25,
@@ -142,10 +147,14 @@ def ratio_interval(
     FEW values each, the level is that of the normal approximation. If even the smallest and the
     largest ratio fall short of `level`, they are returned with the level they achieve.
     """
-    logarithms = [log(one) for one in base]
-    ordered = sorted(log(one) - other for one in values for other in logarithms)
+    logarithms = [log(value) for value in base]
+    ratios: list[float] = []
+    for value in values:
+        logarithm = log(value)
+        ratios += [logarithm - other for other in logarithms]
+    ratios.sort()
     k, achieved = _rank(len(values), len(base), level)
-    return Estimate(exp(median(ordered)), exp(ordered[k - 1]), exp(ordered[-k]), achieved)
+    return Estimate(exp(median(ratios)), exp(ratios[k - 1]), exp(ratios[-k]), achieved)
 
 
 @cache
@@ -153,8 +162,10 @@ def _rank(m: int, n: int, level: float) -> tuple[int, float]:
     """Return the largest k with 1 - 2 P(U < k) >= `level`, at least 1, and its level."""
     if m * n <= MOST_EXACT or min(m, n) <= FEW:
         return _largest(mann_whitney_counts(m, n), comb(m + n, m), level)
-    u = NormalDist(m * n / 2, (m * n * (m + n + 1) / 12) ** 0.5)
-    k = max(1, int(u.inv_cdf((1 - level) / 2) + 0.5))
+    variance = m * n * (m + n + 1) / 12
+    u = NormalDist(m * n / 2, variance**0.5)
+    critical = u.inv_cdf((1 - level) / 2)
+    k = max(1, int(critical + 0.5))
     return k, 1 - 2 * u.cdf(k - 0.5)
 
 

@@ -23,7 +23,7 @@ from perfkit.core.statistics import median
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 FEWEST_STEPS = 30
 """Fewer steps are not analysed."""
@@ -71,7 +71,7 @@ def steadiness(seconds: "Sequence[float] | NDArray[Any]") -> Steadiness | None:
     # Imported here because it takes half a second, and short runs do not need it.
     from scipy.ndimage import median_filter
 
-    width = -(-len(seconds) // MOST_BLOCKS)
+    width = ceil(len(seconds) / MOST_BLOCKS)
     steps = _blocks(np.asarray(seconds, float), width)
     with np.errstate(over="ignore"):
         steps /= np.median(steps)
@@ -79,18 +79,20 @@ def steadiness(seconds: "Sequence[float] | NDArray[Any]") -> Steadiness | None:
         return None
     usual = median_filter(steps, NEIGHBOURS, mode="mirror")
     noise = max(noise_of(steps), 1e-4)
-    spikes = [int(step) for step in np.flatnonzero(np.abs(steps - usual) > SPIKE * noise)]
+    is_spike = np.abs(steps - usual) > SPIKE * noise
+    spikes = [int(step) for step in np.flatnonzero(is_spike)]
     clipped = np.clip(steps, usual - CLIPPED * noise, usual + CLIPPED * noise)
 
     # Only the second half: a warm-up with slowly falling times looks like autocorrelation.
     half = clipped[len(clipped) // 2 :]
     begin, drift = _steady_state(clipped, Noise.of(half, SPIKE * noise))
     begin = max(begin, _leading(steps, spikes))
+    slow_spikes = [step for step in spikes if step >= begin and steps[step] > 1]
     return Steadiness(
         begin=begin * width,
         settled=_is_settled(begin, len(steps)),
         drift=drift,
-        spikes=[step * width for step in spikes if step >= begin and steps[step] > 1],
+        spikes=[step * width for step in slow_spikes],
     )
 
 
@@ -112,15 +114,20 @@ class Noise(NamedTuple):
         `most`, they are hardly affected by a level that changes now and then. With an
         autocorrelation of r, their mean squares are as 1 to 1 + r, and the variance of a mean
         is (1 + r) / (1 - r) times that of independent steps."""
-        near, far = (
-            float(np.mean(np.clip(steps[lag:] - steps[:-lag], -most, most) ** 2))
-            for lag in (1, 2)
-        )
+        near = _mean_square_difference(steps, 1, most)
+        far = _mean_square_difference(steps, 2, most)
         if not near:
             return cls(1e-8, 1)
-        alike = min(max(far / near - 1, 0.0), MOST_ALIKE)
-        longer = (1 + alike) / (1 - alike)
-        return cls(near / 2 / (1 - alike) * longer, ceil(longer))
+        autocorrelation = min(max(far / near - 1, 0.0), MOST_ALIKE)
+        variance = near / 2 / (1 - autocorrelation)
+        longer = (1 + autocorrelation) / (1 - autocorrelation)
+        return cls(variance * longer, ceil(longer))
+
+
+def _mean_square_difference(steps: "NDArray[Any]", lag: int, most: float) -> float:
+    """Return the mean square of differences between steps `lag` apart, clipped to `most`."""
+    differences = np.clip(steps[lag:] - steps[:-lag], -most, most)
+    return float(np.mean(differences**2))
 
 
 def _blocks(steps: "NDArray[Any]", width: int) -> "NDArray[Any]":
@@ -137,12 +144,15 @@ def _steady_state(steps: "NDArray[Any]", noise: Noise) -> tuple[int, float | Non
     should have no warm-up, is removed first, unless the steady steps then found lack it.
     """
     count = len(steps)
-    if slope := _trend(steps[count // 2 :], noise, LIKELY):
-        begin = _first_steady(steps - slope * np.arange(count), noise)
-        if _is_settled(begin, count) and (slope := _trend(steps[begin:], noise, SURE)):
+    likely_slope = _trend(steps[count // 2 :], noise, LIKELY)
+    if likely_slope:
+        begin = _first_steady(steps - likely_slope * np.arange(count), noise)
+        slope = _trend(steps[begin:], noise, SURE) if _is_settled(begin, count) else 0.0
+        if slope:
             return begin, slope * (count - begin)
     begin = _first_steady(steps, noise)
-    return begin, _trend(steps[begin:], noise, SURE) * (count - begin) or None
+    slope = _trend(steps[begin:], noise, SURE)
+    return begin, slope * (count - begin) or None
 
 
 def _trend(steps: "NDArray[Any]", noise: Noise, level: float) -> float:
@@ -152,7 +162,10 @@ def _trend(steps: "NDArray[Any]", noise: Noise, level: float) -> float:
     from scipy.stats import kendalltau, theilslopes
 
     means = _blocks(steps, noise.memory)
-    if len(means) < 3 or kendalltau(np.arange(len(means)), means).pvalue > level:
+    if len(means) < 3:
+        return 0.0
+    test = kendalltau(np.arange(len(means)), means)
+    if test.pvalue > level:
         return 0.0
     slope = float(theilslopes(means).slope) / noise.memory
     return slope if abs(slope) * len(steps) > TOLERANCE else 0.0
@@ -164,11 +177,13 @@ def _first_steady(steps: "NDArray[Any]", noise: Noise) -> int:
 
     # Among many steps, some short run deviates by chance.
     shortest = max(2, len(steps) // SHORTEST)
-    found = KernelCPD("linear", min_size=shortest).fit(steps[:, None])
-    *changes, _end = found.predict(pen=PENALTY * noise.variance)
-    begin = changes[-1] if changes else 0
-    for first, end in reversed([*pairwise([0, *changes])]):
-        if abs(steps[first:end].mean() - np.median(steps[begin:])) > TOLERANCE:
+    search = KernelCPD("linear", min_size=shortest).fit(steps[:, None])
+    *changes, _end = search.predict(pen=PENALTY * noise.variance)
+    begins = [0, *changes]
+    begin = begins[-1]
+    for first, end in reversed([*pairwise(begins)]):
+        level = steps[first:end].mean()
+        if abs(level - np.median(steps[begin:])) > TOLERANCE:
             break
         begin = first
     return int(begin)
@@ -209,41 +224,53 @@ class RepeatProfile(NamedTuple):
 def profile_repeats(steps: "DataFrame", units_per_sample: int = 1) -> list[RepeatProfile]:
     """Return the profile of every repeat in `steps` (frames.load_steps) that has measured steps
     on all ranks."""
-    found = []
     places = ["repeat", "step"]
-    every = steps.pivot(index=places, columns="rank", values="seconds")
-    every_unit = steps.groupby(places)["samples"].sum().to_numpy() * units_per_sample
-    repeats, numbers = (every.index.get_level_values(level).to_numpy() for level in (0, 1))
-    windows = steps[steps["measured"]].groupby("repeat")["step"].min()
-    for repeat, first in windows.items():
-        own = slice(*repeats.searchsorted([repeat, repeat + 1]))
-        step, units, seconds = numbers[own], every_unit[own], every.to_numpy().T[:, own]
-        if np.isnan(seconds).any():
-            continue
-        seen = steadiness(seconds.max(axis=0))
-        window = slice(step.searchsorted(first), None)
-        published = slice(*step.searchsorted([PUBLISHED_STEPS[0], PUBLISHED_STEPS[1] + 1]))
-        found.append(
-            RepeatProfile(
-                repeat=int(repeat),
-                steadiness=seen,
-                fixed=_rate(units, seconds, window),
-                steady=_rate(units, seconds, slice(seen.begin, None))
-                if seen and seen.settled
-                else None,
-                published=_rate(units, seconds, published)
-                if step[-1] >= PUBLISHED_STEPS[1]
-                else None,
-                window_steps=dict(zip(every, seconds[:, window].tolist(), strict=True)),
-            )
-        )
-    return found
+    seconds = steps.pivot(index=places, columns="rank", values="seconds")
+    units = steps.groupby(places)["samples"].sum() * units_per_sample
+    first_measured = steps[steps["measured"]].groupby("repeat")["step"].min()
+    profiles = []
+    for repeat, first in first_measured.items():
+        seconds_by_rank = seconds.loc[repeat]
+        is_complete = seconds_by_rank.notna().all(axis=None)
+        if is_complete:
+            profiles.append(_profile(repeat, seconds_by_rank, units.loc[repeat], first))
+    return profiles
+
+
+def _profile(
+    repeat: int, seconds_by_rank: "DataFrame", units: "Series[int]", first: int
+) -> RepeatProfile:
+    """Return the profile of a repeat whose window begins with step `first`."""
+    numbers = seconds_by_rank.index.to_numpy()
+    seconds = seconds_by_rank.to_numpy().T
+    units_of_step = units.to_numpy()
+    window = slice(numbers.searchsorted(first), None)
+    state = steadiness(seconds.max(axis=0))
+    steady = published = None
+    if state and state.settled:
+        steady = _rate(units_of_step, seconds, slice(state.begin, None))
+    first_published, last_published = PUBLISHED_STEPS
+    if numbers[-1] >= last_published:
+        ends = numbers.searchsorted([first_published, last_published + 1])
+        published = _rate(units_of_step, seconds, slice(*ends))
+    return RepeatProfile(
+        repeat=int(repeat),
+        steadiness=state,
+        fixed=_rate(units_of_step, seconds, window),
+        steady=steady,
+        published=published,
+        window_steps=dict(zip(seconds_by_rank, seconds[:, window].tolist(), strict=True)),
+    )
 
 
 def published_throughput(profiles: Sequence[RepeatProfile]) -> float | None:
     """Return the median throughput of PUBLISHED_STEPS; None unless all repeats have them."""
-    known = [profile.published for profile in profiles if profile.published is not None]
-    return median(known) if known and len(known) == len(profiles) else None
+    throughputs = []
+    for profile in profiles:
+        if profile.published is None:
+            return None
+        throughputs.append(profile.published)
+    return median(throughputs) if throughputs else None
 
 
 def _rate(units: "NDArray[Any]", seconds: "NDArray[Any]", inside: slice) -> float:
@@ -269,17 +296,19 @@ def is_warmed_up(
     if len(seconds) < max(FEWEST_STEPS, measured_steps, pass_steps or 0):
         return False
     steps = without_recurring(np.asarray(seconds, float), pass_steps)
-    seen = steadiness(steps)
-    if seen is None or not seen.settled or seen.drift is not None:
+    state = steadiness(steps)
+    if state is None or not state.settled or state.drift is not None:
         return False
-    level = steps[seen.begin :] / np.median(steps[seen.begin :])
-    if len(level) < max(FEWEST_STEPS, measured_steps):
+    steady = steps[state.begin :]
+    if len(steady) < max(FEWEST_STEPS, measured_steps):
         return False
-    noise = noise_of(level)
-    first, second = (np.median(half) for half in np.array_split(level, 2))
+    relative = steady / np.median(steady)
+    noise = noise_of(relative)
+    first_half, second_half = np.array_split(relative, 2)
+    difference = abs(np.median(second_half) - np.median(first_half))
     # The medians of the two halves scatter by 1.25 times as much as their means.
-    error = 2.5 * noise / sqrt(len(level))
-    return bool(abs(second - first) + ERRORS * error < max(TOLERANCE, NOISE_SHARE * noise))
+    error = 2.5 * noise / sqrt(len(relative))
+    return bool(difference + ERRORS * error < max(TOLERANCE, NOISE_SHARE * noise))
 
 
 def without_recurring(steps: "NDArray[Any]", pass_steps: float | None) -> "NDArray[Any]":
@@ -289,8 +318,12 @@ def without_recurring(steps: "NDArray[Any]", pass_steps: float | None) -> "NDArr
     if not pass_steps or pass_steps <= 1 or len(steps) < FEWEST_PASSES * pass_steps:
         return steps
     numbers = np.arange(len(steps))
-    places, passes = (numbers % pass_steps).astype(int), (numbers // pass_steps).astype(int)
-    usual = np.array([np.median(steps[passes == k]) for k in range(passes.max() + 1)])
-    relative = steps / usual[passes]
-    shape = np.array([np.median(relative[places == k]) for k in range(places.max() + 1)])
-    return steps / shape[places]
+    places = (numbers % pass_steps).astype(int)
+    passes = (numbers // pass_steps).astype(int)
+    relative = steps / _medians(steps, passes)[passes]
+    return steps / _medians(relative, places)[places]
+
+
+def _medians(steps: "NDArray[Any]", groups: "NDArray[Any]") -> "NDArray[Any]":
+    """Return the median of the steps of each group, by the group's number."""
+    return np.array([np.median(steps[groups == group]) for group in range(groups.max() + 1)])

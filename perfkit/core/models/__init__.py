@@ -14,6 +14,17 @@ MODELS: dict[str, Model] = {
     "gpt": gpt.MODEL,
 }
 
+MOMENTUM = 0.9
+"""Momentum of SGD."""
+DESCRIPTIONS = {
+    "momentum": f"momentum SGD {MOMENTUM}, learning rate {{rate:g}}, weight decay {{decay:g}}",
+    "adamw": "AdamW, learning rate {rate:g}, weight decay {decay:g} but on biases and norms",
+    "lamb": "LAMB, learning rate {rate:g}, weight decay {decay:g} but on biases and norms",
+}
+
+Amount = TypeVar("Amount", int, float)
+"""A number of multiply-adds: counted, or measured and rounded."""
+
 
 def model_of(config: Config) -> Model:
     """Return the facts of what a configuration trains. Other modules ask this function, and not
@@ -29,17 +40,6 @@ def model_named(name: str) -> Model:
 def find_model(name: object) -> Model | None:
     """Return the facts of a model by its name in a foreign log; None for other models."""
     return MODELS.get(str(name))
-
-
-MOMENTUM = 0.9
-"""Momentum of SGD."""
-DESCRIPTIONS = {
-    "momentum": f"momentum SGD {MOMENTUM}, learning rate {{rate:g}}, weight decay {{decay:g}}",
-    "adamw": "AdamW, learning rate {rate:g}, weight decay {decay:g} but on biases and norms",
-    "lamb": "LAMB, learning rate {rate:g}, weight decay {decay:g} but on biases and norms",
-}
-
-Number = TypeVar("Number", int, float)
 
 
 class OptimizerSettings(NamedTuple):
@@ -59,18 +59,27 @@ def optimizer_settings(config: Config) -> OptimizerSettings:
     """Return the settings of published trainings with this optimizer and global batch."""
     optimizer = str(config.optimizer)
     defaults = model_of(config).optimizer_defaults[optimizer]
-    learning_rate, decay, betas, clip = defaults
-    rate = learning_rate(config.global_batch)
-    description = DESCRIPTIONS[optimizer].format(rate=rate, decay=decay)
-    description += "; betas {:g} and {:g}".format(*betas) if betas != ADAM_BETAS else ""
-    description += f"; gradients clipped at norm {clip:g}" if clip else ""
-    description += "; rate constant; cross entropy"
-    return OptimizerSettings(optimizer, rate, decay, description, betas, clip)
+    rate = defaults.learning_rate(config.global_batch)
+    description = [DESCRIPTIONS[optimizer].format(rate=rate, decay=defaults.weight_decay)]
+    if defaults.betas != ADAM_BETAS:
+        description.append("betas {:g} and {:g}".format(*defaults.betas))
+    if defaults.clip_norm:
+        description.append(f"gradients clipped at norm {defaults.clip_norm:g}")
+    description += ["rate constant", "cross entropy"]
+    return OptimizerSettings(
+        optimizer=optimizer,
+        learning_rate=rate,
+        weight_decay=defaults.weight_decay,
+        description="; ".join(description),
+        betas=defaults.betas,
+        clip_norm=defaults.clip_norm,
+    )
 
 
 def units_per_sample(config: Config) -> int:
     """Return the units of throughput per sample: its tokens for tokens/s, otherwise 1."""
-    return config.sample_size if model_of(config).unit == "tokens/s" else 1
+    counts_tokens = model_of(config).unit == "tokens/s"
+    return config.sample_size if counts_tokens else 1
 
 
 def training_flops(config: Config) -> int:
@@ -79,7 +88,7 @@ def training_flops(config: Config) -> int:
     return flops_with_backward(config, multiply_adds(config)) // units_per_sample(config)
 
 
-def flops_with_backward(config: Config, forward: Number) -> Number:
+def flops_with_backward(config: Config, forward: Amount) -> Amount:
     """Return the FLOPs of forward and backward pass per sample from the multiply-adds of the
     forward pass.
 

@@ -2,6 +2,7 @@
 published suites, the 3x3 convolution has the stride of a stage's first block ("v1.5")."""
 
 from itertools import chain
+from math import ceil
 
 from perfkit.core.models.model import CLASSES, Model, OptimizerDefaults, linear_rate
 
@@ -19,7 +20,8 @@ def stages() -> list[list[tuple[int, int, int]]]:
     inputs, stride = STEM, 1
     for width, count in STAGES:
         outputs = width * EXPANSION
-        sizes.append([(inputs, width, stride), *[(outputs, width, 1)] * (count - 1)])
+        others = [(outputs, width, 1)] * (count - 1)
+        sizes.append([(inputs, width, stride), *others])
         inputs, stride = outputs, 2
     return sizes
 
@@ -31,16 +33,18 @@ def features() -> int:
 
 def multiply_adds(size: int) -> tuple[int, int]:
     """See Model."""
-    size = -(-size // 2)
+    size = ceil(size / 2)
     first = size**2 * 7 * 7 * 3 * STEM
-    size = -(-size // 2)
+    size = ceil(size / 2)
     others = features() * CLASSES
     for inputs, width, stride in chain(*stages()):
         outputs = width * EXPANSION
         others += size**2 * inputs * width
-        size = -(-size // stride)
+        size = ceil(size / stride)
         others += size**2 * (9 * width * width + width * outputs)
-        others += size**2 * inputs * outputs if inputs != outputs or stride != 1 else 0
+        has_projection = inputs != outputs or stride != 1
+        if has_projection:
+            others += size**2 * inputs * outputs
     return first, others
 
 
