@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 import perfkit
-from perfkit.core.frameworks.base import backend
+from perfkit.core.frameworks.interface import backend
 from perfkit.core.inputs import synthetic
 from perfkit.core.statistics import median_estimate
 

@@ -19,7 +19,8 @@ from fake_trainer import launcher_command
 import perfkit
 from perfkit.core.driver import workers as launch
 from perfkit.core.driver.workers import worker_environment
-from perfkit.core.frameworks.base import CpuDevice, NodeRank
+from perfkit.core.frameworks.devices import CpuDevice
+from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.paths import ROOT
 from perfkit.core.worker.loop import train
 from perfkit.core.worker.rank import RawFile

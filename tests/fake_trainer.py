@@ -16,7 +16,8 @@ import numpy as np
 
 import perfkit.core.driver.workers
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.base import CpuDevice
+from perfkit.core.frameworks.devices import CpuDevice
+from perfkit.core.results.schema import Effective
 from perfkit.core.worker import rank as worker
 
 PLANTED = """
@@ -82,22 +83,26 @@ class Trainer:
     def zero_grad(self):
         pass
 
+
+class Inspector:
+    def __init__(self, trainer):
+        self.trainer = trainer
+
     def evaluate(self, batch):
-        return 7.0 - self.step / self.steps, 0.0
+        return self.trainer.backward(batch, sync_gradients=False), 0.0
 
     def effective(self, batch):
-        return {
-            "precision": "fp32",
-            "device": "cpu",
-            "dtypes": {},
-            "threads": {},
-            "variables": {},
-            "parameters": 1,
-            "optimizer_settings": "none: a fake",
-            "tf32": False,
-            "loss_scaling": None,
-            "settings": {},
-        }
+        return Effective(
+            precision="fp32",
+            device="cpu",
+            dtypes={},
+            threads={},
+            variables={},
+            parameters=1,
+            optimizer_settings="none: a fake",
+            tf32=False,
+            loss_scaling=None,
+        )
 
 
 class Workloads:
@@ -114,6 +119,7 @@ def backend(seconds, steps):
     return SimpleNamespace(
         open_device=lambda _config: CpuDevice(),
         Trainer=lambda config: Trainer(seconds, steps),
+        Inspector=Inspector,
         Workloads=Workloads,
         largest_of_ranks=lambda value: value,
         tensors=lambda batches, _config: (tuple(map(np.asarray, b)) for b in batches),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfkit.core.frameworks.base import backend
+from perfkit.core.frameworks.interface import backend
 from perfkit.core.inputs import synthetic
 from perfkit.core.models import model_named
 from perfkit.core.request.resolve import resolve
@@ -49,6 +49,9 @@ class Side:
 
     def trainer(self, model="resnet50", **changes):
         return self.backend.Trainer(self.config(model, **changes))
+
+    def inspector(self, model="resnet50", **changes):
+        return self.backend.Inspector(self.trainer(model, **changes))
 
     def arrays(self, model="resnet50", *, size=2, dtype="float32", **changes):
         """Return a synthetic batch of `size` samples."""

@@ -74,18 +74,19 @@ def training():
             return side.backend.Trainer(chosen)
 
         trainer = begun(1)
-        found.first = trainer.weights()
-        found.effective = trainer.effective(batch)
-        found.multiply_adds = trainer.multiply_adds(batch)
+        inspector = side.backend.Inspector(trainer)
+        found.first = inspector.weights()
+        found.effective = inspector.effective(batch)
+        found.multiply_adds = inspector.multiply_adds(batch)
         found.inspected = [step(trainer, batch) for _ in range(2)]
         again = begun(1)
         found.again = [step(again, batch) for _ in range(2)]
         found.other = step(begun(2), batch)
         if model == "vgg16":
             # Half of a narrow layer cannot learn two images in a few steps.
-            trainer.disable_dropout()
+            inspector.disable_dropout()
         found.losses = [step(trainer, batch) for _ in range(STEPS.get(model, 20))]
-        found.evaluated = trainer.evaluate(batch)
+        found.evaluated = inspector.evaluate(batch)
         return found
 
     return trained
@@ -118,16 +119,16 @@ def test_counted_multiply_adds_match_the_formula(training, side, model):
 def test_effective_settings_are_reported(training, side, model):
     trained = training(side.framework, model)
     found = trained.effective
-    assert (found["precision"], {*found["dtypes"]}) == ("fp32", {"float32"})
-    assert (found["device"], found["tf32"], found["loss_scaling"]) == ("cpu", False, None)
-    assert found["parameters"] == sum(array.size for array in trained.first.values())
-    assert found["threads"] and {*found["variables"]} <= {*side.backend.Trainer.variables}
+    assert (found.precision, {*found.dtypes}) == ("fp32", {"float32"})
+    assert (found.device, found.tf32, found.loss_scaling) == ("cpu", False, None)
+    assert found.parameters == sum(array.size for array in trained.first.values())
+    assert found.threads and {*found.variables} <= {*side.backend.Inspector.variables}
     rate = side.config(model, batch_size=RATE.get(model, 2))
-    assert found["optimizer_settings"] == optimizer_settings(rate).description
+    assert found.optimizer_settings == optimizer_settings(rate).description
     kernel = None if model_named(model).sample == "image" else "unfused"
     if kernel and side.framework == "torch":
         kernel = "_scaled_dot_product_flash_attention_for_cpu"
-    assert found["attention"] == kernel
+    assert found.attention == kernel
 
 
 @of("torch", "jax", "tensorflow", models=MODELS)
@@ -158,24 +159,26 @@ def test_initial_weights_match_paddles_names_shapes_and_spread(training, framewo
 )
 def test_products_run_in_the_lower_precision_on_a_cpu(side, model, precision):
     assert precision in FRAMEWORKS[side.framework].cpu_precisions
-    trainer, batch = side.trainer(model, precision=precision), side.batch(model)
-    found = trainer.effective(batch)
-    assert found["precision"] == precision
-    assert {*found["dtypes"]} - {"float32"} == {LOWER[precision]}
-    assert found["loss_scaling"] == (2.0**15 if precision == "amp" else None)
+    inspector, batch = side.inspector(model, precision=precision), side.batch(model)
+    trainer = inspector.trainer
+    found = inspector.effective(batch)
+    assert found.precision == precision
+    assert {*found.dtypes} - {"float32"} == {LOWER[precision]}
+    assert found.loss_scaling == (2.0**15 if precision == "amp" else None)
     assert np.isfinite(step(trainer, batch))
-    assert {array.dtype for array in trainer.weights().values()} == {np.dtype(np.float32)}
+    assert {array.dtype for array in inspector.weights().values()} == {np.dtype(np.float32)}
 
 
 @of("torch", "tensorflow")
 def test_an_overflow_skips_the_step_and_halves_the_loss_scale(side):
-    trainer = side.trainer("vgg16", precision="amp")
+    inspector = side.inspector("vgg16", precision="amp")
+    trainer = inspector.trainer
     images, labels = side.arrays("vgg16")
     step(trainer, side.tensors((images, labels)))
-    before = trainer.weights()
+    before = inspector.weights()
     for factor in (1e30, 1e30, 1):
         step(trainer, side.tensors((images * np.float32(factor), labels)))
-        assert equal(trainer.weights(), before) == (factor > 1)
+        assert equal(inspector.weights(), before) == (factor > 1)
     assert (trainer.skipped_steps, trainer.loss_scale) == (2, 2.0**13)
 
 
@@ -186,15 +189,16 @@ def test_an_overflow_skips_the_step_and_halves_the_loss_scale(side):
 def test_both_layouts_compute_the_same(side, doubles, model, size):
     weights, found = None, []
     for layout in ("NHWC", "NCHW"):
-        trainer = side.trainer(model, image_size=size, layout=layout)
-        trainer.disable_dropout()
-        weights = weights or trainer.weights()
-        trainer.load_weights(weights)
+        inspector = side.inspector(model, image_size=size, layout=layout)
+        trainer = inspector.trainer
+        inspector.disable_dropout()
+        weights = weights or inspector.weights()
+        inspector.load_weights(weights)
         images, labels = side.arrays(model, dtype="float64", image_size=size, layout="NHWC")
         images = images.transpose(0, 3, 1, 2).copy() if layout == "NCHW" else images
         batch = side.tensors((images, labels))
         loss = float(trainer.backward(batch))
-        found.append((trainer.multiply_adds(batch), loss, trainer.gradients()))
+        found.append((inspector.multiply_adds(batch), loss, inspector.gradients()))
     (counted, loss, gradients), (other_counted, other_loss, others) = found
     assert counted == other_counted
     assert loss == pytest.approx(other_loss, rel=1e-9)
@@ -216,14 +220,15 @@ def distance(one, other):
 def test_static_execution_takes_the_same_steps_as_dynamic(side, model):
     batch, weights, losses = side.arrays(model, dtype="float64"), None, {}
     for execution in ("dynamic", "static"):
-        trainer = side.trainer(model, execution=execution)
-        trainer.disable_dropout()
-        weights = weights or trainer.weights()
-        trainer.load_weights(weights)
+        inspector = side.inspector(model, execution=execution)
+        trainer = inspector.trainer
+        inspector.disable_dropout()
+        weights = weights or inspector.weights()
+        inspector.load_weights(weights)
         if execution == "static":
             # Paddle's operator statistics do not name float64.
             dtype = "other" if side.framework == "paddle" else "float64"
-            assert trainer.computed_dtypes(side.tensors(batch)).keys() == {dtype}
+            assert inspector.computed_dtypes(side.tensors(batch)).keys() == {dtype}
         losses[execution] = [step(trainer, side.tensors(batch)) for _ in range(2)]
     assert losses["dynamic"] == pytest.approx(losses["static"], rel=1e-9)
 
@@ -235,17 +240,18 @@ def test_accumulated_micro_batches_equal_one_step_on_the_whole_batch(side, doubl
     weights, found = None, []
     for accumulate in (1, 2):
         size = 4 // accumulate
-        trainer = side.trainer(model, batch_size=size, accumulate=accumulate)
-        trainer.disable_dropout()
-        weights = weights or trainer.weights()
-        trainer.load_weights(weights)
+        inspector = side.inspector(model, batch_size=size, accumulate=accumulate)
+        trainer = inspector.trainer
+        inspector.disable_dropout()
+        weights = weights or inspector.weights()
+        inspector.load_weights(weights)
         losses = []
         for seed in range(2):
             joined = side.arrays(model, size=4, dtype="float64", seed=seed)
             parts = (tuple(part[i : i + size] for part in joined) for i in range(0, 4, size))
             losses.append(sum(float(trainer.backward(side.tensors(part))) for part in parts))
             trainer.update()
-        found.append((losses, trainer.weights()))
+        found.append((losses, inspector.weights()))
     (losses, trained), (other_losses, others) = found
     assert losses == pytest.approx(other_losses, rel=1e-9)
     for name, joined in trained.items():
@@ -255,60 +261,61 @@ def test_accumulated_micro_batches_equal_one_step_on_the_whole_batch(side, doubl
 
 @of(models=["vgg16", "bert"])
 def test_loaded_weights_give_the_same_loss_and_gradients(side, model):
-    first, second = (side.trainer(model, seed=seed) for seed in (0, 1))
+    first, second = (side.inspector(model, seed=seed) for seed in (0, 1))
     batch, weights = side.batch(model), first.weights()
     kept = {name: array.copy() for name, array in weights.items()}
     second.load_weights(weights)
     losses = []
-    for trainer in (first, second):
-        trainer.disable_dropout()
-        losses.append(float(trainer.backward(batch)))
+    for inspector in (first, second):
+        inspector.disable_dropout()
+        losses.append(float(inspector.trainer.backward(batch)))
     assert losses[0] == losses[1]
     gradients = second.gradients()
     assert equal(first.gradients(), gradients) and gradients.keys() == weights.keys()
-    first.update()
+    first.trainer.update()
     # The step does not change weights handed out before.
     assert equal(weights, kept) and not equal(weights, first.weights())
     # After zero_grad, gradients do not accumulate.
-    second.zero_grad()
-    second.backward(batch)
+    second.trainer.zero_grad()
+    second.trainer.backward(batch)
     assert equal(second.gradients(), gradients)
 
 
 @of()
 def test_weights_of_another_network_are_rejected_without_changes(side):
-    trainer = side.trainer("vgg16")
-    before = trainer.weights()
+    inspector = side.inspector("vgg16")
+    before = inspector.weights()
     assert before["features.0.weight"].shape == (16, 3, 3, 3)
     turned = before | {"classifier.6.weight": before["classifier.6.weight"].T.copy()}
     with pytest.raises(ValueError, match=r"classifier.6.weight: expected \(128, 1000\), found"):
-        trainer.load_weights(turned)
+        inspector.load_weights(turned)
     fewer = {name: array + 1 for name, array in before.items() if "bias" not in name}
     with pytest.raises(ValueError, match=r"classifier.0.bias: expected .*, found None, and 15"):
-        trainer.load_weights(fewer)
-    assert equal(before, trainer.weights())
+        inspector.load_weights(fewer)
+    assert equal(before, inspector.weights())
 
 
 @of(models=["vgg16", "bert"])
 @pytest.mark.slow
 def test_dropout_changes_the_loss_until_it_is_disabled(side, model):
-    trainer, batch = side.trainer(model), side.batch(model)
+    inspector, batch = side.inspector(model), side.batch(model)
+    trainer = inspector.trainer
     assert float(trainer.backward(batch)) != float(trainer.backward(batch))
-    trainer.disable_dropout()
+    inspector.disable_dropout()
     assert float(trainer.backward(batch)) == float(trainer.backward(batch))
 
 
 @of()
 def test_padding_does_not_count_in_loss_and_accuracy(side):
-    trainer = side.trainer("bert")
-    trainer.disable_dropout()
+    inspector = side.inspector("bert")
+    inspector.disable_dropout()
     *tokens, positions, labels, next_sentence = side.arrays("bert")
     # Make one prediction correct.
-    _loss, (scores, _pairs) = trainer.predict(side.batch("bert"))
-    labels[0, 0] = trainer.array(scores).reshape(-1, scores.shape[-1])[0].argmax()
+    _loss, (scores, _pairs) = inspector.predict(side.batch("bert"))
+    labels[0, 0] = inspector.array(scores).reshape(-1, scores.shape[-1])[0].argmax()
     padded = (np.pad(array, ((0, 0), (0, 2))) for array in (positions, labels))
     found = [
-        trainer.evaluate(side.tensors((*tokens, *masked, next_sentence)))
+        inspector.evaluate(side.tensors((*tokens, *masked, next_sentence)))
         for masked in ((positions, labels), padded)
     ]
     assert found[0] == pytest.approx(found[1], rel=1e-5)

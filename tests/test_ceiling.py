@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.core.frameworks.base import CpuDevice
+from perfkit.core.frameworks.devices import CpuDevice
 from perfkit.core.worker.peak import COPIED_BYTES, LARGEST, MEASURING_SECONDS, measure_peak
 
 

@@ -11,7 +11,7 @@ import pytest
 from perfkit.core.config import choices
 from perfkit.core.driver.workers import cpu_settings
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.base import NodeRank
+from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
 from perfkit.core.request.requirements import read_environment
@@ -118,7 +118,7 @@ def test_paddle_defaults_to_the_tensor_core_layout_on_a_gpu(device, precision, l
 def test_unsupported_values_are_rejected_with_the_supported_ones(
     monkeypatch, framework, given, message
 ):
-    monkeypatch.setattr("perfkit.core.frameworks.base.visible_gpus", lambda: ["0"])
+    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", lambda: ["0"])
     assert any(message in problem for problem in problems(framework, **given))
 
 

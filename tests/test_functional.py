@@ -11,8 +11,8 @@ from jax import numpy as jnp
 from narrow import replace_sizes
 from sides import forward, side_of
 
-from perfkit.core.frameworks.base import CpuDevice
-from perfkit.core.frameworks.functional.trainer import factor_dtypes
+from perfkit.core.frameworks.devices import CpuDevice
+from perfkit.core.frameworks.functional.xla import factor_dtypes
 
 
 @pytest.fixture(params=["jax", "tensorflow"])
@@ -128,7 +128,8 @@ def test_a_jax_step_is_complete_when_its_call_returns(monkeypatch):
     assert isinstance(of_jax.backend.open_device(of_jax.config()), CpuDevice)
     # TensorFlow's threads have the same name, if another test imported TensorFlow.
     cores = len(os.sched_getaffinity(0))
-    assert trainer.threads() in ({"tf_XLAEigen": cores}, {"tf_XLAEigen": 2 * cores})
+    threads = of_jax.backend.Inspector(trainer).threads()
+    assert threads in ({"tf_XLAEigen": cores}, {"tf_XLAEigen": 2 * cores})
 
 
 def test_jax_batches_and_peak_workloads_are_ready_on_return():

@@ -17,7 +17,7 @@ from perfkit.core.driver.workers import (
     with_dali_settings,
     worker_environment,
 )
-from perfkit.core.frameworks.base import NodeRank
+from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.request.resolve import resolve
 
 ESCAPING = """
@@ -65,7 +65,7 @@ def test_on_a_cpu_the_launcher_gets_a_process_count():
 
 
 def test_on_gpus_the_launcher_gets_the_first_visible_devices(monkeypatch):
-    monkeypatch.setattr("perfkit.core.frameworks.base.visible_gpus", lambda: ["3", "5", "6"])
+    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", lambda: ["3", "5", "6"])
     command = command_of(config(device="gpu", gpus=2))
     assert command[-2:] == ["--devices", "3,5"]
 

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from perfkit.analysis.warnings import window_disagrees
-from perfkit.core.frameworks.base import CpuDevice
+from perfkit.core.frameworks.devices import CpuDevice
 from perfkit.core.worker.loop import (
     LossNotFiniteError,
     NotSynchronizedError,

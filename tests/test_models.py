@@ -87,7 +87,7 @@ def test_operation_counts_match_the_published_ones():
 
 @pytest.mark.parametrize("model", ["resnet50", "vgg16"])
 def test_multiply_adds_match_the_networks_layers_at_an_odd_size(narrow, model):
-    counted = SIDE.trainer(model, image_size=75).multiply_adds(batch(model, image_size=75))
+    counted = SIDE.inspector(model, image_size=75).multiply_adds(batch(model, image_size=75))
     assert counted == 2 * multiply_adds(config(model, image_size=75))
 
 
@@ -157,7 +157,7 @@ def test_fused_attention_matches_the_explicit_one(narrow, monkeypatch):
 
 @pytest.mark.slow
 def test_gpt_initialization_matches_gpt2():
-    for name, value in SIDE.trainer("gpt").weights().items():
+    for name, value in SIDE.inspector("gpt").weights().items():
         if value.ndim > 1:
             residual = name.endswith(("out_proj.weight", "fc2.weight"))
             deviation = 0.02 / 24**0.5 if residual else 0.02
@@ -177,13 +177,14 @@ def test_lamb_reduces_the_loss_of_bert(narrow):
 
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
 def test_biases_and_norms_have_no_weight_decay(narrow, optimizer):
-    trainer = SIDE.trainer("bert", optimizer=optimizer)
-    before = trainer.weights()
+    inspector = SIDE.inspector("bert", optimizer=optimizer)
+    trainer = inspector.trainer
+    before = inspector.weights()
     for parameter in trainer.network.parameters():
         # With zero gradients only weight decay changes a parameter.
         parameter.grad = paddle.zeros_like(parameter)
     trainer.update()
-    for name, array in trainer.weights().items():
+    for name, array in inspector.weights().items():
         assert np.array_equal(before[name], array) == (array.ndim == 1), name
 
 
@@ -193,13 +194,14 @@ def test_gpt_gradients_are_clipped_at_norm_1(narrow):
     try:
         for factors in ((10, 10_000), (10, 10)):
             paddle.seed(0)
-            trainer, random = SIDE.trainer("gpt"), np.random.default_rng(0)
+            inspector, random = SIDE.inspector("gpt"), np.random.default_rng(0)
+            trainer = inspector.trainer
             for factor in factors:
                 for parameter in trainer.network.parameters():
                     gradient = factor * random.standard_normal(parameter.shape)
                     parameter.grad = paddle.to_tensor(gradient)
                 trainer.update()
-            moved.append(trainer.weights())
+            moved.append(inspector.weights())
     finally:
         use_float32()
     for name, value in moved[0].items():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.base import NodeRank
+from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.request.resolve import resolve
 
 pytestmark = pytest.mark.slow
@@ -92,8 +92,9 @@ for name, case in CASES.items():
     # Different seeds: all ranks must still start from rank 0's parameters.
     seed(rank)
     trainer = side.backend.Trainer(chosen)
-    trainer.disable_dropout()
-    begun, losses = trainer.weights(), []
+    inspector = side.backend.Inspector(trainer)
+    inspector.disable_dropout()
+    begun, losses = inspector.weights(), []
     for step in range(STEPS):
         batches = list(micro_batches(chosen, step))
         shares = [
@@ -104,15 +105,15 @@ for name, case in CASES.items():
         losses.append(float(sum(shares)))
         if ranks > 1 and not step:
             # Called between two steps: any side effect would show in the next ones.
-            before = trainer.weights()
+            before = inspector.weights()
             compute_seconds(trainer, iter(batches * 3), device, accumulate=chosen.accumulate)
-            after = trainer.weights()
+            after = inspector.weights()
             assert all(np.array_equal(before[name], after[name]) for name in before)
-    trained = trainer.weights()
+    trained = inspector.weights()
     assert all(value.dtype == np.float64 for value in trained.values())
     moved = max(np.abs(trained[name] - begun[name]).max() for name in trained)
     trainer.backward(batches[0], sync_gradients=False)
-    own = max(trainer.gradients().values(), key=np.size)
+    own = max(inspector.gradients().values(), key=np.size)
     trainer.zero_grad()
     file = f"{FOLDER}/{name}-{rank}of{ranks}.npz"
     np.savez(file, losses=losses, moved=moved, own=own, **trained)

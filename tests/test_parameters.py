@@ -76,7 +76,7 @@ def test_every_configuration_is_valid_on_its_target_hardware(file, monkeypatch, 
         "perfkit.core.system.software.constants", lambda *_: {"cuda_version": "12.6"}
     )
     monkeypatch.setattr(
-        "perfkit.core.frameworks.base.visible_gpus", lambda: [str(n) for n in range(8)]
+        "perfkit.core.frameworks.facts.visible_gpus", lambda: [str(n) for n in range(8)]
     )
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "8")
     monkeypatch.setenv("SLURMD_NODENAME", "node1")

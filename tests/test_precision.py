@@ -1,14 +1,13 @@
 """Effective precision: its name, and rejection of training that differs from the request."""
 
-from dataclasses import replace
-
 import paddle
 import pytest
 from sides import side_of
 
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.base import effective_precision
+from perfkit.core.frameworks.effective import effective_precision
 from perfkit.core.request.resolve import resolve
+from perfkit.core.results.schema import Effective
 from perfkit.core.worker.rank import ConfigMismatchError, check_effective, classify
 
 
@@ -17,10 +16,20 @@ def config(**changes):
     return resolve(values | changes)
 
 
-def seen(**changes):
+def effective(**changes):
     """Return what fp32 training on the CPU reports, with changes."""
-    dtypes = {"float32": 109}
-    return {"precision": "fp32", "device": "cpu", "tf32": False, "dtypes": dtypes} | changes
+    values = {
+        "precision": "fp32",
+        "device": "cpu",
+        "tf32": False,
+        "dtypes": {"float32": 109},
+        "threads": {},
+        "variables": {},
+        "parameters": 1,
+        "optimizer_settings": "",
+        "loss_scaling": None,
+    }
+    return Effective(**values | changes)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +74,7 @@ def test_precision_is_named_by_the_dtypes_of_outputs_and_weights(produced, weigh
     ],
 )
 def test_training_that_matches_the_request_is_accepted(asked, found):
-    check_effective(config(**asked), seen(device=asked.get("device", "cpu"), **found))
+    check_effective(config(**asked), effective(device=asked.get("device", "cpu"), **found))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +105,7 @@ def test_training_that_matches_the_request_is_accepted(asked, found):
 )
 def test_training_that_differs_from_the_request_is_a_config_mismatch(asked, found, expected):
     with pytest.raises(ConfigMismatchError) as refused:
-        check_effective(config(**asked), seen(**found))
+        check_effective(config(**asked), effective(**found))
     assert expected in str(refused.value)
     assert str(refused.value).endswith("paddle ignores it on this device")
     code, message = classify(refused.value)
@@ -115,18 +124,16 @@ def test_paddle_ignores_lower_precisions_on_a_cpu_and_the_check_detects_it(preci
     if paddle.is_compiled_with_cuda():
         pytest.skip("a GPU build of Paddle trains on the GPU here")
     side = side_of("paddle")
-    trainer = side.trainer(precision=precision)
-    found = trainer.effective(side.batch())
+    effective = side.inspector(precision=precision).effective(side.batch())
     # Loss scaling is off as well.
-    assert (found["precision"], found["loss_scaling"]) == ("fp32", None)
+    assert (effective.precision, effective.loss_scaling) == ("fp32", None)
     with pytest.raises(ConfigMismatchError, match=f"precision={precision} was requested"):
-        check_effective(trainer.config, found)
+        check_effective(side.config(precision=precision), effective)
 
 
 @pytest.mark.slow
 def test_an_ignored_precision_ends_the_run_before_its_first_step(measure, monkeypatch):
-    promised = replace(FRAMEWORKS["paddle"], cpu_precisions=("fp32", "amp"))
-    monkeypatch.setitem(FRAMEWORKS, "paddle", promised)
+    monkeypatch.setattr(FRAMEWORKS["paddle"], "cpu_precisions", ("fp32", "amp"))
     measurement = measure(precision="amp", input="synthetic")
     result = measurement.result
     assert (result.status, result.failure.code) == ("failed", "config_mismatch")

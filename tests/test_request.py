@@ -23,7 +23,7 @@ from perfkit.core.system.gpus import select
 
 @pytest.fixture(autouse=True)
 def no_gpus(monkeypatch):
-    monkeypatch.setattr("perfkit.core.frameworks.base.visible_gpus", list)
+    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", list)
 
 
 def problems(**given):
@@ -169,7 +169,7 @@ def gpu_build(monkeypatch):
     ],
 )
 def test_auto_selects_all_gpus_or_the_cpu(monkeypatch, gpu_build, gpus, given, expected):
-    monkeypatch.setattr("perfkit.core.frameworks.base.visible_gpus", lambda: gpus)
+    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", lambda: gpus)
     planned = plan("resnet50", {"input": "synthetic"} | given)
     config = planned.config
     assert (config.device, config.topology, planned.protocol.name) == expected

@@ -19,7 +19,7 @@ PRECISIONS |= {f"{page}-{p}": p for page in ("fleetx", "fleetx-vgg16") for p in 
 
 @pytest.fixture(autouse=True)
 def no_gpus(monkeypatch):
-    monkeypatch.setattr("perfkit.core.frameworks.base.visible_gpus", list)
+    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", list)
 
 
 def applied(strategy="fleetx-fp32", **changes):

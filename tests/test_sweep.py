@@ -259,7 +259,7 @@ def test_a_sweep_imports_no_module_from_its_folder(sweep, sweep_file, tmp_path, 
 def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
     table, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr("perfkit.core.frameworks.base.visible_gpus", list)
+    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", list)
     file = ROOT / "parameters" / f"{table}.yaml"
     count = len(read_sweep(file)[0])
     done = cli("sweep", file, "-n", "-p", f"outputs_dir={tmp_path}")
@@ -282,7 +282,7 @@ def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
 
 
 def test_colours_forced_by_a_ci_do_not_make_a_sweeps_log_a_terminal(monkeypatch, tmp_path):
-    monkeypatch.setattr("perfkit.core.frameworks.base.visible_gpus", list)
+    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", list)
     monkeypatch.setenv("FORCE_COLOR", "1")
     file = ROOT / "parameters" / "gpt2.yaml"
     refused = cli("sweep", file, "-p", f"outputs_dir={tmp_path}")

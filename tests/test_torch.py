@@ -15,8 +15,8 @@ from sides import equal, side_of, step
 torch = pytest.importorskip("torch")
 # ruff: noqa: E402 - PyTorch is optional; the imports below need it
 
-from perfkit.core.frameworks.base import NodeRank
-from perfkit.core.frameworks.torch import backend, launch_command
+from perfkit.core.frameworks.facts import NodeRank
+from perfkit.core.frameworks.torch import FRAMEWORK, backend
 from perfkit.core.frameworks.torch.backend import align_gradients
 from perfkit.core.frameworks.torch.layers import Network
 from perfkit.core.worker import rank as worker
@@ -57,25 +57,27 @@ def test_an_overflow_in_the_first_step_leaves_no_uninitialized_momentum(narrow, 
         return made.fill_(float("nan")) if made.is_floating_point() else made
 
     monkeypatch.setattr(torch, "empty_like", anything)
-    trainer = SIDE.trainer("vgg16", precision="amp")
+    inspector = SIDE.inspector("vgg16", precision="amp")
+    trainer = inspector.trainer
     for broken in (True, False, False):
         trainer.backward(batch("vgg16"))
         if broken:
             next(trainer.network.parameters()).grad[0] = float("inf")
         trainer.update()
     assert trainer.skipped_steps == 1
-    assert all(np.isfinite(array).all() for array in trainer.weights().values())
+    assert all(np.isfinite(array).all() for array in inspector.weights().values())
 
 
 def test_clipping_overflowing_gradients_leaves_weights_unchanged(narrow):
-    trainer = SIDE.trainer("gpt", precision="amp")
-    before = trainer.weights()
+    inspector = SIDE.inspector("gpt", precision="amp")
+    trainer = inspector.trainer
+    before = inspector.weights()
     for parameter in trainer.network.parameters():
         parameter.grad = torch.full_like(parameter, torch.inf)
     trainer.scaler.scale(torch.zeros(()))
     trainer.update()
     assert trainer.skipped_steps == 1
-    assert equal(trainer.weights(), before)
+    assert equal(inspector.weights(), before)
 
 
 @pytest.mark.usefixtures("processes")
@@ -116,7 +118,7 @@ def test_channels_last_gradients_of_compiled_nchw_networks_are_aligned(narrow, m
     ],
 )
 def test_reported_settings_match_network_and_optimizer(narrow, changes, expected):
-    assert SIDE.trainer(**changes).settings().items() >= expected.items()
+    assert SIDE.inspector(**changes).settings().items() >= expected.items()
 
 
 @pytest.mark.parametrize(("disabled", "on"), [("", True), ("all", False)])
@@ -190,7 +192,7 @@ def test_dropout_has_the_same_places_and_rates_as_in_paddle(narrow, monkeypatch,
     theirs = sys.modules["paddle"].nn.functional
     monkeypatch.setattr(theirs, "dropout", counting("paddle", theirs.dropout))
     for side in (SIDE, paddle):
-        side.trainer(model).predict(side.batch(model))
+        side.inspector(model).predict(side.batch(model))
     assert seen["torch"] == seen["paddle"]
     assert len(seen["torch"]) == layers
 
@@ -233,7 +235,8 @@ def test_compiled_networks_overlap_communication_with_the_backward_pass(tmp_path
     script = tmp_path / "overlap.py"
     script.write_text(OVERLAP)
     run = [sys.executable, str(script), str(Path(__file__).parent)]
-    command = launch_command(config(processes=2), NodeRank(), tmp_path, "job", run)
+    two = config(processes=2)
+    command = FRAMEWORK.launch_command(two, NodeRank(), tmp_path, "job", run)
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     subprocess.run(command, env=env, check=True, capture_output=True, timeout=200)
     output = "".join(file.read_text() for file in tmp_path.glob("*/attempt_0/0/std*.log"))

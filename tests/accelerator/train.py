@@ -73,7 +73,8 @@ def run(parameters):
     trainer = backend.Trainer(config)
     batches = backend.tensors(INPUTS[config.input].batches(config, rank), config)
     batch = next(batches)
-    effective = trainer.effective(batch)
+    inspector = backend.Inspector(trainer)
+    effective = inspector.effective(batch)
     if overflow:
         plant_overflow(trainer, overflow)
     events = []
@@ -95,7 +96,7 @@ def run(parameters):
         "rank": rank,
         "steps": [increase(*pair) for pair in steps],
         "calls": increase(device.called[-2], device.called[-1]),
-        "effective": effective,
+        "effective": effective.model_dump(),
         "losses": [event["value"] for event in events if event["event"] == "loss"],
         "seconds": [event["seconds"] for event in events if event["event"] == "step"],
         "window": window.seconds,
@@ -105,8 +106,8 @@ def run(parameters):
         "skipped_steps": trainer.skipped_steps,
         "loss_scale": trainer.loss_scale,
         "memory_bytes": device.peak_memory_bytes(),
-        "matrix_products": trainer.multiply_adds(batch),
-        "evaluation": trainer.evaluate(batch),
+        "matrix_products": inspector.multiply_adds(batch),
+        "evaluation": inspector.evaluate(batch),
     }
 
 
@@ -117,7 +118,7 @@ def plant_overflow(trainer, step):
     def infinite(batch, **options):
         loss = backward(batch, **options)
         if next(numbers) == step:
-            _name, parameter = next(trainer.named_parameters())
+            parameter = next(iter(trainer.network.parameters()))
             parameter.grad.set_value(parameter.grad * float("inf"))
         return loss
 

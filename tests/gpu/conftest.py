@@ -14,7 +14,7 @@ import pytest
 import perfkit
 from perfkit.core.driver.workers import with_dali_settings, worker_environment
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.base import NodeRank
+from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.paths import ROOT
 from perfkit.core.request.resolve import resolve
 from perfkit.core.system import gpus

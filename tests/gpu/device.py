@@ -14,7 +14,7 @@ import numpy as np
 import pynvml
 
 from perfkit.core.config import Config
-from perfkit.core.frameworks.base import backend
+from perfkit.core.frameworks.interface import backend
 from perfkit.core.inputs import synthetic
 from perfkit.core.system import gpus
 from perfkit.core.worker.loop import train
@@ -117,10 +117,11 @@ def training(config, small):
     batches = framework.tensors(synthetic.batches(config, 0), config)
     places = [place(batch) for batch in islice(batches, 4)]
     trainer = framework.Trainer(config)
-    trainer.disable_dropout()
+    inspector = framework.Inspector(trainer)
+    inspector.disable_dropout()
     # The threads of a CPU, which need another package to be counted.
-    trainer.threads = dict
-    effective = trainer.effective(next(batches))
+    inspector.threads = dict
+    effective = inspector.effective(next(batches))
     torch = sys.modules.get("torch") if config.framework == "torch" else None
     watched = Watched(device, torch)
     written = []
@@ -138,8 +139,8 @@ def training(config, small):
     steps = [event["seconds"] for event in written if event["event"] == "step"]
     losses = [event["value"] for event in written if event["event"] == "loss"]
     return {
-        "precision": effective["precision"],
-        "tf32": effective["tf32"],
+        "precision": effective.precision,
+        "tf32": effective.tf32,
         "places": places,
         "watched_events": watched.events,
         "steps": STEPS,
@@ -177,7 +178,8 @@ def overflow(config, small):
             with sys.modules[config.framework].no_grad():
                 next(iter(trainer.network.parameters())).grad.fill_(float("inf"))
         trainer.update()
-    finite = [bool(np.isfinite(array).all()) for array in trainer.weights().values()]
+    weights = framework.Inspector(trainer).weights()
+    finite = [bool(np.isfinite(array).all()) for array in weights.values()]
     return {"skipped": trainer.skipped_steps, "finite": sum(finite), "weights": len(finite)}
 
 
@@ -198,7 +200,7 @@ def dali(config, small):
         batches = framework.tensors(source.batches(config, 0), config)
         first = next(batches)[0]
         device.synchronize()
-        as_array = framework.Trainer(config).array
+        as_array = framework.Inspector(framework.Trainer(config)).array
         copied = np.array(as_array(first))
         for _ in range(HELD_BATCHES + config.dali_prefetch):
             next(batches)

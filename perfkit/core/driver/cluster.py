@@ -37,7 +37,7 @@ from perfkit.core.driver.node_files import (
 from perfkit.core.driver.programs import ENDING_SECONDS, NodePrograms
 from perfkit.core.driver.workers import ExitInfo, Launcher, LocalWorkers, WorkerGroup
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.base import NodeRank
+from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.request.hosts import route_address
 from perfkit.core.results.failures import (
     DiskFull,

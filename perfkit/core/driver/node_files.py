@@ -38,7 +38,7 @@ from pydantic import BaseModel, ConfigDict
 
 from perfkit.core.config import Config, Protocol
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.base import NodeRank
+from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.inputs.data_set import digest
 from perfkit.core.request.hosts import own_addresses, route_address
 from perfkit.core.request.requirements import read_environment

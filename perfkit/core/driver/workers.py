@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from perfkit.core.config import Config, Protocol
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.base import NodeRank, visible_variable
+from perfkit.core.frameworks.facts import NodeRank, visible_variable
 from perfkit.core.paths import portable
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.schema import NodeSeen

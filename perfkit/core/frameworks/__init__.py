@@ -1,7 +1,17 @@
 """The supported frameworks, one folder each: `<name>/__init__.py` holds facts known without
-importing the framework, `<name>/backend.py` trains. `networks.py` describes the networks of all
-of them; `paddle/layers.py`, `torch/layers.py` and `functional/layers.py` have their layers.
-`base.py` is the interface.
+importing the framework, `<name>/backend.py` trains, `<name>/inspector.py` reads a trainer's
+weights and settings, and `<name>/layers.py` has the layers of the networks.
+
+facts.py      facts of a framework: names, supported values, defaults, launch command
+interface.py  what a backend has to provide
+trainer.py    what trains: a model with its optimizer
+inspector.py  what reads a trainer's weights, gradients and effective settings
+effective.py  names and readings of effective settings
+devices.py    devices as the timer sees them
+networks.py   the networks, in any framework's layers
+modules.py    shared code of frameworks whose networks have modules: Paddle and PyTorch
+
+`functional/` has the shared code of JAX, TensorFlow and MXNet.
 """
 
 from perfkit.core.frameworks import jax, mxnet, paddle, tensorflow, torch

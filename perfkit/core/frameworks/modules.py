@@ -2,13 +2,13 @@
 framework."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
-from perfkit.core.frameworks import base
-from perfkit.core.frameworks.base import Batch
-from perfkit.core.frameworks.networks import Outline
+from perfkit.core.frameworks import inspector, trainer
+from perfkit.core.frameworks.networks import Network, Outline
+from perfkit.core.frameworks.trainer import Batch
 
 Tensor = Any
 
@@ -16,26 +16,42 @@ Tensor = Any
 class Layers:
     """The layers of a network (see functional.layers.Forward), each a module of the framework.
     A subclass is also a module of the framework, and has a class `container` for the modules
-    below it and a method `new_<kind>` for each kind of layer with parameters."""
+    below it and a method `new_<kind>` for each kind of layer with parameters.
+
+    `modules_of_block` has the layers of each block of the network by their names. A block whose
+    layers share a prefix, such as `layers.3`, is also the container of that name; the others
+    have none, because it would change the names of their parameters.
+    """
 
     container: Any
     average_to: Any
     drops = True
     """Whether dropout is enabled."""
 
-    def create(self, network: Any) -> None:
+    def create(self, network: Network) -> None:
         """Create the modules of a network in perfkit.core.frameworks.networks."""
-        self.network, self.inputs = network, network.inputs
+        self.network = network
+        self.inputs = network.inputs
         self.modules_by_name: dict[str, Any] = {}
-        for name, (kind, sizes, options) in Outline(network).layers.items():
-            module = getattr(self, f"new_{kind}")(*sizes, **options)
-            owner, (*path, last) = self, name.split(".")
-            for part in path:
-                if not hasattr(owner, part):
-                    setattr(owner, part, self.container())
-                owner = getattr(owner, part)
-            setattr(owner, last, module)
-            self.modules_by_name[name] = module
+        self.modules_of_block: dict[str, dict[str, Any]] = {}
+        for block, layers in Outline(network).blocks.items():
+            modules = {}
+            for name, (kind, sizes, options) in layers.items():
+                create = getattr(self, f"new_{kind}")
+                modules[name] = create(*sizes, **options)
+                self._attach(name, modules[name])
+            self.modules_of_block[block] = modules
+            self.modules_by_name |= modules
+
+    def _attach(self, name: str, module: Any) -> None:
+        """Set a module as the attribute with this dotted name, in containers."""
+        owner: Any = self
+        *path, last = name.split(".")
+        for part in path:
+            if not hasattr(owner, part):
+                setattr(owner, part, self.container())
+            owner = getattr(owner, part)
+        setattr(owner, last, module)
 
     def loss(self, logits: Any, *targets: Tensor) -> Tensor:
         return self.network.loss(self, logits, *targets)
@@ -58,48 +74,68 @@ class Layers:
         return x + y
 
 
-class Trainer(base.Trainer):
-    """`forward` is the network as trained: compiled, or wrapped for several ranks."""
+class Trainer(trainer.Trainer):
+    """`network` is the framework's module, `forward` the network as trained: compiled, or
+    wrapped for several ranks."""
 
+    network: Any
     forward: Any
     scaler: Any
     optimizer: Any
     parallel: bool
-    no_grad: Any
 
     @abstractmethod
     def auto_cast(self) -> AbstractContextManager[Any]:
         """Return the context of the configuration's precision."""
 
-    def _loss(self, forward: Any, batch: Batch) -> tuple[Tensor, Any]:
-        logits = forward(*batch[: self.network.inputs])
-        return self.network.loss(logits, *batch[self.network.inputs :]), logits
+    def loss(self, forward: Any, batch: Batch) -> tuple[Tensor, Any]:
+        """Return the mean loss of a batch, and the logits."""
+        inputs = self.network.inputs
+        logits = forward(*batch[:inputs])
+        return self.network.loss(logits, *batch[inputs:]), logits
 
     def backward(self, batch: Batch, *, sync_gradients: bool = True) -> Tensor:
-        with self.forward.no_sync() if self.parallel and not sync_gradients else nullcontext():
-            with self.auto_cast():
-                loss, _logits = self._loss(self.forward, batch)
-            loss = loss / self.accumulate if self.accumulate > 1 else loss
-            self.scaler.scale(loss).backward()
+        if not self.parallel or sync_gradients:
+            return self._backward(batch)
+        with self.forward.no_sync():
+            return self._backward(batch)
+
+    def _backward(self, batch: Batch) -> Tensor:
+        with self.auto_cast():
+            loss, _logits = self.loss(self.forward, batch)
+        if self.accumulate > 1:
+            loss = loss / self.accumulate
+        self.scaler.scale(loss).backward()
         return loss.detach()
 
+
+class Inspector(inspector.Inspector):
+    no_grad: Any
+    """Context of the framework in which no gradients are recorded."""
+
     def predict(self, batch: Batch) -> tuple[Tensor, Any]:
-        with self.no_grad(), self.auto_cast():
-            return self._loss(self.network, batch)
+        trainer = self.trainer
+        with self.no_grad(), trainer.auto_cast():
+            return trainer.loss(trainer.network, batch)
 
     def run(self, batch: Batch) -> None:
         """Run a forward pass in evaluation mode, which changes neither gradients nor batch-norm
         statistics nor random numbers."""
-        self.network.eval()
-        with self.no_grad(), self.auto_cast():
-            self.network(*batch[: self.network.inputs])
-        self.network.train()
+        network = self.trainer.network
+        network.eval()
+        with self.no_grad(), self.trainer.auto_cast():
+            network(*batch[: network.inputs])
+        network.train()
+
+    def disable_dropout(self) -> None:
+        self.trainer.network.drops = False
 
     def named_gradients(self) -> Iterator[tuple[str, Tensor]]:
-        scale = self.loss_scale or 1.0
+        scale = self.trainer.loss_scale or 1.0
         for name, parameter in self.named_parameters():
             if parameter.grad is not None:
                 yield name, parameter.grad / scale
 
-    def disable_dropout(self) -> None:
-        self.network.drops = False
+    @abstractmethod
+    def named_parameters(self) -> Iterable[tuple[str, Tensor]]:
+        """See inspector.Inspector."""

@@ -6,8 +6,14 @@ CLASSES for images of any size, (batch * tokens) x vocabulary for GPT-2, and for
 (batch * predictions) x vocabulary for masked words and batch x 2 for the next sentence. `loss`
 returns the mean loss of a batch, a scalar on the device; `targets` are the remaining tensors of
 the batch, the label of each row first.
+
+A network is a list of blocks: a layer of a transformer, a stage of a ResNet, a group of VGG's
+convolutions, and what precedes and follows them.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,23 +23,65 @@ from perfkit.core.models.model import CLASSES
 
 Array = Any
 Layers = Any
+State = tuple[Array, ...]
+"""Tensors that a block passes to the next one: activations first, then what later blocks need
+besides, such as a mask."""
 
 
-def mean_loss(run: Layers, logits: Array, labels: Array) -> Array:
-    return run.cross_entropy(logits, labels)
+class Block(NamedTuple):
+    """A part of a network: `forward(run, *state)` returns the state for the next block; the
+    last block returns the logits. If the names of a block's layers share a prefix, `name` is
+    that prefix, as in `layers.3`."""
+
+    name: str
+    forward: Callable[..., Any]
 
 
-class ResNet50:
+class Network(ABC):
+    """A chain of blocks. The state of the first block is the network's `inputs` tensors."""
+
+    inputs: int
+    blocks: list[Block]
+
+    def __call__(self, run: Layers, *inputs: Array) -> Any:
+        state: Any = inputs
+        for block in self.blocks:
+            state = block.forward(run, *state)
+        return state
+
+    @staticmethod
+    @abstractmethod
+    def loss(run: Layers, logits: Any, *targets: Array) -> Array:
+        """Return the mean loss of a batch."""
+
+
+class ResNet50(Network):
     inputs = 1
-    loss = staticmethod(mean_loss)
 
-    def __call__(self, run: Layers, images: Array) -> Array:
-        x = run.convolution("conv1", images, 3, resnet50.STEM, 7, 2)
-        x = run.max_pool(run.relu(run.batch_norm("bn1", x, resnet50.STEM)), 3, 2, 1)
-        for stage, blocks in enumerate(resnet50.stages(), 1):
-            for block, sizes in enumerate(blocks):
-                x = _bottleneck(run, f"layer{stage}.{block}", x, *sizes)
-        return run.dense("fc", run.spatial_mean(x), resnet50.features(), CLASSES, None)
+    def __init__(self) -> None:
+        self.blocks = [Block("stem", _resnet_stem)]
+        for number, bottlenecks in enumerate(resnet50.stages(), 1):
+            name = f"layer{number}"
+            self.blocks.append(Block(name, partial(_resnet_stage, name, bottlenecks)))
+        self.blocks.append(Block("head", _resnet_head))
+
+    @staticmethod
+    def loss(run: Layers, logits: Array, labels: Array) -> Array:
+        return run.cross_entropy(logits, labels)
+
+
+def _resnet_stem(run: Layers, images: Array) -> State:
+    x = run.convolution("conv1", images, 3, resnet50.STEM, 7, 2)
+    x = run.relu(run.batch_norm("bn1", x, resnet50.STEM))
+    return (run.max_pool(x, 3, 2, 1),)
+
+
+def _resnet_stage(
+    name: str, bottlenecks: list[tuple[int, int, int]], run: Layers, x: Array
+) -> State:
+    for number, sizes in enumerate(bottlenecks):
+        x = _bottleneck(run, f"{name}.{number}", x, *sizes)
+    return (x,)
 
 
 def _bottleneck(
@@ -53,114 +101,175 @@ def _bottleneck(
     return run.relu(y + x)
 
 
-class VGG16:
+def _resnet_head(run: Layers, x: Array) -> Array:
+    pooled = run.spatial_mean(x)
+    return run.dense("fc", pooled, resnet50.features(), CLASSES, None)
+
+
+class VGG16(Network):
     inputs = 1
-    loss = staticmethod(mean_loss)
 
-    def __call__(self, run: Layers, images: Array) -> Array:
-        x, channels, index = images, 3, 0
-        for width, count in vgg16.STAGES:
-            for _ in range(count):
-                name, sizes = f"features.{index}", (channels, width, 3)
-                x = run.relu(run.convolution(name, x, *sizes, bias=True))
-                # ReLUs and pools take numbers too.
-                channels, index = width, index + 2
-            x = run.max_pool(x, 2, 2)
-            index += 1
-        x = run.flatten(run.average_to(x, vgg16.POOLED))
-        *hidden, last = vgg16.dense_layers()
-        for number, wide in enumerate(hidden):
-            # A ReLU and a dropout follow each dense layer.
-            x = run.dense(f"classifier.{3 * number}", x, *wide, vgg16.DEVIATION)
-            x = run.dropout(run.relu(x), vgg16.DROPOUT)
-        return run.dense(f"classifier.{3 * len(hidden)}", x, *last, vgg16.DEVIATION)
+    def __init__(self) -> None:
+        self.blocks = []
+        index, channels = 0, 3
+        for number, (width, count) in enumerate(vgg16.STAGES, 1):
+            forward = partial(_vgg_stage, index, count, channels, width)
+            self.blocks.append(Block(f"stage{number}", forward))
+            # ReLUs and pools take numbers too.
+            index += 2 * count + 1
+            channels = width
+        self.blocks.append(Block("classifier", _vgg_classifier))
+
+    @staticmethod
+    def loss(run: Layers, logits: Array, labels: Array) -> Array:
+        return run.cross_entropy(logits, labels)
 
 
-class Bert:
+def _vgg_stage(
+    index: int, count: int, channels: int, width: int, run: Layers, x: Array
+) -> State:
+    """`count` convolutions and a max-pool; the first convolution is `features.index`."""
+    for number in range(count):
+        x = run.convolution(f"features.{index + 2 * number}", x, channels, width, 3, bias=True)
+        x = run.relu(x)
+        channels = width
+    return (run.max_pool(x, 2, 2),)
+
+
+def _vgg_classifier(run: Layers, x: Array) -> Array:
+    x = run.flatten(run.average_to(x, vgg16.POOLED))
+    *hidden, last = vgg16.dense_layers()
+    for number, widths in enumerate(hidden):
+        # A ReLU and a dropout follow each dense layer.
+        x = run.dense(f"classifier.{3 * number}", x, *widths, vgg16.DEVIATION)
+        x = run.dropout(run.relu(x), vgg16.DROPOUT)
+    return run.dense(f"classifier.{3 * len(hidden)}", x, *last, vgg16.DEVIATION)
+
+
+class Bert(Network):
     inputs = 4
 
-    def __call__(
-        self, run: Layers, ids: Array, segments: Array, mask: Array, masked_positions: Array
-    ) -> tuple[Array, Array]:
-        batch, length = ids.shape
-        width, sizes = bert.WIDTH, (bert.WIDTH, bert.DEVIATION)
-        words = run.embedding("word_embeddings", bert.VOCABULARY, *sizes)
-        positions = run.embedding("position_embeddings", bert.POSITIONS, *sizes)
-        token_types = run.embedding("token_type_embeddings", 2, *sizes)
-        x = run.rows(words, ids) + positions[:length] + run.rows(token_types, segments)
-        x = run.layer_norm("embedding_norm", x, width, bert.EPSILON)
-        x = run.dropout(x, bert.DROPOUT)
-        added = (1 - run.cast(mask, x.dtype)) * bert.MASKED
-        added = run.reshape(added, (batch, 1, 1, length))
-        for number in range(bert.LAYERS):
-            x = _bert_layer(run, f"layers.{number}", x, added)
-        pooled = run.tanh(_dense(run, "pooler", x[:, 0], width, width))
-        nsp_logits = _dense(run, "seq_relationship", pooled, width, 2)
-
-        masked = run.rows_of_each(x, masked_positions)
-        masked = run.gelu(_dense(run, "transform", masked, width, width), approximate=False)
-        masked = run.layer_norm("transform_norm", masked, width, bert.EPSILON)
-        bias = run.vector("decoder_bias", bert.VOCABULARY)
-        return run.logits(masked, words, bias), nsp_logits
+    def __init__(self) -> None:
+        names = [f"layers.{number}" for number in range(bert.LAYERS)]
+        layers = [Block(name, partial(_bert_layer, name)) for name in names]
+        self.blocks = [
+            Block("embeddings", _bert_embeddings),
+            *layers,
+            Block("head", _bert_head),
+        ]
 
     @staticmethod
     def loss(
         run: Layers, logits: tuple[Array, Array], masked_ids: Array, next_sentence: Array
     ) -> Array:
-        """The mean over masked words plus the mean over next-sentence predictions."""
+        """Return the mean over masked words plus the mean over next-sentence predictions."""
         words, sentences = logits
-        return run.cross_entropy(words, masked_ids, ignored=bert.PADDING) + run.cross_entropy(
-            sentences, next_sentence
-        )
+        masked_loss = run.cross_entropy(words, masked_ids, ignored=bert.PADDING)
+        return masked_loss + run.cross_entropy(sentences, next_sentence)
 
 
-def _dense(run: Layers, name: str, x: Array, inputs: int, outputs: int) -> Array:
+def _bert_embeddings(
+    run: Layers, ids: Array, segments: Array, mask: Array, masked_positions: Array
+) -> State:
+    """Return activations (batch x length x width), the mask that is added to attention scores,
+    the masked positions and the table of words."""
+    batch, length = ids.shape
+    sizes = bert.WIDTH, bert.DEVIATION
+    words = run.embedding("word_embeddings", bert.VOCABULARY, *sizes)
+    positions = run.embedding("position_embeddings", bert.POSITIONS, *sizes)
+    token_types = run.embedding("token_type_embeddings", 2, *sizes)
+    x = run.rows(words, ids) + positions[:length] + run.rows(token_types, segments)
+    x = run.layer_norm("embedding_norm", x, bert.WIDTH, bert.EPSILON)
+    x = run.dropout(x, bert.DROPOUT)
+    added = (1 - run.cast(mask, x.dtype)) * bert.MASKED
+    added = run.reshape(added, (batch, 1, 1, length))
+    return x, added, masked_positions, words
+
+
+def _bert_layer(name: str, run: Layers, x: Array, mask: Array, *rest: Array) -> State:
+    """Encoder layer, post-norm: self-attention and a dense block."""
+    width = bert.WIDTH
+    query = _bert_dense(run, f"{name}.query", x, width, width)
+    key = _bert_dense(run, f"{name}.key", x, width, width)
+    value = _bert_dense(run, f"{name}.value", x, width, width)
+    attended = run.attention((query, key, value), bert.HEADS, mask, bert.DROPOUT)
+    y = _bert_dense(run, f"{name}.out_proj", attended, width, width)
+    x = run.add(x, run.dropout(y, bert.DROPOUT))
+    x = run.layer_norm(f"{name}.attention_norm", x, width, bert.EPSILON)
+    y = _bert_dense(run, f"{name}.fc1", x, width, bert.INNER)
+    y = run.gelu(y, approximate=False)
+    y = _bert_dense(run, f"{name}.fc2", y, bert.INNER, width)
+    x = run.add(x, run.dropout(y, bert.DROPOUT))
+    x = run.layer_norm(f"{name}.output_norm", x, width, bert.EPSILON)
+    return x, mask, *rest
+
+
+def _bert_head(
+    run: Layers, x: Array, _mask: Array, masked_positions: Array, words: Array
+) -> tuple[Array, Array]:
+    width = bert.WIDTH
+    pooled = run.tanh(_bert_dense(run, "pooler", x[:, 0], width, width))
+    nsp_logits = _bert_dense(run, "seq_relationship", pooled, width, 2)
+    masked = run.rows_of_each(x, masked_positions)
+    masked = _bert_dense(run, "transform", masked, width, width)
+    masked = run.gelu(masked, approximate=False)
+    masked = run.layer_norm("transform_norm", masked, width, bert.EPSILON)
+    bias = run.vector("decoder_bias", bert.VOCABULARY)
+    return run.logits(masked, words, bias), nsp_logits
+
+
+def _bert_dense(run: Layers, name: str, x: Array, inputs: int, outputs: int) -> Array:
     return run.dense(name, x, inputs, outputs, bert.DEVIATION)
 
 
-def _bert_layer(run: Layers, name: str, x: Array, mask: Array) -> Array:
-    """Encoder layer (batch x length x width), post-norm: self-attention and a dense block."""
-    width, inner = bert.WIDTH, bert.INNER
-    names = ("query", "key", "value")
-    parts = [_dense(run, f"{name}.{part}", x, width, width) for part in names]
-    attended = run.attention(parts, bert.HEADS, mask, bert.DROPOUT)
-    y = _dense(run, f"{name}.out_proj", attended, width, width)
-    x = run.add(x, run.dropout(y, bert.DROPOUT))
-    x = run.layer_norm(f"{name}.attention_norm", x, width, bert.EPSILON)
-    y = run.gelu(_dense(run, f"{name}.fc1", x, width, inner), approximate=False)
-    y = run.dropout(_dense(run, f"{name}.fc2", y, inner, width), bert.DROPOUT)
-    return run.layer_norm(f"{name}.output_norm", run.add(x, y), width, bert.EPSILON)
-
-
-class Gpt:
+class Gpt(Network):
     inputs = 1
-    loss = staticmethod(mean_loss)
 
-    def __call__(self, run: Layers, ids: Array) -> Array:
-        sizes = gpt.WIDTH, gpt.DEVIATION
-        tokens = run.embedding("token_embeddings", gpt.VOCABULARY, *sizes)
-        positions = run.embedding("position_embeddings", gpt.POSITIONS, *sizes)
-        x = run.rows(tokens, ids) + positions[: ids.shape[1]]
-        mask = run.causal_mask(x)
-        for number in range(gpt.LAYERS):
-            x = _gpt_layer(run, f"layers.{number}", x, mask)
-        return run.logits(run.layer_norm("final_norm", x, gpt.WIDTH, gpt.EPSILON), tokens)
+    def __init__(self) -> None:
+        names = [f"layers.{number}" for number in range(gpt.LAYERS)]
+        layers = [Block(name, partial(_gpt_layer, name)) for name in names]
+        self.blocks = [Block("embeddings", _gpt_embeddings), *layers, Block("head", _gpt_head)]
+
+    @staticmethod
+    def loss(run: Layers, logits: Array, labels: Array) -> Array:
+        return run.cross_entropy(logits, labels)
 
 
-def _gpt_layer(run: Layers, name: str, x: Array, mask: Array) -> Array:
-    """Decoder layer (batch x length x width), pre-norm: causal attention and a dense block."""
-    width, inner = gpt.WIDTH, gpt.INNER
+def _gpt_embeddings(run: Layers, ids: Array) -> State:
+    """Return activations (batch x length x width), the causal mask, and the table of tokens."""
+    sizes = gpt.WIDTH, gpt.DEVIATION
+    tokens = run.embedding("token_embeddings", gpt.VOCABULARY, *sizes)
+    positions = run.embedding("position_embeddings", gpt.POSITIONS, *sizes)
+    x = run.rows(tokens, ids) + positions[: ids.shape[1]]
+    return x, run.causal_mask(x), tokens
+
+
+def _gpt_layer(name: str, run: Layers, x: Array, mask: Array, *rest: Array) -> State:
+    """Decoder layer, pre-norm: causal attention and a dense block."""
+    width = gpt.WIDTH
     y = run.layer_norm(f"{name}.attention_norm", x, width, gpt.EPSILON)
-    qkv = run.dense(f"{name}.qkv", y, width, 3 * width, gpt.DEVIATION)
-    attended = run.attention(run.split(qkv, 3, -1), gpt.HEADS, mask, 0.0)
+    y = run.dense(f"{name}.qkv", y, width, 3 * width, gpt.DEVIATION)
+    attended = run.attention(run.split(y, 3, -1), gpt.HEADS, mask, 0.0)
     y = run.dense(f"{name}.out_proj", attended, width, width, gpt.RESIDUAL_DEVIATION)
     x = run.add(x, y)
     y = run.layer_norm(f"{name}.dense_norm", x, width, gpt.EPSILON)
-    y = run.gelu(run.dense(f"{name}.fc1", y, width, inner, gpt.DEVIATION), approximate=True)
-    return run.add(x, run.dense(f"{name}.fc2", y, inner, width, gpt.RESIDUAL_DEVIATION))
+    y = run.dense(f"{name}.fc1", y, width, gpt.INNER, gpt.DEVIATION)
+    y = run.gelu(y, approximate=True)
+    y = run.dense(f"{name}.fc2", y, gpt.INNER, width, gpt.RESIDUAL_DEVIATION)
+    return run.add(x, y), mask, *rest
 
 
-NETWORKS: dict[str, Any] = {"resnet50": ResNet50, "vgg16": VGG16, "bert": Bert, "gpt": Gpt}
+def _gpt_head(run: Layers, x: Array, _mask: Array, tokens: Array) -> Array:
+    x = run.layer_norm("final_norm", x, gpt.WIDTH, gpt.EPSILON)
+    return run.logits(x, tokens)
+
+
+NETWORKS: dict[str, type[Network]] = {
+    "resnet50": ResNet50,
+    "vgg16": VGG16,
+    "bert": Bert,
+    "gpt": Gpt,
+}
 
 
 class Layer(NamedTuple):
@@ -172,20 +281,28 @@ class Layer(NamedTuple):
 
 
 class Outline:
-    """Layers that compute nothing and record those that have parameters, by name."""
+    """Layers that compute nothing and record those that have parameters: `blocks` has them by
+    the name of their block and their own name, `layers` by their name alone, both in the order
+    in which the network calls them."""
 
     kinds = ("convolution", "dense", "batch_norm", "layer_norm", "embedding", "vector")
     blank = np.zeros((1, 1))
 
-    def __init__(self, network: Any) -> None:
+    def __init__(self, network: Network) -> None:
         self.layers: dict[str, Layer] = {}
-        network(self, *[self.blank] * network.inputs)
+        self.blocks: dict[str, dict[str, Layer]] = {}
+        state: Any = [self.blank] * network.inputs
+        for block in network.blocks:
+            self.current = self.blocks[block.name] = {}
+            state = block.forward(self, *state)
+            self.layers |= self.current
 
     def __getattr__(self, kind: str) -> Any:
-        def layer(*arguments: Any, **options: Any) -> Array:
-            if kind in self.kinds:
-                name, *sizes = (a for a in arguments if not isinstance(a, np.ndarray))
-                self.layers[name] = Layer(kind, tuple(sizes), options)
-            return self.blank
+        return partial(self._call, kind)
 
-        return layer
+    def _call(self, kind: str, *arguments: Any, **options: Any) -> Array:
+        if kind in self.kinds:
+            stated = [value for value in arguments if not isinstance(value, np.ndarray)]
+            name, *sizes = stated
+            self.current[name] = Layer(kind, tuple(sizes), options)
+        return self.blank

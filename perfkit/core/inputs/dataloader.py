@@ -6,7 +6,7 @@ from multiprocessing import SimpleQueue
 from typing import Any
 
 from perfkit.core.config import Config
-from perfkit.core.frameworks.base import backend
+from perfkit.core.frameworks.interface import backend
 from perfkit.core.inputs import InputError, raise_if_short
 from perfkit.core.inputs.data_set import DataSet, data_set
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from perfkit.core.config import FIELDS, Config, is_open, select
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.base import Framework
+from perfkit.core.frameworks.facts import Framework
 from perfkit.core.models import model_named
 from perfkit.core.models.model import Model
 from perfkit.core.paths import portable_path

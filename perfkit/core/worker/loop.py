@@ -15,7 +15,8 @@ from math import isfinite
 from statistics import median
 from typing import Any, NamedTuple
 
-from perfkit.core.frameworks.base import Clock, Device, Trainer
+from perfkit.core.frameworks.devices import Clock, Device
+from perfkit.core.frameworks.trainer import Trainer
 
 Write = Callable[..., None]
 """Writes events (dicts) in order."""

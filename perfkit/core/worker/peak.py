@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from perfkit.core.frameworks.base import Clock, Device, Workloads
+from perfkit.core.frameworks.devices import Clock, Device
+from perfkit.core.frameworks.interface import Workloads
 
 SMALLEST, LARGEST = 512, 8192
 """Rows of the square matrices."""

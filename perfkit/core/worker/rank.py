@@ -26,9 +26,14 @@ from pydantic_core import to_json
 
 from perfkit.core.config import Config, Protocol
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.base import AFFINITY, Backend, Batch, Device, Trainer, backend
+from perfkit.core.frameworks.devices import Device
+from perfkit.core.frameworks.facts import AFFINITY
+from perfkit.core.frameworks.inspector import Inspector
+from perfkit.core.frameworks.interface import Backend, backend
+from perfkit.core.frameworks.trainer import Batch
 from perfkit.core.inputs import InputError
 from perfkit.core.paths import portable
+from perfkit.core.results.schema import Effective
 from perfkit.core.results.store import BROKEN, NO_ROOM, rank_file
 from perfkit.core.system.gpus import run_near
 from perfkit.core.system.scratch import register
@@ -119,11 +124,13 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict
     """Train under the protocol."""
     framework, device, batches, settings = open_input(config, rank)
     trainer = framework.Trainer(config)
+    inspector = framework.Inspector(trainer)
     # The first batch starts the input's workers and shows whether the data is readable.
-    effective = trainer.effective(next(batches))
-    effective.setdefault("settings", {}).update(settings)
+    effective = inspector.effective(next(batches))
     check_effective(config, effective)
-    raw.write({"event": "effective", **effective, "step_clock": device.step_clock})
+    fields = effective.model_dump()
+    fields["settings"] |= settings
+    raw.write({"event": "effective", **fields, "step_clock": device.step_clock})
 
     def write_peak() -> None:
         peak = try_measure(lambda: measure_peak(framework.Workloads(config), device))
@@ -158,13 +165,15 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict
     # Read the peak memory before the work below allocates more.
     end: dict[str, Any] = {
         "memory_bytes": device.peak_memory_bytes(),
-        "skipped_steps": trainer.skipped_steps if effective["loss_scaling"] else None,
+        "skipped_steps": trainer.skipped_steps if effective.loss_scaling else None,
         "loss_scale": trainer.loss_scale,
         "samples_seen": sum(sizes),
     }
     if config.ranks > 1:
         end["compute_seconds"] = compute_seconds(trainer, batches, device, config.accumulate)
-    raw.write({"event": "evaluation", **try_measure(lambda: evaluate(trainer, next(batches)))})
+    raw.write(
+        {"event": "evaluation", **try_measure(lambda: evaluate(inspector, next(batches)))}
+    )
     write_peak()
     return end
 
@@ -198,9 +207,9 @@ TASKS = {"measure": measure, "read_input": read_input, "verify": verify}
 """Tasks of a worker; each returns the fields of the `end` event."""
 
 
-def evaluate(trainer: Trainer, batch: Batch) -> dict[str, float]:
+def evaluate(inspector: Inspector, batch: Batch) -> dict[str, float]:
     """Return loss and accuracy on a batch. Raises LossNotFiniteError for NaN or infinity."""
-    loss, accuracy = trainer.evaluate(batch)
+    loss, accuracy = inspector.evaluate(batch)
     if not math.isfinite(loss):
         raise LossNotFiniteError(f"the loss is {loss} after the last step")
     return {"loss": loss, "accuracy": accuracy}
@@ -217,7 +226,7 @@ def try_measure(read: Callable[[], dict[str, float]]) -> dict[str, Any]:
         return {"missing": classify(error)[1]}
 
 
-def check_effective(config: Config, effective: dict[str, Any]) -> None:
+def check_effective(config: Config, effective: Effective) -> None:
     """Raise ConfigMismatchError if the training differs from the configuration."""
     expected: dict[str, Any] = {"device": config.device, "precision": config.precision}
     if config.precision == "auto":
@@ -226,10 +235,11 @@ def check_effective(config: Config, effective: dict[str, Any]) -> None:
         # TF32 does not affect lower precisions.
         expected["tf32"] = config.tf32
     for name, value in expected.items():
-        if effective[name] != value:
-            computed = ", ".join(f"{n} in {d}" for d, n in effective["dtypes"].items())
+        used = getattr(effective, name)
+        if used != value:
+            computed = ", ".join(f"{n} in {d}" for d, n in effective.dtypes.items())
             raise ConfigMismatchError(
-                f"{name}={value} was requested, but the training has {name}={effective[name]} "
+                f"{name}={value} was requested, but the training has {name}={used} "
                 f"(matrix products: {computed}): {config.framework} ignores it on this device"
             )
 

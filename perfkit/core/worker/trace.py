@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 
 from perfkit.core.config import Config
-from perfkit.core.frameworks.base import Batch, Trainer, backend
+from perfkit.core.frameworks.inspector import Inspector
+from perfkit.core.frameworks.interface import backend
+from perfkit.core.frameworks.trainer import Batch
 from perfkit.core.inputs import synthetic
 from perfkit.core.models import model_of
 from perfkit.core.results.store import write_atomically
@@ -44,7 +46,8 @@ def write_trace(config: Config, folder: Path, write: Write) -> None:
         if precision == "fp64":
             framework.enable_float64()
         batches = framework.tensors(repeat(fixed_batch(config, dtype)), config)
-        trace_steps(framework.Trainer(config), next(batches), precision, folder, write)
+        inspector = framework.Inspector(framework.Trainer(config))
+        trace_steps(inspector, next(batches), precision, folder, write)
 
 
 def fixed_batch(config: Config, dtype: Any) -> tuple[np.ndarray, ...]:
@@ -70,9 +73,9 @@ def fixed_batch(config: Config, dtype: Any) -> tuple[np.ndarray, ...]:
 
 
 def trace_steps(
-    trainer: Trainer, batch: Batch, precision: str, folder: Path, write: Write
+    inspector: Inspector, batch: Batch, precision: str, folder: Path, write: Write
 ) -> None:
-    """Write the events of STEPS steps of `trainer` with `batch`: `work` and, unless names or
+    """Write the events of STEPS steps of its trainer with `batch`: `work` and, unless names or
     shapes of parameters differ from the reference's, the `loss` of each step and, except for
     the reference, the `distances` of the first step's gradients, the first and last update."""
 
@@ -86,10 +89,10 @@ def trace_steps(
             distances = {key: distance(reference[key], array) for key, array in tensors}
         write({"event": "distances", "precision": precision, "of": name, "tensors": distances})
 
-    trainer.disable_dropout()
-    weights = trainer.weights()
+    inspector.disable_dropout()
+    weights = inspector.weights()
     shapes = {name: [*array.shape] for name, array in weights.items()}
-    count = trainer.multiply_adds(batch)
+    count = inspector.multiply_adds(batch)
     write({"event": "work", "parameters": shapes, "multiply_adds": count})
     reference_shapes = folder / PARAMETERS
     if not reference_shapes.exists():
@@ -101,13 +104,13 @@ def trace_steps(
         if not start.exists():
             save(start, weights.items())
         with np.load(start) as before:
-            trainer.load_weights(before)
-            loss = float(trainer.backward(batch, sync_gradients=True))
+            inspector.load_weights(before)
+            loss = float(inspector.trainer.backward(batch, sync_gradients=True))
             write({"event": "loss", "precision": precision, "step": step, "loss": loss})
             if step == 1:
-                compare("gradients", trainer.gradients().items())
-            trainer.update()
-            weights = trainer.weights()
+                compare("gradients", inspector.gradients().items())
+            inspector.trainer.update()
+            weights = inspector.weights()
             if step in (1, STEPS):
                 # In float64, so that the subtraction is exact; one tensor at a time.
                 updates = ((k, a.astype(np.float64) - before[k]) for k, a in weights.items())

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perfkit.core.config import Protocol
-from perfkit.core.frameworks.base import Clock
+from perfkit.core.frameworks.devices import Clock
 from perfkit.core.results.store import steady_file
 
 CHECK_STEPS = 5

@@ -2,64 +2,66 @@
 framework's subclass provides the operations.
 
 Convolution kernels are height x width x inputs x outputs; the axes of all other parameters are
-those of perfkit.core.frameworks.base.Weights.
+those of perfkit.core.frameworks.inspector.Weights.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from perfkit.core.frameworks.networks import Outline
+from perfkit.core.frameworks.networks import Layer, Network, Outline
 
 NORM_MOMENTUM = 0.9
 """Weight of the old value in batch norm's running statistics (Paddle's default)."""
 NORM_EPSILON = 1e-5
+WITH_BIAS = ("dense", "batch_norm", "layer_norm")
+"""Kinds of layers that always have a bias."""
 
 Array = Any
 Arrays = dict[str, np.ndarray]
 
 
-def initial_values(network: Any, seed: int) -> tuple[Arrays, Arrays]:
+def initial_values(network: Network, seed: int) -> tuple[Arrays, Arrays]:
     """Return the initial parameters of a network, with the axes of Weights, and its batch
-    norms' statistics: convolutions as in He et al., Delving deep into rectifiers, 2015
-    (normal), other weights with the deviation that the network states or, without it, as in
-    Glorot and Bengio, 2010 (uniform)."""
+    norms' statistics."""
     random = np.random.default_rng(seed)
     parameters: Arrays = {}
     statistics: Arrays = {}
-
-    def normal(deviation: float, *shape: int) -> np.ndarray:
-        return random.standard_normal(shape, np.float32) * np.float32(deviation)
-
-    for name, (kind, sizes, options) in Outline(network).layers.items():
-        width, weight, bias = sizes[0], f"{name}.weight", f"{name}.bias"
-        if kind == "vector":
-            parameters[name] = np.zeros(width, np.float32)
-        elif kind == "embedding":
-            rows, width, deviation = sizes
-            parameters[weight] = normal(deviation, rows, width)
-        elif kind == "convolution":
-            inputs, width, size, *_stride = sizes
-            parameters[weight] = normal(
-                (2 / (inputs * size**2)) ** 0.5, width, inputs, size, size
-            )
-        elif kind == "dense":
-            inputs, width, deviation = sizes
-            if deviation:
-                parameters[weight] = normal(deviation, inputs, width)
-            else:
-                limit = np.float32((6 / (inputs + width)) ** 0.5)
-                drawn = random.random((inputs, width), np.float32)
-                parameters[weight] = (drawn * 2 - 1) * limit
-        else:
-            parameters[weight] = np.ones(width, np.float32)
-        if kind == "batch_norm":
+    for name, layer in Outline(network).layers.items():
+        if layer.kind == "vector":
+            parameters[name] = np.zeros(layer.sizes, np.float32)
+            continue
+        weight = _initial_weight(layer, random)
+        parameters[f"{name}.weight"] = weight
+        # The first axis of a convolution's weight is its outputs, the last one of others'.
+        width = weight.shape[0 if weight.ndim == 4 else -1]
+        if layer.kind == "batch_norm":
             statistics[f"{name}._mean"] = np.zeros(width, np.float32)
             statistics[f"{name}._variance"] = np.ones(width, np.float32)
-        if kind in ("dense", "batch_norm", "layer_norm") or "bias" in options:
-            parameters[bias] = np.zeros(width, np.float32)
+        if layer.kind in WITH_BIAS or "bias" in layer.options:
+            parameters[f"{name}.bias"] = np.zeros(width, np.float32)
     return parameters, statistics
+
+
+def _initial_weight(layer: Layer, random: np.random.Generator) -> np.ndarray:
+    """Return the weight of a layer: of convolutions as in He et al., Delving deep into
+    rectifiers, 2015 (normal), of norms 1, of others with the deviation that the network states
+    or, without it, as in Glorot and Bengio, 2010 (uniform)."""
+    if layer.kind in ("batch_norm", "layer_norm"):
+        return np.ones(layer.sizes[0], np.float32)
+    shape: Sequence[int]
+    if layer.kind == "convolution":
+        inputs, outputs, size, *_stride = layer.sizes
+        shape = outputs, inputs, size, size
+        deviation = (2 / (inputs * size**2)) ** 0.5
+    else:
+        # A dense layer or an embedding.
+        *shape, deviation = layer.sizes
+    if deviation:
+        return random.standard_normal(shape, np.float32) * np.float32(deviation)
+    limit = np.float32((6 / sum(shape)) ** 0.5)
+    return (random.random(shape, np.float32) * 2 - 1) * limit
 
 
 class Forward:
@@ -93,10 +95,13 @@ class Forward:
         parameters: Mapping[str, Array] | None = None,
         statistics: Mapping[str, Array] | None = None,
     ) -> None:
-        self.dtype, self.layout = dtype, layout
-        self.parameters, self.before = parameters or {}, statistics or {}
+        self.dtype = dtype
+        self.layout = layout
+        self.parameters = parameters or {}
+        self.before = statistics or {}
         self.statistics: dict[str, Array] = {}
-        self.spatial = tuple(layout.index(axis) for axis in "HW") if "H" in layout else ()
+        # The axes of height and width; none for sequences.
+        self.spatial = tuple(layout.index(axis) for axis in "HW" if axis in layout)
 
     def parameter(self, name: str) -> Array:
         return self.parameters[name]
@@ -140,7 +145,9 @@ class Forward:
     ) -> Array:
         kernel = self.cast(self.parameter(f"{name}.weight"), self.dtype)
         y = self.convolve(self.cast(x, self.dtype), kernel, size, stride)
-        return self.add_bias(y, self.parameter(f"{name}.bias")) if bias else y
+        if bias:
+            y = self.add_bias(y, self.parameter(f"{name}.bias"))
+        return y
 
     def along(self, channels: Array) -> Array:
         """Reshape one value per channel for broadcasting with activations."""
@@ -152,7 +159,9 @@ class Forward:
 
     def add_bias(self, x: Array, bias: Array) -> Array:
         """Add one value per channel to activations of images or rows."""
-        return self.add(x, self.along(bias) if len(x.shape) == 4 else bias)
+        if len(x.shape) == 4:
+            bias = self.along(bias)
+        return self.add(x, bias)
 
     def norm(self, name: str) -> tuple[Array, Array]:
         return self.parameter(f"{name}.weight"), self.parameter(f"{name}.bias")
@@ -170,21 +179,24 @@ class Forward:
 
     def keep_statistics(self, name: str, mean: Array, variance: Array) -> None:
         """Update batch norm's running statistics with those of this batch."""
-        for part, value in ((f"{name}._mean", mean), (f"{name}._variance", variance)):
-            kept = NORM_MOMENTUM * self.before[part]
-            self.statistics[part] = kept + (1 - NORM_MOMENTUM) * value
+        for part, value in (("_mean", mean), ("_variance", variance)):
+            statistic = f"{name}.{part}"
+            before = NORM_MOMENTUM * self.before[statistic]
+            self.statistics[statistic] = before + (1 - NORM_MOMENTUM) * value
 
     def layer_norm(self, name: str, x: Array, _width: int, epsilon: float) -> Array:
         wide = self.cast(x, self.wide)
         wide = wide - self.mean(wide, axis=-1, keepdims=True)
-        wide = wide * self.rsqrt(self.mean(wide * wide, axis=-1, keepdims=True) + epsilon)
+        variance = self.mean(wide * wide, axis=-1, keepdims=True)
+        wide = wide * self.rsqrt(variance + epsilon)
         weight, bias = self.norm(name)
         return self.cast(wide * weight + bias, x.dtype)
 
     def dense(self, name: str, x: Array, *_sizes: Any) -> Array:
         """Apply a dense layer with bias to the last axis."""
         weight, bias = self.norm(name)
-        return self.add_bias(self.product(*map(self.factor, (x, weight))), bias)
+        y = self.product(self.factor(x), self.factor(weight))
+        return self.add_bias(y, bias)
 
     def factor(self, x: Array) -> Array:
         """Return `x` as a factor of a product."""
@@ -202,27 +214,35 @@ class Forward:
         """Return the products of all rows of `x` with all rows of an embedding table, as one
         matrix."""
         y = self.product(self.factor(x), self.factor(table), transposed=True)
-        return self.reshape(y if bias is None else self.add_bias(y, bias), (-1, y.shape[-1]))
+        if bias is not None:
+            y = self.add_bias(y, bias)
+        return self.reshape(y, (-1, y.shape[-1]))
 
     def causal_mask(self, x: Array) -> Any:
         """Return the mask for attention to no later token; None if attention applies it."""
-        return np.triu(np.full((x.shape[1], x.shape[1]), -np.inf, np.float32), 1)
+        length = x.shape[1]
+        forbidden = np.full((length, length), -np.inf, np.float32)
+        return np.triu(forbidden, 1)
 
     def attention(
         self, parts: Iterable[Array], heads: int, mask: Array, dropout: float
     ) -> Array:
         """Multi-head attention of queries, keys and values, each batch x length x width; `mask`
         is added to the scores."""
-        query, key, value = (
-            self.transpose(self.reshape(x, (*x.shape[:2], heads, -1)), (0, 2, 1, 3))
-            for x in parts
-        )
+        query, key, value = (self.by_head(x, heads) for x in parts)
         scores = self.product(query * query.shape[-1] ** -0.5, key, transposed=True)
         weights = self.softmax(self.cast(scores, self.wide) + self.cast(mask, self.wide))
-        weights = self.dropout(weights, dropout) if dropout else weights
+        if dropout:
+            weights = self.dropout(weights, dropout)
         attended = self.product(self.factor(weights), value)
         attended = self.transpose(attended, (0, 2, 1, 3))
         return self.reshape(attended, (*attended.shape[:2], -1))
+
+    def by_head(self, x: Array, heads: int) -> Array:
+        """Divide the width of activations among heads: batch x heads x length x width of one
+        head."""
+        divided = self.reshape(x, (*x.shape[:2], heads, -1))
+        return self.transpose(divided, (0, 2, 1, 3))
 
     def spatial_mean(self, x: Array) -> Array:
         """Return the mean of each channel, batch x channels."""
@@ -235,17 +255,19 @@ class Forward:
             size = x.shape[axis]
             if size == count:
                 continue
-            parts = []
+            means = []
             for part in range(count):
-                pooled = slice(part * size // count, -(-(part + 1) * size // count))
-                window = (*[slice(None)] * axis, pooled)
-                parts.append(self.mean(x[window], axis=axis, keepdims=True))
-            x = self.concat(parts, axis)
+                begin = part * size // count
+                end = -(-(part + 1) * size // count)
+                window = (*[slice(None)] * axis, slice(begin, end))
+                means.append(self.mean(x[window], axis=axis, keepdims=True))
+            x = self.concat(means, axis)
         return x
 
     def flatten(self, x: Array) -> Array:
         """Flatten images to rows, channels first in both layouts as dense weights expect."""
-        x = self.transpose(x, [self.layout.index(axis) for axis in "NCHW"])
+        axes = [self.layout.index(axis) for axis in "NCHW"]
+        x = self.transpose(x, axes)
         return self.reshape(x, (x.shape[0], -1))
 
     def cross_entropy(self, logits: Array, labels: Array, ignored: int | None = None) -> Array:

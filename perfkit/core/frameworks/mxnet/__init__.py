@@ -1,16 +1,19 @@
 """MXNet; trains the networks of perfkit.core.frameworks.functional. Its last wheel requires
 NumPy < 1.24 and therefore a separate environment (docs/backends.md)."""
 
-from perfkit.core.frameworks.base import Framework
+from typing import ClassVar
 
-FRAMEWORK = Framework(
-    display_name="MXNet",
-    colour="#7a5cc0",
-    marker="v",
-    module="mxnet",
-    package="mxnet",
-    install="make peers; to use it: -p python .venv-mxnet/bin/python",
-    supports={
+from perfkit.core.frameworks.facts import Framework
+
+
+class MXNet(Framework):
+    display_name = "MXNet"
+    colour = "#7a5cc0"
+    marker = "v"
+    module = "mxnet"
+    package = "mxnet"
+    install = "make peers; to use it: -p python .venv-mxnet/bin/python"
+    supports: ClassVar = {
         "model": ("resnet50", "vgg16"),
         "precision": ("fp32",),
         # A hybridized block: a compiled graph with static memory.
@@ -21,10 +24,14 @@ FRAMEWORK = Framework(
         "layout": ("NCHW",),
         "strategy": ("none",),
         "device": ("cpu",),
-    },
-    cpu_precisions=("fp32",),
-    layout="NCHW",
-    execution="static",
-    versions={"mxnet": ("mxnet",)},
-    cpu_settings=lambda _vendor, threads: {"OMP_NUM_THREADS": str(threads)},
-)
+    }
+    cpu_precisions = ("fp32",)
+    layout = "NCHW"
+    execution = "static"
+    versions: ClassVar = {"mxnet": ("mxnet",)}
+
+    def cpu_settings(self, _vendor: str, threads: int) -> dict[str, str]:
+        return {"OMP_NUM_THREADS": str(threads)}
+
+
+FRAMEWORK = MXNet()

@@ -3,9 +3,10 @@ applies them and records the outcome of each option."""
 
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
 from perfkit.core.config import Config
-from perfkit.core.frameworks.base import Framework, NodeRank
+from perfkit.core.frameworks.facts import Framework, NodeRank
 from perfkit.core.frameworks.paddle.presets import precision_of
 from perfkit.core.system.software import InterpreterError, ask
 
@@ -35,27 +36,8 @@ print(json.dumps(counts))
 """
 
 
-def launch_command(
-    config: Config, node: NodeRank, log_folder: Path, job: str, worker: list[str]
-) -> list[str]:
-    """Return the paddle.distributed.launch command; see Framework."""
-    launch = [config.interpreter, "-m", "paddle.distributed.launch"]
-    # enable_gpu_log would run nvidia-smi every few seconds, also inside the window.
-    launch += ["--log_dir", str(log_folder), "--job_id", job, "--enable_gpu_log", "False"]
-    if node.nodes > 1:
-        launch += ["--nnodes", str(node.nodes), "--rank", str(node.node)]
-        launch += ["--master", node.master, "--host", node.address]
-    if config.accelerated:
-        labels = FRAMEWORK.visible_devices(config.device, config.interpreter)
-        launch += ["--devices", ",".join(labels[: config.devices])]
-    else:
-        # --devices would fail on a CPU ("substring not found").
-        launch += ["--nproc_per_node", str(config.devices)]
-    return [*launch, "/bin/sh", "-c", WITHOUT_DUMPS, str(log_folder), *worker]
-
-
 @cache
-def other_devices(interpreter: str) -> dict[str, int]:
+def counted_devices(interpreter: str) -> dict[str, int]:
     """Return type -> number of devices of Paddle's plugins or XPU build, queried in a separate
     process; {} if Paddle cannot be queried."""
     try:
@@ -64,41 +46,64 @@ def other_devices(interpreter: str) -> dict[str, int]:
         return {}
 
 
-def cpu_settings(vendor: str, threads: int) -> dict[str, str]:
-    """Without OMP_NUM_THREADS the CPU wheel runs on one thread; without MKL_DEBUG_CPU_TYPE its
-    bundled MKL takes a slow path on AMD processors."""
-    fast_path = {"MKL_DEBUG_CPU_TYPE": "5"} if vendor == "AuthenticAMD" else {}
-    return {"OMP_NUM_THREADS": str(threads)} | fast_path
-
-
-FRAMEWORK = Framework(
-    display_name="Paddle",
-    colour="#1f5fbf",
-    marker="o",
-    module="paddle",
-    package="paddlepaddle",
-    install="make report",
-    supports={},
-    cpu_precisions=("fp32",),
-    layout="NCHW",
+class Paddle(Framework):
+    display_name = "Paddle"
+    colour = "#1f5fbf"
+    marker = "o"
+    module = "paddle"
+    package = "paddlepaddle"
+    install = "make report"
+    supports: ClassVar = {}
+    cpu_precisions = ("fp32",)
+    layout = "NCHW"
     # Tensor cores require NHWC; for fp32, cuDNN's NCHW kernels are faster.
-    gpu_layouts=dict.fromkeys(("amp", "pure_fp16", "bf16"), "NHWC"),
-    tuning=(*TUNING_FLAGS, "fused_optimizer"),
-    execution="dynamic",
-    launch_command=launch_command,
-    rank_variable="PADDLE_TRAINER_ID",
-    log_pattern="workerlog.{index}",
-    cpu_settings=cpu_settings,
-    other_devices=other_devices,
-    shared_memory="paddle_{pid}_*",
-    dali_plugin="nvidia.dali.plugin.paddle",
-    gpu_install="conda env create -f environment.yml",
-    preset_precision=precision_of,
-    versions={
+    gpu_layouts = dict.fromkeys(("amp", "pure_fp16", "bf16"), "NHWC")
+    tuning = (*TUNING_FLAGS, "fused_optimizer")
+    execution = "dynamic"
+    rank_variable = "PADDLE_TRAINER_ID"
+    log_pattern = "workerlog.{index}"
+    shared_memory = "paddle_{pid}_*"
+    dali_plugin = "nvidia.dali.plugin.paddle"
+    gpu_install = "conda env create -f environment.yml"
+    versions: ClassVar = {
         "paddle": ("paddle/version/__init__.py:full_version",),
         "paddle_commit": ("paddle/version/__init__.py:commit",),
         "cuda": ("paddle/version/__init__.py:cuda_version",),
         "cudnn": ("paddle/version/__init__.py:cudnn_version",),
         "nccl": ("paddle/version/__init__.py:nccl_version",),
-    },
-)
+    }
+
+    def launch_command(
+        self, config: Config, node: NodeRank, log_folder: Path, job: str, worker: list[str]
+    ) -> list[str]:
+        """Return the paddle.distributed.launch command; see Framework."""
+        launch = [config.interpreter, "-m", "paddle.distributed.launch"]
+        # enable_gpu_log would run nvidia-smi every few seconds, also inside the window.
+        launch += ["--log_dir", str(log_folder), "--job_id", job, "--enable_gpu_log", "False"]
+        if node.nodes > 1:
+            launch += ["--nnodes", str(node.nodes), "--rank", str(node.node)]
+            launch += ["--master", node.master, "--host", node.address]
+        if config.accelerated:
+            labels = self.visible_devices(config.device, config.interpreter)
+            launch += ["--devices", ",".join(labels[: config.devices])]
+        else:
+            # --devices would fail on a CPU ("substring not found").
+            launch += ["--nproc_per_node", str(config.devices)]
+        return [*launch, "/bin/sh", "-c", WITHOUT_DUMPS, str(log_folder), *worker]
+
+    def cpu_settings(self, vendor: str, threads: int) -> dict[str, str]:
+        """Without OMP_NUM_THREADS the CPU wheel runs on one thread; without MKL_DEBUG_CPU_TYPE
+        its bundled MKL takes a slow path on AMD processors."""
+        settings = {"OMP_NUM_THREADS": str(threads)}
+        if vendor == "AuthenticAMD":
+            settings["MKL_DEBUG_CPU_TYPE"] = "5"
+        return settings
+
+    def other_devices(self, interpreter: str) -> dict[str, int]:
+        return counted_devices(interpreter)
+
+    def preset_precision(self, strategy: str) -> str | None:
+        return precision_of(strategy)
+
+
+FRAMEWORK = Paddle()

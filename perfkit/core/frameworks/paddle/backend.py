@@ -1,9 +1,6 @@
-"""The Paddle backend: device, model, optimizer, training step and effective settings."""
+"""The Paddle backend: device, model, optimizer and training step."""
 
-import math
 import os
-import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -12,21 +9,16 @@ from typing import Any
 
 import numpy as np
 import paddle
-from paddle.nn.functional.flash_attention import sdp_kernel
 
 from perfkit.core.config import Config
-from perfkit.core.frameworks import base, modules
-from perfkit.core.frameworks.base import (
-    CpuDevice,
-    Device,
-    GpuDevice,
-    HostTimedDevice,
-    dtype_name,
-)
+from perfkit.core.frameworks import modules
+from perfkit.core.frameworks.devices import CpuDevice, Device, GpuDevice, HostTimedDevice
+from perfkit.core.frameworks.interface import converted
 from perfkit.core.frameworks.networks import NETWORKS
-from perfkit.core.frameworks.paddle import TUNING_FLAGS
+from perfkit.core.frameworks.paddle import TUNING_FLAGS, inspector
 from perfkit.core.frameworks.paddle.layers import Network
 from perfkit.core.frameworks.paddle.strategy import Strategy
+from perfkit.core.frameworks.trainer import INITIAL_LOSS_SCALE
 from perfkit.core.models import MOMENTUM, OptimizerSettings
 
 AUTO_CAST = {
@@ -34,19 +26,12 @@ AUTO_CAST = {
     "pure_fp16": ("O2", "float16"),
     "bf16": ("O1", "bfloat16"),
 }
-PRODUCTS = (
-    *("conv2d", "depthwise_conv2d", "matmul", "matmul_v2", "mul", "bmm", "einsum"),
-    *("fused_gemm_epilogue", "flash_attn", "memory_efficient_attention"),
-)
-"""Paddle's matrix-product operators, by their names in dynamic and static graphs."""
-DTYPES = ("float16", "bfloat16", "float32", "other")
-"""Dtypes by which Paddle counts the calls of an operator, in this order."""
-FUSED_ATTENTION = re.compile("flash_attn|memory_efficient_attention")
 core = paddle.base.core
 DenseTensor = getattr(core, "DenseTensor", None) or core.LoDTensor
 """Tensor class that DALI's plugin fills: Paddle 3's name, or Paddle 2's."""
 
 Batch = tuple[paddle.Tensor, ...]
+Inspector = inspector.Inspector
 
 
 def open_device(config: Config) -> Device:
@@ -62,17 +47,22 @@ def open_device(config: Config) -> Device:
     np.random.seed(seed)
     if not config.accelerated:
         return CpuDevice()
+    # In Paddle 3.3, events of custom devices do not measure time.
+    if config.device == "gpu" or hasattr(paddle.device.Event().event_base, "elapsed_time"):
+        return GpuDevice(_device_library())
+    return HostTimedDevice(_device_library())
+
+
+def _device_library() -> SimpleNamespace:
+    """Return the functions of the selected accelerator that GpuDevice calls."""
     allocated = "Allocated", paddle.framework._current_expected_place_().get_device_id()
-    library = SimpleNamespace(
+    return SimpleNamespace(
         Event=paddle.device.Event,
         synchronize=paddle.device.synchronize,
         # Available under these names in all versions since 3.0.
         reset_peak_memory_stats=partial(core.device_memory_stat_reset_peak_value, *allocated),
         max_memory_allocated=partial(core.device_memory_stat_peak_value, *allocated),
     )
-    # In Paddle 3.3, events of custom devices do not measure time.
-    timed = config.device == "gpu" or hasattr(paddle.device.Event().event_base, "elapsed_time")
-    return (GpuDevice if timed else HostTimedDevice)(library)
 
 
 def enable_float64() -> None:
@@ -88,17 +78,7 @@ def tune(config: Config) -> None:
                 paddle.set_flags({flag: value})
 
 
-def _flag(flag: str) -> str:
-    try:
-        return str(paddle.get_flags(flag)[flag])
-    except ValueError:
-        return "not in this build of Paddle"
-
-
 class Trainer(modules.Trainer):
-    no_grad = staticmethod(paddle.no_grad)
-    variables = ("OMP_NUM_THREADS", "MKL_DEBUG_CPU_TYPE", "NVIDIA_TF32_OVERRIDE")
-
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         tune(config)
@@ -112,7 +92,7 @@ class Trainer(modules.Trainer):
             )
         self.scaler = paddle.amp.GradScaler(
             enable=self.dtype == "float16",
-            init_loss_scaling=base.INITIAL_LOSS_SCALE,
+            init_loss_scaling=INITIAL_LOSS_SCALE,
             decr_every_n_nan_or_inf=1,
         )
         self.skipped = 0
@@ -145,116 +125,13 @@ class Trainer(modules.Trainer):
     def loss_scale(self) -> float | None:
         if not self.scaler.is_enable():
             return None
-        return float(np.asarray(self.scaler.state_dict()["scale"]).item())
+        scale = self.scaler.state_dict()["scale"]
+        return float(np.asarray(scale).item())
 
     def auto_cast(self) -> Any:
         if self.level == "O0":
             return nullcontext()
         return paddle.amp.auto_cast(level=self.level, dtype=self.dtype)
-
-    def computed_dtypes(self, batch: Batch) -> dict[str, int]:
-        """See base.Trainer: kernels of matrix products and convolutions in a separate forward
-        pass. Layer outputs would mislead: a dense layer computes in float16 but returns float32
-        once its bias is added."""
-        kernels = self._kernels(batch)
-        return dict(sum((kernels.get(name, Counter()) for name in PRODUCTS), Counter()))
-
-    def attention(self, batch: Batch) -> str | None:
-        fused = sorted(name for name in self._kernels(batch) if FUSED_ATTENTION.search(name))
-        return ", ".join(fused) or super().attention(batch)
-
-    def _kernels(self, batch: Batch) -> dict[str, Counter[str]]:
-        """Return operator -> number of calls by dtype in a separate forward pass. Paddle 2
-        counts none in a compiled network, which then runs operator by operator."""
-        if counted := self._counted_kernels(batch):
-            return counted
-        paddle.jit.enable_to_static(False)
-        try:
-            return self._counted_kernels(batch)
-        finally:
-            paddle.jit.enable_to_static(True)
-
-    def _counted_kernels(self, batch: Batch) -> dict[str, Counter[str]]:
-        core.clear_low_precision_op_list()
-        paddle.set_flags({"FLAGS_low_precision_op_list": 1})
-        try:
-            self.run(batch)
-        finally:
-            paddle.set_flags({"FLAGS_low_precision_op_list": 0})
-        kernels = {}
-        for name, calls in core.get_low_precision_op_list().items():
-            counts = map(int, calls.split(",") if isinstance(calls, str) else calls)
-            by_dtype = Counter(dict(zip(DTYPES, counts, strict=True)))
-            kernels[name.removeprefix("pd_op.")] = by_dtype
-        return kernels
-
-    def named_parameters(self) -> Iterator[tuple[str, paddle.Tensor]]:
-        return ((name, p) for name, p in self.network.named_parameters() if not p.stop_gradient)
-
-    def assign(self, name: str, array: np.ndarray) -> None:
-        parameter = dict(self.named_parameters())[name]
-        parameter.set_value(array.astype(dtype_name(parameter.dtype)))
-
-    def array(self, tensor: paddle.Tensor) -> np.ndarray:
-        return tensor.numpy()
-
-    def multiply_adds(self, batch: Batch) -> int:
-        """See base.Trainer: convolutions, dense layers and calls of paddle.matmul, counted from
-        their actual shapes."""
-        counts, product = [], paddle.matmul
-
-        def count(layer: Any, _inputs: Any, output: paddle.Tensor) -> None:
-            is_dense = isinstance(layer, paddle.nn.Linear)
-            summed = layer.weight.shape[:1] if is_dense else layer.weight.shape[1:]
-            counts.append(math.prod(output.shape) * math.prod(summed))
-
-        def matmul(x: paddle.Tensor, y: paddle.Tensor, **options: bool) -> paddle.Tensor:
-            output = product(x, y, **options)
-            counts.append(math.prod(output.shape) * x.shape[-1])
-            return output
-
-        kinds = paddle.nn.Conv2D, paddle.nn.Linear
-        layers = (layer for layer in self.network.sublayers() if isinstance(layer, kinds))
-        hooks = [layer.register_forward_post_hook(count) for layer in layers]
-        # A compiled network would hide layers and calls.
-        paddle.jit.enable_to_static(False)
-        paddle.matmul = matmul
-        try:
-            # A GPU's fused attention does not call matmul.
-            with sdp_kernel(enable_math=True, enable_flash=False, enable_mem_efficient=False):
-                self.run(batch)
-        finally:
-            paddle.matmul = product
-            paddle.jit.enable_to_static(True)
-            for hook in hooks:
-                hook.remove()
-        return sum(counts)
-
-    def place(self, tensor: paddle.Tensor) -> str:
-        place = tensor.place
-        if place.is_gpu_place():
-            return "gpu"
-        if place.is_custom_place():
-            return str(place.custom_device_type())
-        return "xpu" if place.is_xpu_place() else "cpu"
-
-    def tf32(self) -> bool:
-        """See base.Trainer; Paddle enables TF32 by default on GPUs that support it."""
-        return self.device == "gpu" and base.rounds_to_tf32(
-            paddle.device.cuda.get_device_capability()
-        )
-
-    def settings(self) -> dict[str, str]:
-        """Read the flags back: a strategy may have changed them after `tune`."""
-        if self.device != "gpu":
-            return {}
-        fused = getattr(self.optimizer, "_use_multi_tensor", None)
-        return {flag: _flag(flag) for flag, _ in TUNING_FLAGS.values()} | {
-            "optimizer": "all parameters at once" if fused else "each parameter by itself"
-        }
-
-    def strategy_outcomes(self) -> dict[str, Any]:
-        return self.strategy.outcomes
 
 
 class Workloads:
@@ -262,7 +139,8 @@ class Workloads:
         _level, self.dtype = AUTO_CAST.get(config.precision, ("O0", "float32"))
 
     def matmul(self, size: int) -> Any:
-        a, b = (paddle.randn([size, size]).astype(self.dtype) for _ in range(2))
+        a = paddle.randn([size, size]).astype(self.dtype)
+        b = paddle.randn([size, size]).astype(self.dtype)
         return lambda: paddle.matmul(a, b)
 
     def copy(self, size_bytes: int) -> Any:
@@ -290,15 +168,17 @@ def build_optimizer(
             rate, MOMENTUM, parameters=parameters, weight_decay=decay, use_multi_tensor=fused
         )
     if settings.optimizer == "adamw":
-        names = {p.name for p in parameters if p.ndim > 1}
-        clip_norm = settings.clip_norm
+        matrices = {p.name for p in parameters if p.ndim > 1}
+        clip = None
+        if settings.clip_norm:
+            clip = paddle.nn.ClipGradByGlobalNorm(settings.clip_norm)
         return paddle.optimizer.AdamW(
             rate,
             *settings.betas,
             parameters=parameters,
             weight_decay=decay,
-            grad_clip=clip_norm and paddle.nn.ClipGradByGlobalNorm(clip_norm),
-            apply_decay_param_fun=names.__contains__,
+            grad_clip=clip,
+            apply_decay_param_fun=matrices.__contains__,
         )
     return paddle.optimizer.Lamb(
         rate,
@@ -317,7 +197,7 @@ def data_loader(
 
 def tensors(batches: Iterator[tuple[Any, ...]], config: Config) -> Iterator[Batch]:
     """See Backend; on a CPU, tensors share the input's memory."""
-    return base.converted(batches, _on_device if config.accelerated else as_tensor)
+    return converted(batches, _on_device if config.accelerated else as_tensor)
 
 
 def _on_device(array: Any) -> paddle.Tensor:

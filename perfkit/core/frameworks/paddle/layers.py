@@ -41,20 +41,17 @@ class Network(Layers, nn.Layer):
         positions: Tensor | None = None,
     ) -> Any:
         # to_static does not support *inputs.
-        return self.network(self, *(first, segments, mask, positions)[: self.inputs])
+        tensors = (first, segments, mask, positions)
+        return self.network(self, *tensors[: self.inputs])
 
     def new_convolution(
         self, inputs: int, outputs: int, size: int, stride: int = 1, *, bias: bool = False
     ) -> nn.Conv2D:
+        # None is a bias of 0.
+        bias_attr = None if bias else False
+        attributes = {"weight_attr": KaimingNormal(), "bias_attr": bias_attr}
         return nn.Conv2D(
-            inputs,
-            outputs,
-            size,
-            stride,
-            padding=size // 2,
-            bias_attr=None if bias else False,
-            weight_attr=KaimingNormal(),
-            data_format=self.layout,
+            inputs, outputs, size, stride, size // 2, data_format=self.layout, **attributes
         )
 
     def new_batch_norm(self, channels: int) -> nn.BatchNorm2D:
@@ -75,7 +72,9 @@ class Network(Layers, nn.Layer):
         return self.create_parameter([width], is_bias=True)
 
     def dropout(self, x: Tensor, rate: float) -> Tensor:
-        return functional.dropout(x, rate, training=self.training) if self.drops else x
+        if not self.drops:
+            return x
+        return functional.dropout(x, rate, training=self.training)
 
     def max_pool(self, x: Tensor, size: int, stride: int, padding: int = 0) -> Tensor:
         return functional.max_pool2d(x, size, stride, padding, data_format=self.layout)
@@ -121,17 +120,28 @@ class Network(Layers, nn.Layer):
                 query, key, value, is_causal=True
             )
         else:
-            query, key, value = (part.transpose([0, 2, 1, 3]) for part in (query, key, value))
-            query = query * query.shape[-1] ** -0.5
-            scores = paddle.matmul(query, key, transpose_y=True) + mask
-            weights = functional.softmax(scores)
-            weights = self.dropout(weights, dropout) if dropout else weights
-            attended = paddle.matmul(weights, value).transpose([0, 2, 1, 3])
+            attended = self._unfused_attention(query, key, value, mask, dropout)
         return attended.reshape([0, 0, -1])
+
+    def _unfused_attention(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: float
+    ) -> Tensor:
+        """Attention of separate operators; all tensors but the mask are batch x length x heads
+        x width of a head."""
+        query = query.transpose([0, 2, 1, 3])
+        key = key.transpose([0, 2, 1, 3])
+        value = value.transpose([0, 2, 1, 3])
+        query = query * query.shape[-1] ** -0.5
+        scores = paddle.matmul(query, key, transpose_y=True) + mask
+        weights = functional.softmax(scores)
+        if dropout:
+            weights = self.dropout(weights, dropout)
+        return paddle.matmul(weights, value).transpose([0, 2, 1, 3])
 
     def cross_entropy(
         self, logits: Tensor, labels: Tensor, ignored: int | None = None
     ) -> Tensor:
-        labels = labels if labels.shape[-1] == 1 else labels.flatten()
+        if labels.shape[-1] != 1:
+            labels = labels.flatten()
         index = -100 if ignored is None else ignored
         return functional.cross_entropy(logits, labels, ignore_index=index)

@@ -1,57 +1,60 @@
 """PyTorch."""
 
 from pathlib import Path
+from typing import ClassVar
 
 from perfkit.core.config import Config
-from perfkit.core.frameworks.base import Framework, NodeRank
+from perfkit.core.frameworks.facts import Framework, NodeRank
 from perfkit.core.system.software import CUDA_VERSIONS
 
 
-def launch_command(
-    config: Config, node: NodeRank, log_folder: Path, job: str, worker: list[str]
-) -> list[str]:
-    """Return the torchrun command; see Framework."""
-    launch = [config.interpreter, "-m", "torch.distributed.run", "--no-python"]
-    launch += ["--log-dir", str(log_folder), "--redirects", "3", "--max-restarts", "0"]
-    launch += ["--nproc-per-node", str(config.devices)]
-    if node.nodes == 1:
-        return [*launch, "--standalone", *worker]
-    address, port = node.master.rsplit(":", 1)
-    launch += ["--nnodes", str(node.nodes), "--node-rank", str(node.node)]
-    launch += ["--master-addr", address, "--master-port", port, "--rdzv-id", job]
-    return [*launch, "--local-addr", node.address, *worker]
-
-
-FRAMEWORK = Framework(
-    display_name="PyTorch",
-    colour="#d1495b",
-    marker="s",
-    module="torch",
-    package="torch",
-    install="pip install -e '.[torch]'",
-    supports={
+class Torch(Framework):
+    display_name = "PyTorch"
+    colour = "#d1495b"
+    marker = "s"
+    module = "torch"
+    package = "torch"
+    install = "pip install -e '.[torch]'"
+    supports: ClassVar = {
         "device": ("cpu", "gpu"),
         "precision": ("fp32", "amp", "bf16"),
         "optimizer": ("momentum", "adamw"),
         "strategy": ("none",),
-    },
-    cpu_precisions=("fp32", "amp", "bf16"),
-    layout="NHWC",
-    execution="dynamic",
-    launch_command=launch_command,
-    rank_variable="RANK",
-    log_pattern="*/attempt_0/{index}/std*.log",
-    shared_memory="torch_{pid}_*",
-    dali_plugin="nvidia.dali.plugin.pytorch",
-    gpu_install="pip install -e '.[torch-cu12]'",
-    tuning=("cudnn_search", "fused_attention", "fused_optimizer"),
-    # By default, torchrun limits each of several processes to one thread.
-    cpu_settings=lambda _vendor, threads: {"OMP_NUM_THREADS": str(threads)},
-    versions={
+    }
+    cpu_precisions = ("fp32", "amp", "bf16")
+    layout = "NHWC"
+    execution = "dynamic"
+    rank_variable = "RANK"
+    log_pattern = "*/attempt_0/{index}/std*.log"
+    shared_memory = "torch_{pid}_*"
+    dali_plugin = "nvidia.dali.plugin.pytorch"
+    gpu_install = "pip install -e '.[torch-cu12]'"
+    tuning = ("cudnn_search", "fused_attention", "fused_optimizer")
+    versions: ClassVar = {
         "torch": ("torch/version.py:__version__",),
         "torch_commit": ("torch/version.py:git_version",),
         "cuda": ("torch/version.py:cuda",),
         "cudnn": tuple(f"nvidia-cudnn-cu{cuda}" for cuda in CUDA_VERSIONS),
         "nccl": tuple(f"nvidia-nccl-cu{cuda}" for cuda in CUDA_VERSIONS),
-    },
-)
+    }
+
+    def launch_command(
+        self, config: Config, node: NodeRank, log_folder: Path, job: str, worker: list[str]
+    ) -> list[str]:
+        """Return the torchrun command; see Framework."""
+        launch = [config.interpreter, "-m", "torch.distributed.run", "--no-python"]
+        launch += ["--log-dir", str(log_folder), "--redirects", "3", "--max-restarts", "0"]
+        launch += ["--nproc-per-node", str(config.devices)]
+        if node.nodes == 1:
+            return [*launch, "--standalone", *worker]
+        address, port = node.master.rsplit(":", 1)
+        launch += ["--nnodes", str(node.nodes), "--node-rank", str(node.node)]
+        launch += ["--master-addr", address, "--master-port", port, "--rdzv-id", job]
+        return [*launch, "--local-addr", node.address, *worker]
+
+    def cpu_settings(self, _vendor: str, threads: int) -> dict[str, str]:
+        # By default, torchrun limits each of several processes to one thread.
+        return {"OMP_NUM_THREADS": str(threads)}
+
+
+FRAMEWORK = Torch()

@@ -1,26 +1,26 @@
-"""The PyTorch backend: device, model, optimizer, training step and effective settings.
+"""The PyTorch backend: device, model, optimizer and training step.
 
 docs/backends.md explains the settings and the alternatives that were tried.
 """
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfkit.core.config import Config
-from perfkit.core.frameworks import base, modules
-from perfkit.core.frameworks.base import CpuDevice, Device, GpuDevice, dtype_name
+from perfkit.core.frameworks import modules
+from perfkit.core.frameworks.devices import CpuDevice, Device, GpuDevice
+from perfkit.core.frameworks.interface import converted
 from perfkit.core.frameworks.networks import NETWORKS
+from perfkit.core.frameworks.torch import inspector
 from perfkit.core.frameworks.torch.layers import Network
+from perfkit.core.frameworks.trainer import INITIAL_LOSS_SCALE
 from perfkit.core.models import MOMENTUM, OptimizerSettings
 
 AUTO_CAST = {"amp": torch.float16, "bf16": torch.bfloat16}
@@ -30,6 +30,7 @@ EXCHANGE_TIMEOUT = timedelta(minutes=3)
 """Time that ranks wait for each other; one may compile what the others have cached."""
 
 Batch = tuple[torch.Tensor, ...]
+Inspector = inspector.Inspector
 
 
 def open_device(config: Config) -> Device:
@@ -43,8 +44,9 @@ def open_device(config: Config) -> Device:
         torch.backends.cuda.matmul.allow_tf32 = config.tf32
         torch.backends.cudnn.allow_tf32 = config.tf32
         torch.backends.cudnn.benchmark = config.tunes("cudnn_search")
-        for fused in FUSED_ATTENTION:
-            getattr(torch.backends.cuda, f"enable_{fused}_sdp")(config.tunes("fused_attention"))
+        for kernel in FUSED_ATTENTION:
+            enable = getattr(torch.backends.cuda, f"enable_{kernel}_sdp")
+            enable(config.tunes("fused_attention"))
     if config.ranks > 1:
         library = "nccl" if config.device == "gpu" else "gloo"
         torch.distributed.init_process_group(library, timeout=EXCHANGE_TIMEOUT)
@@ -56,9 +58,6 @@ def enable_float64() -> None:
 
 
 class Trainer(modules.Trainer):
-    no_grad = staticmethod(torch.no_grad)
-    variables = ("OMP_NUM_THREADS", "NVIDIA_TF32_OVERRIDE")
-
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.kind = "cuda" if config.device == "gpu" else "cpu"
@@ -69,7 +68,7 @@ class Trainer(modules.Trainer):
         )
         self.scaler = torch.amp.GradScaler(
             self.kind,
-            init_scale=base.INITIAL_LOSS_SCALE,
+            init_scale=INITIAL_LOSS_SCALE,
             enabled=self.dtype == torch.float16,
         )
         self.overflows = torch.zeros((), device=self.kind)
@@ -91,7 +90,8 @@ class Trainer(modules.Trainer):
         self.scaler.step(self.optimizer)
         if self.scaler.is_enabled():
             # Does not wait for the device: a fused optimizer checks for overflows itself.
-            self.overflows += sum(self.scaler._found_inf_per_device(self.optimizer).values())
+            overflows = self.scaler._found_inf_per_device(self.optimizer)
+            self.overflows += sum(overflows.values())
             self.scaler.update()
         self.zero_grad()
 
@@ -106,88 +106,8 @@ class Trainer(modules.Trainer):
     def loss_scale(self) -> float | None:
         return self.scaler.get_scale() if self.scaler.is_enabled() else None
 
-    def named_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
-        return self.network.named_parameters()
-
-    def assign(self, name: str, array: np.ndarray) -> None:
-        with torch.no_grad():
-            self.network.get_parameter(name).copy_(torch.from_numpy(array.copy()))
-
-    def array(self, tensor: torch.Tensor) -> np.ndarray:
-        return tensor.numpy(force=True)
-
-    def to_canonical(self, name: str, array: np.ndarray) -> np.ndarray:
-        """Transpose weights of dense layers, which PyTorch stores as outputs x inputs."""
-        layer = self.network.get_submodule(name.rpartition(".")[0])
-        return array.T if isinstance(layer, nn.Linear) else array
-
-    from_canonical = to_canonical
-
-    def multiply_adds(self, batch: Batch) -> int:
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-        from torch.utils.flop_counter import FlopCounterMode
-
-        # The counter does not support the CPU's fused attention.
-        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-            self.run(batch)
-        return counter.get_total_flops() // 2
-
-    def computed_dtypes(self, batch: Batch) -> dict[str, int]:
-        """See base.Trainer: output dtypes of the layers in a separate forward pass."""
-        counts: Counter[str] = Counter()
-
-        def count(_layer: Any, _inputs: Any, output: torch.Tensor) -> None:
-            counts[dtype_name(output.dtype)] += 1
-
-        leaves = [layer for layer in self.network.modules() if not [*layer.children()]]
-        hooks = [layer.register_forward_hook(count) for layer in leaves]
-        self.run(batch)
-        for hook in hooks:
-            hook.remove()
-        return dict(counts)
-
-    def attention(self, batch: Batch) -> str | None:
-        """See base.Trainer: the operators called by scaled_dot_product_attention in a separate
-        forward pass; none are seen if it decomposes into matrix products."""
-        seen: set[str] = set()
-
-        class Watch(TorchDispatchMode):
-            def __torch_dispatch__(
-                self, operator: Any, _types: Any, args: Any = (), kwargs: Any = None
-            ) -> Any:
-                name = str(operator.name())
-                seen.update([name.partition("::")[2]] if "attention" in name else ())
-                return operator(*args, **(kwargs or {}))
-
-        with Watch():
-            self.run(batch)
-        return ", ".join(sorted(seen)) or super().attention(batch)
-
     def auto_cast(self) -> Any:
         return torch.autocast(self.kind, self.dtype) if self.dtype else nullcontext()
-
-    def place(self, tensor: torch.Tensor) -> str:
-        return "gpu" if tensor.is_cuda else "cpu"
-
-    def tf32(self) -> bool:
-        allowed = torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32
-        return self.device == "gpu" and base.rounds_to_tf32(
-            torch.cuda.get_device_capability(), allowed=allowed
-        )
-
-    def settings(self) -> dict[str, str]:
-        first = next(p for p in self.network.parameters() if p.ndim > 1)
-        last = first.ndim == 4 and first.is_contiguous(memory_format=torch.channels_last)
-        fused = self.optimizer.defaults["fused"]
-        compiled = "torch.compile" if self.config.execution == "static" else "eager"
-        settings = {
-            "optimizer": "fused" if fused else "PyTorch's default",
-            "memory_format": "channels_last" if last else "contiguous",
-            "execution": compiled + ", then DistributedDataParallel" * self.parallel,
-        }
-        if self.device == "gpu":
-            settings["cudnn.benchmark"] = str(torch.backends.cudnn.benchmark)
-        return settings
 
 
 class Workloads:
@@ -196,7 +116,8 @@ class Workloads:
         self.kind = "cuda" if config.device == "gpu" else "cpu"
 
     def matmul(self, size: int) -> Any:
-        a, b = (torch.randn(size, size, device=self.kind).to(self.dtype) for _ in range(2))
+        a = torch.randn(size, size, device=self.kind).to(self.dtype)
+        b = torch.randn(size, size, device=self.kind).to(self.dtype)
         return lambda: torch.mm(a, b)
 
     def copy(self, size_bytes: int) -> Any:
@@ -208,7 +129,8 @@ class Workloads:
 def largest_of_ranks(value: int) -> int:
     if not torch.distributed.is_initialized():
         return value
-    shared = torch.tensor(value, device="cuda" if torch.cuda.is_initialized() else "cpu")
+    device = "cuda" if torch.cuda.is_initialized() else "cpu"
+    shared = torch.tensor(value, device=device)
     torch.distributed.all_reduce(shared, torch.distributed.ReduceOp.MAX)
     return int(shared)
 
@@ -227,7 +149,8 @@ def build_optimizer(
     settings: OptimizerSettings, network: nn.Module, *, fused: bool = True
 ) -> torch.optim.Optimizer:
     """Create the optimizer: fused, or PyTorch's default implementation (`foreach` on a GPU)."""
-    parameters, fuse = [*network.parameters()], True if fused else None
+    fuse = True if fused else None
+    parameters = [*network.parameters()]
     rate, decay = settings.learning_rate, settings.weight_decay
     if settings.optimizer == "momentum":
         sgd = torch.optim.SGD(parameters, rate, MOMENTUM, weight_decay=decay, fused=fuse)
@@ -236,9 +159,11 @@ def build_optimizer(
         for parameter in parameters:
             sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         return sgd
+    matrices = [p for p in parameters if p.ndim > 1]
+    vectors = [p for p in parameters if p.ndim == 1]
     groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": decay},
-        {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0},
+        {"params": matrices, "weight_decay": decay},
+        {"params": vectors, "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, rate, settings.betas, fused=fuse)
 
@@ -256,7 +181,7 @@ def data_loader(
 def tensors(batches: Iterator[tuple[Any, ...]], config: Config) -> Iterator[Batch]:
     """See Backend; on a CPU, tensors share the input's memory."""
     convert = _on_gpu if config.device == "gpu" else _as_tensor
-    return base.converted(batches, convert)
+    return converted(batches, convert)
 
 
 def _as_tensor(array: Any) -> torch.Tensor:
@@ -266,4 +191,6 @@ def _as_tensor(array: Any) -> torch.Tensor:
 def _on_gpu(array: Any) -> torch.Tensor:
     """Copy an array asynchronously from pinned memory unless it is on the GPU."""
     tensor = _as_tensor(array)
-    return tensor if tensor.is_cuda else tensor.pin_memory().to("cuda", non_blocking=True)
+    if tensor.is_cuda:
+        return tensor
+    return tensor.pin_memory().to("cuda", non_blocking=True)

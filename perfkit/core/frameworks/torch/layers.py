@@ -75,7 +75,9 @@ class Network(Layers, nn.Module):
         return functional.gelu(x, approximate="tanh" if approximate else "none")
 
     def dropout(self, x: Tensor, rate: float) -> Tensor:
-        return functional.dropout(x, rate, self.training) if self.drops else x
+        if not self.drops:
+            return x
+        return functional.dropout(x, rate, self.training)
 
     def max_pool(self, x: Tensor, size: int, stride: int, padding: int = 0) -> Tensor:
         return functional.max_pool2d(x, size, stride, padding)
@@ -102,14 +104,15 @@ class Network(Layers, nn.Module):
     def attention(
         self, parts: Iterable[Tensor], heads: int, mask: Tensor | None, dropout: float
     ) -> Tensor:
-        query, key, value = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in parts)
+        by_head = [part.unflatten(-1, (heads, -1)) for part in parts]
+        query, key, value = (part.transpose(1, 2) for part in by_head)
+        is_causal = mask is None
+        if mask is not None:
+            mask = mask.to(query.dtype)
+        if not (self.training and self.drops):
+            dropout = 0.0
         attended = functional.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=None if mask is None else mask.to(query.dtype),
-            dropout_p=dropout if self.training and self.drops else 0.0,
-            is_causal=mask is None,
+            query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=is_causal
         )
         return attended.transpose(1, 2).flatten(2)
 

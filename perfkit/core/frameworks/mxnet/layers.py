@@ -1,0 +1,75 @@
+"""The layers in MXNet."""
+
+from typing import Any
+
+import mxnet as mx
+
+from perfkit.core.frameworks.functional import layers
+from perfkit.core.frameworks.functional.layers import NORM_EPSILON, NORM_MOMENTUM
+
+Symbol = Any
+
+
+class Forward(layers.Forward):
+    """Builds a graph in which parameters are named variables; the loss is computed outside the
+    graph. Without `drops`, dropout is disabled."""
+
+    mean = staticmethod(mx.nd.mean)
+    relu = staticmethod(mx.sym.relu)
+    flatten = staticmethod(mx.sym.flatten)
+
+    def __init__(self, *values: Any, drops: bool = True) -> None:
+        super().__init__(*values)
+        self.drops = drops
+
+    def parameter(self, name: str) -> Symbol:
+        return mx.sym.var(name)
+
+    def convolution(
+        self,
+        name: str,
+        x: Symbol,
+        _inputs: int,
+        outputs: int,
+        size: int,
+        stride: int = 1,
+        *,
+        bias: bool = False,
+    ) -> Symbol:
+        parameters = [self.parameter(f"{name}.weight")]
+        if bias:
+            parameters.append(self.parameter(f"{name}.bias"))
+        sizes = _window(size, stride, size // 2)
+        return mx.sym.Convolution(x, *parameters, no_bias=not bias, num_filter=outputs, **sizes)
+
+    def batch_norm(self, name: str, x: Symbol, _channels: int) -> Symbol:
+        mean = self.parameter(f"{name}._mean")
+        variance = self.parameter(f"{name}._variance")
+        settings: dict[str, Any] = {"eps": NORM_EPSILON, "momentum": NORM_MOMENTUM}
+        parameters = *self.norm(name), mean, variance
+        return mx.sym.BatchNorm(x, *parameters, fix_gamma=False, **settings)
+
+    def dense(
+        self, name: str, x: Symbol, _inputs: int, outputs: int, _deviation: Any
+    ) -> Symbol:
+        return mx.sym.FullyConnected(x, *self.norm(name), num_hidden=outputs)
+
+    def dropout(self, x: Symbol, rate: float) -> Symbol:
+        return mx.sym.Dropout(x, p=rate) if self.drops else x
+
+    def max_pool(self, x: Symbol, size: int, stride: int, padding: int = 0) -> Symbol:
+        return mx.sym.Pooling(x, pool_type="max", **_window(size, stride, padding))
+
+    def spatial_mean(self, x: Symbol) -> Symbol:
+        return mx.sym.flatten(mx.sym.Pooling(x, pool_type="avg", global_pool=True))
+
+    def average_to(self, x: Symbol, count: int) -> Symbol:
+        return mx.sym.contrib.AdaptiveAvgPooling2D(x, output_size=count)
+
+    def cross_entropies(self, logits: mx.nd.NDArray, labels: mx.nd.NDArray) -> mx.nd.NDArray:
+        return -mx.nd.pick(mx.nd.log_softmax(logits), labels.reshape(-1))
+
+
+def _window(size: int, stride: int, padding: int) -> dict[str, tuple[int, int]]:
+    """Return the arguments of a square window that moves over height and width."""
+    return {"kernel": (size, size), "stride": (stride, stride), "pad": (padding, padding)}
