@@ -18,7 +18,7 @@ from fake_trainer import launcher_command
 
 import perfkit
 from perfkit.core.driver import workers as launch
-from perfkit.core.driver.workers import worker_environment
+from perfkit.core.driver.settings import worker_environment
 from perfkit.core.frameworks.devices import CpuDevice
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.paths import ROOT

@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 from pydantic import ValidationError
 
+from perfkit.core.driver.exit_info import ExitInfo
 from perfkit.core.driver.failures import cause, timed_out, unwritten
-from perfkit.core.driver.workers import ExitInfo
 from perfkit.core.results.failures import Failure, NodeLost
 from perfkit.core.worker import rank as worker
 

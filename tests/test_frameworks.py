@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.core.config import choices
-from perfkit.core.driver.workers import cpu_settings
+from perfkit.core.driver.settings import cpu_settings
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.request import RequestError

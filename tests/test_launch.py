@@ -9,14 +9,9 @@ import psutil
 import pytest
 from clusters import wait_for
 
-from perfkit.core.driver.workers import (
-    cpu_settings,
-    killed_for_memory,
-    launcher_command,
-    shortened,
-    with_dali_settings,
-    worker_environment,
-)
+from perfkit.core.driver.exit_info import killed_for_memory, shortened
+from perfkit.core.driver.settings import cpu_settings, with_dali_settings, worker_environment
+from perfkit.core.driver.workers import launcher_command
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.request.resolve import resolve
 
@@ -166,7 +161,7 @@ def test_oom_kills_are_counted_only_in_the_own_control_group(tmp_path, line, fil
 
 
 def test_long_logs_keep_their_beginning_and_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("perfkit.core.driver.workers.LOG_BYTES", 4)
+    monkeypatch.setattr("perfkit.core.driver.exit_info.LOG_BYTES", 4)
     for length, kept in ((8, "01234567"), (10, "0123\n[… 2 bytes left out …]\n6789")):
         (tmp_path / "log").write_text("0123456789"[:length])
         assert shortened(tmp_path / "log") == kept

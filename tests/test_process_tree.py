@@ -6,7 +6,7 @@ import shutil
 import psutil
 import pytest
 
-from perfkit.core.driver.workers import find_supervisor
+from perfkit.core.driver.supervised import find_supervisor
 from perfkit.core.system.process_tree import ProcessTree
 
 TICKS = os.sysconf("SC_CLK_TCK")

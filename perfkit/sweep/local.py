@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from perfkit.core.driver.workers import close, start_supervised
+from perfkit.core.driver.supervised import close, start_supervised
 from perfkit.core.paths import ROOT
 from perfkit.core.system.scratch import Scratch
 from perfkit.sweep.jobs import SweepJob

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.core.driver.workers import with_dali_settings, worker_environment
+from perfkit.core.driver.settings import with_dali_settings, worker_environment
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.paths import ROOT

@@ -30,7 +30,7 @@ from perfkit.analysis.diagnosis.stored import (
 )
 from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.repeat import TaskError, perform
-from perfkit.core.driver.workers import with_dali_settings
+from perfkit.core.driver.settings import with_dali_settings
 from perfkit.core.models import units_per_sample
 from perfkit.core.paths import resolved_path
 from perfkit.core.refusals import Refusal

@@ -1,17 +1,21 @@
 """The driver: starts and monitors workers, and stores their results. Imports no framework.
 
-measure.py     plans and runs the repeats of a measurement and stores its result
-repeat.py      runs one repeat, or another task of workers
-warmup.py      follows rank 0, and tests whether its warm-up is over
-failures.py    finds why workers exited early
-progress.py    progress as one line: its text, and lines in a log
-live.py        the line with a bar on a terminal or in a notebook
-doctor.py      checks before a measurement
-workers.py     launchers and worker groups; the workers of one node
-supervisor.py  runs one command and leaves no process behind
-cluster.py     the driver's side of a measurement on several nodes
-programs.py    starts the node programs by ssh or srun
-node.py        the node program, which runs the workers of another node
-node_files.py  the files through which the driver and the nodes tell each other what they need
-network.py     whether the nodes reach each other
+measure.py          plans and runs the repeats of a measurement and stores its result
+repeat.py           runs one repeat, or another task of workers
+warmup.py           follows rank 0, and tests whether its warm-up is over
+failures.py         finds why workers exited early
+progress.py         progress as one line: its text, and lines in a log
+live.py             the line with a bar on a terminal or in a notebook
+doctor.py           checks before a measurement
+workers.py          launchers and worker groups; the workers of one node
+settings.py         the workers' threads, DALI settings and environment variables
+exit_info.py        how workers exited, and their logs
+supervised.py       starts a command under a supervisor
+supervisor.py       runs one command and leaves no process behind
+cluster.py          the driver's side of a measurement on several nodes
+cluster_workers.py  the workers of one repeat on several nodes
+programs.py         starts the node programs by ssh or srun
+node.py             the node program, which runs the workers of another node
+node_files.py       files through which the driver and the nodes tell each other what they need
+network.py          whether the nodes reach each other
 """

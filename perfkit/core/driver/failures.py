@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfkit.core.driver.workers import ExitInfo
+from perfkit.core.driver.exit_info import ExitInfo
 from perfkit.core.paths import portable
 from perfkit.core.results.failures import (
     DiskFull,

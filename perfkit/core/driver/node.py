@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+from perfkit.core.driver.exit_info import ExitInfo
 from perfkit.core.driver.network import try_each_other
 from perfkit.core.driver.node_files import (
     END,
@@ -29,7 +30,7 @@ from perfkit.core.driver.node_files import (
     read_facts,
     write,
 )
-from perfkit.core.driver.workers import ExitInfo, LocalWorkers
+from perfkit.core.driver.workers import LocalWorkers
 from perfkit.core.paths import portable
 from perfkit.core.results.store import NO_ROOM
 from perfkit.core.system.environment import package_source

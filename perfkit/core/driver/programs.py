@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from perfkit.core.config import Config
+from perfkit.core.driver.exit_info import shortened
 from perfkit.core.driver.node_files import ExitStatus, nodes_with
-from perfkit.core.driver.workers import ENDING_SECONDS as WORKERS_ENDING_SECONDS
-from perfkit.core.driver.workers import STACKS_SECONDS, SUPERVISOR, shortened
+from perfkit.core.driver.supervised import ENDING_SECONDS as WORKERS_ENDING_SECONDS
+from perfkit.core.driver.supervised import SUPERVISOR
+from perfkit.core.driver.workers import STACKS_SECONDS
 from perfkit.core.paths import portable
 from perfkit.core.results.failures import DiskFull, Failure, IoFailure, NodeLost, NotShared
 from perfkit.core.system.environment import LIBRARY_VARIABLES, is_setting

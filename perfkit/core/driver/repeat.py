@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import psutil
 
 from perfkit.core.config import Config, Protocol
+from perfkit.core.driver.exit_info import ExitInfo
 from perfkit.core.driver.failures import (
     NodeError,
     cause,
@@ -18,14 +19,9 @@ from perfkit.core.driver.failures import (
     unwritten,
 )
 from perfkit.core.driver.progress import RepeatsProgress
+from perfkit.core.driver.supervised import find_supervisor
 from perfkit.core.driver.warmup import Follower, WarmupTest
-from perfkit.core.driver.workers import (
-    ExitInfo,
-    Launcher,
-    LocalWorkers,
-    WorkerGroup,
-    find_supervisor,
-)
+from perfkit.core.driver.workers import Launcher, LocalWorkers, WorkerGroup
 from perfkit.core.models import units_per_sample
 from perfkit.core.paths import portable
 from perfkit.core.results.failures import Failure, Interrupted, WorkerError

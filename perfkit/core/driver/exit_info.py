@@ -1,0 +1,77 @@
+"""How the workers of a repeat exited: what is known about their processes, and their logs."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from perfkit.core.results.failures import Failure
+
+LOG_BYTES = 512 * 1024
+MEMORY_EVENTS = {
+    "": "sys/fs/cgroup{}/memory.events.local",
+    "memory": "sys/fs/cgroup/memory{}/memory.oom_control",
+}
+"""Files with a control group's count of out-of-memory kills, by the controllers in a line of
+/proc/self/cgroup (none in version 2). A container has its own group at the root."""
+SAME_SECONDS = 1.0
+"""The order of exits seen within this time is unknown."""
+
+
+class ExitInfo(BaseModel):
+    """How the workers of a repeat exited, on one node or on all nodes together."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
+    )
+
+    status: int | None
+    """exit status of the framework's launcher; with several nodes, the first that is not 0"""
+    exited_first: list[int] = []
+    """ranks that were the first of their node to exit by themselves, within SAME_SECONDS"""
+    idle_seconds: dict[int, float] = {}
+    """by rank, the seconds between its last event and the end"""
+    killed_for_memory: bool
+    """whether the kernel killed a process of the workers' control group for lack of memory"""
+    free_bytes: int
+    """free space where the raw events are written"""
+    logs: dict[str, str]
+    """text by name, without home and checkout paths"""
+    error: Failure | None = None
+    """the failure outside the workers that ended the repeat, if any"""
+
+
+def shortened(log: Path) -> str:
+    """Return the text of a log; of a long log, its beginning and its end."""
+    with log.open("rb") as stream:
+        text = stream.read(LOG_BYTES)
+        size = log.stat().st_size
+        if size > 2 * LOG_BYTES:
+            text += f"\n[… {size - 2 * LOG_BYTES} bytes left out …]\n".encode()
+            stream.seek(-LOG_BYTES, os.SEEK_END)
+        text += stream.read(LOG_BYTES)
+    return text.decode(errors="replace")
+
+
+def killed_for_memory(root: Path = Path("/")) -> int:
+    """Return how many processes of this control group, which the workers share, the kernel's
+    out-of-memory killer has killed; 0 without a count by group."""
+    with contextlib.suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _hierarchy, controllers, group = line.split(":", 2)
+            if controllers not in MEMORY_EVENTS:
+                continue
+            for place in (group, ""):
+                file = root / MEMORY_EVENTS[controllers].format(place)
+                if file.exists():
+                    return _count_of_kills(file)
+    return 0
+
+
+def _count_of_kills(file: Path) -> int:
+    for line in file.read_text().splitlines():
+        name, count = line.split()
+        if name == "oom_kill":
+            return int(count)
+    return 0

@@ -1,0 +1,62 @@
+"""Settings with which workers are started: threads, DALI, environment variables."""
+
+import os
+
+from perfkit.core.config import Config
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.frameworks.facts import NodeRank, visible_variable
+from perfkit.core.system.environment import cpu_vendor, usable_cores
+from perfkit.core.system.software import search_path
+
+MOST_DALI_THREADS = 10
+INTERFACE_SIGNS = {"GLOO_SOCKET_IFNAME": "", "NCCL_SOCKET_IFNAME": "="}
+"""Variable with the network interface of a library -> the sign before its exact name. For NCCL,
+a name without = is a prefix: eth1 also selects eth10."""
+
+
+def cpu_settings(config: Config, vendor: str, cores: int) -> dict[str, str]:
+    """Return the environment variables that tune the framework for a CPU."""
+    if config.device != "cpu" or not config.cpu_tuning:
+        return {}
+    threads = max(1, cores // config.devices)
+    return FRAMEWORKS[config.framework].cpu_settings(vendor, threads)
+
+
+def with_dali_settings(config: Config, cores: int) -> Config:
+    """Replace 0 in DALI's threads and prefetch: on a DGX A100 as in NVIDIA's
+    DeepLearningExamples; with fewer cores per GPU, all cores but one for the training."""
+    cores_per_device = cores // config.devices
+    threads = max(2, min(MOST_DALI_THREADS, cores_per_device - 1))
+    prefetch = 4 if threads == MOST_DALI_THREADS else 2
+    chosen = {
+        "dali_threads": config.dali_threads or threads,
+        "dali_prefetch": config.dali_prefetch or prefetch,
+    }
+    return config.model_copy(update=chosen)
+
+
+def worker_environment(config: Config, place: NodeRank) -> dict[str, str]:
+    """Return this process's environment with the workers' variables."""
+    settings = cpu_settings(config, cpu_vendor(), usable_cores())
+    settings |= _accelerator_settings(config)
+    if place.interface:
+        # By default, gloo uses the address of the host's name, often the loopback.
+        for name, sign in INTERFACE_SIGNS.items():
+            settings[name] = os.environ.get(name, f"{sign}{place.interface}")
+    settings |= search_path(config.interpreter)
+    return os.environ | settings | {"PYTHONUNBUFFERED": "1"}
+
+
+def _accelerator_settings(config: Config) -> dict[str, str]:
+    settings = {}
+    if config.accelerated:
+        # The launcher matches labels against this list without stripping blanks.
+        labels = FRAMEWORKS[config.framework].visible_devices(config.device, config.interpreter)
+        settings[visible_variable(config.device)] = ",".join(labels)
+    if config.device == "gpu":
+        # The labels are in NVML's order; CUDA's default order has the fastest GPU first.
+        settings["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        if not config.tf32:
+            # Paddle and the libraries below each framework use TF32 by default.
+            settings["NVIDIA_TF32_OVERRIDE"] = "0"
+    return settings

@@ -1,0 +1,61 @@
+"""Starts a command under a supervisor (supervisor.py), ends it, and finds it above a rank."""
+
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+SUPERVISOR = "perfkit.core.driver.supervisor"
+"""The module of the supervisor above the ranks of a node."""
+WORKER = "perfkit.core.worker.rank"
+"""The module of a rank's process."""
+LOG = "supervisor.log"
+"""The file in the scratch folder with the output of a supervisor and its command."""
+ENDING_SECONDS = 12.0
+
+
+def start_supervised(
+    command: list[str],
+    scratch: Path,
+    environment: dict[str, str],
+    log: Path | None = None,
+    cwd: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Run `command` under a supervisor, which ends all of its processes on `close` or when this
+    process ends. Both write their output to `log`, by default LOG in `scratch`."""
+    supervisor = [sys.executable, "-m", SUPERVISOR, str(scratch), "inf"]
+    log = log or scratch / LOG
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [*supervisor, *command],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=cwd,
+            start_new_session=True,
+        )
+
+
+def close(supervisor: subprocess.Popen[bytes]) -> None:
+    """Have a supervisor end its command, and wait for it for a limited time."""
+    assert supervisor.stdin
+    supervisor.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        supervisor.wait(ENDING_SECONDS)
+
+
+def find_supervisor(rank: int) -> psutil.Process | None:
+    """Return the supervisor above the process `rank`. None if that is not a rank's process on
+    this machine: in a separate container, its PID differs."""
+    try:
+        process = psutil.Process(rank)
+        if WORKER not in process.cmdline():
+            return None
+        while SUPERVISOR not in process.cmdline():
+            process = psutil.Process(process.ppid())
+    except (OSError, ValueError, psutil.Error):
+        return None
+    return process
