@@ -32,7 +32,7 @@ import perfkit
 from perfkit.analysis.comparison.keys import ALIASES, KEYS, MAY_DIFFER
 from perfkit.analysis.comparison.stored import Comparison, InterleavedComparison
 from perfkit.analysis.diagnosis.stored import Diagnosis
-from perfkit.analysis.verification import Verification
+from perfkit.analysis.verification.stored import Verification
 from perfkit.analysis.warning_types import MeasurementWarning
 from perfkit.audit import formats
 from perfkit.audit.audit import Audit

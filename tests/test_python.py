@@ -11,7 +11,7 @@ import pytest
 
 import perfkit
 from perfkit.analysis.comparison.interleaved import plan_interleaved
-from perfkit.analysis.verification import sides as verified
+from perfkit.cli.frameworks_option import verified_configs
 from perfkit.core.driver.measure import measurement_folder
 from perfkit.core.paths import ROOT, portable
 from perfkit.core.request import RequestError
@@ -134,10 +134,10 @@ def test_comparison_variants_may_set_an_environment(new_environment):
 
 def test_a_verification_may_set_an_environment_per_framework(new_environment):
     python = new_environment()
-    configs = verified("resnet50", f"paddle,paddle:{python}", {})
+    configs = verified_configs("resnet50", f"paddle,paddle:{python}", {})
     assert [config.interpreter for config in configs] == [sys.executable, python]
     with pytest.raises(RequestError, match="python: set it by --frameworks"):
-        verified("resnet50", "paddle,torch", {"python": python})
+        verified_configs("resnet50", "paddle,torch", {"python": python})
 
 
 def test_a_sweep_matrix_may_list_environments(new_environment, tmp_path):

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from inspect import signature
 from math import inf, nan
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 from conftest import IN_WORKER
@@ -14,23 +15,21 @@ from made import keep as keep_result
 from made import measured
 from sides import SIDES, config, use_float32
 
-from perfkit.analysis import verification
 from perfkit.analysis.comparison import compare
-from perfkit.analysis.verification import (
-    ALLOWED,
+from perfkit.analysis.verification import run as verification_run
+from perfkit.analysis.verification.command import verify_command
+from perfkit.analysis.verification.judge import TOLERANCES, TensorNorms, Trace, judge
+from perfkit.analysis.verification.matching import verification_of
+from perfkit.analysis.verification.stored import (
     FOLDER,
-    NAMES,
-    Against,
-    Side,
-    Trace,
+    FrameworkSetup,
+    SetupComparison,
+    TensorQuantity,
     Verification,
-    command,
-    judge,
     read_verifications,
-    sides,
-    verification_of,
 )
 from perfkit.cli import main
+from perfkit.cli.frameworks_option import verified_configs
 from perfkit.core import models
 from perfkit.core.models import MODELS
 from perfkit.core.request import RequestError
@@ -38,7 +37,8 @@ from perfkit.core.request.resolve import resolve
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.store import Measurement
 from perfkit.core.worker.trace import STEPS, fixed_batch, write_trace
-from perfkit.report.setup import work_equivalence
+from perfkit.report.comparison_text import comparison_text
+from perfkit.report.verification import work_equivalence
 
 pytest.importorskip("paddle")
 torch = pytest.importorskip("torch")
@@ -112,7 +112,7 @@ def test_paddle_and_pytorch_do_the_same_work(against_paddle, model):
     assert len(checks) == 3 + 2 * 5
     assert not disagreed(checks)
     # Far below the limit, so that agreement is no coincidence.
-    assert checks["first_loss", "fp64"].difference < ALLOWED["fp64"]["loss"] / 100
+    assert checks["first_loss", "fp64"].difference < TOLERANCES["fp64"].loss / 100
     assert checks[SHAPES].base > 1000
 
 
@@ -265,13 +265,15 @@ def test_both_layouts_hold_the_same_images():
 # Checks on artificial traces.
 
 PARAMETERS = {"a.weight": (4, 2), "a.bias": (2,)}
-TENSORS = [(precision, name) for precision in ALLOWED for name in [*NAMES][5:]]
+TENSORS = [(precision, name) for precision in TOLERANCES for name in get_args(TensorQuantity)]
 
 
 def trace(tensors=None, more=0, **changes):
     """Return a trace of a batch of 2, with `more` multiply-adds than the model has."""
-    near = dict.fromkeys(PARAMETERS, (1e-09, 1.0, 1.0)) | (tensors or {})
-    losses = {precision: [7.0] * STEPS for precision in ALLOWED}
+    near = dict.fromkeys(PARAMETERS, TensorNorms(1e-09, 1.0, 1.0))
+    for name, norms in (tensors or {}).items():
+        near[name] = TensorNorms(*norms)
+    losses = {precision: [7.0] * STEPS for precision in TOLERANCES}
     count = 2 * models.multiply_adds(config("resnet50")) + more
     usual = {"parameters": PARAMETERS, "multiply_adds": count, "losses": losses}
     return Trace(**usual | {"distances": dict.fromkeys(TENSORS, near)} | changes)
@@ -288,7 +290,7 @@ def test_identical_traces_agree():
 
 @pytest.mark.parametrize("loss", [nan, -inf])
 def test_nonfinite_losses_never_agree(loss):
-    odd = trace(losses={precision: [7.0, loss, 7.0, 7.0, 7.0] for precision in ALLOWED})
+    odd = trace(losses={precision: [7.0, loss, 7.0, 7.0, 7.0] for precision in TOLERANCES})
     for base, other in ((odd, trace()), (trace(), odd), (odd, odd)):
         found = checks(base, other)
         assert disagreed(found) == {("losses", "fp32"), ("losses", "fp64")}
@@ -307,7 +309,8 @@ def test_missing_steps_and_tensors_do_not_agree():
     short = trace(losses={"fp32": [7.0] * STEPS, "fp64": [7.0]})
     assert "5 and 1 steps" in checks(trace(), short)["losses", "fp64"].where
     assert not checks(trace(), trace(losses={}))["first_loss", "fp32"].agreed
-    lacking = trace(distances={key: {"a.weight": (0.0, 1.0, 1.0)} for key in TENSORS})
+    only_weight = {"a.weight": TensorNorms(0.0, 1.0, 1.0)}
+    lacking = trace(distances=dict.fromkeys(TENSORS, only_weight))
     assert checks(trace(), lacking)["gradients", "fp64"].where == "a.bias was not reported"
 
 
@@ -338,8 +341,10 @@ def test_multiply_adds_must_match_the_model():
 
 # Stored verifications and the measurements they apply to.
 
-PADDLE = Side(framework="paddle", version="3.3.1", execution="dynamic", layout="NCHW")
-TORCH = Side(framework="torch", version="2.13.0+cpu", execution="dynamic", layout="NHWC")
+PADDLE = FrameworkSetup(framework="paddle", version="3.3.1", execution="dynamic", layout="NCHW")
+TORCH = FrameworkSetup(
+    framework="torch", version="2.13.0+cpu", execution="dynamic", layout="NHWC"
+)
 
 
 def verified(other=None, **changes):
@@ -356,7 +361,7 @@ def verified(other=None, **changes):
         "seed": 0,
         "steps": STEPS,
         "base": PADDLE,
-        "against": [Against(side=TORCH, checks=found)],
+        "against": [SetupComparison(side=TORCH, checks=found)],
         "environment": {"suite_source": Reading(value="1.0"), "cpu": Reading(value="one")},
     }
     return Verification(**values | changes)
@@ -382,8 +387,8 @@ def results(**changes):
 def test_a_verification_applies_only_to_the_same_work_versions_and_code(tmp_path):
     keep(tmp_path, verified())
     in_paddle, in_torch = results()
-    assert verification_of(tmp_path, in_paddle, in_torch)[0] == verified()
-    assert verification_of(tmp_path, in_torch, in_paddle)[1:] == (TORCH, PADDLE)
+    assert verification_of(tmp_path, in_paddle, in_torch) == (verified(), PADDLE, TORCH)
+    assert verification_of(tmp_path, in_torch, in_paddle) == (verified(), TORCH, PADDLE)
     assert verification_of(tmp_path, in_paddle, in_paddle) is None
     assert verification_of(tmp_path / "elsewhere", in_paddle, in_torch) is None
     for change in ({"image_size": 192}, {"execution": "static"}, {"layout": "NCHW"}):
@@ -430,19 +435,25 @@ def test_the_page_shows_each_check_or_the_command_to_run(tmp_path):
     assert "odd.json" in page and "<script>" not in page
 
 
-def test_the_verify_command_matches_the_measured_configurations():
+VERIFY = "perfkit verify resnet50 --frameworks"
+COMPILED = {"execution": "static", "layout": "NCHW", "image_size": 96}
+
+
+def test_the_verify_command_names_what_differs_from_the_defaults():
     in_paddle, in_torch = (result.config for result in results())
-    assert command(in_paddle, in_torch) == "perfkit verify resnet50 --frameworks paddle,torch"
-    compiled = {"execution": "static", "layout": "NCHW", "image_size": 96}
-    assert command(in_torch.model_copy(update=compiled), in_paddle) == (
-        "perfkit verify resnet50 --frameworks torch:static:NCHW,paddle -p image_size 96"
-    )
-    assert command(in_paddle) == "perfkit verify resnet50"
+    assert verify_command(in_paddle) == "perfkit verify resnet50"
+    assert verify_command(in_paddle, in_torch) == f"{VERIFY} paddle,torch"
+    compiled = in_torch.model_copy(update=COMPILED)
+    command = f"{VERIFY} torch:static:NCHW,paddle -p image_size 96"
+    assert verify_command(compiled, in_paddle) == command
     elsewhere = in_torch.model_copy(update={"python": ".venv-old/bin/python"})
-    named = "paddle,torch:.venv-old/bin/python"
-    assert command(in_paddle, elsewhere) == f"perfkit verify resnet50 --frameworks {named}"
+    command = f"{VERIFY} paddle,torch:.venv-old/bin/python"
+    assert verify_command(in_paddle, elsewhere) == command
+
+
+def test_there_is_no_verify_command_if_no_other_framework_does_this_work():
     lamb = {"model": "bert", "optimizer": "lamb", "batch_size": 2, "execution": "dynamic"}
-    assert command(resolve(lamb)) == ""
+    assert verify_command(resolve(lamb)) == ""
 
 
 def test_a_framework_comparison_states_whether_the_work_was_verified(tmp_path):
@@ -450,7 +461,7 @@ def test_a_framework_comparison_states_whether_the_work_was_verified(tmp_path):
 
     def compared():
         found = compare(*both, across=["framework", "layout"])
-        return found.pairs[0].same_work.state, str(found)
+        return found.pairs[0].same_work.state, comparison_text(found)
 
     state, text = compared()
     assert state == "not verified"
@@ -499,7 +510,7 @@ def run(tmp_path, capsys):
 def test_verify_runs_real_frameworks_and_stores_the_result(in_workers, run, tmp_path):
     in_workers()
     status, printed = run()
-    assert status == 0 and "The same work." in printed.out
+    assert status == 0 and ": the same work." in printed.out
     assert "PyTorch, dynamic, NHWC …" in printed.err
     (file,) = (tmp_path / "outputs" / FOLDER).iterdir()
     assert str(file) in printed.out
@@ -509,11 +520,11 @@ def test_verify_runs_real_frameworks_and_stores_the_result(in_workers, run, tmp_
 
 def test_verify_exits_with_1_for_different_work(run, tmp_path, monkeypatch):
     traces = iter([trace(), trace(more=2, losses={})])
-    monkeypatch.setattr(verification, "perform", lambda *_task: ([],))
+    monkeypatch.setattr(verification_run, "perform", lambda *_task: ([],))
     monkeypatch.setattr(Trace, "of", lambda _events: next(traces))
     status, printed = run()
     assert status == 1 and max(map(len, printed.out.splitlines()[:-1])) <= 80
-    assert "NOT the same work." in printed.out
+    assert "dynamic, NHWC: NOT the same work." in printed.out
     assert "! Multiply-adds, forward pass: " in printed.out
     assert "! Loss, worst step, float64: 5 and 0 steps were trained" in printed.out
     (found,) = read_verifications(tmp_path / "outputs", [])
@@ -536,7 +547,7 @@ def test_a_full_disk_is_reported_and_only_stale_traces_are_removed(run, tmp_path
         (leftover / "weights-1.npz").write_bytes(b"large")
         (leftover / ".lock").touch()
     room = SimpleNamespace(free=10**8)
-    monkeypatch.setattr(verification.shutil, "disk_usage", lambda _path: room)
+    monkeypatch.setattr(verification_run.shutil, "disk_usage", lambda _path: room)
     with FileLock(running / ".lock"):
         status, printed = run()
         text = " ".join(printed.err.split())
@@ -563,16 +574,16 @@ def test_a_full_disk_is_reported_and_only_stale_traces_are_removed(run, tmp_path
 )
 def test_a_wrong_verification_request_is_rejected(named, values, why, tmp_path):
     with pytest.raises(RequestError, match=why):
-        sides("resnet50", named, values | {"outputs_dir": str(tmp_path)})
+        verified_configs("resnet50", named, values | {"outputs_dir": str(tmp_path)})
 
 
 def test_all_installed_suitable_frameworks_are_compared(tmp_path):
     places = {"outputs_dir": str(tmp_path)}
     installed = [name for name in SIDES if find_spec(name)]
-    assert [c.framework for c in sides("bert", None, places)] == installed
+    assert [c.framework for c in verified_configs("bert", None, places)] == installed
     with pytest.raises(RequestError, match="installed for this work: paddle"):
-        sides("bert", None, places | {"optimizer": "lamb"})
+        verified_configs("bert", None, places | {"optimizer": "lamb"})
     with pytest.raises(RequestError, match="alexnet"):
-        sides("alexnet", None, places)
-    first, second = sides("resnet50", "torch:static:NCHW,paddle", places)
+        verified_configs("alexnet", None, places)
+    first, second = verified_configs("resnet50", "torch:static:NCHW,paddle", places)
     assert (first.execution, first.layout, second.execution) == ("static", "NCHW", "dynamic")

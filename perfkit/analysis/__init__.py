@@ -7,5 +7,5 @@ warnings.py      which warnings a measurement has: disturbed repeats, implausibl
 utilization.py   throughput as a share of the devices' peak
 gpu_peaks.csv    peak speeds of GPUs from their datasheets
 diagnosis/       whether input or training limits a measurement
-verification.py  work equivalence of frameworks
+verification/    work equivalence of frameworks
 """

@@ -4,6 +4,7 @@ measure.py   run, sweep, doctor, samples, report
 notebook.py  reads a model's notebook and runs it through papermill
 compare.py   compare, history
 judge.py     verify, diagnose
+frameworks_option.py  the configurations that verify compares
 audit.py     audit
 options.py   shared options and output
 __main__.py  the command by `python -m perfkit.cli`

@@ -21,12 +21,13 @@ def verify(model: str, frameworks: str | None, values: options.Values) -> None:
     weights. Compares parameter names and shapes, multiply-adds, losses, gradients and updates,
     in float64 and float32. Pages and comparisons show the result where it applies.
     """
-    from perfkit.analysis.verification import sides, text
-    from perfkit.analysis.verification import verify as verified
+    from perfkit.analysis.verification.run import verify as run_verification
+    from perfkit.cli.frameworks_option import verified_configs
+    from perfkit.report.verification import verification_text
 
-    configs = sides(model, frameworks, values)
-    verification, path = verified(configs, options.print_step)
-    click.echo(text(verification))
+    configs = verified_configs(model, frameworks, values)
+    verification, path = run_verification(configs, options.print_step)
+    click.echo(verification_text(verification))
     click.echo(path)
     raise SystemExit(not verification.agreed)
 

@@ -22,6 +22,7 @@ audit.py        sections of an audit's page
 audit_text.py   texts of audits: statistics, steps, claims and findings
 audit_terminal.py  an audit as text for a terminal
 diagnosis.py    a diagnosis as text, and the command for one
+verification.py a verification as text, and as a section of a measurement's page
 summary.py      data of the summary, and its sections that are tables
 rankings.py     its section on which framework is fastest
 curves.py       its sections on batch sizes and scaling
@@ -44,7 +45,7 @@ MODULES = {
     "limits": "peaks",
     "telemetry": "steps",
     "parameters": "setup",
-    "work_equivalence": "setup",
+    "work_equivalence": "verification",
     "effective_settings": "setup",
     "environment": "setup",
     "method": "setup",

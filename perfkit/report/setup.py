@@ -6,9 +6,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from perfkit.analysis import verification
 from perfkit.core import config
-from perfkit.core.format import minute, percent
+from perfkit.core.format import percent
 from perfkit.core.models import model_of
 from perfkit.core.results.schema import Effective, Result
 from perfkit.core.results.store import Measurement
@@ -16,11 +15,9 @@ from perfkit.report.elements import (
     Text,
     bullets,
     code,
-    foreign,
     markup,
     note,
     paragraph,
-    strong,
     table,
 )
 from perfkit.report.section import Section, folded
@@ -154,68 +151,6 @@ def environment(measurement: Measurement) -> Section:
         rows.append([", ".join(facts), f"{_('not read')} ({reason})"])
     summary = _("%(count)d facts") % {"count": len(readings)}
     return folded(summary, table(rows, [_("Fact"), _("Value")]))
-
-
-def work_equivalence(measurement: Measurement) -> Section:
-    """Results of work verification against other frameworks."""
-    result, unreadable = measurement.result, list[str]()
-    outputs = measurement.folder.parent
-    comparisons = verification.comparisons_of(outputs, result, unreadable)
-    section = Section()
-    for verified, partner, against in comparisons:
-        section += _verdict(verified, str(partner), against)
-        checks = verification.rows(against, verified.steps)
-        section += folded(_("All checks"), table(checks, _check_headings()))
-    if not comparisons:
-        section += _not_verified(verification.command(result.config))
-    if unreadable:
-        section += paragraph(_("Not read:"), foreign("; ".join(unreadable)))
-    if comparisons:
-        section += _how_verified()
-    return section
-
-
-def _verdict(
-    verified: verification.Verification, partner: str, against: verification.Against
-) -> Section:
-    """Return whether two frameworks do the same work, and when that was compared."""
-    words = _("%(partner)s: NOT the same work.")
-    if against.agreed:
-        words = _("%(partner)s: the same work.")
-    facts = {
-        "base": str(verified.base),
-        "batch": verified.batch_size,
-        "created": minute(verified.created),
-    }
-    compared = _("Compared with %(base)s on batches of %(batch)s, %(created)s.") % facts
-    return paragraph(strong(words % {"partner": partner}), compared)
-
-
-def _check_headings() -> list[str]:
-    return [
-        *(_("Check"), _("Precision"), _("Base"), _("Other"), _("Difference"), _("Allowed")),
-        *(_("Agrees"), _("Largest difference")),
-    ]
-
-
-def _not_verified(command: str) -> Section:
-    texts: list[Text] = [_("Work equivalence with another framework was not verified.")]
-    if command:
-        texts += [_("To verify it:"), code(command)]
-    return paragraph(*texts)
-
-
-def _how_verified() -> Section:
-    return note(
-        _(
-            "Each framework trained in its own process on the CPU, from the same weights, on "
-            "the same synthetic batch, without dropout. Losses and the norms of gradients and "
-            "updates are compared relatively: in float64 the worst tensor, in float32 all "
-            "tensors together, since rounding alone moves float32 gradients of deep networks "
-            "by percents. FLOPs include the backward pass (Chowdhery et al., 2022). Lower "
-            "precisions are not covered."
-        )
-    )
 
 
 def method(measurement: Measurement) -> Section:

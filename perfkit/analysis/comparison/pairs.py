@@ -28,7 +28,8 @@ from perfkit.analysis.comparison.stored import (
 )
 from perfkit.analysis.published import RUNS, SHAPES, Cell, cells_of, matches, published
 from perfkit.analysis.ratios import Method, Turn, judgement, ratio_of
-from perfkit.analysis.verification import command, verification_of
+from perfkit.analysis.verification.command import verify_command
+from perfkit.analysis.verification.matching import verification_of
 from perfkit.analysis.warnings import check
 from perfkit.core.format import plain
 from perfkit.core.models import model_named, model_of
@@ -364,13 +365,12 @@ def _same_work(*pair: Measurement) -> SameWork | None:
     a, b = (measurement.result for measurement in pair)
     if a.config.framework == b.config.framework:
         return None
-    verify = command(a.config, b.config)
+    verify = verify_command(a.config, b.config)
     for measurement in pair:
         if found := verification_of(measurement.folder.parent, a, b):
-            verification, *sides = found
             return SameWork(
-                state="verified" if verification.agree(*sides) else "not the same",
-                created=verification.created,
+                state="verified" if found.agreed else "not the same",
+                created=found.verification.created,
                 command=verify,
             )
     return SameWork(state="not verified", command=verify)

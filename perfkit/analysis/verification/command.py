@@ -1,0 +1,53 @@
+"""The `perfkit verify` command for given configurations."""
+
+import shlex
+
+from perfkit.core.config import Config
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.request.resolve import resolve
+
+WORK = ("image_size", "sequence_length", "optimizer", "outputs_dir")
+"""Parameters that the command sets if they are not the default."""
+
+
+def verify_command(config: Config, other: Config | None = None) -> str:
+    """Return the `perfkit verify` command for the frameworks of both configurations or, without
+    `other`, for `config`'s and another; empty if no other framework supports this work."""
+    partners = _other_frameworks(config)
+    if not partners:
+        return ""
+    named = [framework_option(config)]
+    named.append(framework_option(other) if other else partners[0])
+    words = ["perfkit", "verify", config.model]
+    if other or named[0] != config.framework:
+        words += ["--frameworks", ",".join(named)]
+    usual = resolve({"model": config.model})
+    for name in WORK:
+        value = getattr(config, name)
+        if value != getattr(usual, name):
+            words += ["-p", name, str(value)]
+    return shlex.join(words)
+
+
+def _other_frameworks(config: Config) -> list[str]:
+    """Return the other frameworks that support this model and optimizer."""
+    names = []
+    for name, framework in FRAMEWORKS.items():
+        is_able = framework.takes(model=config.model, optimizer=config.optimizer)
+        if is_able and name != config.framework:
+            names.append(name)
+    return names
+
+
+def framework_option(config: Config) -> str:
+    """Return a configuration's framework in the syntax of `--frameworks`, such as
+    `torch:static:NCHW`: without what is the framework's default."""
+    usual = resolve(config.model_dump(include={"model", "framework"}))
+    words: list[str] = [config.framework]
+    if config.execution != usual.execution:
+        words.append(config.execution)
+    if config.layout and config.layout != usual.layout:
+        words.append(config.layout)
+    if config.python:
+        words.append(config.python)
+    return ":".join(words)

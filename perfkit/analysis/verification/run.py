@@ -1,0 +1,130 @@
+"""Traces each framework in its own process, compares the traces, and stores the result."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from filelock import FileLock, Timeout
+
+from perfkit.analysis.verification.judge import Trace, judge
+from perfkit.analysis.verification.stored import (
+    FOLDER,
+    SCHEMA_VERSION,
+    FrameworkSetup,
+    SetupComparison,
+    Verification,
+    setup_name,
+)
+from perfkit.core.config import Config, Protocol
+from perfkit.core.driver.repeat import TaskError, perform
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.models import model_of
+from perfkit.core.paths import portable, resolved_path
+from perfkit.core.request.requirements import read_environment
+from perfkit.core.results.identity import Reading
+from perfkit.core.results.store import make_folder, write_atomically
+from perfkit.core.worker.trace import COPIES, STEPS
+
+TRACES, LOCK = ".traces-", ".lock"
+"""Prefix of the folders of traces, and the name of the lock in each."""
+FACTS = ("cpu", "suite", "suite_source", "suite_commit", "suite_modified")
+"""Facts of the environment that are stored."""
+BYTES_PER_VALUE = 4
+GIGA = 1e9
+
+
+class TracedSetup(NamedTuple):
+    """A framework's setup, what its training did, and its environment."""
+
+    setup: FrameworkSetup
+    trace: Trace
+    environment: dict[str, Reading]
+
+
+def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verification, Path]:
+    """Compare the work of the first configuration with each other's and store the verification.
+    `say` is called with each configuration before it runs.
+
+    COPIES copies of the parameters temporarily take disk space. Raises TaskError if a framework
+    fails or the disk space is missing.
+    """
+    folder = resolved_path(configs[0].outputs_dir) / FOLDER
+    make_folder(folder)
+    traced = []
+    with _shared_folder(folder) as shared:
+        _check_disk_space(configs[0], folder)
+        for number, config in enumerate(configs):
+            name = FRAMEWORKS[config.framework].display_name
+            say(setup_name(name, config.execution, config.layout))
+            traced.append(_traced(config, shared / str(number), folder))
+    verification = _judged(configs[0], traced)
+    path = folder / verification.file_name
+    write_atomically(path, verification.model_dump_json(indent=1))
+    return verification, path
+
+
+def _check_disk_space(config: Config, folder: Path) -> None:
+    """Raise TaskError if the traces do not fit in `folder`."""
+    needed = COPIES * BYTES_PER_VALUE * model_of(config).parameters
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise TaskError(
+            f"disk_full: {portable(str(folder))} has {free / GIGA:.1f} GB free, and the "
+            f"verification temporarily needs {needed / GIGA:.1f} GB; free some space, or set "
+            "another folder: -p outputs_dir FOLDER"
+        )
+
+
+def _traced(config: Config, raw_folder: Path, folder: Path) -> TracedSetup:
+    """Train a few steps of `config` and return what happened."""
+    (events,) = perform(config, Protocol.named("quick"), "verify", raw_folder)
+    environment = read_environment(config.framework, folder, config.interpreter)
+    version = environment[FRAMEWORKS[config.framework].facts[0]].value
+    setup = FrameworkSetup(
+        framework=config.framework,
+        version=str(version),
+        execution=config.execution,
+        layout=config.layout,
+    )
+    return TracedSetup(setup, Trace.of(events), environment)
+
+
+def _judged(config: Config, traced: Sequence[TracedSetup]) -> Verification:
+    """Return the verification of these setups, whose base trained `config`."""
+    base, *others = traced
+    comparisons = []
+    for other in others:
+        checks = judge(base.trace, other.trace, config)
+        comparisons.append(SetupComparison(side=other.setup, checks=checks))
+    return Verification(
+        schema_version=SCHEMA_VERSION,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        model=config.model,
+        optimizer=config.optimizer,
+        image_size=config.image_size,
+        sequence_length=config.sequence_length,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        steps=STEPS,
+        base=base.setup,
+        against=comparisons,
+        environment={name: base.environment[name] for name in FACTS},
+    )
+
+
+@contextmanager
+def _shared_folder(folder: Path) -> Iterator[Path]:
+    """Make a temporary folder below `folder` for the traces, locked while in use. Unlocked
+    folders, left by killed verifications, are removed first."""
+    for lock in folder.glob(f"{TRACES}*/{LOCK}"):
+        with suppress(Timeout), FileLock(lock, timeout=0):
+            shutil.rmtree(lock.parent, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(prefix=TRACES, dir=folder) as shared,
+        FileLock(Path(shared) / LOCK),
+    ):
+        yield Path(shared)

@@ -1,0 +1,110 @@
+"""The option `--frameworks` of `perfkit verify`: which configurations are compared."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perfkit.core.config import FIELDS, Config, select
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.models import find_model
+from perfkit.core.refusals import Refusal
+from perfkit.core.request import RequestError
+from perfkit.core.request.plan import plan, typed
+
+FIXED = {"device": "cpu", "input": "synthetic", "protocol": "quick"}
+"""Parameters of every verification."""
+OPTION = "--frameworks"
+SET_BY_OPTION = ("framework", "execution", "layout", "python")
+LAYOUTS = ("NCHW", "NHWC")
+
+
+class SetByFrameworks(Refusal):
+    code = "set_by_frameworks"
+    sentence = "set it by --frameworks, as in paddle,torch:static:NCHW"
+
+
+class FixedInVerification(Refusal):
+    code = "fixed_in_verification"
+    sentence = "fixed in a verification; it takes %(allowed)s"
+    allowed: list[str]
+
+
+class TooFewFrameworks(Refusal):
+    code = "too_few_frameworks"
+    parameter: str = OPTION
+    sentence = "at least two are needed; installed for this work: %(installed)s"
+    installed: list[str]
+
+
+class FrameworkTwice(Refusal):
+    code = "framework_twice"
+    parameter: str = OPTION
+    sentence = "%(framework)s is given twice"
+    framework: str
+
+
+def verified_configs(
+    model: str, frameworks: str | None, values: Mapping[str, Any]
+) -> list[Config]:
+    """Return the configurations to compare, the base first. Raises RequestError.
+
+    `frameworks` is a list such as `paddle,torch:static`: frameworks, each with execution,
+    layout and interpreter path where they differ from the default. None means all installed
+    frameworks that support the model and the optimizer."""
+    problems: list[Refusal | str] = [*_refused_parameters(values)]
+    installed = _installed_for(model, values.get("optimizer"))
+    options = installed if frameworks is None else frameworks.split(",")
+    if len(options) < 2:
+        problems.append(TooFewFrameworks(installed=installed))
+    configs: list[Config] = []
+    for option in options:
+        try:
+            config = plan(model, FIXED | dict(values) | parsed(option)).config
+        except RequestError as error:
+            problems += [problem for problem in error.problems if problem not in problems]
+            continue
+        if config in configs:
+            problems.append(FrameworkTwice(framework=option))
+        configs.append(config)
+    if problems:
+        raise RequestError(problems)
+    return configs
+
+
+def parsed(option: str) -> dict[str, Any]:
+    """Return the parameters that a framework of the option sets, such as `torch:static:NCHW` or
+    `mxnet:.venv-mxnet/bin/python`."""
+    framework, *words = option.split(":")
+    settings: dict[str, Any] = {"framework": framework}
+    for word in words:
+        name = "execution"
+        if word in LAYOUTS:
+            name = "layout"
+        elif "/" in word:
+            name = "python"
+        settings[name] = typed(name, word)
+    return settings
+
+
+def _refused_parameters(values: Mapping[str, Any]) -> list[Refusal]:
+    """Return why parameters can't be set in a verification."""
+    allowed = select(verified=True)
+    refusals: list[Refusal] = []
+    for name in values:
+        if name in SET_BY_OPTION:
+            refusals.append(SetByFrameworks(parameter=name))
+        elif name in FIELDS and name not in allowed:
+            refusals.append(FixedInVerification(parameter=name, allowed=[*allowed]))
+    return refusals
+
+
+def _installed_for(model: str, optimizer: str | None) -> list[str]:
+    """Return the installed frameworks that support the model and the optimizer, by default the
+    model's usual one."""
+    facts = find_model(model)
+    if facts and not optimizer:
+        optimizer = facts.optimizers[0]
+    names = []
+    for name, framework in FRAMEWORKS.items():
+        if framework.version and framework.takes(model=model, optimizer=optimizer or ""):
+            names.append(name)
+    return names
