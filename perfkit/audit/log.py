@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -96,32 +95,39 @@ Columns = dict[str, np.ndarray]
 
 
 def prints_of(columns: Mapping[str, Sequence[Any]]) -> Columns:
-    """Convert the columns of prints, texts or numbers (None: not printed), to arrays. Columns
-    are those of a pattern, `line`, and `tag`, a rank. The lowest of several accuracies counts;
-    all times are in seconds; a printed loss that is not a number becomes infinite. `since` is
-    the steps that a mean covers, 0 if unknown; values not printed are as in WHOLE, else nan."""
-    moments = {"at": [*map(_moment, columns["at"])]} if "at" in columns else {}
-    parsed = {name: np.array(values, float) for name, values in {**columns, **moments}.items()}
-    count = len(columns["line"])
-    unknown = np.full(count, np.nan)
+    """Convert the columns of prints, texts or numbers (None: not printed), to arrays.
+
+    Columns are those of a pattern, `line`, and `tag`, a rank. The lowest of several accuracies
+    counts; all times are in seconds; a printed loss that is not a number becomes infinite.
+    `since` is the steps that a mean covers, 0 if unknown; values not printed are as in WHOLE,
+    else nan. Milliseconds of "250" and None become seconds of 0.25 and nan."""
+    parsed = {}
+    for name, values in columns.items():
+        numbers = [_moment(text) for text in values] if name == "at" else values
+        parsed[name] = np.array(numbers, float)
+    unknown = np.full(len(columns["line"]), np.nan)
 
     def column(*names: str) -> np.ndarray:
-        """Return the first of these columns that is printed."""
-        return reduce(known_first, (parsed.get(name, unknown) for name in names))
+        """Return, for each print, the first of these columns that is printed."""
+        found = unknown
+        for name in names:
+            found = known_first(found, parsed.get(name, unknown))
+        return found
 
     parsed["milliseconds"] = column("milliseconds") / 1000
     parsed["steps_per_second"] = 1 / column("steps_per_second")
     prints = {name: column(name) for name in ("window_seconds", "reader", "rate", "samples")}
     prints["seconds"] = column("seconds", "milliseconds", "steps_per_second")
     prints["at"] = column("clock", "at")
-    prints["accuracy"] = reduce(
-        np.fmin, (parsed[name] for name in parsed if name.startswith("accuracy")), unknown
-    )
-    printed = np.array([text is not None for text in columns.get("loss", [None] * count)], bool)
-    prints["loss"] = np.where(printed & np.isnan(column("loss")), np.inf, column("loss"))
+    accuracies = [parsed[name] for name in parsed if name.startswith("accuracy")]
+    prints["accuracy"] = np.fmin.reduce([unknown, *accuracies])
+    prints["loss"] = column("loss")
+    if "loss" in columns:
+        is_printed = np.array([text is not None for text in columns["loss"]], bool)
+        prints["loss"][is_printed & np.isnan(prints["loss"])] = np.inf
     for name, missing in ({"line": 1} | WHOLE).items():
-        numbers = column(name, "tag") if name == "rank" else column(name)
-        prints[name] = np.nan_to_num(numbers, nan=missing).astype("int64")
+        known = column(name, "tag") if name == "rank" else column(name)
+        prints[name] = np.nan_to_num(known, nan=missing).astype("int64")
     step, begin, index = (prints[name] for name in ("step", "begin", "since_index"))
     prints["since"] = np.select([index >= 0, begin >= 0], [index + 1, step - begin], 0)
     return prints
@@ -147,50 +153,65 @@ def _moment(text: str | None) -> float | None:
 
 
 def windows_of(prints: Columns, semantics: Semantics) -> pd.DataFrame:
-    """Return the windows of prints in their order; none for means that cover unknown steps."""
-    # Ranks without a rank number print the same step one after the other.
-    place = prints["epoch"] * 2**40 + prints["step"]
-    order, new = np.arange(len(place)), place != _before(place, -1)
-    turn = order - np.maximum.accumulate(np.where(new | semantics.repeats, order, 0))
-    rank = prints["rank"]
-    rank = np.where((rank >= 0) & (rank <= RANKS), rank, np.maximum(-1 - turn, -RANKS))
-    prints, ranks = prints | {"rank": rank}, np.unique(rank)
+    """Return the windows of prints in their order; none for means that cover unknown steps.
+    Prints of steps 10 and 20 have the windows 1–10 and 11–20."""
+    prints = prints | {"rank": _named_ranks(prints, semantics)}
+    ranks = np.unique(prints["rank"])
     if len(ranks) == 1:
         windows = _of_rank(prints, semantics)
     else:
-        windows = {name: np.zeros(len(place), kind) for name, kind in WINDOW.items()}
-        for at in (np.flatnonzero(rank == number) for number in ranks):
-            of_rank = _of_rank({name: values[at] for name, values in prints.items()}, semantics)
+        windows = {}
+        for name, kind in WINDOW.items():
+            windows[name] = np.zeros(len(prints["rank"]), kind)
+        for rank in ranks:
+            is_of_rank = prints["rank"] == rank
+            windows_of_rank = _of_rank(some_of(prints, is_of_rank), semantics)
             for name, values in windows.items():
-                values[at] = of_rank[name]
-    found = some_of(windows, windows["first"] <= windows["last"])
-    return pd.DataFrame({name: found[name] for name in WINDOW}, copy=False)
+                values[is_of_rank] = windows_of_rank[name]
+    existing = some_of(windows, windows["first"] <= windows["last"])
+    return pd.DataFrame({name: existing[name] for name in WINDOW}, copy=False)
+
+
+def _named_ranks(prints: Columns, semantics: Semantics) -> np.ndarray:
+    """Return the ranks of prints. Ranks without a rank number print the same step one after the
+    other: of three prints of step 10 and three of step 20, the ranks are -1, -2, -3, -1, -2
+    and -3."""
+    rank, epoch, step = prints["rank"], prints["epoch"], prints["step"]
+    place = epoch * 2**40 + step
+    order = np.arange(len(place))
+    is_next_step = place != _before(place, -1)
+    if semantics.repeats:
+        # The same step may be another one.
+        is_next_step[:] = True
+    first_of_step = np.maximum.accumulate(np.where(is_next_step, order, 0))
+    turn = order - first_of_step
+    unnamed = np.maximum(-1 - turn, -RANKS)
+    return np.where((rank >= 0) & (rank <= RANKS), rank, unnamed)
 
 
 def some_of(rows: Columns, mask: np.ndarray) -> Columns:
     """Return the masked rows of columns; the columns themselves if all are masked."""
-    return rows if mask.all() else {name: values[mask] for name, values in rows.items()}
+    if mask.all():
+        return rows
+    return {name: values[mask] for name, values in rows.items()}
 
 
 def _before(values: np.ndarray, first: float) -> np.ndarray:
-    """Return each value's predecessor; the first one's is `first`."""
+    """Return each value's predecessor; the first one's is `first`: 0, 4, 5 for 4, 5, 6."""
     return np.concatenate([[first], values])[:-1]
 
 
 def _of_rank(prints: Columns, semantics: Semantics) -> Columns:
+    """Return the windows of one rank's prints."""
     step, epoch = prints["step"] + 1 - semantics.counts_from, prints["epoch"]
     change = np.diff(step, prepend=step[0] - 1)
-    backwards = change < -1 if semantics.repeats else change <= 0
-    earlier = _before(epoch, -1)
-    restarts = (epoch < earlier) | ((epoch == earlier) & backwards)
+    is_backwards = change < -1 if semantics.repeats else change <= 0
+    epoch_before = _before(epoch, -1)
+    restarts = (epoch < epoch_before) | ((epoch == epoch_before) & is_backwards)
     run = np.cumsum(restarts)
     if semantics.repeats:
-        # Steps printed again count on, from the first step of their run.
-        begins = np.diff(run, prepend=-1) > 0
-        counted = np.where(begins, step, change).clip(min=1)
-        sums = np.cumsum(counted)
-        step = sums - (sums - counted)[begins][run]
-    opens = restarts | (epoch != earlier)
+        step = _counted_on(step, change, run)
+    opens = restarts | (epoch != epoch_before)
     # The first step of the epoch that may be in the print's mean.
     begin = np.where(step >= semantics.since, semantics.since, 1)
     windows = prints | {"run": run, "first": step, "last": step, "own_rate": prints["rate"]}
@@ -209,33 +230,49 @@ def _of_rank(prints: Columns, semantics: Semantics) -> Columns:
     }
 
 
+def _counted_on(step: np.ndarray, change: np.ndarray, run: np.ndarray) -> np.ndarray:
+    """Return steps that count on if a step is printed again, from the first step of their run:
+    5, 6, 7, 8 for the printed steps 5, 5, 5, 6."""
+    begins_run = np.diff(run, prepend=-1) > 0
+    counted = np.where(begins_run, step, change).clip(min=1)
+    sums = np.cumsum(counted)
+    sums_before_run = (sums - counted)[begins_run]
+    return sums - sums_before_run[run]
+
+
 def _of_running_means(windows: Columns, begin: np.ndarray, opens: np.ndarray) -> Columns:
     """Return the window columns computed from running means since `begin`, as differences of
-    the sums behind consecutive prints."""
+    the sums behind consecutive prints. Means of 2 s at step 10 and 3 s at step 20 are sums of
+    20 and 60 s, so the window of steps 11 to 20 took 40 s."""
     step = windows["last"]
-    anew = opens | (begin != _before(begin, 0))
-    first = np.where(anew, begin, _before(step, 0) + 1).astype("int64")
-    steps = step - begin + 1
+    is_anew = opens | (begin != _before(begin, 0))
+    first = np.where(is_anew, begin, _before(step, 0) + 1).astype("int64")
+    steps_in_mean = step - begin + 1
 
     def of_window(sums: np.ndarray) -> np.ndarray:
-        return sums - np.where(anew, 0.0, _before(sums, 0.0))
+        return sums - np.where(is_anew, 0.0, _before(sums, 0.0))
 
+    seconds_in_mean = steps_in_mean / windows["rate"]
     return {
         "first": first,
         "printed_seconds": windows["seconds"],
-        "own_rate": (step - first + 1) / of_window(steps / windows["rate"]),
-        **{name: of_window(windows[name] * steps) for name in ("seconds", "reader")},
+        "own_rate": (step - first + 1) / of_window(seconds_in_mean),
+        "seconds": of_window(windows["seconds"] * steps_in_mean),
+        "reader": of_window(windows["reader"] * steps_in_mean),
     }
 
 
 def _reach(windows: Columns, opens: np.ndarray) -> np.ndarray:
     """Return the number of steps that a print covers: those since the previous print, limited
     to the usual number or to the print's own. The mean of a single print covers all steps
-    before it; the steps of a single print's window time are unknown."""
+    before it; the steps of a single print's window time are unknown. Prints of steps 10, 20,
+    40 and 50 (that of step 30 is lost) cover 10 steps each."""
     step, since = windows["last"], windows["since"]
     gap = np.where(opens, 0, np.diff(step, prepend=step[0]))
     usual = np.median(gap[gap > 0]) if (gap > 0).any() else 0.0
-    reach = np.where(gap > 0, gap, np.append(gap[1:], 0))
+    # The first print of an epoch covers as many steps as the second.
+    next_gap = np.append(gap[1:], 0)
+    reach = np.where(gap > 0, gap, next_gap)
     reach = np.where(reach <= USUAL * usual, reach, usual).astype("int64")
     reach = np.where((since > 0) & ((reach <= 0) | (reach > since)), since, reach)
     alone = np.where(np.isnan(windows["window_seconds"]), step, 0)

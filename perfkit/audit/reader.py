@@ -11,9 +11,9 @@ import re
 import stat
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import chain, islice, pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,14 @@ from perfkit.audit import documents
 from perfkit.audit.config_facts import Facts, number_in
 from perfkit.audit.formats import FORMATS, LogFormat, Semantics
 from perfkit.audit.log import Columns, Log, LogError, ReportedFigure, prints_of, windows_of
-from perfkit.audit.statements import LineTooLong, NoLineEnd, Note, NulBytes, OtherFormat
+from perfkit.audit.statements import (
+    LineTooLong,
+    NoLineEnd,
+    Note,
+    NulBytes,
+    OtherFormat,
+    SourcedFact,
+)
 
 LARGEST_BYTES = 128 * 1024 * 1024
 """Largest file size, unpacked; real logs have a few MB."""
@@ -51,6 +58,10 @@ TAG = re.compile(r"\[\d{1,9},(\d{1,5})\]<std(?:out|err)>: ?$")
 """Prefix of a line with `mpirun --tag-output`."""
 STEP = ("Epoch", "Iteration", "Validation Iteration")
 """DLLogger's names for the numbers of a step."""
+UNKNOWN_FORMAT = (
+    "no known format, or cut off; docs/reference/formats.md lists the formats, "
+    "--format-regex reads others"
+)
 ESCAPE = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 PLACE = ("epoch", "step")
 Lines = list[tuple[int, str]]
@@ -62,50 +73,59 @@ def read_logs(path: Path, custom_format: LogFormat | None = None) -> list[Log]:
     """Return the trainings of a file: several if their configurations differ, else one.
     `custom_format` is the format of the prints if it is not a known format. Raises LogError if
     the file can't be read, is empty or too large, has no known format or unusable numbers."""
+    notes: list[Note] = []
     try:
-        digest, data = _content(path)
+        digest, text = _content(path, notes)
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise LogError(path, getattr(error, "strerror", None) or str(error)) from error
-    if not data:
-        raise LogError(path, "empty")
-    if data.count(b"\n") + data.count(b"\r") > MOST_LINES:
-        raise LogError(path, f"over {MOST_LINES:,} lines; give only a part of it")
-    notes: list[Note] = []
-    if nuls := data.count(b"\0"):
-        data = data.replace(b"\0", b"")
-        notes.append(Note(NulBytes(count=nuls)))
-    text = data.decode("utf-8", "replace").replace("\r\n", "\n")
-    del data
-    text = ESCAPE.sub("", text) if "\x1b" in text else text
     lines = [*_lines(text, notes)]
-    if form := custom_format or _recognised(lines, notes):
-        found = _of_lines(path, form, lines, notes)
-    elif log := documents.read(path, text):
-        found = [log]
+    form = custom_format or _recognised(lines, notes)
+    if form:
+        logs = _of_lines(path, form, lines, notes)
     else:
-        known = "docs/reference/formats.md lists the formats"
-        raise LogError(
-            path, f"no known format, or cut off; {known}, --format-regex reads others"
-        )
-    return [replace(log, sha256=digest) for log in found]
+        document = documents.read(path, text)
+        if not document:
+            raise LogError(path, UNKNOWN_FORMAT)
+        logs = [document]
+    return [replace(log, sha256=digest) for log in logs]
 
 
-def _content(path: Path) -> tuple[str, bytes]:
-    """Return the SHA-256 of a file and its bytes, unpacked."""
+def _content(path: Path, notes: list[Note]) -> tuple[str, str]:
+    """Return the SHA-256 of a file and its text, unpacked, without NUL bytes and colours."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
         kind = "folder" if stat.S_ISDIR(mode) else "pipe, socket or device"
         raise LogError(path, f"a {kind}, not a regular file")
     with path.open("rb") as file:
-        raw = data = file.read(LARGEST_BYTES + 1)
-    for opened in (PACKED[magic] for magic in PACKED if raw.startswith(magic)):
-        if isinstance(opened, str):
-            raise LogError(path, f"{opened}; unpack it first (only gzip and xz are read)")
-        with opened(io.BytesIO(raw)) as packed:
-            data = packed.read(LARGEST_BYTES + 1)
+        raw = file.read(LARGEST_BYTES + 1)
+    data = _unpacked(path, raw)
     if max(len(raw), len(data)) > LARGEST_BYTES:
         raise LogError(path, f"over {LARGEST_BYTES >> 20} MB; give only a part of it")
-    return hashlib.sha256(raw).hexdigest(), data
+    if not data:
+        raise LogError(path, "empty")
+    if data.count(b"\n") + data.count(b"\r") > MOST_LINES:
+        raise LogError(path, f"over {MOST_LINES:,} lines; give only a part of it")
+    nul_bytes = data.count(b"\0")
+    if nul_bytes:
+        data = data.replace(b"\0", b"")
+        notes.append(Note(NulBytes(count=nul_bytes)))
+    text = data.decode("utf-8", "replace").replace("\r\n", "\n")
+    if "\x1b" in text:
+        text = ESCAPE.sub("", text)
+    return hashlib.sha256(raw).hexdigest(), text
+
+
+def _unpacked(path: Path, raw: bytes) -> bytes:
+    """Return the beginning of a file, unpacked."""
+    for magic, opener in PACKED.items():
+        if not raw.startswith(magic):
+            continue
+        if isinstance(opener, str):
+            raise LogError(path, f"{opener}; unpack it first (only gzip and xz are read)")
+        with opener(io.BytesIO(raw)) as packed:
+            data: bytes = packed.read(LARGEST_BYTES + 1)
+            return data
+    return raw
 
 
 def _lines(text: str, notes: list[Note]) -> Iterator[tuple[int, str]]:
@@ -114,12 +134,12 @@ def _lines(text: str, notes: list[Note]) -> Iterator[tuple[int, str]]:
     lines = text.split("\n")
     if lines[-1]:
         notes.append(Note(NoLineEnd(), len(lines)))
-    for pair in enumerate(lines, 1):
-        number, line = pair
+    for numbered in enumerate(lines, 1):
+        number, line = numbered
         if len(line) > LONGEST_LINE:
             notes.append(Note(LineTooLong(characters=LONGEST_LINE), number))
         elif "\r" not in line and '"data"' not in line:
-            yield pair
+            yield numbered
             continue
         for part in line[:LONGEST_LINE].split("\r"):
             yield number, _as_text(part) if '"data"' in part else part
@@ -128,183 +148,321 @@ def _lines(text: str, notes: list[Note]) -> Iterator[tuple[int, str]]:
 def _as_text(line: str) -> str:
     """Return a record of DLLogger's file as the printed line; other lines unchanged."""
     begin = max(line.find("{"), 0)
-    head = f"{line[:begin].removesuffix('DLLL ')}DLL"
     record = documents.parsed(line[begin:])
     if not isinstance(record, dict) or not isinstance(record.get("data"), dict):
         return line
     place = record.get("step") or "()"
     if isinstance(place, list):
-        place = " ".join(map("{}: {}".format, STEP, place))
+        place = " ".join(f"{name}: {number}" for name, number in zip(STEP, place, strict=False))
     elif isinstance(place, int):
         place = f"Iteration: {place}"
+    prefix = line[:begin].removesuffix("DLLL ")
     pairs = " ".join(f"{name} : {value} " for name, value in record["data"].items())
-    return f"{head} {record.get('datetime')} - {place} {pairs}"
+    return f"{prefix}DLL {record.get('datetime')} - {place} {pairs}"
 
 
 def _recognised(lines: Lines, notes: list[Note]) -> LogFormat | None:
     """Return the first format of FORMATS with a print; note others with prints of their own."""
-    found: list[LogFormat] = []
+    recognised: list[LogFormat] = []
     for searched in (lines[:HEAD], lines):
-        texts = [line for _number, line in searched]
-        whole, found = "\n".join(texts), []
-        for form in FORMATS:
-            own = (line for line in texts if form.match(line)) if form.key in whole else ()
-            if any(not (found and found[0].match(line)) for line in own):
-                found.append(form)
-        if any(form.has_steps for form in found):
+        recognised = _formats_in([line for _number, line in searched])
+        if any(form.has_steps for form in recognised):
             break
-    others = [form.name for form in found[1:] if form.has_steps]
-    notes += [Note(OtherFormat(format=name)) for name in others]
-    return found[0] if found else None
+    for form in recognised[1:]:
+        if form.has_steps:
+            notes.append(Note(OtherFormat(format=form.name)))
+    return recognised[0] if recognised else None
 
 
-def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: list[Note]) -> list[Log]:
-    events = documents.events(lines)
-    rest: Lines = [] if form.has_steps else lines
-    columns = _prints(form, lines, rest) if form.has_steps else [documents.prints(events)]
-    try:
-        blocks = [*map(prints_of, columns)]
-    except (ValueError, ArithmeticError) as error:
-        raise LogError(path, f"unusable numbers: {error}") from error
-    prints = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
-    if form.is_custom and not len(prints["line"]):
-        raise LogError(path, "no line matches --format-regex")
-    semantics = _with_reader(form.semantics, prints)
-    windows = _one_count_of_runs(windows_of(prints, semantics))
-    own = (f for f in documents.reported_figures(rest) if not np.isnan(f.value))
-    reported = [*islice(chain(own, documents.reported(events)), documents.MOST_FIGURES)]
-    if not form.has_steps and not len(windows) and not reported:
-        raise LogError(path, f"lines of {form.name} without a figure")
-    run_of = windows["run"].to_numpy()
-    starts = windows["line"].to_numpy()[np.unique(run_of, return_index=True)[1]]
-    if form.has_steps:
-        # The first print of a training may have facts, too.
-        firsts = {*starts.tolist()}
-        rest += [pair for pair in lines if pair[0] in firsts]
-        rest.sort(key=itemgetter(0))
-    segments = _segments(form, windows, rest)
-    for _runs, facts in segments:
-        facts.complete(path)
-    known_ranks = {number_in(facts.by_name, "ranks") for _runs, facts in segments} - {0}
+def _formats_in(lines: list[str]) -> list[LogFormat]:
+    """Return the first format with a print, and the others with a print that is none of the
+    first."""
+    text = "\n".join(lines)
+    recognised: list[LogFormat] = []
+    for form in FORMATS:
+        if form.key not in text:
+            continue
+        prints = filter(form.match, lines)
+        if any(not (recognised and recognised[0].match(line)) for line in prints):
+            recognised.append(form)
+    return recognised
 
-    def is_own(figure: ReportedFigure, runs: Sequence[int], facts: Facts) -> bool:
-        """Whether a figure belongs to these runs: by its device count or, without one, by its
-        position behind their first print."""
-        if figure.ranks in known_ranks:
-            return figure.ranks == number_in(facts.by_name, "ranks")
-        return max(np.searchsorted(starts, figure.line) - 1, 0) in runs
 
-    return [
-        Log(
-            path=path,
-            format=form.name,
-            sha256="",
-            semantics=semantics,
-            windows=windows[np.isin(run_of, runs)].reset_index(drop=True) if part else windows,
-            facts=facts.by_name,
-            reported=[figure for figure in reported if is_own(figure, runs, facts)],
-            notes=[*notes, *facts.contradictions.values()],
-            part=part,
-        )
-        for part, (runs, facts) in enumerate(segments, int(len(segments) > 1))
-    ]
+# Prints.
+
+
+class Block:
+    """Some prints of a format, and what further lines say of their steps."""
+
+    def __init__(self, form: LogFormat) -> None:
+        self.groups = form.line.groupindex
+        further = {*form.extra.groupindex} - {*self.groups} if form.extra else set()
+        self.further: dict[str, list[str | None]] = {name: [] for name in further}
+        self.lines: list[int] = []
+        self.ranks: list[str | None] = []
+        self.texts: list[tuple[str | None, ...]] = []
+        self.last: re.Match[str] | None = None
+
+    def add(self, match: re.Match[str], line: int, rank: str | None) -> None:
+        """Add a print."""
+        self.last = match
+        self.texts.append(match.groups())
+        self.lines.append(line)
+        self.ranks.append(rank)
+        for texts in self.further.values():
+            texts.append(None)
+
+    def complete(self, match: re.Match[str], rank: str | None) -> None:
+        """Add what a further line of the last print's step says."""
+        if not self.last or self.ranks[-1] != rank:
+            return
+        if self.last.group(*PLACE) == match.group(*PLACE):
+            for name, texts in self.further.items():
+                texts[-1] = texts[-1] or match[name]
+
+    def columns(self) -> dict[str, Sequence[Any]]:
+        """Return the texts by column; `tag` is the rank by mpirun's prefix."""
+        columns: dict[str, Sequence[Any]] = {"line": self.lines, "tag": self.ranks}
+        columns |= self.further
+        by_group = [*zip(*self.texts, strict=True)]
+        if by_group:
+            for name, group in self.groups.items():
+                columns[name] = by_group[group - 1]
+        return columns
 
 
 def _prints(form: LogFormat, lines: Lines, rest: Lines) -> Iterator[dict[str, Sequence[Any]]]:
-    """Yield, by column, up to BLOCK prints of a format at a time and what further lines say of
-    their steps; append the other lines to `rest`."""
-    groups = form.line.groupindex
-    further = {*form.extra.groupindex} - {*groups} if form.extra else set()
-    columns: dict[str, list[Any]] = {name: [] for name in ("line", "tag", *further)}
-    rows: list[tuple[str | None, ...]] = []
-    last: re.Match[str] | None = None
-
-    def block() -> dict[str, Sequence[Any]]:
-        texts = [*zip(*rows, strict=True)]
-        return columns | {name: texts[k - 1] for name, k in groups.items() if texts}
-
-    key, search = form.key, form.line.search
-    for index, (number, line) in enumerate(lines, 1):
-        match = search(line) if key in line else None
-        found = match or (form.extra and form.key in line and form.extra.search(line))
-        if not found or (index == len(lines) and _is_cut(found)):
-            rest.append((number, line))
+    """Yield, by column, up to BLOCK prints of a format at a time; append the lines that are no
+    prints to `rest`."""
+    block = Block(form)
+    for numbered in lines:
+        number, line = numbered
+        match = form.match(line)
+        further = None
+        if form.extra and not match and form.key in line:
+            further = form.extra.search(line)
+        read = match or further
+        if not read or (numbered is lines[-1] and _is_cut(read)):
+            rest.append(numbered)
             continue
-        tag = TAG.search(line[: found.start()][-60:]) if "]<std" in line else None
-        rank = tag[1] if tag else None
+        rank = _rank(line, read.start())
         if match:
-            if len(rows) == BLOCK:
-                yield block()
-                columns, rows = {name: [] for name in columns}, []
-            columns["line"].append(number)
-            columns["tag"].append(rank)
-            rows.append(match.groups())
-            last = match
-            for name in further:
-                columns[name].append(None)
-        elif last and columns["tag"][-1] == rank and last.group(*PLACE) == found.group(*PLACE):
-            for name in further:
-                columns[name][-1] = columns[name][-1] or found[name]
-    yield block()
+            if len(block.lines) == BLOCK:
+                yield block.columns()
+                block = Block(form)
+            block.add(match, number, rank)
+        else:
+            block.complete(read, rank)
+    yield block.columns()
 
 
 def _is_cut(match: re.Match[str]) -> bool:
     """Whether a number ends at the end of the file, which may have been cut off within it."""
-    return len(match.string) in {match.end(k) for k in range(1, match.re.groups + 1)}
+    ends = {match.end(group) for group in range(1, match.re.groups + 1)}
+    return len(match.string) in ends
+
+
+def _rank(line: str, begin: int) -> str | None:
+    """Return the rank in mpirun's prefix of a print, which begins there, if it has one."""
+    if "]<std" not in line:
+        return None
+    tag = TAG.search(line[:begin][-60:])
+    return tag and tag[1]
+
+
+def _arrays(path: Path, blocks: Iterable[Mapping[str, Sequence[Any]]]) -> Columns:
+    """Convert prints by column to arrays."""
+    converted = []
+    for columns in blocks:
+        try:
+            converted.append(prints_of(columns))
+        except (ValueError, ArithmeticError) as error:
+            reason = f"unusable numbers: {error}"
+            raise LogError(path, reason, _unusable_line(columns)) from error
+    names = converted[0]
+    return {name: np.concatenate([block[name] for block in converted]) for name in names}
+
+
+def _unusable_line(columns: Mapping[str, Sequence[Any]]) -> int | None:
+    """Return the line of the first print whose texts can't be converted."""
+    for index, line in enumerate(columns["line"]):
+        try:
+            prints_of({name: texts[index : index + 1] for name, texts in columns.items()})
+        except (ValueError, ArithmeticError):
+            return int(line)
+    return None
 
 
 def _with_reader(semantics: Semantics, prints: Columns) -> Semantics:
     """If a format leaves open whether its times include the data wait, decide by the printed
     samples: compare rate x seconds and rate x (reader + seconds) with them. The last batch of a
     data file has fewer samples."""
-    names = ("rate", "seconds", "reader", "samples")
-    known = ~np.any([np.isnan(prints[name]) for name in names], axis=0)
-    if semantics.reader or not known.any():
+    columns = [prints[name] for name in ("rate", "seconds", "reader", "samples")]
+    is_known = ~np.any([np.isnan(column) for column in columns], axis=0)
+    if semantics.reader or not is_known.any():
         return semantics
-    rate, seconds, reader, samples = (prints[name][known] for name in names)
-    alone, both = (
-        np.median(np.abs(rate * time - samples.max())) for time in (seconds, seconds + reader)
+    rate, seconds, reader, samples = (column[is_known] for column in columns)
+    batch = samples.max()
+    error_alone = np.median(np.abs(rate * seconds - batch))
+    error_with_reader = np.median(np.abs(rate * (seconds + reader) - batch))
+    if error_alone < error_with_reader:
+        return replace(semantics, reader="in")
+    return semantics
+
+
+# Trainings.
+
+
+@dataclass
+class Training:
+    """Runs of the same configuration in a file, by their numbers."""
+
+    runs: list[int]
+    facts: Facts
+
+
+def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: list[Note]) -> list[Log]:
+    """Return the trainings of a file of printed lines."""
+    events = documents.events(lines)
+    rest: Lines = []
+    if form.has_steps:
+        prints = _arrays(path, _prints(form, lines, rest))
+    else:
+        rest = lines
+        prints = _arrays(path, [documents.prints(events)])
+    if form.is_custom and not len(prints["line"]):
+        raise LogError(path, "no line matches --format-regex")
+    semantics = _with_reader(form.semantics, prints)
+    windows = _one_count_of_runs(windows_of(prints, semantics))
+    reported = _reported(rest, events)
+    if not form.has_steps and not len(windows) and not reported:
+        raise LogError(path, f"lines of {form.name} without a figure")
+    run_of_window = windows["run"].to_numpy()
+    _runs, first_windows = np.unique(run_of_window, return_index=True)
+    starts = windows["line"].to_numpy()[first_windows]
+    if form.has_steps:
+        # The first print of a training may have facts, too.
+        first_lines = {*starts.tolist()}
+        rest += [numbered for numbered in lines if numbered[0] in first_lines]
+        rest.sort(key=itemgetter(0))
+    trainings = _trainings(form, windows, rest)
+    for training in trainings:
+        training.facts.complete(path)
+    logs = []
+    for part, training in enumerate(trainings, 1):
+        log = Log(
+            path=path,
+            format=form.name,
+            sha256="",
+            semantics=semantics,
+            windows=windows,
+            facts=training.facts.by_name,
+            reported=reported,
+            notes=[*notes, *training.facts.contradictions.values()],
+        )
+        if len(trainings) > 1:
+            is_of_training = np.isin(run_of_window, training.runs)
+            log.windows = windows[is_of_training].reset_index(drop=True)
+            log.part = part
+        log.reported = _reported_of(training, trainings, reported, starts)
+        logs.append(log)
+    return logs
+
+
+def _reported(rest: Lines, events: list[documents.Event]) -> list[ReportedFigure]:
+    """Return the figures that a file reports."""
+    printed = (
+        figure for figure in documents.reported_figures(rest) if not np.isnan(figure.value)
     )
-    return replace(semantics, reader="in") if alone < both else semantics
+    figures = chain(printed, documents.reported(events))
+    return [*islice(figures, documents.MOST_FIGURES)]
+
+
+def _reported_of(
+    training: Training,
+    trainings: list[Training],
+    reported: list[ReportedFigure],
+    starts: np.ndarray,
+) -> list[ReportedFigure]:
+    """Return the figures of a training among those that a file reports: by their device count
+    or, without one, by their position behind the first print of a run. `starts` are the lines
+    of these prints."""
+    counts = {number_in(other.facts.by_name, "ranks") for other in trainings} - {0}
+    figures = []
+    for figure in reported:
+        if figure.ranks in counts:
+            is_own = figure.ranks == number_in(training.facts.by_name, "ranks")
+        else:
+            run = max(np.searchsorted(starts, figure.line) - 1, 0)
+            is_own = run in training.runs
+        if is_own:
+            figures.append(figure)
+    return figures
 
 
 def _one_count_of_runs(windows: pd.DataFrame) -> pd.DataFrame:
     """Number the runs consistently over all ranks: a rank that first prints in a later training
-    of the file has no earlier runs."""
+    of the file has no earlier runs. If rank 0 prints in runs 0 and 1, and rank 1 only in the
+    lines of run 1, which is its run 0, this becomes run 1."""
     lines, runs = windows["line"].to_numpy(), windows["run"].to_numpy()
     if not runs.any():
         return windows
-    _, firsts, rank = np.unique(windows["rank"], return_index=True, return_inverse=True)
-    # Ends of the trainings, by a rank that printed in most of them.
-    most = rank == rank[runs.argmax()]
-    ends = lines[most][np.flatnonzero(np.diff(runs[most]))]
-    runs = runs + np.searchsorted(ends, lines[firsts])[rank]
-    return windows.assign(run=np.unique(runs, return_inverse=True)[1])
+    _ranks, first_windows, rank_index = np.unique(
+        windows["rank"], return_index=True, return_inverse=True
+    )
+    # A rank that printed in most of the runs tells where they end.
+    is_of_most = rank_index == rank_index[runs.argmax()]
+    last_windows = np.flatnonzero(np.diff(runs[is_of_most]))
+    ends = lines[is_of_most][last_windows]
+    runs_before_rank = np.searchsorted(ends, lines[first_windows])
+    runs = runs + runs_before_rank[rank_index]
+    _runs, numbered = np.unique(runs, return_inverse=True)
+    return windows.assign(run=numbered)
 
 
-def _segments(
-    form: LogFormat, windows: pd.DataFrame, lines: Lines
-) -> list[tuple[list[int], Facts]]:
-    """Return the groups of runs with the same configuration, and the facts of each group."""
-    # Lines behind the last print of a training belong to the next training.
-    last = len(windows) - 1 - np.unique(windows["run"][::-1], return_index=True)[1]
-    ends = windows["line"].to_numpy()[last].tolist()
-    numbers = [number for number, _line in lines]
-    cuts = [0, *(bisect_right(numbers, end) for end in ends[:-1][: RUNS - 1])]
-    found: list[tuple[list[int], Facts]] = []
-    for run, (begin, end) in enumerate(pairwise([*cuts, len(lines)])):
+def _trainings(form: LogFormat, windows: pd.DataFrame, lines: Lines) -> list[Training]:
+    """Return the groups of successive runs with the same configuration, which `lines` tell."""
+    trainings: list[Training] = []
+    ends = _ends_of_runs(windows)
+    for run, part in enumerate(_parts(lines, ends[:-1][: RUNS - 1])):
         facts = Facts(framework=form.framework, unit=form.unit)
-        facts.read(lines[begin:end])
-        before = found[-1][1].by_name if found else {}
-        differs = any(
-            name in before and before[name].value != fact.value and name not in ("input", "gpu")
-            for name, fact in facts.by_name.items()
-        )
-        if found and not differs:
-            found[-1][0].append(run)
-            found[-1][1].by_name = facts.by_name | before
-        else:
+        facts.read(part)
+        if not trainings:
+            trainings.append(Training([run], facts))
+            continue
+        before = trainings[-1].facts.by_name
+        if _differs(facts.by_name, before):
             facts.by_name = before | facts.by_name
-            found.append(([run], facts))
-    found[-1][0].extend(range(len(cuts), len(ends)))
-    return found
+            trainings.append(Training([run], facts))
+        else:
+            trainings[-1].facts.by_name = facts.by_name | before
+            trainings[-1].runs.append(run)
+    trainings[-1].runs.extend(range(RUNS, len(ends)))
+    return trainings
+
+
+def _ends_of_runs(windows: pd.DataFrame) -> list[int]:
+    """Return the line of each run's last print."""
+    _runs, from_behind = np.unique(windows["run"][::-1], return_index=True)
+    last_windows = len(windows) - 1 - from_behind
+    return [int(line) for line in windows["line"].to_numpy()[last_windows]]
+
+
+def _parts(lines: Lines, ends: list[int]) -> Iterator[Lines]:
+    """Yield the lines up to each of these numbers, and those behind the last: lines behind the
+    last print of a run belong to the next run."""
+    begin = 0
+    for end in ends:
+        cut = bisect_right(lines, end, key=itemgetter(0))
+        yield lines[begin:cut]
+        begin = cut
+    yield lines[begin:]
+
+
+def _differs(facts: Mapping[str, SourcedFact], before: Mapping[str, SourcedFact]) -> bool:
+    """Whether a run has another configuration than the run before; its input and GPU may be
+    told only once."""
+    for name in facts.keys() & before.keys() - {"input", "gpu"}:
+        if facts[name].value != before[name].value:
+            return True
+    return False
