@@ -31,7 +31,7 @@ class NotSynchronizedError(RuntimeError):
     """A step was incomplete after the host had waited for it: the window's ends are unknown."""
 
 
-class Window(NamedTuple):
+class TimedWindow(NamedTuple):
     """The measured steps: samples of this rank, and host seconds from the synchronization of
     the device to the completion of the last step; `began` is the clock's reading at the start.
     """
@@ -138,7 +138,7 @@ def train(
     announce: bool = False,
     is_warmed_up: Callable[[int], bool] = lambda _step: True,
     clock: Clock = time.perf_counter,
-) -> Window:
+) -> TimedWindow:
     """Train for the warm-up and the measured steps, and time them. The warm-up has at least
     `warmup_steps` steps and ends when `is_warmed_up(step)` is true. `samples_per_step` counts
     the samples of this rank in all `accumulate` micro-batches.
@@ -176,7 +176,8 @@ def train(
     began = timer.restart()
     for step in range(warmup_steps + 1, warmup_steps + measured_steps + 1):
         train_step(step)
-    window = Window(samples_per_step * measured_steps, timer.finish() - began, began)
+    ended = timer.finish()
+    window = TimedWindow(samples_per_step * measured_steps, ended - began, began)
     timer.write_rest()
     return window
 

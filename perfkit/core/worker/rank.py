@@ -9,18 +9,19 @@ import errno
 import faulthandler
 import json
 import math
-import multiprocessing
 import os
 import re
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
@@ -77,10 +78,7 @@ def main(job_file: Path) -> None:
     register(scratch, framework.shared_memory)
     # Otherwise, a DataLoader process waiting to deliver a batch would outlive its trainer.
     os.register_at_fork(after_in_child=partial(register, scratch, framework.shared_memory))
-    # PyTorch's DataLoader creates its sockets here, which a kill would leave behind elsewhere.
-    # The name is short because a socket's path has at most 107 bytes.
-    folder = f"/proc/{os.getpid()}/fd/{os.open(scratch, os.O_RDONLY)}"
-    vars(multiprocessing.current_process())["_config"]["tempdir"] = folder
+    create_sockets_in(scratch)
     # The driver sends this signal when a rank hangs, to get each rank's stacks in the log.
     faulthandler.register(signal.SIGUSR1)
     # Set by the launcher; a single process runs without a launcher.
@@ -102,22 +100,49 @@ def main(job_file: Path) -> None:
             os._exit(1)
 
 
-def open_input(
-    config: Config, rank: int
-) -> tuple[Backend, Device, Iterator[Batch], dict[str, str]]:
-    """Return the framework, this rank's device, the input's batches on the device, and the
-    settings of host and input by name."""
+def create_sockets_in(folder: Path) -> None:
+    """Have the sockets of PyTorch's DataLoader created in `folder`: a kill would leave them
+    behind elsewhere."""
+    # A short name of the folder, because a socket's path has at most 107 bytes.
+    tempfile.tempdir = f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_RDONLY)}"
+    # multiprocessing keeps the folder that it creates now; other temporary files go elsewhere.
+    get_temp_dir()
+    tempfile.tempdir = None
+
+
+class OpenInput(NamedTuple):
+    """An input and the framework that reads it: the framework, this rank's device, the batches
+    on the device, and the settings of host and input by name."""
+
+    framework: Backend
+    device: Device
+    batches: Iterator[Batch]
+    settings: dict[str, str]
+
+
+def open_input(config: Config, rank: int) -> OpenInput:
+    """Open the input of this rank, and its device."""
     settings = {}
     # Before the framework is imported: its threads inherit the process's CPU affinity.
     if config.device == "gpu":
-        tuned = config.tunes(AFFINITY)
-        settings[AFFINITY] = run_near(rank % config.devices) if tuned else "all cores: disabled"
-    for name in ("dali_threads", "dali_prefetch") if config.input == "dali" else ():
-        settings[name] = str(getattr(config, name))
+        settings[AFFINITY] = "all cores: disabled"
+        if config.tunes(AFFINITY):
+            settings[AFFINITY] = run_near(rank % config.devices)
+    if config.input == "dali":
+        settings["dali_threads"] = str(config.dali_threads)
+        settings["dali_prefetch"] = str(config.dali_prefetch)
     framework = backend(config.framework)
     device = framework.open_device(config)
-    batches = import_module(f"perfkit.core.inputs.{config.input}").batches(config, rank)
-    return framework, device, framework.tensors(batches, config), settings
+    module = import_module(f"perfkit.core.inputs.{config.input}")
+    batches = framework.tensors(module.batches(config, rank), config)
+    return OpenInput(framework, device, batches, settings)
+
+
+def counted(batches: Iterator[Batch], sizes: list[int]) -> Iterator[Batch]:
+    """Yield the batches, and append the number of samples of each to `sizes`."""
+    for batch in batches:
+        sizes.append(batch[0].shape[0])
+        yield batch
 
 
 def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict[str, Any]:
@@ -140,15 +165,9 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict
     write_peak()
     warmup = AutoWarmup(protocol, rank, raw.path.parent, raw.write, framework.largest_of_ranks)
     sizes: list[int] = []
-
-    def counted() -> Iterator[Batch]:
-        for batch in batches:
-            sizes.append(batch[0].shape[0])
-            yield batch
-
     window = train(
         trainer,
-        counted(),
+        counted(batches, sizes),
         device,
         raw.write,
         samples_per_step=config.samples_per_step,
@@ -165,33 +184,34 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict
     # Read the peak memory before the work below allocates more.
     end: dict[str, Any] = {
         "memory_bytes": device.peak_memory_bytes(),
-        "skipped_steps": trainer.skipped_steps if effective.loss_scaling else None,
+        "skipped_steps": None,
         "loss_scale": trainer.loss_scale,
         "samples_seen": sum(sizes),
     }
+    if effective.loss_scaling:
+        end["skipped_steps"] = trainer.skipped_steps
     if config.ranks > 1:
         end["compute_seconds"] = compute_seconds(trainer, batches, device, config.accumulate)
-    raw.write(
-        {"event": "evaluation", **try_measure(lambda: evaluate(inspector, next(batches)))}
-    )
+    evaluation = try_measure(lambda: evaluate(inspector, next(batches)))
+    raw.write({"event": "evaluation", **evaluation})
     write_peak()
     return end
 
 
 def read_input(config: Config, _protocol: Protocol, rank: int, raw: RawFile) -> dict[str, Any]:
     """Read batches at full speed, without training."""
-    _framework, device, batches, _settings = open_input(config, rank)
+    opened = open_input(config, rank)
     # Skip batches prepared in advance. A DataLoader keeps two for each of its processes.
     prepared = 2 * config.dataloader_workers
     if config.input == "dali":
         prepared = config.dali_prefetch or 0
     for _ in range(prepared + 2):
-        next(batches)
+        next(opened.batches)
     intervals: list[float] = []
     while len(intervals) < READ_BATCHES or sum(intervals) < READ_SECONDS:
         began = time.perf_counter()
-        next(batches)
-        device.synchronize()
+        next(opened.batches)
+        opened.device.synchronize()
         intervals.append(time.perf_counter() - began)
     raw.write({"event": "input", "intervals": intervals})
     return {}
@@ -234,13 +254,13 @@ def check_effective(config: Config, effective: Effective) -> None:
     if config.precision == "fp32":
         # TF32 does not affect lower precisions.
         expected["tf32"] = config.tf32
+    dtypes = ", ".join(f"{count} in {dtype}" for dtype, count in effective.dtypes.items())
     for name, value in expected.items():
         used = getattr(effective, name)
         if used != value:
-            computed = ", ".join(f"{n} in {d}" for d, n in effective.dtypes.items())
             raise ConfigMismatchError(
                 f"{name}={value} was requested, but the training has {name}={used} "
-                f"(matrix products: {computed}): {config.framework} ignores it on this device"
+                f"(matrix products: {dtypes}): {config.framework} ignores it on this device"
             )
 
 
@@ -248,25 +268,42 @@ NO_MEMORY = (
     "out of memory|resourceexhausted|bad_alloc|(unable|failed) to allocate"
     "|can(not|'t) allocate|allocation failed|oom when allocating|status_alloc_failed"
 )
-FAILURES: tuple[tuple[str, type[BaseException], str], ...] = (
-    ("loss_not_finite", LossNotFiniteError, ""),
-    ("config_mismatch", ConfigMismatchError, ""),
-    ("out_of_memory", MemoryError, ""),
-    ("out_of_memory", BaseException, NO_MEMORY),
-    ("bad_input", InputError, ""),
-    ("disk_full", OSError, rf"^\[Errno ({'|'.join(map(str, NO_ROOM))})\]"),
-    ("io_error", OSError, rf"^\[Errno ({'|'.join(map(str, BROKEN))})\]"),
+
+
+def _errno_pattern(numbers: tuple[int, ...]) -> str:
+    """Return the pattern of an OSError's message with one of these error numbers."""
+    return rf"^\[Errno ({'|'.join(map(str, numbers))})\]"
+
+
+class FailurePattern(NamedTuple):
+    """The failure code of exceptions of a class whose message has the pattern."""
+
+    code: str
+    kind: type[BaseException]
+    pattern: str = ""
+
+
+FAILURES = (
+    FailurePattern("loss_not_finite", LossNotFiniteError),
+    FailurePattern("config_mismatch", ConfigMismatchError),
+    FailurePattern("out_of_memory", MemoryError),
+    FailurePattern("out_of_memory", BaseException, NO_MEMORY),
+    FailurePattern("bad_input", InputError),
+    FailurePattern("disk_full", OSError, _errno_pattern(NO_ROOM)),
+    FailurePattern("io_error", OSError, _errno_pattern(BROKEN)),
 )
-"""Codes by exception class and pattern in the message; the first match counts."""
+"""The first match counts."""
 
 
 def classify(error: BaseException) -> tuple[str, str]:
     """Return the failure code and the exception's message on one line."""
-    text = " ".join(str(error).split()).encode(errors="replace").decode()
+    text = " ".join(str(error).split())
+    text = text.encode(errors="replace").decode()
     message = portable(text)[:600] or type(error).__name__
-    for code, kind, pattern in FAILURES:
-        if isinstance(error, kind) and re.search(pattern, text, re.IGNORECASE):
-            return code, message
+    for failure in FAILURES:
+        is_kind = isinstance(error, failure.kind)
+        if is_kind and re.search(failure.pattern, text, re.IGNORECASE):
+            return failure.code, message
     return "worker_error", f"{type(error).__name__}: {message}"
 
 

@@ -11,7 +11,7 @@ can neither look like a difference nor hide one.
 
 import json
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -111,16 +111,27 @@ def trace_steps(
                 compare("gradients", inspector.gradients().items())
             inspector.trainer.update()
             weights = inspector.weights()
-            if step in (1, STEPS):
-                # In float64, so that the subtraction is exact; one tensor at a time.
-                updates = ((k, a.astype(np.float64) - before[k]) for k, a in weights.items())
-                compare("first_update" if step == 1 else "last_update", updates)
+            if step == 1:
+                compare("first_update", updates(before, weights))
+            if step == STEPS:
+                compare("last_update", updates(before, weights))
 
 
-def distance(reference: np.ndarray, own: np.ndarray) -> tuple[float, ...]:
-    """Return the Euclidean norms of the difference, the reference and `own`."""
-    own, reference = own.astype(np.float64), reference.astype(np.float64)
-    return tuple(float(np.linalg.norm(array)) for array in (own - reference, reference, own))
+def updates(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> Tensors:
+    """Yield the change of each parameter, in float64, so that the subtraction is exact."""
+    for name, array in after.items():
+        yield name, array.astype(np.float64) - before[name]
+
+
+def distance(reference: np.ndarray, array: np.ndarray) -> tuple[float, float, float]:
+    """Return the Euclidean norms of the difference, the reference and the array."""
+    exact_reference, exact = reference.astype(np.float64), array.astype(np.float64)
+    difference = exact - exact_reference
+    return _norm(difference), _norm(exact_reference), _norm(exact)
+
+
+def _norm(array: np.ndarray) -> float:
+    return float(np.linalg.norm(array))
 
 
 def save(path: Path, tensors: Tensors) -> None:

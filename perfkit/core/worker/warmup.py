@@ -37,22 +37,30 @@ class AutoWarmup:
 
     def is_over(self, step: int) -> bool:
         """Return whether the window begins after `step`."""
-        limit, most_seconds = self.protocol.warmup_limit, self.protocol.warmup_seconds
+        limit = self.protocol.warmup_limit
         if limit is None:
             return True
         seconds = self.clock() - self.began
-        reason = ended_by = None
+        ended_by = None
         if step >= limit:
             ended_by = "steps"
         elif step % CHECK_STEPS == 0:
-            if self.steady_file and self.steady_file.exists():
-                reason = "steady"
-            elif self.steady_file and most_seconds and seconds >= most_seconds:
-                reason = "seconds"
+            reason = self._reason_to_end(seconds)
             ended_by = REASONS[self.largest_of_ranks(REASONS.index(reason))]
-        if ended_by:
-            event = {"event": "warmup", "steps": step, "seconds": seconds}
-            self.write(event | {"ended_by": ended_by})
-            if self.steady_file:
-                self.steady_file.unlink(missing_ok=True)
-        return ended_by is not None
+        if ended_by is None:
+            return False
+        event = {"event": "warmup", "steps": step, "seconds": seconds, "ended_by": ended_by}
+        self.write(event)
+        if self.steady_file:
+            self.steady_file.unlink(missing_ok=True)
+        return True
+
+    def _reason_to_end(self, seconds: float) -> str | None:
+        """Return why this rank ends the warm-up after `seconds`; None to go on, and on all
+        ranks that don't decide."""
+        if self.steady_file is None:
+            return None
+        if self.steady_file.exists():
+            return "steady"
+        limit = self.protocol.warmup_seconds
+        return "seconds" if limit and seconds >= limit else None
