@@ -17,7 +17,7 @@ from loading import load, loaded
 from perfkit.core.inputs import InputError, dataloader
 from perfkit.core.inputs import samples as sample
 from perfkit.core.inputs.data_set import digest, examine
-from perfkit.core.inputs.sequences import FIELDS, Row, Sequences, stretch
+from perfkit.core.inputs.sequences import FIELDS, Sequences, ShardRow, stretch
 from perfkit.core.models.bert import FIRST_WORD, VOCABULARY, predictions
 from perfkit.core.request.resolve import resolve
 
@@ -288,7 +288,7 @@ def test_ranks_read_disjoint_rows_in_equal_numbers(tmp_path):
 def test_parts_of_an_epoch_are_disjoint_equal_and_read_shard_by_shard(shards, parts, seed):
     length = sum(shards) // parts
     rows = [stretch(shards, seed, part, parts) for part in range(parts)] if length else []
-    every = {Row(shard, row) for shard, rows in enumerate(shards) for row in range(rows)}
+    every = {ShardRow(shard, row) for shard, rows in enumerate(shards) for row in range(rows)}
     for _epoch in range(2):
         taken = [[next(part) for _ in range(length)] for part in rows]
         joined = [row for part in taken for row in part]
@@ -356,5 +356,5 @@ def test_an_in_process_dataset_reports_read_errors(tmp_path):
     dataset = dataloader.Samples(Sequences(config(tmp_path)))
     (tmp_path / "a.hdf5").unlink()
     with pytest.raises(InputError, match=r"a\.hdf5: can't be read as HDF5: .*No such file"):
-        dataset[Row(0, 0)]
+        dataset[ShardRow(0, 0)]
     assert "a.hdf5" in dataset.errors.get()

@@ -10,7 +10,7 @@ from loading import loaded
 
 from perfkit.core.inputs import InputError, samples
 from perfkit.core.inputs.data_set import digest, examine
-from perfkit.core.inputs.sequences import HEADER, MAGIC, Row
+from perfkit.core.inputs.sequences import HEADER, MAGIC, ShardRow
 from perfkit.core.models.gpt import END_OF_TEXT, VOCABULARY
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
@@ -51,7 +51,7 @@ def test_sample_tokens_are_text_bytes_with_end_markers(tmp_path):
 def test_labels_are_the_next_tokens(tmp_path):
     write(tmp_path / "train.bin", range(100))
     data = examine(config(tmp_path))
-    ids, labels = data[Row(0, 2)]
+    ids, labels = data[ShardRow(0, 2)]
     assert ids.tolist() == [*range(32, 48)] and labels.tolist() == [*range(33, 49)]
     assert ids.dtype == labels.dtype == np.int64
     assert data.sha256 == digest(data.config)
@@ -62,7 +62,7 @@ def test_labels_are_the_next_tokens(tmp_path):
 def test_a_file_with_a_header_is_read(tmp_path):
     write(tmp_path / "corpus_train_000001.bin", [*header(), *range(33)])
     data = examine(config(tmp_path))
-    assert len(data) == 2 and data[Row(0, 0)][0].tolist() == [*range(16)]
+    assert len(data) == 2 and data[ShardRow(0, 0)][0].tolist() == [*range(16)]
 
 
 def test_more_files_than_a_process_may_open_are_read(tmp_path):
@@ -73,7 +73,7 @@ def test_more_files_than_a_process_may_open_are_read(tmp_path):
     resource.setrlimit(resource.RLIMIT_NOFILE, (count, limits[1]))
     try:
         data = examine(config(tmp_path))
-        assert [data[Row(n, 0)][0][0] for n in range(count)] == [*range(count)]
+        assert [data[ShardRow(n, 0)][0][0] for n in range(count)] == [*range(count)]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 

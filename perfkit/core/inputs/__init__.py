@@ -24,10 +24,12 @@ class InputError(ValueError):
 
 def raise_if_any(problems: list[str]) -> None:
     """Raise InputError with the first PROBLEMS_SHOWN problems, if any."""
-    if problems:
-        more = len(problems) - PROBLEMS_SHOWN
-        shown = problems[:PROBLEMS_SHOWN] + [f"and {more} more"] * (more > 0)
-        raise InputError("\n".join(shown))
+    if not problems:
+        return
+    lines = problems[:PROBLEMS_SHOWN]
+    if len(problems) > PROBLEMS_SHOWN:
+        lines.append(f"and {len(problems) - PROBLEMS_SHOWN} more")
+    raise InputError("\n".join(lines))
 
 
 def raise_if_short(samples: int, config: Config, source: str) -> None:

@@ -28,6 +28,22 @@ def _pipeline(config: Config, data: Images, rank: int) -> Any:
         pad_last_batch=True,
         name="reader",
     )
+    images = fn.crop_mirror_normalize(
+        _decoded_and_cropped(config, encoded),
+        dtype=types.FLOAT,
+        output_layout=str(config.layout).removeprefix("N"),
+        mean=MEAN,
+        std=DEVIATION,
+        mirror=fn.random.coin_flip(),
+    )
+    labels = fn.cast(labels, dtype=types.INT64)
+    if config.device == "gpu":
+        labels = labels.gpu()
+    return images, labels
+
+
+def _decoded_and_cropped(config: Config, encoded: Any) -> Any:
+    """Return the images, each with a random crop in the size that is trained on."""
     decoding: dict[str, Any] = {"device": "cpu", "output_type": types.RGB}
     if config.device == "gpu":
         decoding |= {
@@ -39,20 +55,9 @@ def _pipeline(config: Config, data: Images, rank: int) -> Any:
     attempts, size = config.dali_crop_attempts, config.sample_size
     if config.dali_decoder == "image":
         images = fn.decoders.image(encoded, **decoding)
-        images = fn.random_resized_crop(images, size=(size, size), num_attempts=attempts)
-    else:
-        images = fn.decoders.image_random_crop(encoded, num_attempts=attempts, **decoding)
-        images = fn.resize(images, resize_x=size, resize_y=size)
-    images = fn.crop_mirror_normalize(
-        images,
-        dtype=types.FLOAT,
-        output_layout=str(config.layout).removeprefix("N"),
-        mean=MEAN,
-        std=DEVIATION,
-        mirror=fn.random.coin_flip(),
-    )
-    labels = fn.cast(labels, dtype=types.INT64)
-    return images, labels.gpu() if config.device == "gpu" else labels
+        return fn.random_resized_crop(images, size=(size, size), num_attempts=attempts)
+    images = fn.decoders.image_random_crop(encoded, num_attempts=attempts, **decoding)
+    return fn.resize(images, resize_x=size, resize_y=size)
 
 
 def batches(config: Config, rank: int) -> Iterator[tuple[Any, Any]]:
@@ -88,12 +93,13 @@ def batches(config: Config, rank: int) -> Iterator[tuple[Any, Any]]:
             images, labels = pipeline.run()
             yield images.as_tensor(), labels.as_tensor()
     except RuntimeError as error:
-        raise InputError(data.line_of(str(error)) + _reason(str(error))) from error
+        message = str(error)
+        raise InputError(data.line_of(message) + _reason(message)) from error
 
 
 def _reason(message: str) -> str:
     """Extract the reason from DALI's message, which adds the pipeline and a traceback."""
-    reason = re.search(
-        r"encountered:\s+(.+?)\s*(?:Current pipeline|C\+\+ context|$)", message, re.S
-    )
-    return " ".join((reason[1] if reason else message).split())[:400]
+    pattern = r"encountered:\s+(.+?)\s*(?:Current pipeline|C\+\+ context|$)"
+    match = re.search(pattern, message, re.S)
+    reason = match[1] if match else message
+    return " ".join(reason.split())[:400]

@@ -115,8 +115,12 @@ class Images:
 
     def line_of(self, message: str) -> str:
         """Return the position in the list, "file:line: ", of the file that `message` names."""
-        named = [(len(path), -n) for n, path in enumerate(self.paths, 1) if path in message]
-        return f"{self.source}:{-max(named)[1]}: " if named else f"{self.source}: "
+        # The longest path that is named: another one may be a part of it.
+        longest, line = "", 0
+        for number, path in enumerate(self.paths, 1):
+            if len(path) > len(longest) and path in message:
+                longest, line = path, number
+        return f"{self.source}:{line}: " if line else f"{self.source}: "
 
     def batches(self, rank: int, steps: int) -> Iterator[list[int]]:
         """Yield the indices of this rank's batches, endlessly; each epoch of `steps` steps is
@@ -124,9 +128,11 @@ class Images:
         full step are left out."""
         shape = steps, self.config.ranks, self.config.batch_size
         for epoch in count():
-            order = np.random.default_rng((self.config.seed, epoch)).permutation(len(self))
-            for step in order[: math.prod(shape)].reshape(shape):
-                yield step[rank].tolist()
+            random = np.random.default_rng((self.config.seed, epoch))
+            order = random.permutation(len(self))
+            steps_of_ranks = order[: math.prod(shape)].reshape(shape)
+            for batches_of_ranks in steps_of_ranks:
+                yield batches_of_ranks[rank].tolist()
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -140,7 +146,8 @@ class Images:
                 image = file.convert("RGB")
         except UNREADABLE as error:
             raise InputError(f"{self.source}:{index + 1}: {path}: {error}") from error
-        image = image.resize((size, size), Image.Resampling.BILINEAR, random_box(*image.size))
+        box = random_box(*image.size)
+        image = image.resize((size, size), Image.Resampling.BILINEAR, box)
         if random.random() < 0.5:
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         mean, deviation = np.array([MEAN, DEVIATION], np.float32)
@@ -152,15 +159,17 @@ class Images:
 
 def random_box(width: int, height: int) -> tuple[int, int, int, int]:
     """Return left, upper, right and lower edge of a random crop of an image of this size."""
+    narrowest, widest = CROP_ASPECT
     for _ in range(CROP_ATTEMPTS):
         area = width * height * random.uniform(*CROP_AREA)
-        aspect = math.exp(random.uniform(*map(math.log, CROP_ASPECT)))
-        columns, rows = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        aspect = math.exp(random.uniform(math.log(narrowest), math.log(widest)))
+        columns = round(math.sqrt(area * aspect))
+        rows = round(math.sqrt(area / aspect))
         if 0 < columns <= width and 0 < rows <= height:
-            left, upper = random.randint(0, width - columns), random.randint(0, height - rows)
-            break
-    else:
-        columns = min(width, round(height * CROP_ASPECT[1]))
-        rows = min(height, round(width / CROP_ASPECT[0]))
-        left, upper = (width - columns) // 2, (height - rows) // 2
+            left = random.randint(0, width - columns)
+            upper = random.randint(0, height - rows)
+            return left, upper, left + columns, upper + rows
+    columns = min(width, round(height * widest))
+    rows = min(height, round(width / narrowest))
+    left, upper = (width - columns) // 2, (height - rows) // 2
     return left, upper, left + columns, upper + rows

@@ -53,35 +53,50 @@ TOKENS = "train.bin"
 SOURCE = f"the language reference of Python {platform.python_version()}"
 CLS, SEP, MASK = 101, 102, 103
 """Ids of special tokens in BERT's English vocabularies."""
-TYPES = {"input_ids": np.int32, "masked_lm_positions": np.int32, "masked_lm_ids": np.int32}
-"""Field types as in public shards; the other fields are int8."""
 
 
 def picture(number: int) -> bytes:
     """Return the JPEG bytes of sample `number`."""
     bits = np.random.PCG64(number)
-    width, height = SIZES[bits.random_raw() % len(SIZES)]
-    image = Image.new("RGB", (width, height), (112, 116, 104))
+    size = SIZES[bits.random_raw() % len(SIZES)]
+    pixels = _leaves(bits, size)
+    # 1/f noise: each octave is a small random image, enlarged; the grain has full size.
+    for cells, amplitude in OCTAVES:
+        pixels = pixels + _noise(bits, (cells, cells), size, amplitude)
+    pixels = pixels + _noise(bits, size, size, GRAIN)
+    image = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=QUALITY)
+    return buffer.getvalue()
+
+
+def _leaves(bits: np.random.PCG64, size: tuple[int, int]) -> np.ndarray:
+    """Return the pixels of overlapping opaque discs."""
+    width, height = size
+    image = Image.new("RGB", size, (112, 116, 104))
     draw = ImageDraw.Draw(image)
     reach = 3 * max(width, height) // 4
-    leaves = (bits.random_raw(6 * LEAVES) >> 33).reshape(LEAVES, 6).tolist()
-    for x, y, size, red, green, blue in leaves:
+    numbers = bits.random_raw(6 * LEAVES) >> 33
+    for x, y, chance, red, green, blue in numbers.reshape(LEAVES, 6).tolist():
         # An integer power law: radii of density r^-3 between 6 and `reach` pixels.
-        radius = reach * 6 // max(6, isqrt(size % 10**6 * reach**2 // 10**6))
-        tint = red % 160 + 30
-        colour = tuple((2 * tint + c % 220 + 10) // 3 for c in (red >> 8, green, blue))
+        radius = reach * 6 // max(6, isqrt(chance % 10**6 * reach**2 // 10**6))
+        tint = 2 * (red % 160 + 30)
+        colour = tuple((tint + part % 220 + 10) // 3 for part in (red >> 8, green, blue))
         draw.circle((x % width, y % height), radius, fill=colour)
-    pixels = np.asarray(image, np.int32)
-    # 1/f noise: each octave is a small random image, enlarged; the grain has full size.
-    octaves = [(cells, cells, amplitude) for cells, amplitude in OCTAVES]
-    for columns, rows, amplitude in (*octaves, (width, height, GRAIN)):
-        words = bits.random_raw(-(-rows * columns // 8)).astype("<u8")
-        small = words.view(np.uint8)[: rows * columns].reshape(rows, columns)
-        large = Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)
-        pixels = pixels + ((np.asarray(large, np.int32) - 128) * amplitude // 128)[..., None]
-    buffer = io.BytesIO()
-    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(buffer, "JPEG", quality=QUALITY)
-    return buffer.getvalue()
+    return np.asarray(image, np.int32)
+
+
+def _noise(
+    bits: np.random.PCG64, cells: tuple[int, int], size: tuple[int, int], amplitude: int
+) -> np.ndarray:
+    """Return noise of this amplitude for each pixel: a random image of so many columns and
+    rows of cells, enlarged to `size`."""
+    columns, rows = cells
+    words = bits.random_raw(-(-rows * columns // 8)).astype("<u8")
+    values = words.view(np.uint8)[: rows * columns]
+    small = Image.fromarray(values.reshape(rows, columns))
+    large = np.asarray(small.resize(size, Image.Resampling.BICUBIC), np.int32)
+    return ((large - 128) * amplitude // 128)[..., None]
 
 
 def path_of(number: int) -> str:
@@ -112,21 +127,30 @@ def make_images(folder: Path, count: int, _size: int = 0) -> Iterator[int]:
     yields the bytes of each picture."""
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         yield from pool.map(_write, [folder] * count, range(count), chunksize=8)
+    lines = [f"{path_of(number)} {number % 64}\n" for number in range(count)]
     with whole(folder / LIST) as file:
-        file.write_text("".join(f"{path_of(n)} {n % 64}\n" for n in range(count)))
+        file.write_text("".join(lines))
 
 
 def documents(texts: dict[str, str]) -> list[np.ndarray]:
     """Return the word ids of each text, sorted by the texts' names. Ids are assigned by
     frequency, from FIRST_WORD. Lines without a letter or digit (rulers) are dropped."""
-    split = []
-    for name in sorted(texts):
-        lines = [line for line in texts[name].lower().splitlines() if re.search(r"\w", line)]
-        split.append(re.findall(r"\w+|[^\w\s]", "\n".join(lines)))
-    counts = Counter(word for words in split for word in words)
+    words_of_texts = [_words(texts[name]) for name in sorted(texts)]
+    counts: Counter[str] = Counter()
+    for words in words_of_texts:
+        counts.update(words)
     by_frequency = sorted(counts, key=lambda word: (-counts[word], word))
     ids = {word: number for number, word in enumerate(by_frequency, FIRST_WORD)}
-    return [np.array([ids[word] for word in words], np.int64) for words in split]
+    ids_of_texts = []
+    for words in words_of_texts:
+        ids_of_texts.append(np.array([ids[word] for word in words], np.int64))
+    return ids_of_texts
+
+
+def _words(text: str) -> list[str]:
+    """Return the words and the punctuation marks of a text, in lower case."""
+    lines = [line for line in text.lower().splitlines() if re.search(r"\w", line)]
+    return re.findall(r"\w+|[^\w\s]", "\n".join(lines))
 
 
 def pairs(
@@ -134,18 +158,26 @@ def pairs(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
     """Yield pairs of segments, up to `room` words together, and whether the second segment is
     random, endlessly. Requires at least two texts of at least two words, and `room` >= 2."""
+
+    def below(limit: int) -> int:
+        return int(bits.random_raw() % limit)
+
     for number, text in cycle(enumerate(texts)):
-        start = bits.random_raw() % (1 + min(room, len(text)) // 4)
-        while (left := len(text) - start) >= 2:
-            is_short = bits.random_raw() % 10 == 0
-            length = 2 + bits.random_raw() % (room - 1) if is_short else room
-            first = text[start : start + 1 + bits.random_raw() % (min(length, left) - 1)]
+        start = below(1 + min(room, len(text)) // 4)
+        while len(text) - start >= 2:
+            length = room
+            is_short = below(10) == 0
+            if is_short:
+                length = 2 + below(room - 1)
+            longest = min(length, len(text) - start)
+            first = text[start : start + 1 + below(longest - 1)]
             start += len(first)
             remaining = length - len(first)
-            is_random = bits.random_raw() % 2 == 1
+            is_random = below(2) == 1
             if is_random:
-                other = texts[(number + 1 + bits.random_raw() % (len(texts) - 1)) % len(texts)]
-                offset = bits.random_raw() % max(1, len(other) - remaining + 1)
+                distance = 1 + below(len(texts) - 1)
+                other = texts[(number + distance) % len(texts)]
+                offset = below(max(1, len(other) - remaining + 1))
                 second = other[offset : offset + remaining]
             else:
                 second = text[start : start + remaining]
@@ -162,31 +194,44 @@ def mask(
     words = np.flatnonzero(ids >= FIRST_WORD)
     size = min(most, max(1, (15 * len(words) + 50) // 100))
     keys = bits.random_raw(len(words))
-    positions = words[np.sort(np.argsort(keys, kind="stable")[:size])]
+    chosen = np.argsort(keys, kind="stable")[:size]
+    positions = words[np.sort(chosen)]
+    originals = ids[positions]
     draw = bits.random_raw(size) % 10
     random_words = FIRST_WORD + (bits.random_raw(size) % vocabulary).astype(np.int64)
     masked = ids.copy()
-    masked[positions] = np.select([draw < 8, draw == 8], [MASK, random_words], ids[positions])
-    return masked, positions, ids[positions]
+    # 80 % become [MASK], 10 % a random word, and 10 % stay.
+    masked[positions] = np.select([draw < 8, draw == 8], [MASK, random_words], originals)
+    return masked, positions, originals
 
 
 def sequences(texts: dict[str, str], length: int) -> Iterator[dict[str, np.ndarray]]:
-    """Yield sequences of `length` tokens from `texts`, endlessly: rows of a shard, by field."""
+    """Yield sequences of `length` tokens from `texts`, endlessly: rows of a shard, by field,
+    with the types of public shards."""
     bits = np.random.PCG64(0)
     ids_of_texts = documents(texts)
-    vocabulary = int(max(ids.max() for ids in ids_of_texts)) + 1 - FIRST_WORD
+    highest = max(int(ids.max()) for ids in ids_of_texts)
+    vocabulary = highest + 1 - FIRST_WORD
     most = predictions(length)
-    widths = (length, length, length, most, most)
     for first, second, is_random in pairs(ids_of_texts, length - 3, bits):
         ids = np.concatenate([[CLS], first, [SEP], second, [SEP]])
         masked, positions, words = mask(ids, most, vocabulary, bits)
         segments = np.arange(len(ids)) > len(first) + 1
-        fields = (masked, segments, np.ones(len(ids)), positions, words)
-        row = {"next_sentence_labels": np.array(is_random, np.int8)}
-        for name, values, width in zip(FIELDS, fields, widths, strict=False):
-            row[name] = np.zeros(width, TYPES.get(name, np.int8))
-            row[name][: len(values)] = values
-        yield row
+        yield {
+            "input_ids": _padded(masked, length, np.int32),
+            "segment_ids": _padded(segments, length, np.int8),
+            "input_mask": _padded(np.ones(len(ids)), length, np.int8),
+            "masked_lm_positions": _padded(positions, most, np.int32),
+            "masked_lm_ids": _padded(words, most, np.int32),
+            "next_sentence_labels": np.array(is_random, np.int8),
+        }
+
+
+def _padded(values: np.ndarray, width: int, dtype: type[np.integer]) -> np.ndarray:
+    """Return the values with zeros behind them."""
+    row = np.zeros(width, dtype)
+    row[: len(values)] = values
+    return row
 
 
 def make_sequences(folder: Path, count: int, length: int) -> Iterator[int]:
@@ -204,9 +249,11 @@ def make_sequences(folder: Path, count: int, length: int) -> Iterator[int]:
 def make_tokens(folder: Path, count: int, length: int) -> Iterator[int]:
     """Write folder/TOKENS with `count` sequences of `length` tokens and one more token for the
     last label; yields the bytes of each sequence."""
-    end = np.array([END_OF_TEXT], DTYPE)
-    parts = [(np.frombuffer(topics[name].encode(), np.uint8), end) for name in sorted(topics)]
-    text = np.concatenate([part.astype(DTYPE) for pair in parts for part in pair])
+    parts = []
+    for name in sorted(topics):
+        text_bytes = np.frombuffer(topics[name].encode(), np.uint8)
+        parts += [text_bytes.astype(DTYPE), np.array([END_OF_TEXT], DTYPE)]
+    text = np.concatenate(parts)
     with whole(folder / TOKENS) as path, path.open("wb") as file:
         for begin in range(0, count * length, length):
             block = text.take(range(begin, begin + length), mode="wrap")

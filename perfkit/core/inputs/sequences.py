@@ -25,7 +25,7 @@ ROWS_CHECKED = 256
 HEAD_BYTES = 65_536
 
 
-class Row(NamedTuple):
+class ShardRow(NamedTuple):
     """Location of a sample: index of the shard, and row in the shard."""
 
     shard: int
@@ -53,7 +53,10 @@ class Shards:
     @classmethod
     def find(cls, folder: Path) -> list[Path]:
         """Return the files, sorted by name. Raises OSError, also if there are none."""
-        files = sorted(file for file in folder.iterdir() if any(map(file.match, cls.patterns)))
+        files = []
+        for file in sorted(folder.iterdir()):
+            if any(file.match(pattern) for pattern in cls.patterns):
+                files.append(file)
         if not files:
             message = f"expected {cls.expected}, found none"
             raise FileNotFoundError(ENOENT, message, str(folder))
@@ -94,25 +97,26 @@ class Shards:
     def check_rows(self, shard: int) -> None:
         """Check the first ROWS_CHECKED rows of a file. Raises InputError."""
 
-    def batches(self, rank: int, steps: int) -> Iterator[list[Row]]:
+    def batches(self, rank: int, steps: int) -> Iterator[list[ShardRow]]:
         """Yield the rows of this rank's batches, endlessly; an epoch has at least `steps`
         steps. Stretches alternate, as a DataLoader assigns batches to processes in turn."""
         config = self.config
         processes = min(config.dataloader_workers, steps)
         parts = range(rank * processes, (rank + 1) * processes)
         total = config.ranks * processes
-        for rows in cycle([stretch(self.rows, config.seed, part, total) for part in parts]):
+        stretches = [stretch(self.rows, config.seed, part, total) for part in parts]
+        for rows in cycle(stretches):
             yield list(islice(rows, config.batch_size))
 
     def __len__(self) -> int:
         return sum(self.rows)
 
-    def __getitem__(self, index: Row) -> tuple[Any, ...]:
+    def __getitem__(self, index: ShardRow) -> tuple[Any, ...]:
         """Return the arrays of a sample. Raises InputError if its values are invalid."""
         raise NotImplementedError
 
 
-def stretch(rows_of_shards: list[int], seed: int, part: int, parts: int) -> Iterator[Row]:
+def stretch(rows_of_shards: list[int], seed: int, part: int, parts: int) -> Iterator[ShardRow]:
     """Yield the rows of part `part` of `parts`, epoch after epoch, endlessly. Within an epoch,
     parts are disjoint and of equal length; up to `parts` - 1 rows are left out, different ones
     each time. A batch may span two epochs."""
@@ -125,9 +129,11 @@ def stretch(rows_of_shards: list[int], seed: int, part: int, parts: int) -> Iter
             rows = rows_of_shards[shard]
             if begin < rows and end > 0:
                 random = np.random.default_rng((seed, epoch, shard))
+                shuffled = random.permutation(rows)
                 # A copy, since a slice would keep the order of the whole shard in memory.
-                for row in random.permutation(rows)[max(begin, 0) : end].copy():
-                    yield Row(shard, int(row))
+                shuffled = shuffled[max(begin, 0) : end].copy()
+                for row in shuffled:
+                    yield ShardRow(shard, int(row))
             begin, end = begin - rows, end - rows
 
 
@@ -172,19 +178,21 @@ class Sequences(Shards):
         for 0. Raises InputError if the shard is unreadable, its layout invalid or different
         from the first shard's, or a value out of range."""
         path = self.files[shard]
+        count, arrays = 0, {}
         try:
             with h5py.File(path, "r") as file:
                 problems = [*self._layout_problems(file)]
-                count = 0 if problems else len(file["input_ids"])
-                names = FIELDS if count and rows != 0 else ()
-                arrays = {name: file[name][:rows] for name in names}
+                if not problems:
+                    count = len(file["input_ids"])
+                if count and rows != 0:
+                    arrays = {name: file[name][:rows] for name in FIELDS}
         except OSError as error:
             raise InputError(f"{path}: can't be read as HDF5: {error}") from error
         for name, array in arrays.items():
+            lowest, highest = array.min(), array.max()
             last = self.limits.get(name, 2) - 1
-            if not 0 <= array.min() <= array.max() <= last:
-                found = f"{array.min()} to {array.max()}"
-                problems.append(f"{name}: expected 0 to {last}, found {found}")
+            if lowest < 0 or highest > last:
+                problems.append(f"{name}: expected 0 to {last}, found {lowest} to {highest}")
         raise_if_any([f"{path}: {problem}" for problem in problems])
         return count, arrays
 
@@ -192,7 +200,8 @@ class Sequences(Shards):
         """Yield the fields that are missing, empty, no integers, or of a wrong shape."""
         rows = 0
         for name, kind in FIELDS.items():
-            dataset, hint = file.get(name), ""
+            dataset = file.get(name)
+            hint = ""
             if not isinstance(dataset, h5py.Dataset):
                 expected, found = "a dataset", "none"
             elif dataset.dtype.kind not in "iu":
@@ -202,20 +211,26 @@ class Sequences(Shards):
             else:
                 rows = rows or len(dataset)
                 # The first shard determines the number of predictions.
-                shape = rows, *self.columns.setdefault(kind, dataset.shape[-1:])
-                expected, found = (" x ".join(map(str, s)) for s in (shape, dataset.shape))
-                hint = f"; sequence_length is {shape[1]}" if kind == "token" else ""
+                columns = self.columns.setdefault(kind, dataset.shape[-1:])
+                expected = " x ".join(map(str, (rows, *columns)))
+                found = " x ".join(map(str, dataset.shape))
+                if kind == "token":
+                    hint = f"; sequence_length is {columns[0]}"
             if expected != found:
                 yield f"{name}: expected {expected}, found {found}{hint}"
 
-    def __getitem__(self, index: Row) -> tuple[np.ndarray, ...]:
+    def __getitem__(self, index: ShardRow) -> tuple[np.ndarray, ...]:
         """Return a sequence, int64: three arrays of tokens, two of predictions, one of 1. Keeps
         its shard in memory until a row of another shard is requested."""
         if self.current is None or self.current[0] != index.shard:
             self.current = None  # frees memory before the next shard is read
-            self.current = index.shard, self.read(index.shard)[1]
-        fields = (array[index.row] for array in self.current[1].values())
-        return tuple(np.atleast_1d(field).astype(np.int64) for field in fields)
+            _count, arrays = self.read(index.shard)
+            self.current = index.shard, arrays
+        fields = []
+        for array in self.current[1].values():
+            field = np.atleast_1d(array[index.row])
+            fields.append(field.astype(np.int64))
+        return tuple(fields)
 
 
 PATTERN = "*train*.bin"
@@ -255,20 +270,22 @@ class Tokens(Shards):
 
     def check_rows(self, shard: int) -> None:
         for row in range(min(self.rows[shard], ROWS_CHECKED)):
-            self[Row(shard, row)]
+            self[ShardRow(shard, row)]
 
-    def __getitem__(self, index: Row) -> tuple[np.ndarray, np.ndarray]:
+    def __getitem__(self, index: ShardRow) -> tuple[np.ndarray, np.ndarray]:
         """Return ids and labels, int64 of `length` tokens each. Raises InputError if an id is
         outside the vocabulary."""
         # One file at a time: a map keeps its file open, and a data set may have thousands.
         if self.current is None or self.current[0] != index.shard:
             self.current = index.shard, read_tokens(self.files[index.shard])
+        _shard, tokens = self.current
         begin = index.row * self.length
-        block = self.current[1][begin : begin + self.length + 1].astype(np.int64)
+        last = begin + self.length
+        block = tokens[begin : last + 1].astype(np.int64)
         if block.max() >= gpt.VOCABULARY:
             raise InputError(
                 f"{self.files[index.shard]}: expected tokens 0 to {gpt.VOCABULARY - 1}, "
-                f"found {block.max()} among tokens {begin} to {begin + self.length}"
+                f"found {block.max()} among tokens {begin} to {last}"
             )
         return block[:-1], block[1:]
 
@@ -283,6 +300,7 @@ def read_tokens(path: Path) -> np.ndarray:
     head = tokens[:4].astype(np.int64)
     if len(tokens) < HEADER or head[0] + (head[1] << 16) != MAGIC:
         return tokens
-    if (version := int(head[2])) != 1:
+    version = int(head[2])
+    if version != 1:
         raise InputError(f"{path}: expected header version 1, found {version}")
     return tokens[HEADER:]

@@ -14,24 +14,47 @@ def batches(config: Config, rank: int) -> Iterator[tuple[np.ndarray, ...]]:
     """Yield one batch endlessly; see perfkit.core.inputs. Sequences have no padding, two
     segments of equal length and no unused predictions."""
     random = np.random.default_rng(config.seed + rank)
-    batch, size = config.batch_size, config.sample_size
+    match model_of(config).data:
+        case "images":
+            batch = _images(config, random)
+        case "tokens":
+            batch = _tokens(config, random)
+        case "shards":
+            batch = _sequences(config, random)
+    return repeat(batch)
 
-    def integers(first: int, end: int, width: int) -> np.ndarray:
-        return random.integers(first, end, (batch, width), np.int64)
 
-    data = model_of(config).data
-    if data == "images":
-        shape = (3, size, size) if config.layout == "NCHW" else (size, size, 3)
-        images = random.standard_normal((batch, *shape), np.float32)
-        return repeat((images, integers(0, CLASSES, 1)))
-    if data == "tokens":
-        tokens = integers(0, gpt.END_OF_TEXT, size + 1)
-        return repeat((tokens[:, :-1].copy(), tokens[:, 1:].copy()))
-    words = bert.FIRST_WORD, bert.VOCABULARY
-    ids = integers(*words, size)
-    positions = np.tile(np.arange(size, dtype=np.int64), (batch, 1))
-    predictions = bert.predictions(size)
-    masked = np.sort(random.permuted(positions, axis=1)[:, :predictions], axis=1)
-    labels, next_sentence = integers(*words, predictions), integers(0, 2, 1)
-    segments, mask = positions * 2 // size, np.ones_like(ids)
-    return repeat((ids, segments, mask, masked, labels, next_sentence))
+def _integers(
+    config: Config, random: np.random.Generator, first: int, end: int, width: int
+) -> np.ndarray:
+    """Return `width` random integers from `first` to below `end` for each sample."""
+    return random.integers(first, end, (config.batch_size, width), np.int64)
+
+
+def _images(config: Config, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+    size = config.sample_size
+    shape = (size, size, 3)
+    if config.layout == "NCHW":
+        shape = (3, size, size)
+    images = random.standard_normal((config.batch_size, *shape), np.float32)
+    labels = _integers(config, random, 0, CLASSES, 1)
+    return images, labels
+
+
+def _tokens(config: Config, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+    tokens = _integers(config, random, 0, gpt.END_OF_TEXT, config.sample_size + 1)
+    return tokens[:, :-1].copy(), tokens[:, 1:].copy()
+
+
+def _sequences(config: Config, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+    length = config.sample_size
+    predictions = bert.predictions(length)
+    ids = _integers(config, random, bert.FIRST_WORD, bert.VOCABULARY, length)
+    positions = np.tile(np.arange(length, dtype=np.int64), (config.batch_size, 1))
+    shuffled = random.permuted(positions, axis=1)
+    masked = np.sort(shuffled[:, :predictions], axis=1)
+    labels = _integers(config, random, bert.FIRST_WORD, bert.VOCABULARY, predictions)
+    next_sentence = _integers(config, random, 0, 2, 1)
+    segments = positions * 2 // length
+    mask = np.ones_like(ids)
+    return ids, segments, mask, masked, labels, next_sentence
