@@ -34,41 +34,87 @@ FACTS = dict.fromkeys([*environment.FACTS, *FRAMEWORKS["paddle"].facts], "1.0") 
 }
 
 
+CREATED = "2026-01-01T00:00:00+00:00"
+
+
+def event(kind, **fields):
+    """Return a raw event."""
+    return {"event": kind} | fields
+
+
 def made_result(**changes):
     """Return a complete measurement of one repeat on the CPU, with fields changed."""
-    given = {"model": "resnet50", "device": "cpu", "gpus": 0, "processes": 1}
-    config = changes.get("config", resolve(given | {"batch_size": 4, "input": "synthetic"}))
-    repeats = [Repeat(index=1, status="complete", throughput=4.0, steps_per_second=1.0)]
-    repeats = changes.pop("repeats", repeats)
-    count = max(1, len(repeats)) + (changes.get("status") == "partial")
-    protocol = changes.get("protocol", Protocol.named("quick", repeats=count))
+    repeat = Repeat(index=1, status="complete", throughput=4.0, steps_per_second=1.0)
+    repeats = changes.pop("repeats", [repeat])
+    request = {"model": "resnet50", "device": "cpu", "gpus": 0, "processes": 1}
+    request |= {"batch_size": 4, "input": "synthetic"}
+    config = changes.get("config", resolve(request))
+    planned = max(1, len(repeats))
+    if changes.get("status") == "partial":
+        planned += 1
+    protocol = changes.get("protocol", Protocol.named("quick", repeats=planned))
     repeats = [_with_ranks(repeat, config, protocol) for repeat in repeats]
     finished = [repeat for repeat in repeats if repeat.status == "complete"]
     values = {
         "schema_version": SCHEMA_VERSION,
         "id": "made",
-        "created": "2026-01-01T00:00:00+00:00",
+        "created": CREATED,
         "status": "complete",
         "config": config,
         "protocol": protocol,
-        "environment": {"gpus": Reading(value=None, missing="none here")},
+        "environment": {"gpus": _reading(None)},
         "repeats": repeats,
-        "throughput": Throughput.of(finished, "images/s") if finished else None,
     }
+    if finished:
+        values["throughput"] = Throughput.of(finished, "images/s")
     return Result(**values | changes)
+
+
+def _reading(value):
+    """Return a fact of the environment, which is missing if it has no value."""
+    if value:
+        return Reading(value=value)
+    return Reading(value=value, missing="none here")
+
+
+def _with_ranks(repeat, config, protocol):
+    """Return the repeat with a window for each rank, if it is complete and has none."""
+    if repeat.ranks or repeat.status != "complete":
+        return repeat
+    steps = protocol.measured_steps
+    window = steps / repeat.steps_per_second
+    data_wait_share = repeat.data_wait_share or 0.0
+    ranks = _ranks(config, steps * config.samples_per_step, window, data_wait_share)
+    return repeat.model_copy(update={"ranks": ranks})
+
+
+def _ranks(config, samples, window, data_wait_share):
+    """Return the windows of all ranks, which are alike."""
+    ranks = []
+    for number in range(config.ranks):
+        rank = Rank(
+            rank=number,
+            samples=samples,
+            window_seconds=window,
+            data_wait_seconds=data_wait_share * window,
+        )
+        ranks.append(rank)
+    return ranks
 
 
 def stored(folder, **changes):
     """Store a variant of `made_result` with two repeats and raw files; see `identified` for the
     folder's name."""
+    result = made_result(**changes)
     if "repeats" in changes:
-        return keep(folder, made_result(**changes))
-    seconds = [1 + step / 10 for step in range(1, 8)]
-    events = [
-        rank_events([s * 20 / (4.0 + k / 10) / sum(seconds[-5:]) for s in seconds], 4, 5)
-        for k in (1, 2)
-    ]
-    return with_raw_files(folder, made_result(**changes), [[ranks] for ranks in events])
+        return keep(folder, result)
+    relative_seconds = [1 + step / 10 for step in range(1, 8)]
+    window = sum(relative_seconds[-5:])
+    repeats = []
+    for throughput in (4.1, 4.2):
+        seconds = [step * 20 / throughput / window for step in relative_seconds]
+        repeats.append([rank_events(seconds, samples=4, measured_steps=5)])
+    return with_raw_files(folder, result, repeats)
 
 
 def forget_repeats(folder, *, after, **changes):
@@ -105,78 +151,72 @@ def measured(
     usual = {"model": "resnet50", "input": "dali", "device": "cpu", "batch_size": 32}
     usual |= {"optimizer": "momentum", "layout": "NCHW", "image_size": 224, "launcher": "local"}
     config = resolve(usual | parameters)
-    if config.device == "gpu":
-        facts = {"gpus": [V100] * 8, "driver": "525.60"} | (facts or {})
-    data = None
-    if config.input != "synthetic" and values:
-        data = InputData(samples=512, sha256="0" * 64)
     steps = {"warmup_steps": warmup_steps, "measured_steps": measured_steps}
     protocol = Protocol.named(protocol, repeats=len(values) or 1, **steps)
-    samples, units = protocol.measured_steps * config.samples_per_step, units_per_sample(config)
-    seconds = [samples * config.ranks * units / value for value in values]
-    repeats = [
-        Repeat(
-            index=k,
-            status="complete",
-            throughput=value,
-            steps_per_second=value / config.global_batch / units,
-            data_wait_share=0.01,
-            step_seconds=StepSeconds(minimum=1, p25=1, median=1, p75=1, maximum=1),
-            loss_first=7.0,
-            loss_last=6.5,
-            wall_seconds=max(9.5, window),
-            ranks=_ranks(config, samples, window, 0.01),
-        )
-        for k, (value, window) in enumerate(zip(values, seconds, strict=True), 1)
-    ]
-    unit = model_of(config).unit
-    failure = None if values else {"code": "out_of_memory", "params": {"detail": "no room"}}
-    name = f"{config.model}-{config.precision}-{config.topology}-b{config.batch_size}"
+    result = {
+        "schema_version": SCHEMA_VERSION,
+        "id": f"{config.model}-{config.precision}-{config.topology}-b{config.batch_size}",
+        "created": CREATED,
+        "config": config,
+        "protocol": protocol,
+        "environment": _environment(config, facts or {}),
+    }
+    if not values:
+        failure = {"code": "out_of_memory", "params": {"detail": "no room"}}
+        return Result(**result, status="failed", failure=failure)
+    repeats = []
+    for index, throughput in enumerate(values, 1):
+        repeats.append(_repeat(index, throughput, config, protocol))
+    if config.input != "synthetic":
+        result["input_data"] = InputData(samples=512, sha256="0" * 64)
     return Result(
-        schema_version=SCHEMA_VERSION,
-        id=name,
-        created="2026-01-01T00:00:00+00:00",
-        status="complete" if values else "failed",
-        failure=failure,
-        config=config,
-        protocol=protocol,
-        environment={
-            fact: Reading(value=value, missing=None if value else "none here")
-            for fact, value in (FACTS | (facts or {})).items()
-        },
-        input_data=data,
-        effective=_effective(config, used, tf32_used) if values else None,
+        **result,
+        status="complete",
+        effective=_effective(config, used, tf32_used),
         repeats=repeats,
-        throughput=Throughput.of(repeats, unit) if values else None,
+        throughput=Throughput.of(repeats, model_of(config).unit),
     )
 
 
-def _ranks(config, samples, window, data_wait_share):
-    counts = {"samples": samples, "window_seconds": window}
-    counts["data_wait_seconds"] = data_wait_share * window
-    return [Rank(rank=rank, **counts) for rank in range(config.ranks)]
+def _environment(config, changes):
+    facts = dict(FACTS)
+    if config.device == "gpu":
+        facts |= {"gpus": [V100] * 8, "driver": "525.60"}
+    return {fact: _reading(value) for fact, value in (facts | changes).items()}
 
 
-def _with_ranks(repeat, config, protocol):
-    """Return the repeat with a window for each rank, if it is complete and has none."""
-    if repeat.ranks or repeat.status != "complete":
-        return repeat
-    steps, share = protocol.measured_steps, repeat.data_wait_share or 0.0
-    seconds = steps / repeat.steps_per_second
-    ranks = _ranks(config, steps * config.samples_per_step, seconds, share)
-    return repeat.model_copy(update={"ranks": ranks})
+def _repeat(index, throughput, config, protocol):
+    """Return a complete repeat with this throughput."""
+    samples = protocol.measured_steps * config.samples_per_step
+    units = units_per_sample(config)
+    window = samples * config.ranks * units / throughput
+    return Repeat(
+        index=index,
+        status="complete",
+        throughput=throughput,
+        steps_per_second=throughput / config.global_batch / units,
+        data_wait_share=0.01,
+        step_seconds=StepSeconds(minimum=1, p25=1, median=1, p75=1, maximum=1),
+        loss_first=7.0,
+        loss_last=6.5,
+        wall_seconds=max(9.5, window),
+        ranks=_ranks(config, samples, window, 0.01),
+    )
 
 
-def _effective(config, used, tf32_used):
+def _effective(config, precision, tf32):
+    """Return the effective settings; precision and TF32 as requested if they are None."""
+    if tf32 is None:
+        tf32 = config.tf32
     return Effective(
-        precision=used or config.precision,
+        precision=precision or config.precision,
         device=config.device,
         dtypes={"float32": 109},
         threads={"libgomp": 2},
         variables={"OMP_NUM_THREADS": "2"},
         parameters=25_557_032,
         optimizer_settings="momentum SGD",
-        tf32=config.tf32 if tf32_used is None else tf32_used,
+        tf32=tf32,
         loss_scaling=None,
     )
 
@@ -204,56 +244,69 @@ def name_of(result, number=0):
 def keep(folder, result):
     """Store a result with matching raw files; see `identified` for the folder's name."""
     folder = identified(Path(folder), result)
+    repeats = [_with_raw_files(folder, result, repeat) for repeat in result.repeats]
+    return _write(folder, result, repeats)
 
-    def kept(repeat):
-        if repeat.status != "complete":
-            return repeat
-        others = {name: getattr(repeat, name) for name in NOT_IN_RAW_FILES - {"raw_files"}}
-        return _derived(folder, result, repeat.index, _events(result, repeat), **others)
 
-    return _write(folder, result, [kept(repeat) for repeat in result.repeats])
+def _with_raw_files(folder, result, repeat):
+    """Write raw files that give a complete repeat's numbers; return the repeat with them."""
+    if repeat.status != "complete":
+        return repeat
+    others = {name: getattr(repeat, name) for name in NOT_IN_RAW_FILES - {"raw_files"}}
+    events = [_events(result, repeat, rank) for rank in repeat.ranks]
+    return _derived(folder, result, repeat.index, events, **others)
 
 
 def _derived(folder, result, index, events, telemetry=(), **others):
     """Write the raw files of a repeat, a list of events for each rank, and return the numbers
     that follow from them."""
-    files = {Store(folder).rank_file(index, rank): lines for rank, lines in enumerate(events)}
+    store = Store(folder)
+    for rank, rank_lines in enumerate(events):
+        _write_lines(store.rank_file(index, rank), rank_lines)
     if telemetry:
-        files[Store(folder).telemetry_file(index)] = telemetry
-    for path, lines in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        _write_lines(store.telemetry_file(index), telemetry)
     units = units_per_sample(result.config)
     repeat = summarize(index, result.protocol, events, 0.0, telemetry, units=units)
-    others["raw_files"] = raw_digests(read_raw_files(Store(folder).raw_folder(index)))
-    return repeat.model_copy(update=others)
+    raw_files = read_raw_files(store.raw_folder(index))
+    return repeat.model_copy(update=others | {"raw_files": raw_digests(raw_files)})
 
 
-def _events(result, repeat):
-    """Return the raw events of each rank that give a complete repeat's numbers."""
-    count, samples = result.protocol.measured_steps, result.config.samples_per_step
-    ranks, share = repeat.ranks, repeat.data_wait_share or 0.0
-    steps = range(1, result.steps(repeat) + 1)
-    losses = {1: repeat.loss_first or 7.0, steps[-1]: repeat.loss_last or 6.5}
-    every = []
-    for rank in ranks:
-        step = {"seconds": rank.window_seconds / count, "samples": samples}
-        step["data_wait_seconds"] = share * rank.window_seconds / count
-        events = [{"event": "step", "step": k} | step for k in steps]
-        events += [{"event": "loss", "step": k, "value": v} for k, v in losses.items()]
-        if repeat.warmup:
-            events.append({"event": "warmup"} | repeat.warmup.model_dump())
-        if repeat.evaluation:
-            events.append({"event": "evaluation"} | repeat.evaluation.model_dump())
-        if repeat.peak:
-            peak = {k: v / len(ranks) for k, v in repeat.peak if k != "disturbance"}
-            events.append({"event": "peak"} | peak)
-        window = {"samples": rank.samples, "seconds": rank.window_seconds}
-        end = {"memory_bytes": rank.memory_bytes, "compute_seconds": rank.compute_seconds}
-        end |= {"samples_seen": rank.samples_seen, "loss_scale": repeat.loss_scale}
-        end["skipped_steps"] = repeat.skipped_steps
-        every.append([*events, {"event": "window"} | window, {"event": "end"} | end])
-    return every
+def _write_lines(path, events):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+def _events(result, repeat, rank):
+    """Return the raw events of a rank that give its numbers."""
+    measured_steps = result.protocol.measured_steps
+    last_step = result.steps(repeat)
+    data_wait_seconds = (repeat.data_wait_share or 0.0) * rank.window_seconds
+    step = {
+        "seconds": rank.window_seconds / measured_steps,
+        "samples": result.config.samples_per_step,
+        "data_wait_seconds": data_wait_seconds / measured_steps,
+    }
+    events = [event("step", step=number, **step) for number in range(1, last_step + 1)]
+    losses = {1: repeat.loss_first or 7.0, last_step: repeat.loss_last or 6.5}
+    events += [event("loss", step=number, value=loss) for number, loss in losses.items()]
+    if repeat.warmup:
+        events.append(event("warmup", **repeat.warmup.model_dump()))
+    if repeat.evaluation:
+        events.append(event("evaluation", **repeat.evaluation.model_dump()))
+    if repeat.peak:
+        flops = repeat.peak.matmul_flops_per_second / len(repeat.ranks)
+        copied = repeat.peak.copy_bytes_per_second / len(repeat.ranks)
+        rates = {"matmul_flops_per_second": flops, "copy_bytes_per_second": copied}
+        events.append(event("peak", **rates))
+    end = {
+        "memory_bytes": rank.memory_bytes,
+        "compute_seconds": rank.compute_seconds,
+        "samples_seen": rank.samples_seen,
+        "loss_scale": repeat.loss_scale,
+        "skipped_steps": repeat.skipped_steps,
+    }
+    window = event("window", samples=rank.samples, seconds=rank.window_seconds)
+    return [*events, window, event("end", **end)]
 
 
 def write_all(outputs, *results):
@@ -269,35 +322,44 @@ def rank_events(seconds, samples=8, measured_steps=None, compute_seconds=None):
     The last `measured_steps`, by default all but the first, are the window. Each step has
     `samples` samples and 0.1 s of data wait.
     """
-    window = seconds[-(measured_steps or len(seconds) - 1) :]
-    rest = {"data_wait_seconds": 0.1, "samples": samples}
-    end = {"event": "end", "memory_bytes": 1, "compute_seconds": compute_seconds}
-    counts = {"samples": samples * len(window), "seconds": sum(window)}
+    if measured_steps is None:
+        measured_steps = len(seconds) - 1
+    window = seconds[-measured_steps:]
+    steps, losses = [], []
+    for number, step_seconds in enumerate(seconds, 1):
+        step = {"seconds": step_seconds, "data_wait_seconds": 0.1, "samples": samples}
+        steps.append(event("step", step=number, **step))
+        losses.append(event("loss", step=number, value=10.0 - number))
+    end = {"memory_bytes": 1, "compute_seconds": compute_seconds}
+    end |= {"skipped_steps": None, "loss_scale": None}
     return [
-        {"event": "start"},
-        *({"event": "step", "step": k, "seconds": s} | rest for k, s in enumerate(seconds, 1)),
-        *({"event": "loss", "step": k, "value": 10.0 - k} for k in range(1, len(seconds) + 1)),
-        {"event": "window"} | counts,
-        end | {"skipped_steps": None, "loss_scale": None},
+        event("start"),
+        *steps,
+        *losses,
+        event("window", samples=samples * len(window), seconds=sum(window)),
+        event("end", **end),
     ]
 
 
 def with_raw_files(folder, result, events, telemetry=()):
     """Store `result` with raw files and numbers of `events`, a list of ranks for each repeat,
     and of `telemetry`, for each; see `identified` for the folder's name."""
-    steps = [event for event in events[0][0] if event["event"] == "step"]
-    window = next(event for event in events[0][0] if event["event"] == "window")
-    samples = {"batch_size": steps[0]["samples"] // result.config.accumulate}
-    repeats = len(events) + (result.status == "partial")
-    counts = {"repeats": repeats, "measured_steps": window["samples"] // steps[0]["samples"]}
-    config = result.config.model_copy(update=samples)
-    protocol = result.protocol.model_copy(update=counts)
+    first_rank = events[0][0]
+    samples = next(e["samples"] for e in first_rank if e["event"] == "step")
+    window = next(e for e in first_rank if e["event"] == "window")
+    batch_size = samples // result.config.accumulate
+    planned = len(events) + (result.status == "partial")
+    steps = {"repeats": planned, "measured_steps": window["samples"] // samples}
+    config = result.config.model_copy(update={"batch_size": batch_size})
+    protocol = result.protocol.model_copy(update=steps)
     result = result.model_copy(update={"config": config, "protocol": protocol})
-    folder, repeats = identified(Path(folder), result), []
-    for k, ranks in enumerate(events, 1):
-        longest = max(e["seconds"] for rank in ranks for e in rank if e["event"] == "window")
-        seconds = {"wall_seconds": longest + 9.5}
-        repeats.append(_derived(folder, result, k, ranks, telemetry, **seconds))
+    folder = identified(Path(folder), result)
+    repeats = []
+    for index, ranks in enumerate(events, 1):
+        windows = [e["seconds"] for rank in ranks for e in rank if e["event"] == "window"]
+        wall_seconds = max(windows) + 9.5
+        repeat = _derived(folder, result, index, ranks, telemetry, wall_seconds=wall_seconds)
+        repeats.append(repeat)
     return _write(folder, result, repeats)
 
 
@@ -306,31 +368,37 @@ def write_many(outputs, count, seed=0, raw=True):
     topology (1 to 4 ranks), driver and label; with 120 varying raw steps each if `raw`."""
     chance = random.Random(seed)
     for number in range(count):
-        model = chance.choice(["resnet50", "vgg16", "bert"])
-        result = measured(
-            [chance.gauss(1000, 5) for _repeat in range(7)],
-            model=model,
-            input="dataloader" if model == "bert" else "dali",
-            device="gpu",
-            precision=chance.choice(["fp32", "amp"]),
-            batch_size=chance.choice([32, 64, 128, 256]),
-            nodes=chance.choice([1, 2]),
-            gpus=chance.choice([1, 2]),
-            label=f"week{number // 100}",
-            facts={"driver": chance.choice(["525.60", "550.54"])},
-        )
+        result = _varying_result(chance, label=f"week{number // 100}")
         folder = Path(outputs) / f"{result.id}-{number:05}"
-        if raw:
-            events = [
-                [
-                    rank_events([chance.gauss(0.2, 0.002) for _step in range(120)], 32, 100)
-                    for _rank in range(result.config.ranks)
-                ]
-                for _repeat in range(7)
-            ]
-            with_raw_files(folder, result, events)
-        else:
+        if not raw:
             keep(folder, result)
+            continue
+        repeats = []
+        for _repeat in range(7):
+            ranks = [_varying_events(chance) for _rank in range(result.config.ranks)]
+            repeats.append(ranks)
+        with_raw_files(folder, result, repeats)
+
+
+def _varying_result(chance, label):
+    model = chance.choice(["resnet50", "vgg16", "bert"])
+    return measured(
+        [chance.gauss(1000, 5) for _repeat in range(7)],
+        model=model,
+        input="dataloader" if model == "bert" else "dali",
+        device="gpu",
+        precision=chance.choice(["fp32", "amp"]),
+        batch_size=chance.choice([32, 64, 128, 256]),
+        nodes=chance.choice([1, 2]),
+        gpus=chance.choice([1, 2]),
+        label=label,
+        facts={"driver": chance.choice(["525.60", "550.54"])},
+    )
+
+
+def _varying_events(chance):
+    seconds = [chance.gauss(0.2, 0.002) for _step in range(120)]
+    return rank_events(seconds, samples=32, measured_steps=100)
 
 
 def input_alone(count, rate):
@@ -340,9 +408,12 @@ def input_alone(count, rate):
 
 def diagnosis(**changes):
     """Return a diagnosis of an input that is too slow, with fields changed."""
+    input_rates = []
+    for count, rate in {4: 51.0, 8: 105.0, 16: 200.0, 32: 300.0}.items():
+        input_rates.append(input_alone(count, rate))
     values = {
         "schema_version": 4,
-        "created": "2026-01-01T00:00:00+00:00",
+        "created": CREATED,
         "verdict": "input-bound",
         "throughput": 50.0,
         "synthetic": 100.0,
@@ -352,11 +423,6 @@ def diagnosis(**changes):
         "interval_level": 0.98,
         "comparison": "resnet50-input-0a1b2c3d",
         "out_of_turn": [],
-        "input_alone": [
-            input_alone(4, 51.0),
-            input_alone(8, 105.0),
-            input_alone(16, 200.0),
-            input_alone(32, 300.0),
-        ],
+        "input_alone": input_rates,
     }
     return Diagnosis(**values | changes)
