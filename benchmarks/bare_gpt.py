@@ -30,8 +30,10 @@ WARMUP = 3
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
-        self.ln_1, self.ln_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.c_attn, self.c_proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.ln_1 = nn.LayerNorm(WIDTH)
+        self.ln_2 = nn.LayerNorm(WIDTH)
+        self.c_attn = nn.Linear(WIDTH, 3 * WIDTH)
+        self.c_proj = nn.Linear(WIDTH, WIDTH)
         self.mlp = nn.Sequential(
             nn.Linear(WIDTH, 4 * WIDTH), nn.GELU("tanh"), nn.Linear(4 * WIDTH, WIDTH)
         )
@@ -39,19 +41,21 @@ class Block(nn.Module):
     def forward(self, x):
         batch, length, _ = x.shape
         shape = batch, length, HEADS, WIDTH // HEADS
-        q, k, v = (
-            part.view(shape).transpose(1, 2)
-            for part in self.c_attn(self.ln_1(x)).split(WIDTH, 2)
-        )
+        q, k, v = self.c_attn(self.ln_1(x)).split(WIDTH, 2)
+        q = q.view(shape).transpose(1, 2)
+        k = k.view(shape).transpose(1, 2)
+        v = v.view(shape).transpose(1, 2)
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.c_proj(y.transpose(1, 2).contiguous().view(batch, length, WIDTH))
+        y = y.transpose(1, 2).contiguous().view(batch, length, WIDTH)
+        x = x + self.c_proj(y)
         return x + self.mlp(self.ln_2(x))
 
 
 class Decoder(nn.Module):
     def __init__(self):
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(POSITIONS, WIDTH)
+        self.wte = nn.Embedding(VOCABULARY, WIDTH)
+        self.wpe = nn.Embedding(POSITIONS, WIDTH)
         self.blocks = nn.Sequential(*[Block() for _ in range(LAYERS)])
         self.ln_f = nn.LayerNorm(WIDTH)
         self.lm_head = nn.Linear(WIDTH, VOCABULARY, bias=False)
@@ -63,7 +67,8 @@ class Decoder(nn.Module):
                 nn.init.zeros_(parameter)
 
     def forward(self, ids, labels):
-        x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1]))
+        positions = torch.arange(ids.shape[1])
+        x = self.wte(ids) + self.wpe(positions)
         logits = self.lm_head(self.ln_f(self.blocks(x)))
         return functional.cross_entropy(logits.view(-1, VOCABULARY), labels.view(-1))
 
@@ -106,15 +111,20 @@ def main(pairs):
     batch = tuple(map(torch.from_numpy, next(synthetic.batches(config, 0))))
     steps = {"perfkit": suite_step(config, batch), "bare loop": bare_step(*batch)}
     seconds = {name: [] for name in steps}
-    for number in range(WARMUP + pairs):
-        for name in [*steps][:: 1 if number % 2 else -1]:
+    order = [*steps]
+    for _pair in range(WARMUP + pairs):
+        order.reverse()
+        for name in order:
             began = time.perf_counter()
             steps[name]()
             seconds[name].append(time.perf_counter() - began)
-    suite, bare = (values[WARMUP:] for values in seconds.values())
-    for name, values in (("perfkit", suite), ("bare loop", bare)):
-        print(f"{name}: {config.sample_size / median(values):.4g} tokens/s")
-    ratio = median_estimate([b / a for a, b in zip(suite, bare, strict=True)], 0.95)
+    for name, values in seconds.items():
+        tokens_per_second = config.sample_size / median(values[WARMUP:])
+        print(f"{name}: {tokens_per_second:.4g} tokens/s")
+    ratios = []
+    for suite, bare in zip(seconds["perfkit"], seconds["bare loop"], strict=True):
+        ratios.append(bare / suite)
+    ratio = median_estimate(ratios[WARMUP:], 0.95)
     print(
         f"perfkit / bare loop: {ratio.value:.4f}, {ratio.level:.1%} interval "
         f"{ratio.low:.4f} to {ratio.high:.4f}, {pairs} pairs"

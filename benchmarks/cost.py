@@ -7,9 +7,10 @@ import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 from unittest.mock import patch
 
-from measuring import measured
+from measuring import as_options, measured
 from runner import PAIRS, PIXELS, SAMPLES, TESTS, of_pairs, of_values
 from turns import Turns
 
@@ -26,27 +27,36 @@ from perfkit.core.worker.loop import train
 from perfkit.core.worker.rank import RawFile
 
 PERFKIT = Path(sys.executable).with_name("perfkit")
+TRAINER_SECONDS = 0.5
+QUIET = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
 
 
 def timer():
     """Cost of the timer per step, raw file included: the training loop with 20,000 empty steps
     per run."""
-    steps = 20_000
+    values = [_microseconds_of_a_step(20_000) for _run in range(PAIRS)]
+    return [of_values("each step", values, "µs")]
+
+
+def _microseconds_of_a_step(steps):
     nothing = SimpleNamespace(
         backward=lambda _batch, *, sync_gradients: 1.0, update=lambda: None
     )
-
-    def step_microseconds():
-        with tempfile.TemporaryDirectory() as folder:
-            raw = RawFile(Path(folder) / "raw.jsonl")
-            began = time.perf_counter()
-            options = {"samples_per_step": 1, "accumulate": 1, "read_losses_at_once": True}
-            options |= {"warmup_steps": 0, "measured_steps": steps}
-            train(nothing, iter(range(steps)), CpuDevice(), raw.write, **options)
-            return (time.perf_counter() - began) / steps * 1e6
-
-    values = [step_microseconds() for _run in range(PAIRS)]
-    return [of_values("each step", values, "µs")]
+    with tempfile.TemporaryDirectory() as folder:
+        raw = RawFile(Path(folder) / "raw.jsonl")
+        began = time.perf_counter()
+        train(
+            nothing,
+            iter(range(steps)),
+            CpuDevice(),
+            raw.write,
+            samples_per_step=1,
+            accumulate=1,
+            warmup_steps=0,
+            measured_steps=steps,
+            read_losses_at_once=True,
+        )
+        return (time.perf_counter() - began) / steps * 1e6
 
 
 def transparency():
@@ -54,62 +64,82 @@ def transparency():
     take their steps alternately; waiting times are excluded. The bare loop is Paddle's
     ResNet-50 with DALI, without perfkit. Batch 4, 160 px."""
     # Smaller images than 224 px give more steps, with a larger share of the suite's cost.
+    loop = Loop(size=min(160, PIXELS), batch=4, warmup=6, steps=24)
     pairs = []
     for _run in range(2 * PAIRS):
-        pairs.append(_in_turn(size=min(160, PIXELS), batch=4, warmup=6, steps=24))
-        print("  {:.4g} / {:.4g} images/s".format(*pairs[-1]), flush=True)
+        suite, bare = _in_turn(loop)
+        pairs.append((suite, bare))
+        print(f"  {suite:.4g} / {bare:.4g} images/s", flush=True)
     return [of_pairs("notebook / bare loop", pairs, "images/s")]
 
 
-def _in_turn(size, batch, warmup, steps):
+class Loop(NamedTuple):
+    """A training: image size, batch, and numbers of warm-up and measured steps."""
+
+    size: int
+    batch: int
+    warmup: int
+    steps: int
+
+
+def _in_turn(loop):
     """Return images/s through the notebook and of the bare loop."""
     with tempfile.TemporaryDirectory() as folder:
         turns = Turns(Path(folder))
-        request = {"device": "cpu", "image_size": size, "batch_size": batch, "repeats": 1}
-        request |= {"warmup_steps": warmup, "measured_steps": steps, "data_dir": SAMPLES}
-        request |= {"outputs_dir": folder}
-        options = [word for pair in request.items() for word in ("-p", *map(str, pair))]
-        suite = [sys.executable, "-m", "papermill", str(ROOT / "notebooks" / "resnet50.ipynb")]
-        # The suite reads one batch before its first step, so the bare loop takes one step more.
-        numbers = map(str, (size, batch, warmup + 1, steps))
-        bare = [
-            sys.executable,
-            str(ROOT / "benchmarks" / "bare_loop.py"),
-            str(SAMPLES),
-            *numbers,
-        ]
-        config = perfkit.plan("resnet50", {"device": "cpu", "data_dir": str(SAMPLES)}).config
-        settings = worker_environment(config, NodeRank()) | turns.variables("b")
-        quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-        notebook = os.environ | turns.variables("a")
         with (
-            subprocess.Popen(
-                [*suite, f"{folder}/out.ipynb", *options], env=notebook, **quiet
-            ) as measured_process,
-            subprocess.Popen(bare, env=settings, **quiet) as bare_process,
+            _start_notebook(loop, folder, turns.variables("a")) as suite_process,
+            _start_bare_loop(loop, turns.variables("b")) as bare_process,
         ):
-            turns.give(warmup + 1 + steps)
-            statuses = measured_process.wait(), bare_process.wait()
+            turns.give(loop.warmup + 1 + loop.steps)
+            statuses = suite_process.wait(), bare_process.wait()
         assert statuses == (0, 0), statuses
         (result,) = Path(folder).glob("*/result.json")
         # Batch 0 precedes the first step. The end of the bare loop's last step is not
         # observable from outside, so both sides exclude that step.
-        window = slice(warmup + 1, warmup + steps)
-        suite_steps = perfkit.load_steps(result.parent)["seconds"][warmup : warmup + steps - 1]
-        suite_seconds = sum(suite_steps) - sum(turns.waits("a")[window])
+        seconds = perfkit.load_steps(result.parent)["seconds"]
+        suite_seconds = sum(seconds[loop.warmup : loop.warmup + loop.steps - 1])
+        window = slice(loop.warmup + 1, loop.warmup + loop.steps)
+        suite_seconds -= sum(turns.waits("a")[window])
         bare_seconds = sum(turns.step_seconds("b")[window])
-        return batch * (steps - 1) / suite_seconds, batch * (steps - 1) / bare_seconds
+        images = loop.batch * (loop.steps - 1)
+        return images / suite_seconds, images / bare_seconds
+
+
+def _start_notebook(loop, folder, variables):
+    request = {
+        "device": "cpu",
+        "image_size": loop.size,
+        "batch_size": loop.batch,
+        "repeats": 1,
+        "warmup_steps": loop.warmup,
+        "measured_steps": loop.steps,
+        "data_dir": SAMPLES,
+        "outputs_dir": folder,
+    }
+    notebook = str(ROOT / "notebooks" / "resnet50.ipynb")
+    command = [sys.executable, "-m", "papermill", notebook, f"{folder}/out.ipynb"]
+    command += as_options(request)
+    return subprocess.Popen(command, env=os.environ | variables, **QUIET)
+
+
+def _start_bare_loop(loop, variables):
+    script = str(ROOT / "benchmarks" / "bare_loop.py")
+    # The suite reads one batch before its first step, so the bare loop takes one step more.
+    numbers = (loop.size, loop.batch, loop.warmup + 1, loop.steps)
+    command = [sys.executable, script, str(SAMPLES), *map(str, numbers)]
+    config = perfkit.plan("resnet50", {"device": "cpu", "data_dir": str(SAMPLES)}).config
+    environment = worker_environment(config, NodeRank())
+    return subprocess.Popen(command, env=environment | variables, **QUIET)
 
 
 def driver():
     """Driver's share of a core while its workers start and train ResNet-50 with batch 4."""
-
-    def percent():
-        began, used = time.perf_counter(), time.process_time()
+    values = []
+    for _run in range(min(PAIRS, 3)):
+        began, used_before = time.perf_counter(), time.process_time()
         measured(input="synthetic", batch_size=4, measured_steps=20)
-        return (time.process_time() - used) / (time.perf_counter() - began) * 100
-
-    values = [percent() for _run in range(min(PAIRS, 3))]
+        used = time.process_time() - used_before
+        values.append(used / (time.perf_counter() - began) * 100)
     return [of_values("the driver", values, "% of a core")]
 
 
@@ -119,30 +149,30 @@ def driver_overhead():
     start to the trainer's (environment, id, folders, supervisor), and from the trainer's last
     event to the stored result (exit, cleanup, logs, numbers, result.json). The cost of each
     further repeat follows from interleaved measurements of 6 repeats."""
-    trainer_seconds, further = 0.5, 5
-
-    def seconds(repeats):
-        request = {"device": "cpu", "input": "synthetic", "repeats": repeats}
-        with tempfile.TemporaryDirectory() as outputs:
-            plan = perfkit.plan("resnet50", request | {"outputs_dir": outputs})
-            began = time.perf_counter()
-            result = perfkit.measure(plan.config, plan.protocol).result
-            taken = time.perf_counter() - began
-        assert result.status == "complete", result.failure
-        return taken - repeats * trainer_seconds
-
+    further = 5
     only, each = [], []
-    with patch.object(launch, "launcher_command", launcher_command(trainer_seconds)):
+    with patch.object(launch, "launcher_command", launcher_command(TRAINER_SECONDS)):
         for pair in range(PAIRS):
             turns = (1, 1 + further) if pair % 2 == 0 else (1 + further, 1)
-            taken = {repeats: seconds(repeats) for repeats in turns}
-            only.append(taken[1])
-            each.append((taken[1 + further] - taken[1]) / further)
+            seconds = {repeats: _seconds_without_trainer(repeats) for repeats in turns}
+            only.append(seconds[1])
+            each.append((seconds[1 + further] - seconds[1]) / further)
             print(f"  {only[-1]:.3f} s, {each[-1]:.3f} s each further", flush=True)
     return [
         of_values("a measurement of one repeat", only, "s"),
         of_values("each further repeat", each, "s"),
     ]
+
+
+def _seconds_without_trainer(repeats):
+    request = {"device": "cpu", "input": "synthetic", "repeats": repeats}
+    with tempfile.TemporaryDirectory() as outputs:
+        plan = perfkit.plan("resnet50", request | {"outputs_dir": outputs})
+        began = time.perf_counter()
+        result = perfkit.measure(plan.config, plan.protocol).result
+        seconds = time.perf_counter() - began
+    assert result.status == "complete", result.failure
+    return seconds - repeats * TRAINER_SECONDS
 
 
 def overhead():
@@ -151,9 +181,9 @@ def overhead():
     with tempfile.TemporaryDirectory() as outputs:
         request = {"device": "cpu", "protocol": "quick", "outputs_dir": outputs}
         request |= {"data_dir": SAMPLES, "image_size": PIXELS, "repeats": min(PAIRS, 5)}
-        options = [word for pair in request.items() for word in ("-p", *map(str, pair))]
+        command = [PERFKIT, "run", "resnet50", *as_options(request)]
         began = time.perf_counter()
-        subprocess.run([PERFKIT, "run", "resnet50", *options], check=True, capture_output=True)
+        subprocess.run(command, check=True, capture_output=True)
         wall = time.perf_counter() - began
         (result,) = Path(outputs).glob("*/result.json")
         training = perfkit.load_steps(result.parent)["seconds"].sum()

@@ -39,38 +39,46 @@ ODD += ["", "x", "<b>", "\0", "\x1b[2J", "2026-01-01T00:00:00+00:00", "nan", "..
 ODD += [[], {}, [1], {"x": 1}, [[]]]
 PAGES_SHARE = 0.03
 """Share of the files for which a page is written, which takes 0.3 s."""
-KNOWN = (ResultError, perfkit.ComparisonError, SweepError)
+DOCUMENTED = (ResultError, perfkit.ComparisonError, SweepError)
 
 
 def places(value, place=()):
     """Yield the paths of all values within a JSON value."""
     yield place
-    items = value.items() if isinstance(value, dict) else ()
-    for key, part in enumerate(value) if isinstance(value, list) else items:
+    parts = ()
+    if isinstance(value, dict):
+        parts = value.items()
+    elif isinstance(value, list):
+        parts = enumerate(value)
+    for key, part in parts:
         yield from places(part, (*place, key))
 
 
 def changed_value(content, chance):
     """Return the JSON value with one value replaced, removed, renamed, scaled or copied."""
-    every = [place for place in places(content) if place]
-    *above, key = chance.choice(every)
-    holder = content
-    for part in above:
-        holder = holder[part]
-    other = content
-    for part in chance.choice(every):
-        other = other[part]
+    every_place = [place for place in places(content) if place]
+    *above, key = chance.choice(every_place)
+    holder = value_at(content, above)
+    other = value_at(content, chance.choice(every_place))
     match chance.randrange(5):
         case 0:
             del holder[key]
         case 1 if isinstance(holder, dict):
-            holder[chance.choice(["x", "", "schema_version", "code"])] = holder.pop(key)
+            new_key = chance.choice(["x", "", "schema_version", "code"])
+            holder[new_key] = holder.pop(key)
         case 2:
             holder[key] = json.loads(json.dumps(other))
         case 3 if type(holder[key]) in (int, float):
             holder[key] *= chance.choice([-1, 0, 0.5, 2, 1e9, 1 + 1e-12])
         case _:
             holder[key] = chance.choice(ODD)
+    return content
+
+
+def value_at(content, place):
+    """Return the value at this path within a JSON value."""
+    for key in place:
+        content = content[key]
     return content
 
 
@@ -104,7 +112,7 @@ def refusable(call):
     """Return the call's result; None if it rejects its input."""
     try:
         return call()
-    except KNOWN as error:
+    except DOCUMENTED as error:
         str(error).encode()
         return None
 
@@ -132,9 +140,9 @@ def result(outputs, base, chance):
 def with_own_id(name, content, text):
     """Return name and text with the id that matches the content, if that is a valid result."""
     try:
-        found = Result.model_validate_json(text)
-        asked = found.config, found.protocol, found.environment
-        digest = identity_digest(*asked, found.input_data and found.input_data.sha256)
+        result = Result.model_validate_json(text)
+        data = result.input_data and result.input_data.sha256
+        digest = identity_digest(result.config, result.protocol, result.environment, data)
     except ValueError:
         return name, text
     name = f"{name.rpartition('-')[0]}-{digest}"
@@ -149,7 +157,8 @@ def raw(outputs, base, chance):
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     for _ in range(chance.choice([1, 1, 2, 5])):
         lines = changed_value(lines, chance)
-    text = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    text = text.encode()
     if chance.random() < 0.3:
         text = changed_bytes(file.read_bytes(), chance)
     file.write_bytes(text)
@@ -220,10 +229,11 @@ if __name__ == "__main__":
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("seconds", nargs="?", type=float, default=600)
     parser.add_argument("seed", nargs="?", type=int, default=random.randrange(10**6))
-    asked = parser.parse_args()
-    tried, findings, count = fuzz(asked.target, asked.seconds, asked.seed)
-    for seed, text in findings:
-        print(f"--- {seed}\n{text}")
+    arguments = parser.parse_args()
+    target, seed = arguments.target, arguments.seed
+    tried, findings, count = fuzz(target, arguments.seconds, seed)
+    for file_seed, text in findings:
+        print(f"--- {file_seed}\n{text}")
     kinds = f"{count} findings of {len(findings)} kinds"
-    print(f"{asked.target}, seed {asked.seed}: {tried} files, {kinds}")
+    print(f"{target}, seed {seed}: {tried} files, {kinds}")
     raise SystemExit(bool(findings))

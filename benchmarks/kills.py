@@ -47,21 +47,25 @@ class Trial:
         self.cluster = cluster
         self.file = scratch / "six.yaml"
         self.file.write_text(json.dumps(SWEEP))
-        places = dict.fromkeys(("TMPDIR", "JUPYTER_RUNTIME_DIR"), str(scratch))
-        self.environment = os.environ | places | (cluster.environment if cluster else {})
+        places = {"TMPDIR": str(scratch), "JUPYTER_RUNTIME_DIR": str(scratch)}
+        self.environment = os.environ | places
+        if cluster:
+            self.environment |= cluster.environment
 
     def start(self, outputs, **settings):
         command = [PERFKIT, "sweep", self.file, "-p", "outputs_dir", outputs]
-        command += ["--slurm"] if self.cluster else []
+        if self.cluster:
+            command.append("--slurm")
         settings |= {"stdin": subprocess.DEVNULL, "env": self.environment}
         return subprocess.Popen(command, **settings)
 
     def processes(self):
-        found = []
+        processes = []
         for process in psutil.process_iter(["cmdline"]):
-            if str(self.scratch) in " ".join(process.info["cmdline"] or []):
-                found.append(process)
-        return found
+            command = " ".join(process.info["cmdline"] or [])
+            if str(self.scratch) in command:
+                processes.append(process)
+        return processes
 
     def left_after_kill(self):
         """The number of processes left. Slurm's jobs are meant to continue."""
@@ -83,7 +87,7 @@ class Trial:
 def main(kills, seed, longest, trial):
     chance = random.Random(seed)
     disturbed, whole = trial.scratch / "disturbed", trial.scratch / "whole"
-    kept, rerun, ended, left = {}, 0, 0, 0
+    earlier, rerun, ended, left = {}, 0, 0, 0
     for number in range(1, kills + 1):
         seconds = chance.uniform(0.2, longest)
         process = trial.start(disturbed, **QUIET)
@@ -92,22 +96,29 @@ def main(kills, seed, longest, trial):
         process.kill()
         process.wait()
         left += trial.left_after_kill()
-        now = finished_repeats(disturbed)
-        rerun += sum(now.get(raw) != seen for raw, seen in kept.items())
-        kept = now
-        print(f"  kill {number} after {seconds:4.1f} s: {len(kept)} raw files", flush=True)
+        finished = finished_repeats(disturbed)
+        rerun += replaced(earlier, finished)
+        earlier = finished
+        print(f"  kill {number} after {seconds:4.1f} s: {len(finished)} raw files", flush=True)
     status = trial.start(disturbed).wait()
-    now = finished_repeats(disturbed)
-    rerun += sum(now.get(raw) != seen for raw, seen in kept.items())
+    rerun += replaced(earlier, finished_repeats(disturbed))
     undisturbed = trial.start(whole).wait()
     left += trial.left_at_the_end()
-    found = (outputs.glob("*/result.json") for outputs in (disturbed, whole))
-    ids, wanted = (sorted(path.parent.name for path in results) for results in found)
+    ids, expected = measurements(disturbed), measurements(whole)
     print(f"{kills} kills, {ended} of them after the end; exit {status} and {undisturbed}")
     print(f"raw files of finished repeats that were replaced: {rerun}")
     print(f"processes or Slurm jobs left: {left}")
-    print(f"measurements: {len(ids)}; the same as undisturbed: {ids == wanted}")
-    sys.exit(bool(status or undisturbed or rerun or left or ids != wanted))
+    print(f"measurements: {len(ids)}; the same as undisturbed: {ids == expected}")
+    sys.exit(bool(status or undisturbed or rerun or left or ids != expected))
+
+
+def replaced(earlier, now):
+    """Return the number of raw files of finished repeats that are gone or have changed."""
+    return sum(now.get(path) != content for path, content in earlier.items())
+
+
+def measurements(outputs):
+    return sorted(path.parent.name for path in outputs.glob("*/result.json"))
 
 
 if __name__ == "__main__":
@@ -116,9 +127,12 @@ if __name__ == "__main__":
     parser.add_argument("seed", type=int, nargs="?", default=random.randrange(10**6))
     parser.add_argument("--slurm", action="store_true")
     parser.add_argument("--longest", type=float, default=25.0, metavar="SECONDS")
-    asked = parser.parse_args()
-    print(f"seed {asked.seed}", flush=True)
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}", flush=True)
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kills-")))
-        cluster = stack.enter_context(slurm_cluster(2)) if asked.slurm else None
-        main(asked.kills, asked.seed, asked.longest, Trial(scratch, cluster))
+        cluster = None
+        if arguments.slurm:
+            cluster = stack.enter_context(slurm_cluster(2))
+        trial = Trial(scratch, cluster)
+        main(arguments.kills, arguments.seed, arguments.longest, trial)

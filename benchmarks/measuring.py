@@ -28,12 +28,23 @@ def result_of(**parameters: Any) -> Result:
     return result
 
 
+def as_options(request: dict[str, Any]) -> list[str]:
+    """Return parameters as `-p` options of papermill and perfkit."""
+    options = []
+    for name, value in request.items():
+        options += ["-p", name, str(value)]
+    return options
+
+
 def measured(**parameters: Any) -> float:
+    """Measure one repeat and return its throughput."""
     return result_of(**parameters).throughput.value
 
 
 def planted(folder: str | Path, code: str) -> dict[str, str]:
     """Return environment variables under which every Python process runs `code` first."""
     (Path(folder) / "sitecustomize.py").write_text(code)
-    known = os.environ.get("PYTHONPATH")
-    return {"PYTHONPATH": os.pathsep.join([str(folder), *([known] if known else [])])}
+    path = str(folder)
+    if "PYTHONPATH" in os.environ:
+        path += os.pathsep + os.environ["PYTHONPATH"]
+    return {"PYTHONPATH": path}

@@ -1,8 +1,8 @@
 """Runs figures one after the other, prints their numbers and stores each figure immediately,
 since a later one may fail.
 
-A figure is a function that prints its progress and returns its Numbers. Its name is the
-function's; the function's docstring is its description.
+A figure is a function that prints its progress and returns the summaries of its runs. Its name
+is the function's; the function's docstring is its description.
 """
 
 import argparse
@@ -31,11 +31,13 @@ VARIABLES |= {"MEASUREMENTS": "100 1000", "PIXELS": "224"}
 
 def counts(variable: str) -> list[int]:
     """Return the variable's value: integers of at least 1. Exits for an invalid value."""
-    text = os.environ.get(variable, VARIABLES[variable])
-    found = [int(word) for word in text.split() if word.isdecimal() and int(word)]
-    if not found or len(found) < len(text.split()):
-        sys.exit(f"{variable}={text!r}: must be integers, such as {VARIABLES[variable]!r}")
-    return found
+    default = VARIABLES[variable]
+    text = os.environ.get(variable, default)
+    words = text.split()
+    numbers = [int(word) for word in words if word.isdecimal() and int(word)]
+    if not numbers or len(numbers) < len(words):
+        sys.exit(f"{variable}={text!r}: must be integers, such as {default!r}")
+    return numbers
 
 
 PAIRS, PIXELS = counts("PAIRS")[0], counts("PIXELS")[0]
@@ -43,7 +45,7 @@ PAIRS, PIXELS = counts("PAIRS")[0], counts("PIXELS")[0]
 
 
 @dataclass(frozen=True)
-class Number:
+class RunSummary:
     """A median or a share, its interval with the level achieved, and its runs: values, pairs,
     or whether each trial succeeded."""
 
@@ -54,93 +56,115 @@ class Number:
     runs: list[Any]
 
 
-FigureFunction = Callable[[], list[Number]]
-Side = Callable[[], float]
+FigureFunction = Callable[[], list[RunSummary]]
+SpeedFunction = Callable[[], float]
+"""Measures once and returns a throughput."""
 
 
-def of_values(name: str, values: Sequence[float], unit: str) -> Number:
+def of_values(name: str, values: Sequence[float], unit: str) -> RunSummary:
     """Print and return the median of the values."""
-    return _printed(Number(name, median(values), unit, median_interval(values), [*values]))
+    interval = median_interval(values)
+    return _printed(RunSummary(name, median(values), unit, interval, [*values]))
 
 
-def of_pairs(name: str, pairs: Sequence[tuple[float, float]], unit: str) -> Number:
+def of_pairs(name: str, pairs: Sequence[tuple[float, float]], unit: str) -> RunSummary:
     """Print and return the median of the ratios first / second."""
-    ratios = [one / other for one, other in pairs]
-    medians = " and ".join(f"{median(side):.4g}" for side in zip(*pairs, strict=True))
-    unit = f"(medians {medians} {unit})"
-    return _printed(Number(name, median(ratios), unit, median_interval(ratios), [*pairs]))
+    ratios = [first / second for first, second in pairs]
+    first_median = median([first for first, _second in pairs])
+    second_median = median([second for _first, second in pairs])
+    unit = f"(medians {first_median:.4g} and {second_median:.4g} {unit})"
+    return _printed(RunSummary(name, median(ratios), unit, median_interval(ratios), [*pairs]))
 
 
-def of_trials(name: str, trials: Sequence[bool]) -> Number:
+def of_trials(name: str, trials: Sequence[bool]) -> RunSummary:
     """Print and return the share of trials that succeeded."""
-    share, interval = sum(trials) / len(trials), share_interval(sum(trials), len(trials))
-    return _printed(Number(name, share, "of the trials", interval, [*trials]))
+    successes = sum(trials)
+    interval = share_interval(successes, len(trials))
+    share = successes / len(trials)
+    return _printed(RunSummary(name, share, "of the trials", interval, [*trials]))
 
 
-def paired(name: str, one: Side, other: Side, unit: str, pairs: int = PAIRS) -> Number:
+def paired(
+    name: str, one: SpeedFunction, other: SpeedFunction, unit: str, pairs: int = PAIRS
+) -> RunSummary:
     """Measure pairs and return the median of their ratios. The two run interleaved, A B B A …,
     because the speed of a shared machine drifts."""
-    values = []
+    speeds = []
     for pair in range(pairs):
-        turns = (one, other) if pair % 2 == 0 else (other, one)
-        got = {turn: turn() for turn in turns}
-        values.append((got[one], got[other]))
-        print("  {:9.4g} / {:9.4g}".format(*values[-1]), flush=True)
-    return of_pairs(name, values, unit)
+        if pair % 2 == 0:
+            first = one()
+            second = other()
+        else:
+            second = other()
+            first = one()
+        speeds.append((first, second))
+        print(f"  {first:9.4g} / {second:9.4g}", flush=True)
+    return of_pairs(name, speeds, unit)
 
 
-def _printed(number: Number) -> Number:
-    text = f"  {number.name}: {number.value:.4g} {number.unit}, n={len(number.runs)}"
-    if number.interval:
-        text += "; {2:.1%} interval {0:.4g} to {1:.4g}".format(*number.interval)
+def _printed(summary: RunSummary) -> RunSummary:
+    text = f"  {summary.name}: {summary.value:.4g} {summary.unit}, n={len(summary.runs)}"
+    if summary.interval:
+        low, high, level = summary.interval
+        text += f"; {level:.1%} interval {low:.4g} to {high:.4g}"
     print(text, flush=True)
-    return number
+    return summary
 
 
 def main(figures: dict[FigureFunction, float]) -> None:
     """Run the figures named on the command line, or all. `figures` maps each to its minutes on
     2 cores with PAIRS=10. Exits with 1 if one failed."""
-    known = {figure.__name__: figure for figure in figures}
+    by_name = {figure.__name__: figure for figure in figures}
+    every_name = ", ".join(by_name)
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
-    parser.add_argument("names", nargs="*", metavar="FIGURE", help=", ".join(known))
+    parser.add_argument("names", nargs="*", metavar="FIGURE", help=every_name)
     parser.add_argument("--outputs", default="outputs", help="where bench.json is written")
-    given = parser.parse_args()
-    names = given.names or [*known]
-    if unknown := {*names} - {*known}:
-        parser.error(f"no such figure: {', '.join(unknown)}; there are: {', '.join(known)}")
-    file, failed = resolved_path(given.outputs) / "bench.json", []
+    arguments = parser.parse_args()
+    names = arguments.names or [*by_name]
+    unknown = {*names} - {*by_name}
+    if unknown:
+        parser.error(f"no such figure: {', '.join(unknown)}; there are: {every_name}")
+    file = resolved_path(arguments.outputs) / "bench.json"
     try:
         read(file)
     except (OSError, ValueError) as error:
         parser.error(f"{file}: {error}")
-    for count, name in enumerate(names, 1):
-        minutes = f"{figures[known[name]]:g} min on 2 cores with PAIRS=10"
-        print(f"\n[{count}/{len(names)}] {name}: about {minutes}; here PAIRS={PAIRS}")
-        print(textwrap.fill(" ".join((known[name].__doc__ or "").split()), 79), flush=True)
+    failed = []
+    for number, name in enumerate(names, 1):
+        figure = by_name[name]
+        minutes = f"{figures[figure]:g} min on 2 cores with PAIRS=10"
+        print(f"\n[{number}/{len(names)}] {name}: about {minutes}; here PAIRS={PAIRS}")
+        description = " ".join((figure.__doc__ or "").split())
+        print(textwrap.fill(description, 79), flush=True)
         try:
-            store(file, name, known[name]())
+            store(file, name, figure())
         # After any failure the other figures are still made.
         except Exception:
             traceback.print_exc()
             failed.append(name)
     print(file)
-    sys.exit(f"Failed: {', '.join(failed)}" if failed else 0)
+    if failed:
+        sys.exit(f"Failed: {', '.join(failed)}")
+    sys.exit()
 
 
 def read(file: Path) -> dict[str, Any]:
     """Return name -> figure. Raises OSError or ValueError for an unreadable file."""
-    figures: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    if not file.exists():
+        return {}
+    figures: dict[str, Any] = json.loads(file.read_text())
     return figures
 
 
-def store(file: Path, name: str, numbers: list[Number]) -> None:
+def store(file: Path, name: str, summaries: list[RunSummary]) -> None:
     """Add the figure to the file, with its time, environment and set variables."""
-    environment = read_environment("paddle", SAMPLES)
+    facts = read_environment("paddle", SAMPLES)
     figure = {
         "created": datetime.now(UTC).isoformat(),
-        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
-        "environment": {name: reading.value for name, reading in environment.items()},
-        "numbers": [asdict(number) for number in numbers],
+        "variables": {key: value for key, value in os.environ.items() if key in VARIABLES},
+        "environment": {fact: reading.value for fact, reading in facts.items()},
+        "numbers": [asdict(summary) for summary in summaries],
     }
+    figures = read(file) | {name: figure}
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, json.dumps(read(file) | {name: figure}, indent=1))
+    write_atomically(file, json.dumps(figures, indent=1))

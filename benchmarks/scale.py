@@ -66,7 +66,8 @@ def site():
         with tempfile.TemporaryDirectory() as outputs:
             write_many(outputs, count)
             seconds, main, child = _floats(SITE, outputs)
-            size = sum(file.stat().st_size for file in Path(outputs).rglob("*.html"))
+            pages = Path(outputs).rglob("*.html")
+            size = sum(page.stat().st_size for page in pages)
         name = f"the site of {count:,} measurements"
         numbers.append(of_values(name, [seconds], "s"))
         numbers.append(of_values(f"{name}, main process's memory", [main], "MiB"))
@@ -83,16 +84,19 @@ def sweep():
 
 def _sweep(count, trainer_seconds):
     with tempfile.TemporaryDirectory() as folder:
-        content = {"notebook": "resnet50", "protocol": "quick"}
-        content["parameters"] = {"device": "cpu", "input": "synthetic", "repeats": 1}
-        content["parameters"] |= {"outputs_dir": f"{folder}/outputs"}
-        content["matrix"] = {"batch_size": list(range(1, count + 1))}
+        request = {"device": "cpu", "input": "synthetic", "repeats": 1}
+        content = {
+            "notebook": "resnet50",
+            "protocol": "quick",
+            "parameters": request | {"outputs_dir": f"{folder}/outputs"},
+            "matrix": {"batch_size": [*range(1, count + 1)]},
+        }
         file = Path(folder) / "sweep.yaml"
         file.write_text(json.dumps(content))
-        options = {"capture_output": True, "stdin": subprocess.DEVNULL}
-        options["env"] = os.environ | planted(folder, fake_trainer.planted(trainer_seconds))
+        environment = os.environ | planted(folder, fake_trainer.planted(trainer_seconds))
+        streams = {"capture_output": True, "stdin": subprocess.DEVNULL}
         start = time.perf_counter()
-        subprocess.run([PERFKIT, "sweep", file], check=True, **options)
+        subprocess.run([PERFKIT, "sweep", file], check=True, env=environment, **streams)
         seconds = time.perf_counter() - start
     each = seconds / count - trainer_seconds
     return of_values(f"each of {count} configurations", [each], "s")

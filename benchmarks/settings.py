@@ -15,8 +15,9 @@ def cpu_settings():
     """Throughput with perfkit's CPU settings (threads, MKL's path) / of Paddle as installed;
     batch 8, synthetic input."""
     request = {"batch_size": 8, "input": "synthetic", "warmup_steps": 1, "measured_steps": 3}
-    sides = [partial(measured, **request, cpu_tuning=tuned) for tuned in (True, False)]
-    return [paired("with / without", *sides, "images/s", min(PAIRS, 3))]
+    tuned = partial(measured, **request, cpu_tuning=True)
+    untuned = partial(measured, **request, cpu_tuning=False)
+    return [paired("with / without", tuned, untuned, "images/s", min(PAIRS, 3))]
 
 
 def processes():
@@ -54,8 +55,8 @@ def inputs():
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         return float(done.stdout)
 
-    sides = partial(alone, "dali"), partial(alone, "dataloader")
-    return [paired("DALI / DataLoader", *sides, "samples/s", min(PAIRS, 5))]
+    dali, dataloader = partial(alone, "dali"), partial(alone, "dataloader")
+    return [paired("DALI / DataLoader", dali, dataloader, "samples/s", min(PAIRS, 5))]
 
 
 SLEEPING = """
@@ -75,29 +76,42 @@ if "perfkit.core.worker.rank" in sys.orig_argv:
 """Makes each rank sleep for a known time per batch, longer than all other work."""
 
 
+TWO_RANKS = {
+    "processes": 2,
+    "input": "synthetic",
+    "batch_size": 2,
+    "image_size": 32,
+    "warmup_steps": 1,
+    "measured_steps": 8,
+}
+
+
+def _two_ranks(*seconds):
+    """Measure two ranks that sleep for so many seconds per batch."""
+    with tempfile.TemporaryDirectory() as folder:
+        variables = planted(folder, SLEEPING.format(seconds=seconds))
+        with patch.dict(os.environ, variables):
+            return result_of(**TWO_RANKS)
+
+
 def straggler():
     """Throughput of two ranks that need 0.5 and 0.6 s per batch / of two that need 0.5 s; the
     ratio by arithmetic, for a step 0.1 s longer; and the share of runs in which the slower rank
     was named."""
     usual, slow = 0.5, 0.6
-    request = {"processes": 2, "input": "synthetic", "batch_size": 2, "image_size": 32}
-    request |= {"warmup_steps": 1, "measured_steps": 8}
-    samples = request["processes"] * request["batch_size"]
     predicted, named = [], []
 
-    def two(*seconds):
-        code = SLEEPING.format(seconds=seconds)
-        with tempfile.TemporaryDirectory() as f, patch.dict(os.environ, planted(f, code)):
-            return result_of(**request)
-
     def without():
-        value = two(usual, usual).throughput.value
+        throughput = _two_ranks(usual, usual).throughput.value
+        samples = TWO_RANKS["processes"] * TWO_RANKS["batch_size"]
+        step_seconds = samples / throughput
         # Every rank waits for the slowest one: a step takes longer by its extra time.
-        predicted.append((samples / (samples / value + slow - usual), value))
-        return value
+        longer = step_seconds + slow - usual
+        predicted.append((samples / longer, throughput))
+        return throughput
 
     def with_it():
-        result = two(usual, slow)
+        result = _two_ranks(usual, slow)
         (repeat,) = result.repeats
         alone = ", ".join(f"{rank.compute_seconds:.3f}" for rank in repeat.ranks)
         print(f"  straggler: rank {repeat.straggler}; alone {alone} s; ", end="")

@@ -62,35 +62,45 @@ def draws(noise, sizes, simulations=SIMULATIONS, seed=SEED):
     return [NOISE[noise](random, (simulations, n)) for n in sizes]
 
 
-def share(found):
-    return sum(found) / len(found)
+def share(outcomes):
+    return sum(outcomes) / len(outcomes)
+
+
+def ratio_intervals(noise, m, n, ratio, level, **how):
+    """Return the interval of each simulation in which B is `ratio` times as fast as A; A has n
+    repeats and B has m."""
+    bases, others = draws(noise, (n, m), **how)
+    others = ratio * others
+    pairs = zip(bases.tolist(), others.tolist(), strict=True)
+    return [ratio_interval(other, base, level) for base, other in pairs]
+
+
+def share_of_different(estimates, level):
+    """Return the share of comparisons whose verdict is that B differs from A."""
+    verdicts = [verdict(estimate, level) for estimate in estimates]
+    return share([word in ("faster", "slower") for word in verdicts])
+
+
+def coverage(intervals, value):
+    """Return the share of intervals that cover the true value, and their level."""
+    (level,) = {interval.level for interval in intervals}
+    return share([interval.low <= value <= interval.high for interval in intervals]), level
 
 
 def called_different(noise, n, shift=1.0, level=0.95, **how):
     """Return the share of simulations in which `shift` times A is called different from A."""
-    bases, others = draws(noise, (n, n), **how)
-    verdicts = [
-        verdict(ratio_interval(other, base, level), level)
-        for base, other in zip(bases.tolist(), (shift * others).tolist(), strict=True)
-    ]
-    return share([word in ("faster", "slower") for word in verdicts])
+    return share_of_different(ratio_intervals(noise, n, n, shift, level, **how), level)
 
 
 def ratio_coverage(noise, m, n, ratio=1.03, level=0.95, **how):
     """Return the share of simulations whose interval covers the true ratio, and its level."""
-    bases, others = draws(noise, (n, m), **how)
-    found = [
-        ratio_interval(other, base, level)
-        for base, other in zip(bases.tolist(), (ratio * others).tolist(), strict=True)
-    ]
-    (printed,) = {interval.level for interval in found}
-    return share([interval.low <= ratio <= interval.high for interval in found]), printed
+    return coverage(ratio_intervals(noise, m, n, ratio, level, **how), ratio)
 
 
 def false_alarms():
     """A against A at the 5 % level: at most 6 % are called different."""
     for noise in NOISE:
-        rates = (f"n={n} {called_different(noise, n):.2%}" for n in REPEATS)
+        rates = [f"n={n} {called_different(noise, n):.2%}" for n in REPEATS]
         yield f"{noise}: {', '.join(rates)}"
 
 
@@ -98,14 +108,17 @@ def drifting(drift, order=round_order, n=6, level=0.95, simulations=SIMULATIONS,
     """Return the share of interleaved comparisons of A with A that are called different on a
     machine whose speed changes by `drift` per repeat."""
     random = np.random.default_rng(seed)
-    places = [list(order([0, 1], repeat)).index(0) for repeat in range(1, n + 1)]
     speeds = 1 + drift * np.arange(2 * n).reshape(n, 2)
-    rows = np.arange(n)
-    bases, others = speeds[rows, places], speeds[rows, 1 - np.array(places)]
+    bases, others = [], []
+    for repeat, in_turn in enumerate(speeds, 1):
+        place = list(order([0, 1], repeat)).index(0)
+        bases.append(in_turn[place])
+        others.append(in_turn[1 - place])
     shape = (simulations, n)
-    ratios = others * normal(random, shape) / (bases * normal(random, shape))
-    verdicts = [verdict(median_estimate(pairs, level), level) for pairs in ratios.tolist()]
-    return share([word in ("faster", "slower") for word in verdicts])
+    measured_others = np.array(others) * normal(random, shape)
+    ratios = measured_others / (np.array(bases) * normal(random, shape))
+    estimates = [median_estimate(pairs, level) for pairs in ratios.tolist()]
+    return share_of_different(estimates, level)
 
 
 def drift():
@@ -119,9 +132,9 @@ def drift():
 def power():
     """A shift of 3 % at 0.5 % noise and n=7: at least 90 % are found."""
     for noise in NOISE:
-        rates = (
-            f"{shift - 1:+.1%} {called_different(noise, 7, shift):.2%}" for shift in SHIFTS
-        )
+        rates = []
+        for shift in SHIFTS:
+            rates.append(f"{shift - 1:+.1%} {called_different(noise, 7, shift):.2%}")
         yield f"{noise}: {', '.join(rates)}"
 
 
@@ -140,11 +153,9 @@ def true_median(noise, spread):
 
 def median_coverage(noise, n, **how):
     """Return the share of simulations whose interval covers the true median, and its level."""
-    middle = true_median(noise, SPREAD)
     (values,) = draws(noise, (n,), **how)
-    found = [median_interval(repeats) for repeats in values.tolist()]
-    (printed,) = {interval.level for interval in found}
-    return share([interval.low <= middle <= interval.high for interval in found]), printed
+    intervals = [median_interval(repeats) for repeats in values.tolist()]
+    return coverage(intervals, true_median(noise, SPREAD))
 
 
 def coverage_of_medians():
@@ -159,13 +170,24 @@ def stopped(noise, spread, target=0.02, simulations=SIMULATIONS, seed=SEED):
     """For repeats=auto, return the intervals' coverage, mean level and mean repeats."""
     middle = true_median(noise, spread)
     random = np.random.default_rng([seed, [*NOISE].index(noise)])
-    found, most = [], AUTO["repeats"]
+    most = AUTO["repeats"]
+    covers, levels, repeats = [], [], []
     for values in NOISE[noise](random, (simulations, most), spread).tolist():
-        widths = ((n, relative_width(values[:n], STOPPING_LEVEL)) for n in range(2, most))
-        n = next((n for n, width in widths if width is not None and width <= target), most)
+        n = stopped_at(values, target)
         low, high, level = median_interval(values[:n])
-        found.append((low <= middle <= high, level, n))
-    return [share(column) for column in zip(*found, strict=True)]
+        covers.append(low <= middle <= high)
+        levels.append(level)
+        repeats.append(n)
+    return share(covers), share(levels), share(repeats)
+
+
+def stopped_at(values, target):
+    """Return the number of repeats after which the interval is narrow enough, or all."""
+    for n in range(2, len(values)):
+        width = relative_width(values[:n], STOPPING_LEVEL)
+        if width is not None and width <= target:
+            return n
+    return len(values)
 
 
 def stopping():
@@ -188,7 +210,8 @@ def outlying(noise, n, **how):
 def flagged_outliers():
     """How often the modified z-score flags a repeat without outliers."""
     for noise in NOISE:
-        yield f"{noise}: {', '.join(f'n={n} {outlying(noise, n):.1%}' for n in REPEATS)}"
+        rates = [f"n={n} {outlying(noise, n):.1%}" for n in REPEATS]
+        yield f"{noise}: {', '.join(rates)}"
 
 
 STEPS = 120
@@ -219,11 +242,13 @@ STEP_NOISE = NOISE | {f"resembling by {r}": resembling(r) for r in (0.3, 0.5, 0.
 def called_unsteady(simulations, noise="normal", seed=SEED, count=STEPS):
     """Return the share of flat profiles, with noise of up to 3 %, called unsteady."""
     random = np.random.default_rng([seed, [*STEP_NOISE].index(noise)])
-    seen = [
-        steadiness(STEP_NOISE[noise](random, count, random.uniform(0.002, 0.03)))
-        for _ in range(simulations)
-    ]
-    return share([s.begin > 0 or not s.settled or s.drift is not None for s in seen])
+    unsteady = []
+    for _ in range(simulations):
+        spread = random.uniform(0.002, 0.03)
+        judged = steadiness(STEP_NOISE[noise](random, count, spread))
+        is_steady = judged.begin == 0 and judged.settled and judged.drift is None
+        unsteady.append(not is_steady)
+    return share(unsteady)
 
 
 def found_warm_up(form, simulations, seed=SEED):
@@ -234,9 +259,11 @@ def found_warm_up(form, simulations, seed=SEED):
     for _ in range(simulations):
         length, height = random.integers(5, 61), random.uniform(0.2, 1)
         left = 1 - np.arange(STEPS) / length
-        slower = left > 0 if form == "step" else np.clip(left, 0, 1)
-        seen = steadiness(flat(random, 0.015) + height * slower)
-        found.append(seen.settled and abs(seen.begin - length) <= 5)
+        slower = np.clip(left, 0, 1)
+        if form == "step":
+            slower = left > 0
+        judged = steadiness(flat(random, 0.015) + height * slower)
+        found.append(judged.settled and abs(judged.begin - length) <= 5)
     return share(found)
 
 
@@ -246,8 +273,8 @@ def found_drift(simulations, seed=SEED):
     random = np.random.default_rng(seed)
     found = []
     for _ in range(simulations):
-        steps, total = np.arange(STEPS), random.uniform(0.03, 0.1) * random.choice([-1, 1])
-        course = flat(random, 0.01) + total * steps / STEPS
+        total = random.uniform(0.03, 0.1) * random.choice([-1, 1])
+        course = flat(random, 0.01) + total * np.arange(STEPS) / STEPS
         course[: random.integers(0, 21)] += 0.5
         drift = steadiness(course).drift
         found.append(drift is not None and drift * total > 0)
@@ -261,10 +288,10 @@ def steady_state():
         yield f"warm-up, {form}: {found_warm_up(form, SIMULATIONS):.2%}"
     yield f"drift: {found_drift(SIMULATIONS):.2%}"
     for noise in STEP_NOISE:
-        rates = (
-            f"{count} steps {called_unsteady(SIMULATIONS // 5, noise, count=count):.2%}"
-            for count in (FEWEST_STEPS, STEPS, 1000)
-        )
+        rates = []
+        for count in (FEWEST_STEPS, STEPS, 1000):
+            rate = called_unsteady(SIMULATIONS // 5, noise, count=count)
+            rates.append(f"{count} steps {rate:.2%}")
         yield f"flat, {noise}: {', '.join(rates)}"
 
 
@@ -299,15 +326,25 @@ def ended_warm_ups(form, simulations, noise="normal", spread=0.01, seed=SEED):
     right, wrong, longer = 0, 0, []
     for _ in range(simulations):
         seconds, course, pass_steps = running(form, random, noise, spread)
-        test = WarmupTest(Protocol.named("steady"), pass_steps)
-        ends = (n for n in range(5, len(seconds) - MEASURED_STEPS + 1, 5))
-        end = next((n for n in ends if test.ends_with(seconds[:n].tolist())), None)
+        end = warm_up_end(seconds, WarmupTest(Protocol.named("steady"), pass_steps))
         if end is None:
             continue
-        late = course[end : end + MEASURED_STEPS].mean() - 1 > TOLERANCE
-        right, wrong = right + (not late), wrong + late
-        longer.append(end - np.flatnonzero(course > 1 + TOLERANCE)[-1])
+        window = course[end : end + MEASURED_STEPS]
+        if window.mean() - 1 > TOLERANCE:
+            wrong += 1
+        else:
+            right += 1
+        planted_end = np.flatnonzero(course > 1 + TOLERANCE)[-1]
+        longer.append(end - planted_end)
     return right / simulations, wrong / simulations, float(np.median(longer))
+
+
+def warm_up_end(seconds, test):
+    """Return the number of steps after which the test ends the warm-up; None if it does not."""
+    for steps in range(5, len(seconds) - MEASURED_STEPS + 1, 5):
+        if test.ends_with(seconds[:steps].tolist()):
+            return steps
+    return None
 
 
 def warm_up():
@@ -335,8 +372,11 @@ def series_of(random, noise, n, session=0.0):
 def false_changes(noise, simulations, n=7, session=0.0, seed=SEED):
     """Return the share of constant series in which a change is found."""
     random = np.random.default_rng([seed, [*NOISE].index(noise)])
-    drawn = (series_of(random, noise, n, session) for _ in range(simulations))
-    return share([bool(segment(series.tolist()).change_points) for series in drawn])
+    found = []
+    for _ in range(simulations):
+        series = series_of(random, noise, n, session)
+        found.append(bool(segment(series.tolist()).change_points))
+    return share(found)
 
 
 def found_changes(noise, simulations, n=7, session=0.0, after=2, seed=SEED):
@@ -347,7 +387,8 @@ def found_changes(noise, simulations, n=7, session=0.0, after=2, seed=SEED):
         series = series_of(random, noise, n, session)
         series[-after:] *= 0.97
         changes = segment(series.tolist()).change_points
-        found.append(any(abs(change.start - (MEASUREMENTS - after)) <= 1 for change in changes))
+        distances = [abs(change.start - (MEASUREMENTS - after)) for change in changes]
+        found.append(min(distances, default=MEASUREMENTS) <= 1)
     return share(found)
 
 
@@ -372,19 +413,26 @@ def change_points():
 
 
 CLAIMS = {
-    claim.__name__: claim
-    for claim in (
-        *(change_points, coverage_of_medians, stopping, flagged_outliers, steady_state),
-        *(warm_up, false_alarms, drift, power, coverage_of_ratios),
-    )
+    "change_points": change_points,
+    "coverage_of_medians": coverage_of_medians,
+    "stopping": stopping,
+    "flagged_outliers": flagged_outliers,
+    "steady_state": steady_state,
+    "warm_up": warm_up,
+    "false_alarms": false_alarms,
+    "drift": drift,
+    "power": power,
+    "coverage_of_ratios": coverage_of_ratios,
 }
 
 
 if __name__ == "__main__":
-    if unknown := sys.argv[1:] and {*sys.argv[1:]} - CLAIMS.keys():
+    names = sys.argv[1:] or [*CLAIMS]
+    unknown = {*names} - CLAIMS.keys()
+    if unknown:
         sys.exit(f"no claim {', '.join(unknown)}; there are {', '.join(CLAIMS)}")
     print(f"seed {SEED}, {SIMULATIONS} simulations each")
-    for name in sys.argv[1:] or CLAIMS:
+    for name in names:
         began = time.monotonic()
         print(f"\n{name}: {CLAIMS[name].__doc__}")
         for line in CLAIMS[name]():

@@ -56,19 +56,21 @@ ENDING_SECONDS = 30.0
 def kind(process):
     """Return the kind of a measurement's process; None for other processes."""
     with suppress(psutil.Error):
-        words = process.cmdline()[1:3]
-        return next((TARGETS[word] for word in words if word in TARGETS), None)
+        for word in process.cmdline()[1:3]:
+            if word in TARGETS:
+                return TARGETS[word]
+    return None
 
 
 def processes(scratch):
     """Return all processes whose TMPDIR is `scratch`, without zombies."""
-    found = []
+    owned = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            owned = process.environ().get("TMPDIR") == str(scratch)
-            if owned and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+            is_owned = process.environ().get("TMPDIR") == str(scratch)
+            if is_owned and process.status() != psutil.STATUS_ZOMBIE:
+                owned.append(process)
+    return owned
 
 
 def temporary(scratch):
@@ -91,8 +93,9 @@ def kill(request, target, seconds, scratch):
         time.sleep(seconds)
         while process.poll() is None and not killed:
             with suppress(psutil.Error):
-                every = [driver, *driver.children(recursive=True)]
-                if victims := [one for one in every if kind(one) == target]:
+                family = [driver, *driver.children(recursive=True)]
+                victims = [member for member in family if kind(member) == target]
+                if victims:
                     random.choice(victims).kill()
                     killed = True
             time.sleep(0.02)
@@ -102,28 +105,40 @@ def kill(request, target, seconds, scratch):
     return killed
 
 
-def lane(work, numbers, chance, folder, scratch):
-    """Kill processes of this work until `numbers` is empty. Return the kills by target and the
-    number of raw files of finished repeats that were lost."""
-    killed, lost, kept = Counter(), 0, {}
-    outputs = folder / "-".join(map(str, work.values()))
-    request = REQUEST | work | {"data_dir": str(folder), "outputs_dir": str(outputs)}
-    with suppress(IndexError):
-        while True:
-            number = numbers.pop(0)
-            target = chance.choice(sorted({*TARGETS.values()}))
-            seconds = chance.uniform(0, LONGEST_SECONDS)
-            if kill(request, target, seconds, scratch):
-                killed[target] += 1
-            else:
-                # The measurement ended before the kill or never had such a process.
-                numbers.append(number)
-            now = finished_repeats(outputs)
-            lost += sum(now.get(raw) != seen for raw, seen in kept.items())
-            kept = now
-            what = f"{target} after {seconds:4.1f} s: {len(now)} raw files"
-            print(f"  {number} {outputs.name}: {what}", flush=True)
-    return killed, lost
+class Lane:
+    """Measurements of the same work, one after the other, and kills of their processes."""
+
+    def __init__(self, work, chance, folder, scratch):
+        self.outputs = folder / "-".join(map(str, work.values()))
+        places = {"data_dir": str(folder), "outputs_dir": str(self.outputs)}
+        self.request = REQUEST | work | places
+        self.chance, self.scratch = chance, scratch
+        self.killed = Counter()
+        self.lost = 0
+        self.finished = {}
+
+    def run(self, numbers):
+        """Kill processes until `numbers` is empty, which all lanes share."""
+        with suppress(IndexError):
+            while True:
+                number = numbers.pop(0)
+                if not self.kill(number):
+                    # The measurement ended before the kill or never had such a process.
+                    numbers.append(number)
+
+    def kill(self, number):
+        """Kill a process and count the raw files of finished repeats that are lost."""
+        target = self.chance.choice(sorted({*TARGETS.values()}))
+        seconds = self.chance.uniform(0, LONGEST_SECONDS)
+        was_killed = kill(self.request, target, seconds, self.scratch)
+        self.killed[target] += was_killed
+        finished = finished_repeats(self.outputs)
+        for path, content in self.finished.items():
+            self.lost += finished.get(path) != content
+        self.finished = finished
+        what = f"{target} after {seconds:4.1f} s: {len(finished)} raw files"
+        print(f"  {number} {self.outputs.name}: {what}", flush=True)
+        return was_killed
 
 
 def main(kills, seed):
@@ -133,35 +148,44 @@ def main(kills, seed):
         scratch.mkdir()
         list(make_images(folder, 24))
         shared, began = {*SHARED_MEMORY.iterdir()}, time.monotonic()
-        numbers, chance = [*range(1, kills + 1)], random.Random(seed)
-        chances = [random.Random(chance.random()) for _ in LANES]
+        chance = random.Random(seed)
+        lanes = [Lane(work, random.Random(chance.random()), folder, scratch) for work in LANES]
+        numbers = [*range(1, kills + 1)]
         with ThreadPoolExecutor() as pool:
-            ends = pool.map(
-                lambda *own: lane(own[0], numbers, own[1], folder, scratch), LANES, chances
-            )
-            killed, lost = zip(*ends, strict=True)
-        killed = sum(killed, Counter())
-        deadline = time.monotonic() + ENDING_SECONDS
-        while (left := processes(scratch)) and time.monotonic() < deadline:
-            time.sleep(0.1)
+            list(pool.map(lambda lane: lane.run(numbers), lanes))
+        killed = sum((lane.killed for lane in lanes), Counter())
+        lost = sum(lane.lost for lane in lanes)
+        left = left_after(ENDING_SECONDS, scratch)
         before = len(temporary(scratch))
         # Clean up as the next start of a measurement does.
         tempfile.tempdir = str(scratch)
         sweep()
         folders, segments = temporary(scratch), {*SHARED_MEMORY.iterdir()} - shared
-        measured = [Measurement.read(path.parent) for path in folder.glob("*/*/result.json")]
-        finished = sum(len(one.result.complete_repeats) for one in measured)
+        finished = 0
+        for path in folder.glob("*/*/result.json"):
+            finished += len(Measurement.read(path.parent).result.complete_repeats)
         print(f"{killed.total()} kills in {time.monotonic() - began:.0f} s: {dict(killed)}")
-        print(f"raw files of {finished} finished repeats that were lost: {sum(lost)}")
+        print(f"raw files of {finished} finished repeats that were lost: {lost}")
         print(f"processes left: {[' '.join(process.cmdline()) for process in left]}")
         print(f"scratch folders left: {before}, after the next start {len(folders)} {folders}")
         print(f"shared memory left: {len(segments)}")
-        return not (sum(lost) or left or folders or segments)
+        return not (lost or left or folders or segments)
+
+
+def left_after(seconds, scratch):
+    """Return the processes that are left after so many seconds at most."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        left = processes(scratch)
+        if not left:
+            return []
+        time.sleep(0.1)
+    return left
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kills", type=int, nargs="?", default=200)
     parser.add_argument("seed", type=int, nargs="?", default=random.randrange(10**6))
-    asked = parser.parse_args()
-    sys.exit(not main(asked.kills, asked.seed))
+    arguments = parser.parse_args()
+    sys.exit(not main(arguments.kills, arguments.seed))

@@ -67,7 +67,11 @@ class Turns:
     def times(self, side: str) -> list[tuple[float, float]]:
         """Return, for each batch, the times of its request and of its turn, in seconds."""
         lines = (self.folder / f"{side}.times").read_text().splitlines()
-        return [(float(request), float(turn)) for request, turn in map(str.split, lines)]
+        times = []
+        for line in lines:
+            request, turn = line.split()
+            times.append((float(request), float(turn)))
+        return times
 
     def waits(self, side: str) -> list[float]:
         """Return the seconds that each batch waited for its turn."""
@@ -75,4 +79,7 @@ class Turns:
 
     def step_seconds(self, side: str) -> list[float]:
         """Return the seconds from each turn to the next request: a step, input included."""
-        return [later[0] - earlier[1] for earlier, later in pairwise(self.times(side))]
+        seconds = []
+        for (_request, turn), (next_request, _next_turn) in pairwise(self.times(side)):
+            seconds.append(next_request - turn)
+        return seconds
