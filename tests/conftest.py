@@ -151,12 +151,12 @@ def worker_processes(
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
 
     def find() -> list[psutil.Process]:
-        found = []
+        workers = []
         for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or []
             if str(scratch) in " ".join(words) and MODULES & {*words}:
-                found.append(process)
-        return found
+                workers.append(process)
+        return workers
 
     return find
 
@@ -203,11 +203,13 @@ def run_notebook(processes: None, tmp_path: Path) -> Callable[..., tuple[Any, Pa
     """Runs a notebook by papermill; returns the finished process and the executed notebook."""
 
     def run(name: str, *options: Any) -> tuple[Any, Path]:
-        out = tmp_path / "out.ipynb"
-        words = ["papermill", ROOT / "notebooks" / f"{name}.ipynb", out, "-p", *options]
+        notebook = ROOT / "notebooks" / f"{name}.ipynb"
+        executed = tmp_path / "out.ipynb"
+        command = [sys.executable, "-m", "papermill", str(notebook), str(executed), "-p"]
+        command += map(str, options)
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True}
-        command = [sys.executable, "-m", *map(str, words)]
-        return subprocess.run(command, cwd=tmp_path, text=True, check=False, **pipes), out
+        done = subprocess.run(command, cwd=tmp_path, text=True, check=False, **pipes)
+        return done, executed
 
     return run
 
@@ -234,8 +236,13 @@ def cli(*words: Any) -> Result:
 
 def as_options(parameters: dict[str, Any]) -> list[str]:
     """Return parameters as `-p` options of papermill and perfkit."""
-    return [word for name, value in parameters.items() for word in ("-p", name, str(value))]
+    options = []
+    for name, value in parameters.items():
+        options += ["-p", name, str(value)]
+    return options
 
 
 def cell_sources(notebook: Path) -> list[str]:
-    return ["".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"]]
+    """Return the source of each cell of a stored notebook."""
+    cells = json.loads(notebook.read_text())["cells"]
+    return ["".join(cell["source"]) for cell in cells]

@@ -51,9 +51,10 @@ def launcher_command(seconds):
 
 def running_seconds():
     """Return the seconds since this process started."""
-    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    now = float(Path("/proc/uptime").read_text().split()[0])
-    return now - ticks / os.sysconf("SC_CLK_TCK")
+    _pid_and_name, _parenthesis, fields = Path("/proc/self/stat").read_text().rpartition(")")
+    start_ticks = int(fields.split()[19])
+    uptime, _idle = Path("/proc/uptime").read_text().split()
+    return float(uptime) - start_ticks / os.sysconf("SC_CLK_TCK")
 
 
 class Trainer:
@@ -115,14 +116,19 @@ class Workloads:
         raise NotImplementedError("a fake has no peak")
 
 
+def tensors(batches, _config):
+    for batch in batches:
+        yield tuple(np.asarray(array) for array in batch)
+
+
 def backend(seconds, steps):
     return SimpleNamespace(
         open_device=lambda _config: CpuDevice(),
-        Trainer=lambda config: Trainer(seconds, steps),
+        Trainer=lambda _config: Trainer(seconds, steps),
         Inspector=Inspector,
         Workloads=Workloads,
         largest_of_ranks=lambda value: value,
-        tensors=lambda batches, _config: (tuple(map(np.asarray, b)) for b in batches),
+        tensors=tensors,
     )
 
 

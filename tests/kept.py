@@ -9,13 +9,16 @@ def finished_repeats(outputs):
 
     Raises ValueError if a result or a notebook is truncated.
     """
-    found = {}
+    states = {}
     for path in outputs.glob("*/result.json"):
-        for repeat in json.loads(path.read_text())["repeats"]:
-            if repeat["status"] == "complete":
-                for raw in (path.parent / "repeats" / str(repeat["index"])).iterdir():
-                    digest = hashlib.sha256(raw.read_bytes()).hexdigest()
-                    found[str(raw)] = (digest, raw.stat().st_mtime_ns)
-    for path in outputs.glob("*/notebook.ipynb"):
-        json.loads(path.read_text())
-    return found
+        result = json.loads(path.read_text())
+        for repeat in result["repeats"]:
+            if repeat["status"] != "complete":
+                continue
+            raw_folder = path.parent / "repeats" / str(repeat["index"])
+            for raw_file in raw_folder.iterdir():
+                digest = hashlib.sha256(raw_file.read_bytes()).hexdigest()
+                states[str(raw_file)] = (digest, raw_file.stat().st_mtime_ns)
+    for notebook in outputs.glob("*/notebook.ipynb"):
+        json.loads(notebook.read_text())
+    return states

@@ -25,13 +25,9 @@ sys.stdout.buffer.write(pickle.dumps(taken))
 
 def load(config: Config, count: int, rank: int = 0) -> subprocess.CompletedProcess[bytes]:
     """Take `count` batches in a process and return the completed process."""
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        input=pickle.dumps((config, rank, count)),
-        capture_output=True,
-        check=False,
-        timeout=60,
-    )
+    command = [sys.executable, "-c", SCRIPT]
+    task = pickle.dumps((config, rank, count))
+    return subprocess.run(command, input=task, capture_output=True, check=False, timeout=60)
 
 
 def loaded(config: Config, count: int, rank: int = 0) -> list[list[np.ndarray]]:

@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import h5py
@@ -22,12 +22,16 @@ from perfkit.core.models.bert import FIRST_WORD, VOCABULARY, predictions
 from perfkit.core.request.resolve import resolve
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
-TEXTS = {
-    f"text {number}": "".join(
-        f"{ALPHABET[i * i % 26]}{ALPHABET[(i + number) % 26]}, " for i in range(60)
-    )
-    for number in range(3)
-}
+
+
+def text_of(number):
+    words = []
+    for i in range(60):
+        words.append(ALPHABET[i * i % 26] + ALPHABET[(i + number) % 26])
+    return ", ".join([*words, ""])
+
+
+TEXTS = {f"text {number}": text_of(number) for number in range(3)}
 # Digest of the first 50 sequences of 64 tokens from TEXTS. A new digest means new sample data,
 # whose results are not comparable with earlier ones.
 DIGEST = "af6911f53d436ac4a982f6ec8e864d4958eaf7a869ddc18e3c8ff98c98f3ee9b"
@@ -42,7 +46,7 @@ def config(folder, **changes):
 def write(path, rows, first=0, length=16, **changes):
     """Write a shard whose row n holds only the id 1000 + first + n."""
     ids = np.arange(1000 + first, 1000 + first + rows, dtype=np.int32)
-    values = {
+    fields = {
         "input_ids": np.tile(ids[:, None], (1, length)),
         "segment_ids": np.zeros((rows, length), np.int8),
         "input_mask": np.ones((rows, length), np.int8),
@@ -50,8 +54,9 @@ def write(path, rows, first=0, length=16, **changes):
         "masked_lm_ids": np.full((rows, 3), 1000, np.int32),
         "next_sentence_labels": np.zeros(rows, np.int8),
     }
+    fields |= changes
     with h5py.File(path, "w") as file:
-        for name, array in (values | changes).items():
+        for name, array in fields.items():
             if array is not None:
                 file.create_dataset(name, data=array, compression="gzip")
 
@@ -65,57 +70,77 @@ def shard(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def arrays(shard):
-    return Sequences(config(shard, sequence_length=128)).read(0)[1]
+    _count, arrays = Sequences(config(shard, sequence_length=128)).read(0)
+    return arrays
 
 
 def test_sequences_have_the_bert_format(arrays):
-    """[CLS] A [SEP] B [SEP]; masked positions are sorted; the rest is 0."""
-    positions, labels = arrays["masked_lm_positions"], arrays["masked_lm_ids"]
-    for row, (ids, segments, mask) in enumerate(
-        zip(arrays["input_ids"], arrays["segment_ids"], arrays["input_mask"], strict=True)
-    ):
+    """[CLS] A [SEP] B [SEP]; the rest is 0."""
+    numbers = np.arange(128)
+    rows = zip(arrays["input_ids"], arrays["segment_ids"], arrays["input_mask"], strict=True)
+    for ids, segments, mask in rows:
         first, last = np.flatnonzero(ids == sample.SEP)
         assert np.flatnonzero(ids == sample.CLS).tolist() == [0]
         assert 1 < first < last - 1
-        assert np.array_equal(mask, np.arange(128) <= last)
-        assert np.array_equal(segments, (np.arange(128) > first) & (mask == 1))
-        words = ids[1:last][ids[1:last] != sample.SEP]
+        assert np.array_equal(mask, numbers <= last)
+        in_second = (numbers > first) & (numbers <= last)
+        assert np.array_equal(segments, in_second)
+        between = ids[1:last]
+        words = between[between != sample.SEP]
         assert np.all((words >= FIRST_WORD) | (words == sample.MASK))
-        size = np.count_nonzero(labels[row])
-        assert positions[row, 0] > 0 and np.all(np.diff(positions[row, :size]) > 0)
-        assert not any(rest.any() for rest in (ids[last + 1 :], positions[row, size:]))
-        assert not labels[row, size:].any()
-    assert set(positions.ravel().tolist()) == set(range(127))
+        assert not ids[last + 1 :].any()
 
 
-def test_lengths_random_pairs_and_masks_have_the_expected_shares(arrays):
-    lengths, random = arrays["input_mask"].sum(axis=1), arrays["next_sentence_labels"]
+def test_masked_positions_are_sorted_and_padded_with_0(arrays):
+    rows = zip(arrays["masked_lm_positions"], arrays["masked_lm_ids"], strict=True)
+    for positions, labels in rows:
+        size = np.count_nonzero(labels)
+        assert positions[0] > 0
+        assert np.all(np.diff(positions[:size]) > 0)
+        assert not positions[size:].any()
+        assert not labels[size:].any()
+    used = {*arrays["masked_lm_positions"].ravel().tolist()}
+    assert used == {*range(127)}
+
+
+def test_lengths_and_random_pairs_have_the_expected_shares(arrays):
+    lengths = arrays["input_mask"].sum(axis=1)
     assert np.mean(lengths == 128) > 0.75
     assert np.mean(lengths < 64) > 0.02
-    assert set(random.tolist()) == {0, 1}
-    assert abs(random.mean() - 0.5) < 5 * 0.5 / np.sqrt(len(random))
-    used = arrays["masked_lm_ids"] > 0
-    hidden, words = used.sum(axis=1), lengths - 3
-    assert np.all(np.abs(hidden - 0.15 * words) <= 0.5 + (words < 7))
-    assert 1 <= hidden.min() <= hidden.max() <= 20
-    assert abs(hidden.sum() / words.sum() - 0.15) < 0.003
+    is_random = arrays["next_sentence_labels"]
+    assert {*is_random.tolist()} == {0, 1}
+    assert abs(is_random.mean() - 0.5) < 5 * 0.5 / np.sqrt(len(is_random))
+
+
+def test_15_percent_of_the_words_are_masked(arrays):
+    words = arrays["input_mask"].sum(axis=1) - 3
+    masked = (arrays["masked_lm_ids"] > 0).sum(axis=1)
+    rounding = 0.5 + (words < 7)
+    assert np.all(np.abs(masked - 0.15 * words) <= rounding)
+    assert 1 <= masked.min() <= masked.max() <= 20
+    assert abs(masked.sum() / words.sum() - 0.15) < 0.003
     assert [predictions(length) for length in (16, 64, 128, 512)] == [16, 20, 20, 80]
-    # 80 % [MASK], 10 % random, 10 % unchanged, within five standard deviations; a random token
-    # rarely equals the label by chance.
-    shown = np.take_along_axis(arrays["input_ids"], arrays["masked_lm_positions"], 1)[used]
+
+
+def test_a_masked_word_becomes_a_mask_or_a_random_word_or_stays(arrays):
+    """80, 10 and 10 %, within five standard deviations; a random word rarely equals the label
+    by chance."""
+    used = arrays["masked_lm_ids"] > 0
     labels = arrays["masked_lm_ids"][used]
-    bounds = 5 * np.sqrt(0.8 * 0.2 / len(labels)), 5 * np.sqrt(0.1 * 0.9 / len(labels))
-    is_mask = shown == sample.MASK
-    assert abs(np.mean(is_mask) - 0.8) < bounds[0]
-    assert abs(np.mean(shown == labels) - 0.1) < bounds[1] + 0.001
-    assert abs(np.mean(~is_mask & (shown != labels)) - 0.1) < bounds[1] + 0.001
-    assert len(set(labels.tolist())) > 2000
+    inputs = np.take_along_axis(arrays["input_ids"], arrays["masked_lm_positions"], 1)[used]
+    is_mask, stays = inputs == sample.MASK, inputs == labels
+    is_random = ~is_mask & ~stays
+    of_10_percent = 5 * np.sqrt(0.1 * 0.9 / len(labels)) + 0.001
+    assert abs(np.mean(is_mask) - 0.8) < 5 * np.sqrt(0.8 * 0.2 / len(labels))
+    assert abs(np.mean(stays) - 0.1) < of_10_percent
+    assert abs(np.mean(is_random) - 0.1) < of_10_percent
+    assert len({*labels.tolist()}) > 2000
 
 
 def test_pairs_labelled_as_consecutive_are_consecutive():
     texts = [np.arange(1000 * n, 1000 * n + 300) for n in range(1, 4)]
-    made = sample.pairs(texts, 60, np.random.PCG64(1))
-    for first, second, is_random in (next(made) for _ in range(500)):
+    pairs = sample.pairs(texts, 60, np.random.PCG64(1))
+    for first, second, is_random in islice(pairs, 500):
         assert np.all(np.diff(first) == 1)
         assert np.all(np.diff(second) == 1)
         assert 2 <= len(first) + len(second) <= 60
@@ -149,10 +174,11 @@ def test_token_ids_are_ordered_by_frequency():
 def test_sample_sequences_are_reproducible(tmp_path, shard):
     assert len([*sample.make_sequences(tmp_path, 4096, 128)]) == 4096
     assert (tmp_path / sample.SHARD).read_bytes() == (shard / sample.SHARD).read_bytes()
-    made = sample.sequences(TEXTS, 64)
-    rows = [next(made) for _ in range(50)]
-    content = b"".join(row[name].astype("<i8").tobytes() for row in rows for name in FIELDS)
-    assert hashlib.sha256(content).hexdigest() == DIGEST
+    digest = hashlib.sha256()
+    for row in islice(sample.sequences(TEXTS, 64), 50):
+        for name in FIELDS:
+            digest.update(row[name].astype("<i8").tobytes())
+    assert digest.hexdigest() == DIGEST
 
 
 def test_an_interrupted_shard_is_removed(tmp_path):
@@ -242,10 +268,11 @@ def test_an_invalid_shard_is_rejected_with_file_and_dataset(tmp_path, changes, e
 @pytest.mark.parametrize("content", ["half", "hello", ""])
 def test_a_truncated_or_foreign_file_is_rejected(tmp_path, content):
     write(tmp_path / "a.hdf5", 400)
-    whole = (tmp_path / "a.hdf5").read_bytes()
-    (tmp_path / "a.hdf5").write_bytes(
-        whole[: len(whole) // 2] if content == "half" else content.encode()
-    )
+    shard_bytes = (tmp_path / "a.hdf5").read_bytes()
+    written = content.encode()
+    if content == "half":
+        written = shard_bytes[: len(shard_bytes) // 2]
+    (tmp_path / "a.hdf5").write_bytes(written)
     with pytest.raises(InputError, match=r"a\.hdf5: can't be read as HDF5: .*(truncated|sign)"):
         examine(config(tmp_path))
 
@@ -265,21 +292,34 @@ def test_a_folder_without_shards_is_rejected(tmp_path, make, expected):
 @pytest.mark.usefixtures("processes")
 def test_the_dataloader_yields_shard_rows_as_int64(shard, arrays):
     wanted = config(shard, batch_size=4, sequence_length=128)
-    [batch] = loaded(wanted, 1)
-    assert [field.shape for field in batch] == [*[(4, 128)] * 3, *[(4, 20)] * 2, (4, 1)]
+    (batch,) = loaded(wanted, 1)
+    tokens, words = (4, 128), (4, 20)
+    shapes = [field.shape for field in batch]
+    assert shapes == [tokens, tokens, tokens, words, words, (4, 1)]
     assert {field.dtype for field in batch} == {np.dtype(np.int64)}
-    rows = [index.row for index in next(Sequences(wanted).batches(0, 1000))]
+    first_batch = next(Sequences(wanted).batches(0, 1000))
+    rows = [location.row for location in first_batch]
     for name, field in zip(FIELDS, batch, strict=True):
-        assert np.array_equal(field, arrays[name][rows].reshape(4, -1))
+        expected = arrays[name][rows].reshape(4, -1)
+        assert np.array_equal(field, expected)
 
 
 def test_ranks_read_disjoint_rows_in_equal_numbers(tmp_path):
-    for number, (first, rows) in enumerate(((0, 7), (7, 12), (19, 5))):
-        write(tmp_path / f"{number}.hdf5", rows, first)
+    write(tmp_path / "0.hdf5", rows=7, first=0)
+    write(tmp_path / "1.hdf5", rows=12, first=7)
+    write(tmp_path / "2.hdf5", rows=5, first=19)
     data = Sequences(config(tmp_path, processes=2, batch_size=3))
-    batches = [data.batches(rank, 4) for rank in (0, 1)]
-    rows = [row for rank in batches for _ in range(4) for row in next(rank)]
-    assert sorted(int(data[row][0][0]) - 1000 for row in rows) == list(range(24))
+    numbers = []
+    for rank in (0, 1):
+        for batch in islice(data.batches(rank, 4), 4):
+            numbers += [row_number(data, location) for location in batch]
+    assert sorted(numbers) == [*range(24)]
+
+
+def row_number(data, location):
+    """Return n of a row that `write` has written."""
+    ids, *_others = data[location]
+    return int(ids[0]) - 1000
 
 
 @given(
@@ -287,41 +327,57 @@ def test_ranks_read_disjoint_rows_in_equal_numbers(tmp_path):
 )
 def test_parts_of_an_epoch_are_disjoint_equal_and_read_shard_by_shard(shards, parts, seed):
     length = sum(shards) // parts
-    rows = [stretch(shards, seed, part, parts) for part in range(parts)] if length else []
-    every = {ShardRow(shard, row) for shard, rows in enumerate(shards) for row in range(rows)}
+    stretches = [stretch(shards, seed, part, parts) for part in range(parts)]
+    if not length:
+        return
     for _epoch in range(2):
-        taken = [[next(part) for _ in range(length)] for part in rows]
-        joined = [row for part in taken for row in part]
-        assert len({*joined}) == len(joined) and {*joined} <= every
-        for part in taken:
+        read_before = set()
+        for rows in stretches:
+            part = [next(rows) for _row in range(length)]
+            assert all(location.row < shards[location.shard] for location in part)
+            assert len({*part}) == length
+            assert not read_before & {*part}
+            read_before |= {*part}
             changes = sum(a.shard != b.shard for a, b in pairwise(part))
-            assert changes == len({row.shard for row in part}) - 1
+            assert changes == len({location.shard for location in part}) - 1
 
 
 def test_the_order_differs_between_epochs_and_seeds():
-    same, other = stretch([7, 5], 0, 0, 1), stretch([7, 5], 1, 0, 1)
-    first, second, third = ([next(rows) for _ in range(12)] for rows in (same, same, other))
-    assert first not in (second, third) and {*first} == {*second} == {*third}
+    rows = stretch([7, 5], 0, 0, 1)
+    first = [*islice(rows, 12)]
+    second = [*islice(rows, 12)]
+    other_seed = [*islice(stretch([7, 5], 1, 0, 1), 12)]
+    assert first != second
+    assert first != other_seed
+    assert {*first} == {*second} == {*other_seed}
 
 
 def test_a_process_reads_each_shard_once(tmp_path, monkeypatch):
     for number in range(3):
         write(tmp_path / f"{number}.hdf5", 8, 8 * number)
-    dataset = Sequences(config(tmp_path, dataloader_workers=1))
-    indices = dataset.batches(0, 12)
-    read, real = [], dataset.read
-    monkeypatch.setattr(dataset, "read", lambda shard: read.append(shard) or real(shard))
-    seen = [int(dataset[index][0][0]) for _ in range(12) for index in next(indices)]
-    assert sorted(seen) == list(range(1000, 1024))
+    data = Sequences(config(tmp_path, dataloader_workers=1))
+    read, read_shard = [], data.read
+
+    def counted(shard):
+        read.append(shard)
+        return read_shard(shard)
+
+    monkeypatch.setattr(data, "read", counted)
+    numbers = []
+    for batch in islice(data.batches(0, 12), 12):
+        numbers += [row_number(data, location) for location in batch]
+    assert sorted(numbers) == [*range(24)]
     assert sorted(read) == [0, 1, 2]
 
 
 def test_batches_are_endless_and_full(tmp_path):
     write(tmp_path / "a.hdf5", 7)
-    indices = Sequences(config(tmp_path, batch_size=3, dataloader_workers=4)).batches(0, 2)
-    batches = [next(indices) for _ in range(40)]
-    assert {len(batch) for batch in batches} == {3}
-    assert {index.row for batch in batches for index in batch} == set(range(7))
+    data = Sequences(config(tmp_path, batch_size=3, dataloader_workers=4))
+    rows = set()
+    for batch in islice(data.batches(0, 2), 40):
+        assert len(batch) == 3
+        rows |= {location.row for location in batch}
+    assert rows == {*range(7)}
 
 
 def test_a_damaged_shard_is_reported_on_read(tmp_path):

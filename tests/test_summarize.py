@@ -4,7 +4,7 @@ import re
 from html import unescape
 
 import pytest
-from made import change, measured, rank_events, with_raw_files
+from made import change, event, measured, rank_events, with_raw_files
 
 from perfkit import report
 from perfkit.analysis.warnings import window_disagrees
@@ -16,21 +16,28 @@ PROTOCOL = Protocol.named("quick", warmup_steps=1, measured_steps=2, repeats=1)
 
 
 def rank(window_seconds, compute_seconds=None):
-    return rank_events([window_seconds / 2] * 3, samples=4, compute_seconds=compute_seconds)
+    """Return the events of a rank with one step of warm-up and two in the window."""
+    seconds = [window_seconds / 2] * 3
+    return rank_events(seconds, samples=4, compute_seconds=compute_seconds)
+
+
+def summary(*ranks):
+    return summarize(1, PROTOCOL, ranks, 9.0)
 
 
 def test_throughput_is_all_samples_by_the_slowest_window():
-    repeat = summarize(1, PROTOCOL, [rank(2.0), rank(2.5), rank(2.4)], 9.0)
+    repeat = summary(rank(2.0), rank(2.5), rank(2.4))
     assert repeat.throughput == 3 * 8 / 2.5
     assert repeat.steps_per_second == 2 / 2.5
 
 
 def test_a_rank_20_percent_slower_slows_all_ranks():
     """All ranks wait for the slowest one."""
-    alike = summarize(1, PROTOCOL, [rank(2.0, 1.0), rank(2.0, 1.0)], 9.0)
-    slower = summarize(1, PROTOCOL, [rank(2.4, 1.0), rank(2.4, 1.2)], 9.0)
+    alike = summary(rank(2.0, 1.0), rank(2.0, 1.0))
+    slower = summary(rank(2.4, 1.0), rank(2.4, 1.2))
     assert slower.throughput / alike.throughput == pytest.approx(1 / 1.2)
-    assert (alike.straggler, slower.straggler) == (None, 1)
+    assert alike.straggler is None
+    assert slower.straggler == 1
 
 
 @pytest.mark.parametrize(
@@ -38,26 +45,27 @@ def test_a_rank_20_percent_slower_slows_all_ranks():
     [([1.0], None), ([1.0, 1.05], None), ([1.2, 1.0], 0), ([1.0, 1.3, 1.0, 1.2], 1)],
 )
 def test_a_straggler_takes_over_10_percent_longer_than_the_others(alone, straggler):
-    events = [rank(2.0, seconds) for seconds in alone]
-    assert summarize(1, PROTOCOL, events, 9.0).straggler == straggler
+    ranks = [rank(2.0, seconds) for seconds in alone]
+    assert summary(*ranks).straggler == straggler
 
 
 def test_warm_up_steps_are_excluded():
     events = rank(2.0)
     events[1] |= {"seconds": 100.0, "data_wait_seconds": 100.0}
-    repeat = summarize(1, PROTOCOL, [events], 9.0)
+    repeat = summary(events)
     assert repeat.step_seconds.maximum == 1.0
     assert repeat.data_wait_share == pytest.approx(0.2 / 2.0)
-    assert (repeat.loss_first, repeat.loss_last) == (9.0, 7.0)
+    assert repeat.loss_first == 9.0
+    assert repeat.loss_last == 7.0
 
 
 @pytest.fixture
 def measurement(tmp_path):
     """A measurement of two repeats on two ranks, with raw files."""
-    result = measured(
-        [4.0, 4.0], processes=2, protocol="quick", warmup_steps=1, measured_steps=2
-    )
-    return with_raw_files(tmp_path / "m", result, [[rank(2.0), rank(2.5)]] * 2)
+    steps = {"protocol": "quick", "warmup_steps": 1, "measured_steps": 2}
+    result = measured([4.0, 4.0], processes=2, **steps)
+    ranks = [rank(2.0), rank(2.5)]
+    return with_raw_files(tmp_path / "m", result, [ranks, ranks])
 
 
 def raw_section(measurement):
@@ -94,7 +102,8 @@ def test_a_repeat_with_changed_raw_files_is_named(measurement, old, new, expecte
 @pytest.mark.parametrize("cut_rank", [0, 1])
 def test_a_raw_file_truncated_at_any_byte_is_detected(measurement, cut_rank):
     path = measurement.rank_file(1, cut_rank)
-    whole, events = path.read_bytes(), read_events(path)
+    whole = path.read_bytes()
+    events = read_events(path)
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         assert read_events(path) == events[: whole.count(b"\n", 0, length)]
@@ -126,19 +135,25 @@ def test_a_window_matches_its_steps_within_2_percent(window, steps, disagrees):
 def sampled(tmp_path):
     """A measurement of one repeat on one rank, with one telemetry sample per second."""
     events = rank(2.0)
-    next(e for e in events if e["event"] == "window")["began"] = 10.5
-    begin = {"event": "begin", "device": "cpu", "ranks": 1, "cores": 2, "missing": {}}
-    samples = [begin | {"energy_wraps_joules": {}}]
-    for at in range(9, 15):
-        own = {"event": "sample", "at": float(at), "process_seconds": 1.5 * at}
-        samples.append(own | {"busy_seconds": 1.75 * at, "steal_seconds": 1.0})
+    window = next(e for e in events if e["event"] == "window")
+    window["began"] = 10.5
+    machine = {"device": "cpu", "ranks": 1, "cores": 2}
+    telemetry = [event("begin", **machine, missing={}, energy_wraps_joules={})]
+    for second in range(9, 15):
+        counters = {
+            "process_seconds": 1.5 * second,
+            "busy_seconds": 1.75 * second,
+            "steal_seconds": 1.0,
+        }
+        telemetry.append(event("sample", at=float(second), **counters))
     result = measured([4.0], protocol="quick", warmup_steps=1, measured_steps=2)
-    return with_raw_files(tmp_path / "m", result, [[events]], samples)
+    return with_raw_files(tmp_path / "m", result, [[events]], telemetry)
 
 
 def test_telemetry_is_checked_against_its_file(sampled):
     (repeat,) = sampled.result.repeats
-    assert (repeat.telemetry.process_cores, repeat.telemetry.other_load_cores) == (1.5, 0.25)
+    assert repeat.telemetry.process_cores == 1.5
+    assert repeat.telemetry.other_load_cores == 0.25
     assert check_against_raw(sampled) == []
     # Change the third sample in the window.
     change(sampled.telemetry_file(1), '"busy_seconds": 21.0', '"busy_seconds": 21.5')
