@@ -29,7 +29,7 @@ from perfkit.core.results.store import Measurement, ResultError, raw_digests, re
 from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_index, write_tables
 from perfkit.sweep.jobs import read_jobs
-from perfkit.sweep.matrix import SweepError
+from perfkit.sweep.sweep_file import SweepError
 
 LONGEST_SECONDS = 10
 EXAMPLES = ROOT / "outputs" / "examples"

@@ -9,7 +9,8 @@ import perfkit
 from perfkit.analysis.published.matches import STRATEGIES
 from perfkit.core.paths import ROOT
 from perfkit.sweep.jobs import read_jobs
-from perfkit.sweep.matrix import SweepError, read_sweep
+from perfkit.sweep.matrix import read_sweep
+from perfkit.sweep.sweep_file import SweepError
 
 FOLDER = ROOT / "parameters"
 FILES = sorted(path.stem for path in FOLDER.glob("*.yaml"))

@@ -40,10 +40,11 @@ from perfkit.core.results.schema import InputData
 from perfkit.core.system.environment import LIBRARY_VARIABLES
 from perfkit.sweep import slurm, status
 from perfkit.sweep.jobs import read_jobs
-from perfkit.sweep.matrix import SweepError, read_sweep
+from perfkit.sweep.matrix import read_sweep
 from perfkit.sweep.run import run_sweep, statuses_before
 from perfkit.sweep.slurm import QueuedJob, SlurmSweep, queued_jobs, slurm_name, submit
 from perfkit.sweep.status import StoredResults
+from perfkit.sweep.sweep_file import SweepError
 
 COMMAND = [str(Path(sys.executable).parent / "perfkit"), "sweep"]
 FAKE = {"input": "synthetic", "repeats": 3, "measured_steps": 4}

@@ -14,11 +14,13 @@ from perfkit.core.command import run_command, with_absolute_paths
 from perfkit.core.inputs.samples import SAMPLE_DATA
 from perfkit.core.models import model_named
 from perfkit.core.paths import resolved_path
+from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import CheckScope
 from perfkit.core.request.plan import Plan, plan
 from perfkit.core.results.schema import Result
-from perfkit.sweep.matrix import GIVEN, Configuration, Problem, SweepError, read_sweep
+from perfkit.sweep.matrix import GIVEN, Configuration, read_sweep
+from perfkit.sweep.sweep_file import Problem, SweepError
 
 LABEL_LENGTH = 60
 SLURM_LAUNCHERS = ("local", "srun")
@@ -27,6 +29,16 @@ ELSEWHERE: set[CheckScope] = {"machine", "data"}
 """Checks of this machine, which are skipped if another one measures."""
 VALIDITY_ONLY: set[CheckScope] = {"requirements", "data"}
 """Checks to skip in order to see whether any machine could measure the configuration."""
+
+
+class NotForSlurm(Refusal):
+    """The launcher does not work within a Slurm job."""
+
+    code = "not_for_slurm"
+    sentence = "%(launcher)s is not for a sweep on Slurm; allowed: %(allowed)s"
+    parameter: str = "launcher"
+    launcher: str
+    allowed: list[str]
 
 
 @dataclass(frozen=True)
@@ -42,12 +54,12 @@ class SweepJob:
 
     @property
     def words(self) -> list[str]:
-        """The words after `perfkit` of the command that measures only this job."""
+        """Return the words after `perfkit` of the command that measures only this job."""
         return run_command(self.model, with_absolute_paths(self.parameters))[1:]
 
     @property
     def command(self) -> str:
-        """That command, for a shell in any folder."""
+        """Return that command, for a shell in any folder."""
         return shlex.join(["perfkit", *self.words])
 
     @property
@@ -56,27 +68,27 @@ class SweepJob:
 
     @property
     def digest(self) -> str:
-        """A digest of the work and the place of its results, equal in every call and file."""
+        """Return a digest of the work and the place of its results, equal in every call."""
         text = f"{work(self.plan)} {self.outputs}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def log(self) -> Path:
-        """The file with the output of the job's processes."""
+        """Return the file with the output of the job's processes."""
         words = "-".join(dict.fromkeys([self.model, self.label]))
         safe = re.sub(r"[^A-Za-z0-9.-]+", "_", words)[:LABEL_LENGTH]
         return self.outputs / "sweeps" / f"{safe}-{self.digest}.log"
 
     @property
     def sample_file(self) -> Path | None:
-        """The file from `perfkit samples`, if the job trains on sample data."""
+        """Return the file from `perfkit samples`, if the job trains on sample data."""
         if self.parameters.get("data_dir") or self.plan.config.input == "synthetic":
             return None
         return self.plan.config.data_folder / SAMPLE_DATA[model_named(self.model).data].file
 
     @property
     def sample_options(self) -> list[str]:
-        """The options with which `perfkit samples` makes that file."""
+        """Return the options with which `perfkit samples` makes that file."""
         options = ["--for", self.model]
         if model_named(self.model).data == "shards":
             options += ["--sequence-length", str(self.plan.config.sequence_length)]
@@ -84,8 +96,16 @@ class SweepJob:
 
 
 def work(source: Plan | Result) -> str:
-    """A key that is equal for the same configuration and protocol."""
+    """Return a key that is equal for the same configuration and protocol."""
     return json.dumps([source.config.identity, source.protocol.model_dump()])
+
+
+def missing(jobs: Iterable[SweepJob]) -> list[str]:
+    """Return what this machine lacks for these jobs, each once."""
+    reasons: dict[str, None] = {}
+    for job in jobs:
+        reasons |= dict.fromkeys(job.missing)
+    return [*reasons]
 
 
 def read_jobs(
@@ -100,40 +120,59 @@ def read_jobs(
     is_valid_file = not problems
     configurations = [_with_hosts_for_its_nodes(each) for each in configurations]
     varied = _varied([each.parameters for each in configurations])
-    jobs: dict[str, SweepJob] = {}
-    outputs: set[Path] = set()
+    jobs: list[SweepJob] = []
+    different: dict[str, SweepJob] = {}
     for configuration in configurations:
-        lines = configuration.lines
         try:
             job = _job(configuration, varied, on_slurm=on_slurm)
         except RequestError as error:
-            for problem in error.problems:
-                parameter = problem.partition(":")[0]
-                problems.append(Problem(lines.get(parameter, 1), problem))
+            problems += _located(error, configuration.lines)
             continue
-        outputs.add(job.outputs)
-        same = jobs.setdefault(work(job.plan), job)
+        jobs.append(job)
+        same = different.setdefault(work(job.plan), job)
         if same is not job and is_valid_file:
             problem = f"the same configuration twice: {same.label}; and {job.label}"
-            problems.append(Problem(max(lines.values()), problem))
-    if len(outputs) > 1:
-        problems.append(Problem(1, "outputs_dir: must be the same in all configurations"))
-    if len({str(job.sample_options) for job in jobs.values() if job.sample_file}) > 1:
-        problem = "sequence_length: sample data has one length; set data_dir"
-        problems.append(Problem(1, problem))
+            problems.append(Problem(max(configuration.lines.values()), problem))
+    problems += _common_problems(jobs)
     if problems:
         raise SweepError(_in_line_order(path, problems))
-    return [*jobs.values()]
+    return [*different.values()]
+
+
+def _located(error: RequestError, lines: Mapping[str, int]) -> list[Problem]:
+    """Return the problems of a configuration with the lines of their parameters."""
+    problems = []
+    for refusal in error.refusals:
+        line = lines.get(refusal.parameter, 1)
+        problems.append(Problem(line, refusal.text()))
+    return problems
+
+
+def _common_problems(jobs: list[SweepJob]) -> list[Problem]:
+    """Return the problems of jobs that can't be in one sweep."""
+    problems = []
+    outputs = {job.outputs for job in jobs}
+    if len(outputs) > 1:
+        problems.append(Problem(1, "outputs_dir: must be the same in all configurations"))
+    sample_options = {tuple(job.sample_options) for job in jobs if job.sample_file}
+    if len(sample_options) > 1:
+        problem = "sequence_length: sample data has one length; set data_dir"
+        problems.append(Problem(1, problem))
+    return problems
 
 
 def _varied(requests: list[dict[str, Any]]) -> list[str]:
-    """Names of the parameters that differ between configurations."""
-    names = dict.fromkeys(name for parameters in requests for name in parameters)
-    return [n for n in names if len({repr(p.get(n)) for p in requests}) > 1]
+    """Return the names of the parameters that differ between configurations."""
+    values: dict[str, set[str]] = {}
+    for parameters in requests:
+        for name in parameters:
+            values[name] = {repr(request.get(name)) for request in requests}
+    return [name for name, different in values.items() if len(different) > 1]
 
 
 def _in_line_order(path: Path, problems: Iterable[Problem]) -> list[str]:
-    """The problems as sentences, each once, with the number of configurations that have it."""
+    """Return the problems as sentences, each once, with the number of configurations that have
+    it."""
     counts = Counter(sorted(problems, key=lambda problem: problem.line))
     sentences = []
     for problem, count in counts.items():
@@ -144,16 +183,16 @@ def _in_line_order(path: Path, problems: Iterable[Problem]) -> list[str]:
 
 
 def _job(configuration: Configuration, varied: list[str], *, on_slurm: bool) -> SweepJob:
-    """The job of a configuration. Raises RequestError if no machine could measure it."""
+    """Return the job of a configuration. Raises RequestError if no machine could measure it."""
     model, parameters = configuration.model, configuration.parameters
-    own = {name: parameters[name] for name in varied if name in parameters}
-    label = ", ".join(f"{name} {value}" for name, value in own.items()) or model
+    settings = [f"{name} {parameters[name]}" for name in varied if name in parameters]
+    label = ", ".join(settings) or model
     if on_slurm:
         planned = plan(model, parameters, ELSEWHERE)
-        if planned.config.launcher not in SLURM_LAUNCHERS:
-            allowed = ", ".join(SLURM_LAUNCHERS)
-            problem = f"launcher: {planned.config.launcher} is not for a sweep on Slurm"
-            raise RequestError([f"{problem}; allowed: {allowed}"])
+        launcher = planned.config.launcher
+        if launcher not in SLURM_LAUNCHERS:
+            refusal = NotForSlurm(launcher=launcher, allowed=[*SLURM_LAUNCHERS])
+            raise RequestError([refusal])
         return SweepJob(label, model, parameters, planned)
     # Missing sample data will be made.
     not_checked: set[CheckScope] = set() if parameters.get("data_dir") else {"data"}
@@ -166,12 +205,13 @@ def _job(configuration: Configuration, varied: list[str], *, on_slurm: bool) -> 
 
 def _with_hosts_for_its_nodes(configuration: Configuration) -> Configuration:
     """Limit `hosts` to the configuration's nodes; a single node is this machine."""
-    parameters = configuration.parameters
-    nodes, hosts = parameters.get("nodes", 1), parameters.get("hosts")
+    parameters = {**configuration.parameters}
+    nodes = parameters.get("nodes", 1)
+    hosts = parameters.get("hosts")
     if parameters.get("launcher") != "ssh" or not hosts or not isinstance(nodes, int):
         return configuration
     if nodes == 1:
-        parameters = {n: v for n, v in parameters.items() if n not in ("hosts", "launcher")}
+        del parameters["hosts"], parameters["launcher"]
     else:
-        parameters = parameters | {"hosts": ",".join(str(hosts).split(",")[:nodes])}
+        parameters["hosts"] = ",".join(str(hosts).split(",")[:nodes])
     return configuration._replace(parameters=parameters)

@@ -22,23 +22,27 @@ def run_here(statuses: list[JobStatus], stored: StoredResults, show: Show) -> li
     show(statuses)
     for index, status in enumerate(statuses):
         if status.state == "waiting":
-            job = status.job
-            since = new_log(job)
-
-            def show_progress(
-                index: int = index, job: SweepJob = job, since: int = since
-            ) -> None:
-                if stored.refresh():
-                    statuses[index] = stored.while_running(job, since)
-                    show(statuses)
-
-            statuses[index] = JobStatus(job, "running", status.measurement)
-            show(statuses)
-            run_supervised(perfkit_command(job.words), job.log, show_progress)
-            stored.refresh()
-            statuses[index] = stored.after_run(job, since)
-            show(statuses)
+            _run_job(index, statuses, stored, show)
     return statuses
+
+
+def _run_job(index: int, statuses: list[JobStatus], stored: StoredResults, show: Show) -> None:
+    """Run the job at this index and keep its status up to date."""
+    job = statuses[index].job
+    since = new_log(job)
+
+    def update(status: JobStatus) -> None:
+        statuses[index] = status
+        show(statuses)
+
+    def poll() -> None:
+        if stored.refresh():
+            update(stored.while_running(job, since))
+
+    update(JobStatus(job, "running", statuses[index].measurement))
+    run_supervised(perfkit_command(job.words), job.log, poll)
+    stored.refresh()
+    update(stored.after_run(job, since))
 
 
 def new_log(job: SweepJob) -> int:
@@ -50,8 +54,8 @@ def new_log(job: SweepJob) -> int:
 
 
 def perfkit_command(words: list[str]) -> list[str]:
-    """The command `perfkit WORDS` by this interpreter. It imports nothing from the working
-    directory, which may be from elsewhere."""
+    """Return the command `perfkit WORDS` by this interpreter. It imports nothing from the
+    working directory, which may be from elsewhere."""
     return [sys.executable, "-P", "-m", "perfkit.cli", *words]
 
 

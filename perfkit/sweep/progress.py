@@ -13,6 +13,7 @@ from perfkit.core.driver.live import LastLine
 from perfkit.core.format import interval, number
 from perfkit.core.paths import portable
 from perfkit.report.text.terminal import wrapped
+from perfkit.sweep.jobs import missing
 from perfkit.sweep.status import JobStatus, State
 
 MEASURED: tuple[State, ...] = ("done", "kept", "failed")
@@ -52,22 +53,28 @@ class SweepProgress:
 
 
 def headline(name: str, statuses: list[JobStatus], *, in_turn: bool) -> str:
-    """The number of jobs in each state, what runs, and the time left."""
+    """Return the number of jobs in each state, what runs, and the time left."""
     counts = Counter(status.state for status in statuses)
-    shown: tuple[State, ...] = (*ENDED, "running")
-    words = [f"{counts[state]} {state}" for state in shown if counts[state]]
-    text = f"{name}: {', '.join(words) or 'starting'} of {len(statuses)}"
+    states: tuple[State, ...] = (*ENDED, "running")
+    numbers = [f"{counts[state]} {state}" for state in states if counts[state]]
+    summary = f"{name}: {', '.join(numbers) or 'starting'} of {len(statuses)}"
     pending = [status for status in statuses if status.state not in ENDED]
     if not pending:
-        return f"{text}; writing the report"
-    running = [
-        f"{status.job.label} ({repeats_words(status)} left)"
-        for status in pending
-        if status.state == "running"
-    ]
-    left = seconds_left(pending, statuses)
-    known = [f"about {duration(left)}{'' if in_turn else ' in total'} left"] if left else []
-    return "; ".join([text, *known, *running])
+        return f"{summary}; writing the report"
+    parts = [summary]
+    seconds = seconds_left(pending, statuses)
+    if seconds:
+        parts.append(f"{about(seconds, in_turn=in_turn)} left")
+    for status in pending:
+        if status.state == "running":
+            parts.append(f"{status.job.label} ({repeats_words(status)} left)")
+    return "; ".join(parts)
+
+
+def about(seconds: float, *, in_turn: bool) -> str:
+    """Return an estimated time as text; of jobs that run side by side, it is a sum."""
+    text = f"about {duration(seconds)}"
+    return text if in_turn else f"{text} in total"
 
 
 def print_failures(console: Console, statuses: list[JobStatus]) -> None:
@@ -98,25 +105,48 @@ def planned(statuses: list[JobStatus], *, in_turn: bool) -> Group:
     """List what is done, what would run and how long, and what can't run here and why."""
     runnable = [status for status in statuses if status.state == "waiting"]
     skipped = [status for status in statuses if status.state == "skipped"]
-    reasons = list(dict.fromkeys(why for status in skipped for why in status.job.missing))
-    results = [_result(status) for status in statuses]
-    columns = ["configuration", "would be", *(["result"] if any(results) else [])]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in columns:
-        table.add_column(heading, overflow="fold")
-    for status, result in zip(statuses, results, strict=True):
-        row = [status.job.label, _intention(status, reasons), result]
-        table.add_row(*[Text(cell) for cell in row[: len(columns)]])
-    lines = [f"{len(runnable)} of {len(statuses)} would run"]
-    if seconds := seconds_left(runnable, statuses):
-        lines[0] += f", about {duration(seconds)}{'' if in_turn else ' in total'}"
-    files = {s.job.sample_file for s in runnable if s.job.sample_file}
-    if made := sorted(portable(str(file)) for file in files if not file.exists()):
-        lines.append(f"sample data would be generated: {', '.join(made)}")
+    reasons = missing(status.job for status in skipped)
+    lines = [_would_run(runnable, statuses, in_turn=in_turn)]
+    files = _absent_samples(runnable)
+    if files:
+        lines.append(f"sample data would be generated: {', '.join(files)}")
     if skipped:
         lines.append(f"{len(skipped)} of {len(statuses)} can't run on this machine:")
-        lines += [wrapped(f"({k}) {reason}", "  ") for k, reason in enumerate(reasons, 1)]
-    return Group(table, *map(Text, lines))
+        for number, reason in enumerate(reasons, 1):
+            lines.append(wrapped(f"({number}) {reason}", "  "))
+    texts = [Text(line) for line in lines]
+    return Group(_intentions(statuses, reasons), *texts)
+
+
+def _would_run(runnable: list[JobStatus], statuses: list[JobStatus], *, in_turn: bool) -> str:
+    line = f"{len(runnable)} of {len(statuses)} would run"
+    seconds = seconds_left(runnable, statuses)
+    return f"{line}, {about(seconds, in_turn=in_turn)}" if seconds else line
+
+
+def _absent_samples(runnable: list[JobStatus]) -> list[str]:
+    """Return the files of sample data that have to be made first."""
+    files = set()
+    for status in runnable:
+        file = status.job.sample_file
+        if file and not file.exists():
+            files.add(portable(str(file)))
+    return sorted(files)
+
+
+def _intentions(statuses: list[JobStatus], reasons: list[str]) -> Table:
+    """Return a table of what a sweep would do with each job; its results, if there are any."""
+    results = [_result(status) for status in statuses]
+    headings = ["configuration", "would be"]
+    if any(results):
+        headings.append("result")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for status, result in zip(statuses, results, strict=True):
+        cells = [status.job.label, _intention(status, reasons), result]
+        table.add_row(*[Text(cell) for cell in cells[: len(headings)]])
+    return table
 
 
 def _intention(status: JobStatus, reasons: list[str]) -> str:
@@ -126,17 +156,20 @@ def _intention(status: JobStatus, reasons: list[str]) -> str:
     if status.state == "skipped":
         numbers = [str(reasons.index(reason) + 1) for reason in status.job.missing]
         return f"skipped ({', '.join(numbers)})"
-    return f"{'run again' if status.reason else 'run'}, {repeats_words(status)}"
+    has_failed = bool(status.reason)
+    return f"{'run again' if has_failed else 'run'}, {repeats_words(status)}"
 
 
 def _result(status: JobStatus) -> str:
     if status.reason:
         return status.reason
-    stored = status.measurement.result.throughput if status.measurement else None
-    if not stored:
+    throughput = status.measurement.result.throughput if status.measurement else None
+    if not throughput:
         return ""
-    around = f" ({interval(*stored.interval)})" if stored.interval else ""
-    return f"{number(stored.value)}{around} {stored.unit}"
+    text = number(throughput.value)
+    if throughput.interval:
+        text += f" ({interval(*throughput.interval)})"
+    return f"{text} {throughput.unit}"
 
 
 def duration(seconds: float) -> str:
@@ -150,31 +183,43 @@ def duration(seconds: float) -> str:
 def seconds_left(pending: Iterable[JobStatus], statuses: Iterable[JobStatus]) -> float | None:
     """Estimate the total seconds of the `pending` jobs from the mean of the repeats of the same
     model and device; None without any."""
-    known: dict[tuple[str, str], list[float]] = defaultdict(list)
+    times_of = _seconds_of_repeats(statuses)
+    total = 0.0
+    for status in pending:
+        config, protocol = status.job.plan.config, status.job.plan.protocol
+        times = times_of[config.model, config.device]
+        if not times:
+            return None
+        seconds = repeats_left(status) * statistics.mean(times)
+        if protocol.budget:
+            seconds = min(seconds, protocol.budget)
+        total += NOTEBOOK_SECONDS + seconds
+    return total
+
+
+def _seconds_of_repeats(statuses: Iterable[JobStatus]) -> dict[tuple[str, str], list[float]]:
+    """Return model and device -> wall time of each complete repeat."""
+    times: dict[tuple[str, str], list[float]] = defaultdict(list)
     for status in statuses:
         if status.measurement:
             result = status.measurement.result
-            times = [r.wall_seconds for r in result.complete_repeats if r.wall_seconds]
-            known[result.config.model, result.config.device] += times
-    total = 0.0
-    for status in pending:
-        plan, repeats = status.job.plan, repeats_left(status)
-        times = known[plan.config.model, plan.config.device]
-        if not times:
-            return None
-        seconds = repeats * statistics.mean(times)
-        total += NOTEBOOK_SECONDS + min(seconds, plan.protocol.budget or seconds)
-    return total
+            work = result.config.model, result.config.device
+            for repeat in result.complete_repeats:
+                if repeat.wall_seconds:
+                    times[work].append(repeat.wall_seconds)
+    return times
 
 
 def repeats_words(status: JobStatus) -> str:
     left = repeats_left(status)
-    return f"{left} repeat{'s' * (left != 1)}"
+    return "1 repeat" if left == 1 else f"{left} repeats"
 
 
 def repeats_left(status: JobStatus) -> int:
-    """The largest number of repeats that a job still needs."""
+    """Return the largest number of repeats that a job still needs."""
     if not status.measurement:
         return status.job.plan.protocol.repeats
     result = status.measurement.result
-    return 0 if result.ended_by else result.protocol.repeats - len(result.complete_repeats)
+    if result.ended_by:
+        return 0
+    return result.protocol.repeats - len(result.complete_repeats)

@@ -11,18 +11,18 @@ from perfkit.core.paths import portable
 from perfkit.core.request import RequestError
 from perfkit.core.results.store import PARTIAL, make_folder, read_file
 from perfkit.report.site import write_site
-from perfkit.sweep.jobs import SweepJob
+from perfkit.sweep.jobs import SweepJob, missing
 from perfkit.sweep.local import Show, perfkit_command, run_here, run_supervised
-from perfkit.sweep.matrix import SweepError
 from perfkit.sweep.slurm import run_on_slurm
 from perfkit.sweep.status import JobStatus, StoredResults
+from perfkit.sweep.sweep_file import SweepError
 
 STALE_SECONDS = 3600.0
 """No write of a file takes this long."""
 
 
 def statuses_before(jobs: list[SweepJob], *, on_slurm: bool) -> list[JobStatus]:
-    """The statuses of the jobs before any of them runs."""
+    """Return the statuses of the jobs before any of them runs."""
     stored = StoredResults(jobs[0].outputs, on_slurm=on_slurm)
     return [stored.before_run(job) for job in jobs]
 
@@ -46,9 +46,9 @@ def run_sweep(
         stored = StoredResults(outputs, on_slurm=sbatch_options is not None)
         statuses = [stored.before_run(job) for job in jobs]
         if all(status.state == "skipped" for status in statuses):
-            reasons = dict.fromkeys(reason for job in jobs for reason in job.missing)
-            raise SweepError([f"nothing can run here: {reason}" for reason in reasons])
-        _make_samples([s.job for s in statuses if s.state == "waiting"], notify)
+            raise SweepError([f"nothing can run here: {reason}" for reason in missing(jobs)])
+        waiting = [status.job for status in statuses if status.state == "waiting"]
+        _make_samples(waiting, notify)
         if sbatch_options is None:
             statuses = run_here(statuses, stored, show)
         else:
@@ -82,13 +82,14 @@ def _remove_partial_files(outputs: Path) -> None:
 
 def _make_samples(jobs: list[SweepJob], notify: Callable[[str], None]) -> None:
     """Make the sample data of these jobs that doesn't exist. Raises SweepError."""
-    missing = {job.sample_file: job for job in jobs if job.sample_file}
-    for file, job in missing.items():
-        if not file.exists():
-            notify(f"Creating sample data: {portable(str(file.parent))}")
-            log = job.outputs / "sweeps" / "samples.log"
-            log.unlink(missing_ok=True)
-            command = perfkit_command(["samples", *job.sample_options])
-            if run_supervised(command, log, lambda: None):
-                reason = " ".join(read_file(log).decode(errors="replace").split())
-                raise SweepError([f"sample data: {portable(reason)}"])
+    for job in jobs:
+        file = job.sample_file
+        if not file or file.exists():
+            continue
+        notify(f"Creating sample data: {portable(str(file.parent))}")
+        log = job.outputs / "sweeps" / "samples.log"
+        log.unlink(missing_ok=True)
+        command = perfkit_command(["samples", *job.sample_options])
+        if run_supervised(command, log, lambda: None):
+            reason = " ".join(read_file(log).decode(errors="replace").split())
+            raise SweepError([f"sample data: {portable(reason)}"])

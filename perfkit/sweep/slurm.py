@@ -16,8 +16,8 @@ from perfkit.core.paths import ROOT
 from perfkit.core.system.scratch import end_with_parent
 from perfkit.sweep.jobs import SweepJob
 from perfkit.sweep.local import Show, new_log, perfkit_command
-from perfkit.sweep.matrix import SweepError
 from perfkit.sweep.status import JobStatus, StoredResults
+from perfkit.sweep.sweep_file import SweepError
 
 PREFIX = "perfkit-"
 """Beginning of the names of the Slurm jobs."""
@@ -97,12 +97,32 @@ class SlurmSweep:
         return [*self.by_name.values()]
 
     def open_jobs(self) -> list[str]:
-        """Names of the jobs that wait or run."""
+        """Return the names of the jobs that wait or run."""
         states = ("waiting", "running")
         return [name for name, status in self.by_name.items() if status.state in states]
 
     def advance(self) -> None:
         """Submit what can be submitted, and update the statuses."""
+        queue = self._queue()
+        if queue is None:
+            return
+        if self.followed.keys() - queue.keys():
+            self.stored.list_folders()
+        self.stored.refresh()
+        for name in self.open_jobs():
+            queued = queue.get(name)
+            if name not in self.followed and queued and queued.state not in LEAVING:
+                # Submitted by an earlier call, which was killed.
+                self.followed[name] = Followed(since=0)
+            if name in self.followed:
+                self._follow(name, queued)
+        for name in self.open_jobs():
+            if name not in self.followed and name not in queue and not self.is_full:
+                self._submit(name)
+
+    def _queue(self) -> dict[str, QueuedJob] | None:
+        """Return the jobs in Slurm's queue; None if Slurm does not answer for now. Raises
+        SweepError if it does not answer before anything is submitted."""
         try:
             queue = queued_jobs()
         except SlurmError as error:
@@ -112,34 +132,25 @@ class SlurmSweep:
             if not self.is_silent:
                 self.notify(f"Slurm does not answer, its jobs continue: {error}")
             self.is_silent = True
-            return
+            return None
         self.is_silent = False
-        if self.followed.keys() - queue.keys():
-            self.stored.list_folders()
-        self.stored.refresh()
-        for name in self.open_jobs():
-            queued = queue.get(name)
-            if name in self.followed:
-                self._follow(name, queued)
-            elif queued and queued.state not in LEAVING:
-                # Submitted by an earlier call, which was killed.
-                self.followed[name] = Followed(since=0)
-                self._follow(name, queued)
-        for name in self.open_jobs():
-            if name not in self.followed and name not in queue and not self.is_full:
-                self._submit(name)
+        return queue
 
     def _follow(self, name: str, queued: QueuedJob | None) -> None:
         """Update the status of a job that has been submitted."""
-        job, followed = self.by_name[name].job, self.followed[name]
+        job = self.by_name[name].job
+        followed = self.followed[name]
         if queued:
             status = self.stored.while_running(job, followed.since)
             is_pending = queued.state == "PENDING"
-            self.by_name[name] = replace(status, state="waiting") if is_pending else status
+            if is_pending:
+                status = replace(status, state="waiting")
+            self.by_name[name] = status
             return
         ended = self.stored.after_run(job, followed.since)
         missing_at = followed.missing_at or time.monotonic()
-        if ended.state == "done" or time.monotonic() - missing_at > LATENCY_SECONDS:
+        is_overdue = time.monotonic() - missing_at > LATENCY_SECONDS
+        if ended.state == "done" or is_overdue:
             self.by_name[name] = ended
             del self.followed[name]
             self.is_full = False
@@ -187,7 +198,7 @@ def slurm_name(job: SweepJob) -> str:
 
 
 def queued_jobs() -> dict[str, QueuedJob]:
-    """This user's jobs of sweeps in Slurm's queue, by name. Raises SlurmError."""
+    """Return this user's jobs of sweeps in Slurm's queue, by name. Raises SlurmError."""
     user = str(os.getuid())
     lines = _output("squeue", "--noheader", "--user", user, "--format", "%i %T %j")
     jobs = {}
@@ -208,7 +219,8 @@ def submit(job: SweepJob, sbatch_options: list[str]) -> None:
     log = str(job.log).replace("%", "%%")
     words = ["sbatch", "--parsable"]
     words += ["--nodes", str(config.nodes), "--exclusive", "--mem", "0", "--no-requeue"]
-    words += ["--gres", f"gpu:{config.gpus}"] if config.accelerated else []
+    if config.accelerated:
+        words += ["--gres", f"gpu:{config.gpus}"]
     words += ["--chdir", str(ROOT), "--output", log]
     # The notebook runs in the batch step, which has the whole first node, and starts the steps
     # on the others.
@@ -218,9 +230,13 @@ def submit(job: SweepJob, sbatch_options: list[str]) -> None:
 
 
 def _output(*words: str) -> str:
-    """The output of a command of Slurm, which ends with this process. Raises SlurmError."""
+    """Return the output of a command of Slurm, which ends with this process. Raises
+    SlurmError."""
     # Such as SQUEUE_STATES, which would hide jobs from squeue.
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SQUEUE_")}
+    environment = dict(os.environ)
+    for name in os.environ:
+        if name.startswith("SQUEUE_"):
+            del environment[name]
     try:
         done = subprocess.run(
             words,

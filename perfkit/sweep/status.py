@@ -81,27 +81,29 @@ class StoredResults:
                 listed(folder)
 
     def same_work(self, job: SweepJob) -> list[Stored]:
-        """The measurements of the job's configuration in any environment, newest first."""
+        """Return the measurements of the job's configuration in any environment, the newest
+        first."""
         wanted = work(job.plan)
         same = [each for each in self.by_folder.values() if each and each.work == wanted]
         return sorted(same, key=lambda stored: stored.written, reverse=True)
 
     def of(self, job: SweepJob, since: int = NEVER) -> Measurement | None:
-        """The job's measurement, complete or not. If there is no complete one, the newest that
-        was written `since` then (nanoseconds) counts, even with another environment: code or
-        packages may have changed while the sweep was running."""
+        """Return the job's measurement, complete or not. If there is no complete one, the
+        newest that was written `since` then (nanoseconds) counts, even with another
+        environment: code or packages may have changed while the sweep was running."""
         same = self.same_work(job)
         if self.on_slurm:
             return same[0].measurement if same else None
-        own = next((each.measurement for each in same if self._continues(job, each)), None)
-        if own and own.result.status == "complete":
-            return own
+        continued = (each.measurement for each in same if self._continues(job, each))
+        newest = next(continued, None)
+        if newest and newest.result.status == "complete":
+            return newest
         if same and same[0].written >= since:
             return same[0].measurement
-        return own
+        return newest
 
     def _continues(self, job: SweepJob, stored: Stored) -> bool:
-        """Whether the job would continue this measurement on this machine as it is now."""
+        """Return whether the job would continue this measurement on this machine now."""
         config, result = job.plan.config, stored.measurement.result
         try:
             environment = self._environment(config)
@@ -117,40 +119,41 @@ class StoredResults:
         return identifier == result.id
 
     def _environment(self, config: Config) -> dict[str, Reading]:
-        """The environment at the first call. Raises InterpreterError."""
+        """Return the environment at the first call. Raises InterpreterError."""
         key = config.framework, config.data_folder, config.interpreter
         if key not in self.environments:
             self.environments[key] = read_environment(*key)
         return self.environments[key]
 
     def before_run(self, job: SweepJob) -> JobStatus:
-        """The state of a job that this call has not run."""
+        """Return the state of a job that this call has not run."""
         measurement = self.of(job)
         if measurement and measurement.result.status == "complete":
             return JobStatus(job, "kept", measurement)
         if job.missing:
             return JobStatus(job, "skipped", measurement)
-        failure = measurement.result.failure if measurement else None
-        reason = _on_one_line(failure.line()) if failure else ""
+        reason = ""
+        if measurement and measurement.result.failure:
+            reason = _on_one_line(measurement.result.failure.line())
         return JobStatus(job, "waiting", measurement, reason)
 
     def while_running(self, job: SweepJob, since: int) -> JobStatus:
         return JobStatus(job, "running", self.of(job, since))
 
     def after_run(self, job: SweepJob, since: int) -> JobStatus:
-        """The state of a job whose processes have ended; they ran `since` then."""
+        """Return the state of a job whose processes have ended; they ran `since` then."""
         measurement = self.of(job, since)
         if measurement and measurement.result.status == "complete":
             return JobStatus(job, "done", measurement)
-        failure = None
-        if measurement and written(measurement.folder) >= since:
-            failure = measurement.result.failure
-        reason = failure.line() if failure else _last_lines(job.log)
+        reason = ""
+        if measurement and written(measurement.folder) >= since and measurement.result.failure:
+            reason = measurement.result.failure.line()
+        reason = reason or _last_lines(job.log)
         return JobStatus(job, "failed", measurement, _on_one_line(reason))
 
 
 def written(folder: Path) -> int:
-    """When the folder's result was last written, nanoseconds; 0 without a result."""
+    """Return when the folder's result was last written, nanoseconds; 0 without a result."""
     try:
         return Store(folder).result_file.stat().st_mtime_ns
     except OSError:
@@ -168,7 +171,7 @@ def _read(folder: Path) -> Stored | None:
 
 
 def _last_lines(log: Path) -> str:
-    """Why a job left no result: the end of its log. Untrusted text."""
+    """Return why a job left no result: the end of its log. Untrusted text."""
     try:
         text = Text.from_ansi(read_file(log).decode(errors="replace")).plain
     except OSError:

@@ -19,6 +19,7 @@ from perfkit.core.inputs import InputError
 from perfkit.core.inputs.data_set import digest, examine
 from perfkit.core.models import model_of
 from perfkit.core.paths import portable, resolved_path
+from perfkit.core.refusals import DriverFails
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import problems
 from perfkit.core.request.requirements import read_environment
@@ -48,7 +49,7 @@ def measure(config: Config, protocol: Protocol) -> Measurement:
     try:
         devices = framework.visible_devices(config.device, config.interpreter)
     except OSError as error:
-        raise RequestError([f"gpus: {error}"]) from None
+        raise RequestError([DriverFails(reason=str(error))]) from None
     if wrong := problems(config, len(devices)):
         raise RequestError(wrong)
     environment = read_environment(config.framework, config.data_folder, config.interpreter)

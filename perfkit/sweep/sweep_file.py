@@ -1,0 +1,171 @@
+"""Parameters files: their YAML, with the line of each item and of each problem."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.composer import Composer
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import AliasEvent
+
+from perfkit.core.paths import ROOT
+from perfkit.core.refusals import nearest_name
+from perfkit.core.request import RequestError, suggest
+
+MOST_DEPTH = 8
+MOST_BYTES = 256 * 1024
+PARAMETERS = ROOT / "parameters"
+NOT_A_NAME = "a key must be a name"
+MESSAGES = {
+    "missing": "is missing",
+    "dict_type": "must hold names with values: check the indentation",
+    "list_type": "must be a list: [A, B]",
+    "too_short": "is empty",
+    "invalid_key": NOT_A_NAME,
+    "model_type": "must hold names with values, including `notebook`",
+}
+"""Messages for pydantic's types of errors."""
+
+
+class SweepError(RequestError):
+    """The sweep is invalid, and nothing was started. `problems` have file and line."""
+
+    heading = "The sweep was refused; nothing was started."
+
+
+class Problem(NamedTuple):
+    """What is wrong in a line of the file."""
+
+    line: int
+    message: str
+
+
+class _AliasError(MarkedYAMLError):
+    pass
+
+
+class _Composer(Composer):
+    """Refuses aliases: a few lines of them expand to gigabytes, if only in an error message."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.parser.peek_event()
+        if isinstance(event, AliasEvent):
+            problem = f"the alias *{event.anchor} is not allowed: repeat the value"
+            raise _AliasError(problem=problem, problem_mark=event.start_mark)
+        return super().compose_node(parent, index)
+
+
+def load_yaml(path: Path) -> Any:
+    """Read a small regular file, with positions (ruamel.yaml's `lc`).
+
+    Raises SweepError for any other file, invalid YAML, duplicate keys and aliases.
+    """
+    yaml = YAML()
+    yaml.max_depth = MOST_DEPTH
+    yaml.Composer = _Composer
+    place = str(path)
+    try:
+        return yaml.load(_content(path).decode())
+    except MarkedYAMLError as error:
+        problem = _yaml_problem(error)
+        mark = error.problem_mark or error.context_mark
+        if mark:
+            place = f"{path}:{mark.line + 1}"
+    except FileNotFoundError as error:
+        problem = f"{error.strerror}{_similar_file(path)}"
+    except OSError as error:
+        problem = str(error.strerror)
+    # Not UTF-8, or an invalid date.
+    except (ValueError, YAMLError) as error:
+        problem = str(error)
+    # A key that contains a list can't be hashed.
+    except TypeError:
+        problem = NOT_A_NAME
+    raise SweepError([f"{place}: {problem}"])
+
+
+def _content(path: Path) -> bytes:
+    """Return the bytes of a small regular file. Raises ValueError for any other, and
+    OSError."""
+    if path.exists() and not path.is_file():
+        raise ValueError("not a regular file")
+    with path.open("rb") as stream:
+        content = stream.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"larger than {MOST_BYTES >> 10} KiB")
+    return content
+
+
+def _yaml_problem(error: MarkedYAMLError) -> str:
+    if isinstance(error, _AliasError):
+        return str(error.problem)
+    return f"not YAML: {error.problem}"
+
+
+def _similar_file(path: Path) -> str:
+    """Return a question for the file of the suite with the nearest name, if one is near."""
+    files = {file.stem: file for file in PARAMETERS.glob("*.yaml")}
+    name = nearest_name(path.stem, files)
+    return f"; did you mean {files[name]}?" if name else ""
+
+
+class SweepFile:
+    """The content of a parameters file, and the `problems` found so far."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+        self.problems: list[Problem] = []
+
+    def line(self, *place: str | int) -> int:
+        """Return the line of the item with these keys and indices, or of its nearest parent."""
+        line = 1
+        content = self.content
+        for part in place:
+            positions = content.lc.data if hasattr(content, "lc") else None
+            if not positions or part not in positions:
+                break
+            line = positions[part][0] + 1
+            content = content[part]
+        return line
+
+    def correct_sections(self, sections: set[str]) -> None:
+        """Refuse all other sections. Each becomes the section with the nearest name, so that
+        the errors in it and those that depend on it are found too."""
+        if not isinstance(self.content, CommentedMap):
+            return
+        content = self.content
+        for name in list(content):
+            if not isinstance(name, str) or name in sections:
+                continue
+            self.refuse((name,), f"{name}: no such name{suggest(name, sections)}")
+            value = content.pop(name)
+            section = nearest_name(name, sections - content.keys())
+            if section:
+                content[section] = value
+                content.lc.data[section] = content.lc.data.get(name, [0])
+
+    def refuse_invalid(self, error: ValidationError) -> None:
+        """Add pydantic's errors in the content."""
+        for item in error.errors():
+            place = tuple(part for part in item["loc"] if part != "[key]")
+            message = MESSAGES.get(item["type"], item["msg"])
+            name = _dotted(place)
+            self.refuse(place, f"{name}: {message}" if name else message)
+
+    def refuse_item(self, place: tuple[str | int, ...], message: str) -> None:
+        """Add a problem that begins with the item's name."""
+        self.refuse(place, f"{_dotted(place)}: {message}")
+
+    def refuse(self, place: tuple[str | int, ...], message: str) -> None:
+        """Add a problem of the item with these keys and indices."""
+        self.add(Problem(self.line(*place), message))
+
+    def add(self, problem: Problem) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+
+def _dotted(place: tuple[str | int, ...]) -> str:
+    return ".".join(str(part) for part in place)
