@@ -6,6 +6,7 @@ docs/reference/cli.md          commands: perfkit.cli
 docs/reference/python.md       public names of `import perfkit`
 docs/reference/result.md       fields of result.json: perfkit.core.results.schema
 docs/reference/files.md        fields of the other JSON files: comparisons, diagnoses, audits …
+docs/reference/raw-files.md    lines of the raw files: perfkit.core.results.events
 docs/reference/formats.md      log formats: perfkit/audit/formats.toml
 docs/reference/warnings.md     warnings: perfkit.analysis.warning_types
 docs/reference/failures.md     failures: perfkit.core.results.failures
@@ -52,6 +53,7 @@ from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import MODELS
 from perfkit.core.paths import ROOT
 from perfkit.core.request import PATTERNS
+from perfkit.core.results.events import RANK_EVENTS, TELEMETRY_EVENTS
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import write_atomically
@@ -73,6 +75,7 @@ def pages() -> dict[Path, str]:
         folder / "python.md": python_page(),
         folder / "result.md": result_page(),
         folder / "files.md": files_page(),
+        folder / "raw-files.md": raw_files_page(),
         folder / "formats.md": formats_page(),
         folder / "warnings.md": warnings_page(),
         folder / "failures.md": failures_page(),
@@ -441,6 +444,34 @@ def result_page() -> str:
         "[stored files](../results.md); for programs: [JSON Schema](../result.schema.json).",
         *of_models_in(models(Result)),
     )
+
+
+def raw_files_page() -> str:
+    return page(
+        "Raw files",
+        "One JSON object per line, appended as it happens. Times are in seconds.",
+        "## repeats/<k>/rank<r>.jsonl",
+        "`effective` has the fields of [Effective](result.md#effective) and is read from one "
+        "batch before training.",
+        of_events(RANK_EVENTS),
+        "## repeats/<k>/telemetry.jsonl",
+        "The driver samples the first node twice a second. After a failed write the file ends "
+        "and the measurement continues.",
+        of_events(TELEMETRY_EVENTS),
+    )
+
+
+def of_events(events: Iterable[type]) -> str:
+    """Return a table of events with their fields."""
+    rows = []
+    for event in events:
+        schema = TypeAdapter(event).json_schema()
+        fields = schema["properties"]
+        name = f"`{fields.pop('event')['const']}`"
+        rows.append((name, "", schema["description"]))
+        for field, described in fields.items():
+            rows.append(("", f"`{field}`", described["description"]))
+    return table(("event", "field", "meaning"), rows)
 
 
 def files_page() -> str:

@@ -1,8 +1,9 @@
 """README and docs match the code: current reference, valid commands, working links."""
 
+import json
 import re
 import shlex
-from typing import Annotated
+from typing import Annotated, get_args, get_type_hints
 
 import kubernetes_validate
 import pytest
@@ -17,6 +18,7 @@ from perfkit.core.config import FIELDS, is_open
 from perfkit.core.models import MODELS
 from perfkit.core.paths import ROOT
 from perfkit.core.request.plan import plan, typed
+from perfkit.core.results.events import RANK_EVENTS, TELEMETRY_EVENTS
 from perfkit.core.results.schema import Result
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -44,6 +46,28 @@ def test_parameters_and_public_names_are_documented():
 def test_every_field_of_a_json_file_is_documented(file):
     for model in reference.models(file).values():
         assert all(part.get("description") for part in [model, *model["properties"].values()])
+
+
+def adapters(events):
+    """Return the kind of each event and what validates it."""
+    by_kind = {}
+    for event in events:
+        (kind,) = get_args(get_type_hints(event)["event"])
+        by_kind[kind] = TypeAdapter(event)
+    return by_kind
+
+
+def test_every_line_of_a_raw_file_is_documented():
+    of_ranks, of_telemetry = adapters(RANK_EVENTS), adapters(TELEMETRY_EVENTS)
+    lines = 0
+    for path in (ROOT / "outputs" / "examples").rglob("repeats/*/*.jsonl"):
+        by_kind = of_telemetry if path.stem == "telemetry" else of_ranks
+        for line in path.read_text().splitlines():
+            event = json.loads(line)
+            if event["event"] != "effective":
+                by_kind[event["event"]].validate_python(event)
+                lines += 1
+    assert lines > 1000
 
 
 def assert_parameters(pairs):

@@ -3,6 +3,7 @@
 base.py        the base of all models of stored JSON files
 identity.py    what identifies a measurement, and its id
 repeat.py      models of a repeat
+events.py      lines of the raw files
 schema.py      models of result.json
 failures.py    why a run failed: a class for each code
 store.py       a measurement's folder: paths, atomic writes, strict reading
