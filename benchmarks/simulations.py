@@ -12,10 +12,10 @@ from functools import cache
 
 import numpy as np
 
-from perfkit.analysis.comparison.interleaved import round_order
 from perfkit.analysis.ratios import verdict
 from perfkit.analysis.series import segment
 from perfkit.core.config import AUTO, AUTO_WARMUP, PROTOCOLS, Protocol
+from perfkit.core.driver.progress import round_order
 from perfkit.core.driver.warmup import WarmupTest
 from perfkit.core.results.schema import STOPPING_LEVEL
 from perfkit.core.statistics import (

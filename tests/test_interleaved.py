@@ -21,12 +21,8 @@ from made import keep, measured
 
 import perfkit
 from perfkit import report
-from perfkit.analysis.comparison.interleaved import (
-    Live,
-    disagreements,
-    judge_interleaved,
-    plan_interleaved,
-)
+from perfkit.analysis.comparison.interleaved import disagreements, judge_interleaved
+from perfkit.analysis.comparison.interleaved_plan import InterleavedPlan, plan_interleaved
 from perfkit.analysis.comparison.keys import allowed
 from perfkit.analysis.comparison.stored import (
     FILE,
@@ -310,7 +306,7 @@ SEEDS = {"seed=1": {"seed": 1}, "seed=2": {"seed": 2}}
 
 def judged(*measurements, variants=SEEDS):
     """Return the interleaved comparison of the measurements."""
-    request = Live("perfkit compare --live …", variants, 0.95, 0.02, "", [])
+    request = InterleavedPlan("perfkit compare --live …", variants, 0.95, 0.02, "", [])
     return judge_interleaved(request, measurements)
 
 

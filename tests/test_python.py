@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.analysis.comparison.interleaved import plan_interleaved
+from perfkit.analysis.comparison.interleaved_plan import plan_interleaved
 from perfkit.cli.frameworks_option import verified_configs
 from perfkit.core.driver.measure import measurement_folder
 from perfkit.core.paths import ROOT, portable

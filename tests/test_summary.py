@@ -13,7 +13,8 @@ from matplotlib.collections import PathCollection
 
 import perfkit
 from perfkit import report
-from perfkit.analysis.comparison.interleaved import Live, judge_interleaved
+from perfkit.analysis.comparison.interleaved import judge_interleaved
+from perfkit.analysis.comparison.interleaved_plan import InterleavedPlan
 from perfkit.analysis.comparison.stored import write_comparison
 from perfkit.core.paths import ROOT
 from perfkit.core.results.store import Measurement, ResultError
@@ -97,7 +98,7 @@ def compare(outputs, *folders, name="frameworks", key="framework", created="2026
     measurements = [Measurement.read(outputs / folder) for folder in folders]
     values = [{key: one.result.parameters[key]} for one in measurements]
     variants = {f"{key}={value[key]}": value for value in values}
-    asked = Live("perfkit compare --live", variants, 0.95, 0.05, "", [])
+    asked = InterleavedPlan("perfkit compare --live", variants, 0.95, 0.05, "", [])
     found = judge_interleaved(asked, measurements)
     found = found.model_copy(update={"created": f"{created}T00:00:00+00:00"})
     write_comparison(outputs / "comparisons" / name, found)

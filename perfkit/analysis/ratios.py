@@ -4,7 +4,7 @@ comparisons, diagnoses and series."""
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -60,6 +60,16 @@ class Turn(Stored):
         return self.b / self.a
 
 
+class PairRatio(NamedTuple):
+    """The ratio of two measurements."""
+
+    estimate: Estimate
+    """B / A with its interval"""
+    method: Method
+    turns: list[Turn]
+    """The pairs of repeats, if these were interleaved."""
+
+
 def verdict(ratio: Estimate, level: float) -> Verdict:
     """Return the verdict on B at `level`: whether the interval contains 1. `no difference` is
     no proof of equality: any ratio in the interval remains possible."""
@@ -67,25 +77,25 @@ def verdict(ratio: Estimate, level: float) -> Verdict:
         return "undecided"
     if ratio.low > 1:
         return "faster"
-    return "slower" if ratio.high < 1 else "no difference"
+    if ratio.high < 1:
+        return "slower"
+    return "no difference"
 
 
-def judgement(ratio: Estimate, level: float, threshold: float) -> dict[str, Any]:
-    """Return the fields of a pair that follow from its ratio."""
-    outcome = verdict(ratio, level)
-    regressed = outcome == "slower" and ratio.value < 1 - threshold
-    return estimated(ratio) | {"verdict": outcome, "regressed": regressed}
+def has_regressed(ratio: Estimate, level: float, threshold: float) -> bool:
+    """Return whether B is slower at `level`, by more than the threshold."""
+    return verdict(ratio, level) == "slower" and ratio.value < 1 - threshold
 
 
-def ratio_of(
-    other: Result, base: Result, level: float = 0.95
-) -> tuple[Estimate, Method, list[Turn]]:
-    """Return `other` / `base`, the method, and the pairs of repeats. If the repeats were
-    interleaved, the ratio is that of the pairs; else of all combinations of two repeats."""
+def ratio_of(other: Result, base: Result, level: float = 0.95) -> PairRatio:
+    """Return the ratio `other` / `base`. If the repeats were interleaved, it is that of the
+    pairs of repeats; else of all combinations of two repeats."""
     if _are_interleaved(base, other):
         pairs = turns(base, other, [])
-        return median_estimate([pair.ratio for pair in pairs], level), "pairs", pairs
-    return ratio_interval(other.throughputs, base.throughputs, level), "Hodges-Lehmann", []
+        estimate = median_estimate([pair.ratio for pair in pairs], level)
+        return PairRatio(estimate, "pairs", pairs)
+    estimate = ratio_interval(other.throughputs, base.throughputs, level)
+    return PairRatio(estimate, "Hodges-Lehmann", [])
 
 
 def _are_interleaved(base: Result, other: Result) -> bool:
@@ -106,8 +116,12 @@ def turns(base: Result, other: Result, every: Sequence[Repeat]) -> list[Turn]:
     """Return the repeats that are complete in both measurements. `every` has the repeats of all
     variants, from which `in_turn` follows; if it is empty, all turns are in turn."""
     b_repeats = {repeat.index: repeat for repeat in other.complete_repeats}
-    return [
-        Turn(
+    pairs = []
+    for a in base.complete_repeats:
+        b = b_repeats.get(a.index)
+        if not (b and a.throughput and b.throughput):
+            continue
+        turn = Turn(
             repeat=a.index,
             a=a.throughput,
             b=b.throughput,
@@ -115,9 +129,8 @@ def turns(base: Result, other: Result, every: Sequence[Repeat]) -> list[Turn]:
             b_began=b.began,
             in_turn=not every or _in_turn(a, b, every),
         )
-        for a in base.complete_repeats
-        if (b := b_repeats.get(a.index)) and a.throughput and b.throughput
-    ]
+        pairs.append(turn)
+    return pairs
 
 
 def _in_turn(a: Repeat, b: Repeat, every: Sequence[Repeat]) -> bool:
@@ -125,14 +138,17 @@ def _in_turn(a: Repeat, b: Repeat, every: Sequence[Repeat]) -> bool:
     nothing but idle seconds and the other variants' repeats of that round in between."""
     if not (a.began and b.began):
         return False
-    first, second = sorted(map(_began, (a, b)))
-    between = [r for r in every if r.began and first <= _began(r) < second]
-    idle = second - first - sum(repeat.wall_seconds or 0.0 for repeat in between)
-    same_round = all(repeat.index == a.index for repeat in between)
-    return same_round and -SET_BACK_SECONDS <= idle <= IDLE_SECONDS
+    first, second = sorted([_began(a), _began(b)])
+    idle = second - first
+    for repeat in every:
+        if repeat.began and first <= _began(repeat) < second:
+            if repeat.index != a.index:
+                return False
+            idle -= repeat.wall_seconds or 0.0
+    return -SET_BACK_SECONDS <= idle <= IDLE_SECONDS
 
 
 def _began(repeat: Repeat) -> float:
-    """Seconds since 1970."""
+    """Return the start of a repeat in seconds since 1970."""
     assert repeat.began
     return datetime.fromisoformat(repeat.began).timestamp()

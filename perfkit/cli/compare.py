@@ -83,7 +83,8 @@ def _compare_live(
     names: tuple[str, ...], shared: dict[str, Any], file: str | None, **shares: float
 ) -> None:
     """Measure the variants with interleaved repeats; exit with the comparison's status."""
-    from perfkit.analysis.comparison.interleaved import measure_interleaved, plan_interleaved
+    from perfkit.analysis.comparison.interleaved_plan import plan_interleaved
+    from perfkit.analysis.comparison.interleaved_run import measure_interleaved
     from perfkit.analysis.comparison.stored import read_comparison
     from perfkit.report.comparison_text import interleaved_text
     from perfkit.report.site import publish_comparison

@@ -1,5 +1,6 @@
 """Numbers and foreign text as text, the same in every language."""
 
+from collections import Counter
 from collections.abc import Iterable
 from math import isfinite
 from typing import Any
@@ -60,6 +61,14 @@ def shortened(value: Any, longest: int = 40) -> str:
     """Return a value on one line of at most `longest` characters."""
     text = one_line(value)
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def counted(names: Iterable[str]) -> str:
+    """Return shortened names, each once and with its count: "8 × V100"; a single name alone."""
+    counts = Counter(map(shortened, names))
+    if counts.total() == 1:
+        return next(iter(counts))
+    return ", ".join(f"{count} × {name}" for name, count in counts.items())
 
 
 def plain(text: str) -> str:

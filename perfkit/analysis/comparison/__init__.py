@@ -1,9 +1,13 @@
 """Comparisons: whether B is faster than A, by how much, and with what confidence.
 
 keys.py         keys in which two measurements must agree or may differ
-pairs.py        sources A and B, pairs of their measurements, ratio and verdict
+selections.py   what the names A and B select
+matching.py     which measurements of A and B are paired, and why others are not
+pairs.py        pairs of measurements: differences, ratio and verdict
 stored.py       stored comparisons
-interleaved.py  interleaved comparisons: plan, measurement and verdict
+interleaved_plan.py  the variants of an interleaved comparison, and what is wrong with them
+interleaved_run.py   measures them, one repeat of each at a time
+interleaved.py  judges them
 verdicts.py     verdicts on a pair as statements
 history.py      series of one configuration over time
 blocks.py       blocks and rows of summary tables, the fastest framework of a row, scaling
@@ -13,7 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perfkit.analysis.comparison.keys import across_problems
-from perfkit.analysis.comparison.pairs import ComparisonError, Source, compared, source
+from perfkit.analysis.comparison.matching import compare_selected
+from perfkit.analysis.comparison.selections import ComparisonError, select_results
 from perfkit.analysis.comparison.stored import Comparison
 
 __all__ = ["Comparison", "ComparisonError", "compare"]
@@ -45,13 +50,13 @@ def compare(
         problems.append(f"level: {level:g} is not between 0.5 and 1; 0.95 is usual")
     if not 0 <= threshold < 1:
         problems.append(f"threshold: {threshold:g} is not between 0 and 1; 0.02 is 2 %")
-    sources: list[Source] = []
+    selections = []
     for side, name in (("A", a), ("B", b)):
         try:
-            sources.append(source(str(name), outputs))
+            selections.append(select_results(str(name), outputs))
         except ComparisonError as error:
             problems += [f"{side}: {problem}" for problem in error.problems]
     if problems:
         raise ComparisonError(problems)
-    base, other = sources
-    return compared(base, other, across, level, threshold)
+    base, other = selections
+    return compare_selected(base, other, across, level, threshold)

@@ -1,17 +1,16 @@
 """Keys in which two measurements must agree to be compared, and keys that may differ."""
 
-from collections.abc import Iterable, Mapping
-from itertools import takewhile
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from perfkit.core.config import ABOUT, Config, Protocol, select
-from perfkit.core.format import one_line, plain, shortened
+from perfkit.core.format import counted, one_line, plain, shortened
 from perfkit.core.request import suggest
 from perfkit.core.results.frames import row_of
 from perfkit.core.results.store import Measurement
-from perfkit.report.text.names import column_value
 
 KeyValue = str | int | float | bool | None
+"""The value of a key; None if the measurement has none."""
 Differences = dict[str, tuple[KeyValue, KeyValue]]
 """Key -> A's value, B's value."""
 
@@ -26,14 +25,14 @@ the GPUs; `topology` has the number used."""
 HARDWARE = ["cpu", "cpu_cores", "cpu_features", "memory", "virtual_machine", "gpus"]
 HARDWARE += ["gpu_topology", "interconnect", "data_disk"]
 """Facts of the environment that must agree; all others are software, which may differ."""
-SEEN = ("precision", "tf32", "threads", "parameters", "input_sha256")
+REPORTED = ("precision", "tf32", "threads", "parameters", "input_sha256")
 """Keys that only the workers report: effective precision and TF32, thread pools, the number of
 trainable parameters, the input's list of files."""
 PROTOCOL = tuple(name for name in Protocol.model_fields if name not in (*IGNORED, "name"))
-WORK = tuple(
-    name for name in Config.model_fields if name not in (*MAY_DIFFER, *IGNORED, *ALIASES, *SEEN)
-)
-KEYS = (*WORK, "topology", *SEEN, *PROTOCOL, *HARDWARE, "nodes_differ")
+NOT_WORK = {*MAY_DIFFER, *IGNORED, *ALIASES, *REPORTED}
+WORK = tuple(name for name in Config.model_fields if name not in NOT_WORK)
+"""Parameters that define the work."""
+KEYS = (*WORK, "topology", *REPORTED, *PROTOCOL, *HARDWARE, "nodes_differ")
 """Keys in which two measurements must agree, except those given by `--across`."""
 FOLLOWING = {
     "framework": (*select(follows="framework"), "threads"),
@@ -50,11 +49,14 @@ WIDTH = 40
 
 def must_agree(measurement: Measurement) -> dict[str, KeyValue]:
     """Return the values of KEYS, without `input_sha256` if the input has no files."""
-    row, used = row_of(measurement), measurement.result.effective
-    known = row | {name: row.get(f"environment.{name}") for name in HARDWARE}
-    known |= {name: row.get(f"effective.{name}") for name in ("precision", "tf32")}
-    known |= {"threads": used and _listed(used.threads), "parameters": used and used.parameters}
-    values = {key: known.get(key) for key in KEYS}
+    row, effective = row_of(measurement), measurement.result.effective
+    values: dict[str, KeyValue] = {key: row.get(key) for key in KEYS}
+    for name in HARDWARE:
+        values[name] = row.get(f"environment.{name}")
+    for name in ("precision", "tf32"):
+        values[name] = row.get(f"effective.{name}")
+    values["threads"] = _listed(effective.threads) if effective else None
+    values["parameters"] = effective.parameters if effective else None
     if values["input_sha256"] is None:
         del values["input_sha256"]
     return values
@@ -62,16 +64,19 @@ def must_agree(measurement: Measurement) -> dict[str, KeyValue]:
 
 def may_differ(measurement: Measurement) -> dict[str, KeyValue]:
     """Return the values that are shown if they differ but do not prevent a comparison."""
-    row, used = row_of(measurement), measurement.result.effective
-    software = (name for name in measurement.result.environment if name not in HARDWARE)
-    values = {name: row[name] for name in MAY_DIFFER}
-    values |= {name: row[f"environment.{name}"] for name in software}
-    if used:
-        values["optimizer_settings"] = used.optimizer_settings
-        values["loss_scaling"] = used.loss_scaling
-        values["worker_variables"] = _listed(used.variables)
-        values |= {f"strategy.{name}": option.state for name, option in used.strategy.items()}
-        values |= {f"settings.{name}": value for name, value in used.settings.items()}
+    row, effective = row_of(measurement), measurement.result.effective
+    values: dict[str, KeyValue] = {name: row[name] for name in MAY_DIFFER}
+    for name in measurement.result.environment:
+        if name not in HARDWARE:
+            values[name] = row[f"environment.{name}"]
+    if effective:
+        values["optimizer_settings"] = effective.optimizer_settings
+        values["loss_scaling"] = effective.loss_scaling
+        values["worker_variables"] = _listed(effective.variables)
+        for name, option in effective.strategy.items():
+            values[f"strategy.{name}"] = option.state
+        for name, value in effective.settings.items():
+            values[f"settings.{name}"] = value
     return values
 
 
@@ -84,47 +89,73 @@ def differing(a: Mapping[str, KeyValue], b: Mapping[str, KeyValue]) -> Differenc
     return {key: (a[key], b[key]) for key in a if key in b and a[key] != b[key]}
 
 
-def allowed(varied: Iterable[str], found: Iterable[str]) -> set[str]:
-    """Return the keys that may differ between two measurements whose differences are `found`:
-    the `varied` keys and those that follow them."""
+def allowed(varied: Iterable[str], differences: Collection[str]) -> set[str]:
+    """Return the keys that may differ between two measurements with these differences: the
+    `varied` keys and those that follow them."""
+    varied = {*varied}
     keys = {*varied}
-    # Differences of ignored parameters are never found.
-    return keys.union(*(FOLLOWING.get(key, ()) for key in keys & {*found, *IGNORED}))
+    for key, following in FOLLOWING.items():
+        # Differences of an ignored parameter, such as `python`, are not among the others.
+        if key in varied and (key in differences or key in IGNORED):
+            keys |= {*following}
+    return keys
 
 
 def across_problems(keys: Iterable[str]) -> list[str]:
     """Return the errors in the keys of `--across`."""
-    return [
-        f"--across {key}: not a key that must agree{suggest(key, KEYS)} (software and labels "
-        f"may differ anyway); the keys are {', '.join(KEYS)}"
-        for key in keys
-        if key not in KEYS
-    ]
+    problems = []
+    for key in keys:
+        if key not in KEYS:
+            problems.append(
+                f"--across {key}: not a key that must agree{suggest(key, KEYS)} (software and "
+                f"labels may differ anyway); the keys are {', '.join(KEYS)}"
+            )
+    return problems
 
 
-def format_pair(key: str, one: KeyValue, other: KeyValue) -> str:
-    """Return two values as text, A's first, shortened by `contrasted`."""
-    return " | ".join(contrasted(key, one, other))
+def format_pair(key: str, a: KeyValue, b: KeyValue) -> str:
+    """Return two values of a key as text, A's first, shortened by `contrasted`."""
+    return " | ".join(contrasted(key, a, b))
 
 
-def contrasted(key: str, one: KeyValue, other: KeyValue, width: int = WIDTH) -> list[str]:
-    """Return two values as texts, in full if they are short; of longer lists, the items that
-    differ, of others `width` characters from shortly before their first difference."""
-    names = key == "gpus" and any("; " in str(value) for value in (one, other))
-    texts = [
-        plain(column_value("environment.gpus", value) if names and value else one_line(value))
-        for value in (one, other)
-    ]
-    items = [text.split(", ") for text in texts]
-    known = [*map(set, items)]
-    only = [
-        [i for i in own if i not in rest] for own, rest in zip(items, known[::-1], strict=True)
-    ]
-    if max(map(len, texts)) > width and max(map(len, items)) > 1 and any(only):
-        return [shortened(", ".join(each), 5 * width) or "–" for each in only]
-    alike = [*takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False))]
-    start = max(0, len(alike) - width // 4) if max(map(len, texts)) > width else 0
-    end = start + width
-    return [
-        ("…" if start else "") + text[start:end] + ("…" if text[end:] else "") for text in texts
-    ]
+def contrasted(key: str, a: KeyValue, b: KeyValue, width: int = WIDTH) -> tuple[str, str]:
+    """Return two values of a key as texts. Long values are shortened: lists to the items that
+    differ, others to `width` characters from shortly before their first difference."""
+    are_counted = key == "gpus" and any("; " in str(value) for value in (a, b))
+    a_text, b_text = (_gpu_names(a), _gpu_names(b)) if are_counted else (_line(a), _line(b))
+    if max(len(a_text), len(b_text)) <= width:
+        return a_text, b_text
+    a_items, b_items = a_text.split(", "), b_text.split(", ")
+    only_a = [item for item in a_items if item not in b_items]
+    only_b = [item for item in b_items if item not in a_items]
+    are_lists = len(a_items) > 1 or len(b_items) > 1
+    if are_lists and (only_a or only_b):
+        return shortened(", ".join(only_a), 5 * width), shortened(", ".join(only_b), 5 * width)
+    start = max(0, _first_difference(a_text, b_text) - width // 4)
+    return _excerpt(a_text, start, start + width), _excerpt(b_text, start, start + width)
+
+
+def _line(value: KeyValue) -> str:
+    return plain(one_line(value))
+
+
+def _gpu_names(value: KeyValue) -> str:
+    """Return the names of GPUs without their memory, counted: "8 × Tesla V100"."""
+    if not value:
+        return _line(value)
+    return plain(counted(gpu.split(",")[0] for gpu in str(value).split("; ")))
+
+
+def _first_difference(a: str, b: str) -> int:
+    """Return the position of the first character in which two texts differ."""
+    length = min(len(a), len(b))
+    for position in range(length):
+        if a[position] != b[position]:
+            return position
+    return length
+
+
+def _excerpt(text: str, start: int, end: int) -> str:
+    before = "…" if start else ""
+    after = "…" if text[end:] else ""
+    return before + text[start:end] + after

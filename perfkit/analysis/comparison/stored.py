@@ -27,7 +27,15 @@ from perfkit.analysis.comparison.verdicts import (
     TooFewRepeats,
     fewest_of_each,
 )
-from perfkit.analysis.ratios import Method, Ratio, Turn, Verdict, judgement
+from perfkit.analysis.ratios import (
+    Method,
+    Ratio,
+    Turn,
+    Verdict,
+    estimated,
+    has_regressed,
+    verdict,
+)
 from perfkit.analysis.warning_types import worst_first
 from perfkit.core.config import ModelName
 from perfkit.core.models.model import Unit
@@ -139,6 +147,15 @@ class PairResult(Ratio):
     @property
     def out_of_turn(self) -> list[int]:
         return [turn.repeat for turn in self.turns if not turn.in_turn]
+
+    def follows_from_turns(self, level: float, threshold: float) -> bool:
+        """Return whether ratio, interval and verdict are those of the pairs of repeats."""
+        ratio = median_estimate(self.ratios, level)
+        expected = estimated(ratio) | {
+            "verdict": verdict(ratio, level),
+            "regressed": has_regressed(ratio, level, threshold),
+        }
+        return self.model_dump(include={*expected}) == expected
 
     def statement(
         self, level: float, threshold: float, a: str = "A", b: str = "B"
@@ -313,14 +330,13 @@ class InterleavedComparison(Stored):
 
     @model_validator(mode="after")
     def _follows_from_its_turns(self) -> Self:
-        base, *others = ((variant.id, variant.number) for variant in self.variants)
+        numbers = {variant.id: variant.number for variant in self.variants}
         for pair in self.pairs:
-            a, b = ((side.name, side) for side in (pair.a, pair.b))
-            if a != base or b not in others or not pair.turns:
+            is_of_base = pair.a.name == self.base.id and pair.b.name != self.base.id
+            a, b = numbers.get(pair.a.name), numbers.get(pair.b.name)
+            if not is_of_base or (pair.a, pair.b) != (a, b) or not pair.turns:
                 raise ValueError("a pair is not of the base and another variant")
-            ratio = median_estimate(pair.ratios, self.level)
-            found = judgement(ratio, self.level, self.threshold)
-            if any(getattr(pair, name) != value for name, value in found.items()):
+            if not pair.follows_from_turns(self.level, self.threshold):
                 raise ValueError("ratio, interval or verdict do not follow from the turns")
         if self.regressed != any(pair.regressed for pair in self.pairs):
             raise ValueError("regressed does not follow from the pairs")

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from perfkit.analysis.comparison.interleaved import Live, measure_interleaved, plan_interleaved
+from perfkit.analysis.comparison.interleaved_plan import InterleavedPlan, plan_interleaved
+from perfkit.analysis.comparison.interleaved_run import measure_interleaved
 from perfkit.analysis.comparison.stored import (
     InterleavedComparison,
     PairResult,
@@ -58,7 +59,7 @@ class NeedsOneNode(Refusal):
     sentence = "a diagnosis needs a single node: -p nodes 1"
 
 
-def plan_diagnosis(model: str, values: Mapping[str, Any]) -> Live:
+def plan_diagnosis(model: str, values: Mapping[str, Any]) -> InterleavedPlan:
     """Plan the interleaved comparison of `model` with its input and with synthetic input, the
     base. Raises RequestError, also if the configuration has synthetic input or several
     nodes."""
@@ -73,7 +74,7 @@ def plan_diagnosis(model: str, values: Mapping[str, Any]) -> Live:
     return plan_interleaved(model, variants, shared, LEVEL)
 
 
-def diagnose(live: Live, say: Say) -> tuple[Measurement, Diagnosis]:
+def diagnose(live: InterleavedPlan, say: Say) -> tuple[Measurement, Diagnosis]:
     """Measure the planned comparison and the input alone, and store the diagnosis beside the
     measurement with the input. Raises TaskError if a part fails, RequestError if another
     process measures the same, and KeyboardInterrupt; the same call continues."""

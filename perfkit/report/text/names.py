@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from perfkit.core.command import run_command
 from perfkit.core.format import (  # noqa: F401 (templates look them up here)
     change,
     changes,
+    counted,
     interval,
     minute,
     number,
@@ -76,9 +76,7 @@ def column_value(column: str, value: Any) -> str:
     """Return a value of a column of `perfkit.load`, with the column's name where the value
     alone is unclear."""
     if column in ("environment.gpus", "environment.cpu"):
-        parts = Counter(shortened(part.split(",")[0]) for part in str(value).split("; "))
-        single = parts.total() == 1
-        return ", ".join(part if single else f"{n} × {part}" for part, n in parts.items())
+        return counted(part.split(",")[0] for part in str(value).split("; "))
     kind, _dot, name = column.rpartition(".")
     heading = fact_name(name) if kind == "environment" else column.replace(".", " ")
     return f"{heading} {shortened(value, 12 if name.endswith('commit') else 40)}"
