@@ -26,7 +26,7 @@ from papermill import inspect_notebook
 from papermill.exceptions import PapermillExecutionError
 from PIL import Image
 
-from perfkit.cli.notebook import execute, source_of
+from perfkit.cli.notebook import NotebookError, execute, model_notebook
 from perfkit.cli.options import TOO_LITTLE_MEMORY
 from perfkit.core.config import parameters
 from perfkit.core.format import number
@@ -410,9 +410,9 @@ def test_an_executed_copy_is_planned_and_run_with_its_injected_parameters(own_no
     notebook.cells.insert(2, nbformat.v4.new_code_cell("batch_size = 8"))
     notebook.cells[2].metadata.tags = ["injected-parameters"]
     nbformat.write(notebook, own_notebook)
-    source = source_of(str(own_notebook))
-    assert source.values["batch_size"] == 8 and source.values["seed"] == 0
-    assert source.injected == {"batch_size": 8}
+    notebook = model_notebook(str(own_notebook))
+    assert notebook.values["batch_size"] == 8 and notebook.values["seed"] == 0
+    assert notebook.injected == {"batch_size": 8}
 
 
 def test_a_kernel_that_is_not_installed_and_braces_in_a_path_are_no_stack_trace(tmp_path):
@@ -421,8 +421,9 @@ def test_a_kernel_that_is_not_installed_and_braces_in_a_path_are_no_stack_trace(
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("pass")])
     notebook.metadata.kernelspec = {"name": "absent-kernel", "display_name": "x"}
     nbformat.write(notebook, folder / "x.ipynb")
-    name, message = execute(folder / "x.ipynb", folder / "out.ipynb", {})
-    assert name == "RequestError" and "'absent-kernel' is not installed" in message
+    error = execute(folder / "x.ipynb", folder / "out.ipynb", {})
+    assert error.name == "RequestError"
+    assert "'absent-kernel' is not installed" in error.message
 
 
 @pytest.mark.parametrize("own", [False, True])
@@ -518,5 +519,5 @@ def test_a_kernel_out_of_memory_is_reported_with_a_sentence(monkeypatch, tmp_pat
         raise PapermillExecutionError(1, 1, "", "MemoryError", "", [])
 
     monkeypatch.setattr("papermill.execute_notebook", ends)
-    found = execute(NOTEBOOK, tmp_path / "out.ipynb", {})
-    assert found == ("MemoryError", TOO_LITTLE_MEMORY)
+    error = execute(NOTEBOOK, tmp_path / "out.ipynb", {})
+    assert error == NotebookError("MemoryError", TOO_LITTLE_MEMORY)

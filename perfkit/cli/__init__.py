@@ -62,18 +62,10 @@ class Commands(click.Group):
         except RequestError as error:
             from perfkit.report.text.terminal import wrapped
 
-            fail("\n".join([error.heading, *(wrapped(p, "  ") for p in error.problems)]), 2)
+            problems = [wrapped(problem, "  ") for problem in error.problems]
+            fail("\n".join([error.heading, *problems]), 2)
         except click.UsageError as error:
-            from perfkit.core.config import parameters
-
-            pairs = pairwise(["", *context.obj])
-            words = [w for before, w in pairs if before != "-p" and "=" in w]
-            loose = [w for w in words if w.partition("=")[0] in parameters()]
-            # Subclasses are other errors than an unexpected argument.
-            if type(error) is not click.UsageError or not loose:
-                raise
-            advice = f"{error.message}\nParameters need -p: -p {loose[0]}"
-            raise click.UsageError(advice, error.ctx) from None
+            raise _with_advice(error, context.obj) from None
         except RuntimeError as error:
             from perfkit.core.driver.repeat import TaskError
 
@@ -85,18 +77,40 @@ class Commands(click.Group):
         except MemoryError:
             fail(TOO_LITTLE_MEMORY, 1)
         except OSError as error:
-            from perfkit.core.results.store import NO_ROOM
+            _fail_by(error)
+            raise
 
-            if error.errno in UNUSABLE and error.filename:
-                fail(f"{portable(str(error.filename))}: {error.strerror}; use another path", 2)
-            if error.errno in NO_ROOM:
-                advice = "Finished repeats are kept. Free disk space and try again."
-                fail(f"disk_full: {portable(str(error))}\n{advice}", 1)
-            if not error.filename:
-                raise
-            # A failing disk, or a folder removed during the run.
-            problem = f"{error.filename}: {error.strerror}"
-            fail(f"{portable(problem)}\nStored results are kept.", 1)
+
+def _with_advice(error: click.UsageError, arguments: list[str]) -> click.UsageError:
+    """Return the error; if it is about a parameter typed without -p, with advice."""
+    from perfkit.core.config import parameters
+
+    names = parameters()
+    loose = []
+    for before, word in pairwise(["", *arguments]):
+        name, sign, _value = word.partition("=")
+        if before != "-p" and sign and name in names:
+            loose.append(word)
+    # Subclasses are other errors than an unexpected argument.
+    if type(error) is not click.UsageError or not loose:
+        return error
+    advice = f"{error.message}\nParameters need -p: -p {loose[0]}"
+    return click.UsageError(advice, error.ctx)
+
+
+def _fail_by(error: OSError) -> None:
+    """Exit with a sentence if the error comes from a path or a full or failing disk."""
+    from perfkit.core.results.store import NO_ROOM
+
+    if error.errno in UNUSABLE and error.filename:
+        fail(f"{portable(str(error.filename))}: {error.strerror}; use another path", 2)
+    if error.errno in NO_ROOM:
+        advice = "Finished repeats are kept. Free disk space and try again."
+        fail(f"disk_full: {portable(str(error))}\n{advice}", 1)
+    if error.filename:
+        # A failing disk, or a folder removed during the run.
+        problem = f"{error.filename}: {error.strerror}"
+        fail(f"{portable(problem)}\nStored results are kept.", 1)
 
 
 @click.group(

@@ -3,18 +3,29 @@
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from perfkit.cli import options
-from perfkit.cli.notebook import execute, source_of
+from perfkit.cli.notebook import execute, model_notebook
 from perfkit.core.command import run_command, with_absolute_paths
 from perfkit.core.models import MODELS, model_named
 from perfkit.core.paths import portable, typed_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
 
-LENGTHS = {n: m.default_sequence_length for n, m in MODELS.items() if m.sample == "sequence"}
+if TYPE_CHECKING:
+    from perfkit.core.config import Config
+    from perfkit.core.inputs.samples import SampleData
+
+LENGTHS = {
+    name: model.default_sequence_length
+    for name, model in MODELS.items()
+    if model.sample == "sequence"
+}
+"""Model of sequences -> default tokens per sequence."""
+LENGTHS_IN_WORDS = ", ".join(f"{length} for {name}" for name, length in LENGTHS.items())
 
 
 @click.command(epilog=f"{options.parameter_list()}\n\n{options.exit_statuses()}")
@@ -27,57 +38,75 @@ def run(model: str, values: options.Values) -> None:
     checked first. NOTEBOOK is the path of your copy of such a notebook; its page includes cells
     that you added.
     """
-    source = source_of(model)
-    planned = plan(source.model, source.values | values)
-    # Papermill keeps the injected cell of an executed copy only if it is given no value.
-    values = source.injected | values
+    notebook = model_notebook(model)
+    planned = plan(notebook.model, notebook.values | values)
     # Imported only now, so that invalid requests fail fast.
-    from perfkit.analysis.warnings import check
-    from perfkit.core.driver.measure import finished_repeats, is_complete, measurement_folder
+    from perfkit.core.driver.measure import is_complete, measurement_folder
     from perfkit.core.request.requirements import read_environment
-    from perfkit.core.results.store import Measurement, Store, make_folder
-    from perfkit.report.text.terminal import wrapped
-    from perfkit.report.words import number_words, warning_words
+    from perfkit.core.results.store import Store, make_folder
 
     config = planned.config
     environment = read_environment(config.framework, config.data_folder, config.interpreter)
     folder = measurement_folder(config, planned.protocol, environment)
     store = Store(folder)
     make_folder(store.log_folder)
+    _announce(folder, planned.protocol.repeats)
+    executed = store.log_folder / "papermill.ipynb"
+    # Papermill keeps the injected cell of an executed copy only if it is given no value.
+    error = execute(notebook.path, executed, notebook.injected | values)
+    page = ""
+    if store.result_file.exists() and not (error and error.name == RequestError.__name__):
+        own = executed if notebook.is_own else None
+        page = _page(folder, own, write=error is not None or notebook.is_own)
+    if error:
+        statuses = {RequestError.__name__: 2, KeyboardInterrupt.__name__: options.INTERRUPTED}
+        options.fail(error.message + page, statuses.get(error.name, 1))
+    if not is_complete(folder):
+        options.fail(f"{notebook.path}: the notebook left no complete result in {folder}", 1)
+    _print_outcome(folder)
+
+
+def _announce(folder: Path, repeats: int) -> None:
+    """Print whether the measurement in `folder` begins, continues or is complete."""
+    from perfkit.core.driver.measure import finished_repeats, is_complete
+
     if is_complete(folder):
         click.echo(f"Already measured: {folder.name}", err=True)
         click.echo("To measure again, set a label: -p label NAME", err=True)
-    else:
-        click.echo(f"Measuring {folder.name}", err=True)
-        if finished := finished_repeats(folder):
-            click.echo(f"Finished repeats: {finished} of {planned.protocol.repeats}", err=True)
-    executed = store.log_folder / "papermill.ipynb"
-    name, message = execute(source.path, executed, values)
-    if name != RequestError.__name__ and store.result_file.exists():
-        # Write the page with the user's cells, or after the kernel died before writing it.
-        if name or source.own:
-            # It imports the libraries for charts, which take a second.
-            from perfkit.report.measurement import write_measurement
+        return
+    click.echo(f"Measuring {folder.name}", err=True)
+    finished = finished_repeats(folder)
+    if finished:
+        click.echo(f"Finished repeats: {finished} of {repeats}", err=True)
 
-            own = executed if source.own else None
-            write_measurement(Measurement.read(folder), executed=own)
-        page = "Page with the finished repeats" if finished_repeats(folder) else "Page"
-        message += f"\n{page}: {store.page_file}"
-    _end_with(name, message)
-    if not is_complete(folder):
-        options.fail(f"{source.path}: the notebook left no complete result in {folder}", 1)
+
+def _page(folder: Path, own: Path | None, *, write: bool) -> str:
+    """Return a line with the page of the measurement in `folder`. With `write`, write it with
+    the cells of the user's `own` notebook, or because the kernel died before writing it."""
+    from perfkit.core.driver.measure import finished_repeats
+    from perfkit.core.results.store import Measurement, Store
+
+    if write:
+        # It imports the libraries for charts, which take a second.
+        from perfkit.report.measurement import write_measurement
+
+        write_measurement(Measurement.read(folder), executed=own)
+    name = "Page with the finished repeats" if finished_repeats(folder) else "Page"
+    return f"\n{name}: {Store(folder).page_file}"
+
+
+def _print_outcome(folder: Path) -> None:
+    """Print number, warnings and page of a complete measurement."""
+    from perfkit.analysis.warnings import check
+    from perfkit.core.results.store import Measurement
+    from perfkit.report.text.terminal import wrapped
+    from perfkit.report.words import number_words, warning_words
+
     measurement = Measurement.read(folder)
     click.echo(number_words(measurement.result), err=True)
-    warned = warning_words(check(measurement))
-    click.echo(wrapped(f"{warned[0].upper()}{warned[1:]}"), err=True)
-    click.echo(store.page_file)
-
-
-def _end_with(error: str, message: str) -> None:
-    """Exit with the status of the notebook's error; return if there is none."""
-    statuses = {RequestError.__name__: 2, KeyboardInterrupt.__name__: options.INTERRUPTED}
-    if error:
-        options.fail(message, statuses.get(error, 1))
+    warnings = warning_words(check(measurement))
+    click.echo(wrapped(f"{warnings[0].upper()}{warnings[1:]}"), err=True)
+    click.echo(measurement.page_file)
 
 
 @options.command(failure="a configuration failed or was skipped")
@@ -113,12 +142,7 @@ def sweep(
     from perfkit.sweep.jobs import read_jobs
     from perfkit.sweep.run import run_sweep, statuses_before
 
-    if sbatch and not slurm:
-        raise click.UsageError("--sbatch is only for --slurm")
-    try:
-        sbatch_options = shlex.split(sbatch or "") if slurm else None
-    except ValueError as error:
-        raise click.UsageError(f"--sbatch {sbatch!r}: {error}") from None
+    sbatch_options = _sbatch_options(sbatch, slurm)
     jobs = read_jobs(file, values, on_slurm=slurm)
     if dry_run:
         # Lines of a file or a pipe are not wrapped.
@@ -133,8 +157,18 @@ def sweep(
     progress.print_skipped(console, statuses)
     progress.print_failures(console, statuses)
     click.echo(jobs[0].outputs / "index.html")
-    is_measured = all(status.state in ("done", "kept") for status in statuses)
-    raise SystemExit(0 if is_measured else 1)
+    if any(status.state not in ("done", "kept") for status in statuses):
+        raise SystemExit(1)
+
+
+def _sbatch_options(sbatch: str | None, slurm: bool) -> list[str] | None:
+    """Return the options of sbatch, split; None without --slurm."""
+    if sbatch and not slurm:
+        raise click.UsageError("--sbatch is only for --slurm")
+    try:
+        return shlex.split(sbatch or "") if slurm else None
+    except ValueError as error:
+        raise click.UsageError(f"--sbatch {sbatch!r}: {error}") from None
 
 
 @options.command(failure="failed check")
@@ -167,10 +201,10 @@ def doctor(model: str, values: options.Values) -> None:
         if diagnostic.outcome == "failed":
             failed.append(diagnostic.subject)
     if failed:
-        options.fail(f"Not ready: resolve {', '.join(dict.fromkeys(failed))}.", 1)
-    click.echo(
-        f"Ready. To measure: {shlex.join(run_command(model, with_absolute_paths(values)))}"
-    )
+        subjects = ", ".join(dict.fromkeys(failed))
+        options.fail(f"Not ready: resolve {subjects}.", 1)
+    command = run_command(model, with_absolute_paths(values))
+    click.echo(f"Ready. To measure: {shlex.join(command)}")
 
 
 @options.command()
@@ -184,8 +218,7 @@ def doctor(model: str, values: options.Values) -> None:
 @click.option(
     "--sequence-length",
     type=click.IntRange(16, 1024),
-    help="Tokens per sequence; default: "
-    + ", ".join(f"{n} for {name}" for name, n in LENGTHS.items()),
+    help=f"Tokens per sequence; default: {LENGTHS_IN_WORDS}",
 )
 def samples(
     folder: str | None, model: str, count: int | None, sequence_length: int | None
@@ -196,40 +229,57 @@ def samples(
     for gpt, a token file, both of text that is part of Python and changes with its release.
     FOLDER defaults to data/samples, data/sequences (bert) or data/tokens (gpt).
     """
-    from perfkit.core.driver.progress import Bar
-    from perfkit.core.inputs import InputError
-    from perfkit.core.inputs.data_set import data_set, digest
+    from perfkit.core.inputs.data_set import digest
     from perfkit.core.inputs.samples import SAMPLE_DATA
 
     facts = model_named(model)
-    length = sequence_length or LENGTHS.get(model)
-    given = {
+    parameters = {
         "device": "cpu",
-        "sequence_length": length,
+        "sequence_length": sequence_length or LENGTHS.get(model),
         "data_dir": folder and typed_path(folder),
     }
-    config = plan(model, given, ("machine", "data")).config
-    data, path, size = SAMPLE_DATA[facts.data], config.data_folder, config.sample_size
+    config = plan(model, parameters, ("machine", "data")).config
+    data = SAMPLE_DATA[facts.data]
     count = count or data.default_count
-    found = f"{count} {facts.sample}s"
-    found += f" of {size} tokens" if facts.sample == "sequence" else ""
-    if not digest(config):
-        megabytes = 0.0
-        with Bar("Sample data", count) as bar:
-            for sample_bytes in data.make(path, count, size):
-                megabytes += sample_bytes / 1e6
-                bar.advance(1)
-        found += f", {megabytes:.1f} MB"
-        found += f", from {data.source}" if data.source else ""
-        click.echo(f"{portable(str(path))}: {found}")
+    place = portable(str(config.data_folder))
+    content = f"{count} {facts.sample}s"
+    if facts.sample == "sequence":
+        content += f" of {config.sample_size} tokens"
+    if digest(config):
+        _require_same(config, data.file, count)
+        click.echo(f"{place} already has {content}")
         return
+    content += f", {_make_samples(config, data, count):.1f} MB"
+    if data.source:
+        content += f", from {data.source}"
+    click.echo(f"{place}: {content}")
+
+
+def _make_samples(config: "Config", data: "SampleData", count: int) -> float:
+    """Create sample data in the configuration's folder; return its size in MB."""
+    from perfkit.core.driver.progress import Bar
+
+    megabytes = 0.0
+    with Bar("Sample data", count) as bar:
+        for sample_bytes in data.make(config.data_folder, count, config.sample_size):
+            megabytes += sample_bytes / 1e6
+            bar.advance(1)
+    return megabytes
+
+
+def _require_same(config: "Config", file: str, count: int) -> None:
+    """Raise RequestError unless the configuration's folder has this many sample data."""
+    from perfkit.core.inputs import InputError
+    from perfkit.core.inputs.data_set import data_set
+
+    folder = config.data_folder
     try:
-        same = (path / data.file).exists() and len(data_set(config)) == count
+        is_same = (folder / file).exists() and len(data_set(config)) == count
     except InputError:
-        same = False
-    if not same:
-        raise RequestError([f"FOLDER: {path} contains another data set; use an empty folder"])
-    click.echo(f"{portable(str(path))} already has {found}")
+        is_same = False
+    if not is_same:
+        problem = f"FOLDER: {folder} contains another data set; use an empty folder"
+        raise RequestError([problem])
 
 
 @options.command()
@@ -240,7 +290,8 @@ def report(outputs: Path) -> None:
     from perfkit.report.site import parts, write_site
 
     if not outputs.is_dir():
-        raise RequestError([f"OUTPUTS: {outputs} is not a folder; measure first: make report"])
+        problem = f"OUTPUTS: {outputs} is not a folder; measure first: make report"
+        raise RequestError([problem])
     with Bar("Pages", parts(outputs)) as bar:
         index, left_out = write_site(outputs, bar.advance)
     for reason in left_out:

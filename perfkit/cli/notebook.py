@@ -3,8 +3,10 @@
 import ast
 import re
 import signal
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 
@@ -18,27 +20,52 @@ PLAN_CALL = re.compile(r"^[^#\n]*\bplan\(\s*[\"'](\w*)[\"']", re.MULTILINE)
 INTERRUPTED = "Interrupted; finished repeats are kept, and the same command continues."
 
 
-class Source(NamedTuple):
-    """A notebook that measures `model`, with the values of its parameters cell, and those that
-    papermill injected into an executed copy. `own` is true for a user's notebook."""
+@dataclass(frozen=True)
+class ModelNotebook:
+    """A notebook that measures `model`."""
 
     path: Path
     model: str
     values: dict[str, Any]
+    """values of its parameters cell"""
     injected: dict[str, Any]
-    own: bool
+    """values that papermill injected into an executed copy"""
+    is_own: bool
+    """whether it is the user's"""
 
 
-def source_of(model: str) -> Source:
+@dataclass(frozen=True)
+class NotebookError:
+    """The error that ended a notebook: the name of its type, and its message."""
+
+    name: str
+    message: str
+
+
+def model_notebook(name: str) -> ModelNotebook:
     """Return the notebook of a model, or the notebook at a path. Raises RequestError if it
     can't be read, does not plan exactly one model, or has parameters other than literals."""
-    import nbformat
-
-    suite_path = ROOT / "notebooks" / f"{model}.ipynb"
-    path = suite_path if model in MODELS else expanded(model).absolute()
+    suite_path = ROOT / "notebooks" / f"{name}.ipynb"
+    path = suite_path if name in MODELS else expanded(name).absolute()
     if path.suffix != ".ipynb":
         # `plan` reports the misspelt model.
-        return Source(path, model, {}, {}, own=True)
+        return ModelNotebook(path, name, {}, {}, is_own=True)
+    cells = _code_cells(path)
+    model = _planned_model(cells, name)
+    try:
+        values = _literals(cells, "parameters")
+        injected = _literals(cells, "injected-parameters")
+    except (SyntaxError, ValueError, TypeError, RecursionError) as error:
+        problem = "the parameters cell may only assign literals"
+        raise RequestError([f"{path}: {problem}: {error}"]) from None
+    is_own = path.resolve() != ROOT / "notebooks" / f"{model}.ipynb"
+    return ModelNotebook(path, model, values | injected, injected, is_own)
+
+
+def _code_cells(path: Path) -> list[Any]:
+    """Return the code cells of a notebook. Raises RequestError if it can't be read or run."""
+    import nbformat
+
     try:
         notebook = nbformat.read(path, as_version=4)
     except OSError as error:
@@ -47,28 +74,30 @@ def source_of(model: str) -> Source:
         raise RequestError([f"{path}: not a notebook"]) from None
     if not notebook.metadata.get("kernelspec", {}).get("name"):
         raise RequestError([f"{path}: names no kernel; choose one in Jupyter and save it"])
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    models = [*dict.fromkeys(name for c in cells for name in PLAN_CALL.findall(c.source))]
-    if len(models) != 1:
-        found = f"it plans several: {', '.join(models)}" if models else "no cell does"
-        needed = f'must call perfkit.plan("MODEL", globals()) for one of {", ".join(MODELS)}'
-        raise RequestError([f"{model}: {needed}; {found}"])
-    try:
-        values = _literals(cells, "parameters")
-        injected = _literals(cells, "injected-parameters")
-    except (SyntaxError, ValueError, TypeError, RecursionError) as error:
-        problem = "the parameters cell may only assign literals"
-        raise RequestError([f"{path}: {problem}: {error}"]) from None
-    own = path.resolve() != ROOT / "notebooks" / f"{models[0]}.ipynb"
-    return Source(path, models[0], values | injected, injected, own)
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def _planned_model(cells: list[Any], name: str) -> str:
+    """Return the model that the cells of the notebook with this name plan. Raises RequestError
+    unless it is exactly one."""
+    models: list[str] = []
+    for cell in cells:
+        models += PLAN_CALL.findall(cell.source)
+    names = [*dict.fromkeys(models)]
+    if len(names) == 1:
+        return names[0]
+    needed = f'must call perfkit.plan("MODEL", globals()) for one of {", ".join(MODELS)}'
+    actual = f"it plans several: {', '.join(names)}" if names else "no cell does"
+    raise RequestError([f"{name}: {needed}; {actual}"])
 
 
 def _literals(cells: list[Any], tag: str) -> dict[str, Any]:
     """Return the literals that the cells with this tag assign. Raises SyntaxError and
     ValueError for anything else."""
     values: dict[str, Any] = {}
-    tagged = [c.source for c in cells if tag in c.metadata.get("tags", [])]
-    for line in ast.parse("\n".join(tagged)).body:
+    sources = [cell.source for cell in cells if tag in cell.metadata.get("tags", [])]
+    module = ast.parse("\n".join(sources))
+    for line in module.body:
         match line:
             case (
                 ast.Assign(targets=[ast.Name(name)], value=value)
@@ -82,64 +111,94 @@ def _literals(cells: list[Any], tag: str) -> dict[str, Any]:
     return values
 
 
-def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> tuple[str, str]:
-    """Run a notebook through papermill; return name and message of its error, or empty text."""
+def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> NotebookError | None:
+    """Run a notebook through papermill, which writes it to `executed`; return the error that
+    ended it, if any."""
+    from perfkit.core.results.store import read_file, write_atomically
+
+    # Papermill would follow a link.
+    executed.unlink(missing_ok=True)
+    interrupts = KernelInterrupts()
+    try:
+        return _run_papermill(notebook, executed, values, interrupts.handle)
+    finally:
+        interrupts.restore()
+        if executed.exists():
+            write_atomically(executed, portable(read_file(executed).decode()))
+
+
+class KernelInterrupts:
+    """Passes the first interrupt of this process on to the kernel; a second one ends papermill
+    and the kernel."""
+
+    def __init__(self) -> None:
+        self.previous = signal.getsignal(signal.SIGINT)
+
+    def handle(self, **_: object) -> None:
+        """Begin to pass interrupts on. Papermill calls this before each cell, not before the
+        kernel handles interrupts: papermill would drop one in mid-reply."""
+        if self.previous is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._interrupt_kernel)
+
+    def _interrupt_kernel(self, *_: object) -> None:
+        self.restore()
+        for kernel in psutil.Process().children():
+            kernel.send_signal(signal.SIGINT)
+
+    def restore(self) -> None:
+        """Handle interrupts as before."""
+        signal.signal(signal.SIGINT, self.previous)
+
+
+def _run_papermill(
+    notebook: Path, executed: Path, values: dict[str, Any], on_cell: Callable[..., None]
+) -> NotebookError | None:
+    """Run a notebook, calling `on_cell` before each cell; return its error, if any."""
     import papermill
     from jupyter_client.kernelspec import NoSuchKernel
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
     from perfkit.core.driver.live import KernelOutput
-    from perfkit.core.results.store import read_file, write_atomically
-
-    # Papermill would follow a link.
-    executed.unlink(missing_ok=True)
-    previous = signal.getsignal(signal.SIGINT)
-
-    def interrupt(*_: object) -> None:
-        # A second interrupt ends papermill and the kernel.
-        signal.signal(signal.SIGINT, previous)
-        for kernel in psutil.Process().children():
-            kernel.send_signal(signal.SIGINT)
-
-    def handle_interrupts(**_: object) -> None:
-        # Not before the kernel handles interrupts: papermill would drop it in mid-reply.
-        if previous is signal.default_int_handler:
-            signal.signal(signal.SIGINT, interrupt)
 
     try:
-        # Papermill takes paths for format strings.
-        paths = (re.sub(r"[{}]", r"\g<0>\g<0>", str(path)) for path in (notebook, executed))
         with KernelOutput() as kernel_output:
             papermill.execute_notebook(
-                *paths,
+                _without_format(notebook),
+                _without_format(executed),
                 values,
                 language="python",
                 progress_bar=False,
                 stdout_file=kernel_output,
                 coalesce_streams=True,
-                on_cell_execute=handle_interrupts,
+                on_cell_execute=on_cell,
                 # Else the kernel gets another SIGINT at its end, and prints a stack trace.
                 shutdown_kernel="immediate",
             )
     except NoSuchKernel as error:
-        return "RequestError", f"{notebook}: its kernel {error.name!r} is not installed here"
+        message = f"{notebook}: its kernel {error.name!r} is not installed here"
+        return NotebookError(RequestError.__name__, message)
+    except PapermillExecutionError as error:
+        return _named_error(error.ename, error.evalue)
     except (
-        PapermillExecutionError,
         DeadKernelError,
         KeyboardInterrupt,
         FileNotFoundError,  # the folder was removed during the run; papermill names it
     ) as error:
-        name = getattr(error, "ename", type(error).__name__)
-        text = getattr(error, "evalue", str(error))
-        known = {
-            "KeyboardInterrupt": INTERRUPTED,
-            "MemoryError": text or TOO_LITTLE_MEMORY,
-            "DeadKernelError": "The notebook's kernel died.",
-        }
-        return name, known.get(name, text)
-    finally:
-        signal.signal(signal.SIGINT, previous)
-        if executed.exists():
-            write_atomically(executed, portable(read_file(executed).decode()))
-    return "", ""
+        return _named_error(type(error).__name__, str(error))
+    return None
+
+
+def _without_format(path: Path) -> str:
+    """Return a path as papermill reads it, which takes paths for format strings."""
+    return re.sub(r"[{}]", r"\g<0>\g<0>", str(path))
+
+
+def _named_error(name: str, message: str) -> NotebookError:
+    """Return an error of the notebook; some types have no message that a user understands."""
+    messages = {
+        "KeyboardInterrupt": INTERRUPTED,
+        "MemoryError": message or TOO_LITTLE_MEMORY,
+        "DeadKernelError": "The notebook's kernel died.",
+    }
+    return NotebookError(name, messages.get(name, message))

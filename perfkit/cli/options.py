@@ -32,12 +32,13 @@ Values = dict[str, Any]
 def separated(arguments: list[str]) -> list[str]:
     """Return the arguments with each `-p NAME=VALUE` split into `-p NAME VALUE`. Raises
     UsageError for a last NAME without a value."""
-    found: list[str] = []
+    words: list[str] = []
     for argument in arguments:
-        found += argument.split("=", 1) if found[-1:] == ["-p"] else [argument]
-    if found[-2:-1] == ["-p"]:
-        raise click.UsageError(f"-p {found[-1]}: no value; -p NAME=VALUE or -p NAME VALUE")
-    return found
+        follows_p = words[-1:] == ["-p"]
+        words += argument.split("=", 1) if follows_p else [argument]
+    if words[-2:-1] == ["-p"]:
+        raise click.UsageError(f"-p {words[-1]}: no value; -p NAME=VALUE or -p NAME VALUE")
+    return words
 
 
 def from_here(context: click.Context, option: click.Parameter, value: str) -> Path:
@@ -60,14 +61,26 @@ def percent(
     flag: str, default: float, meaning: str, low: float = 0, high: float = 100
 ) -> Callable[..., Any]:
     """Return a percentage option from `low` to below `high`; its value is a fraction of 1."""
+    limits = click.FloatRange(low, high, max_open=True)
+
+    def fraction(_context: click.Context, _option: click.Parameter, value: float) -> float:
+        return value / 100
+
     return click.option(
         flag,
-        type=click.FloatRange(low, high, max_open=True),
+        type=limits,
         default=default,
         metavar="PERCENT",
-        callback=lambda _context, _option, given: given / 100,
+        callback=fraction,
         help=meaning,
     )
+
+
+def typed_values(
+    _context: click.Context, _option: click.Parameter, pairs: list[tuple[str, str]]
+) -> Values:
+    """click callback: return parameters by name with the types of their values."""
+    return {name: typed(name, text) for name, text in pairs}
 
 
 MODEL = click.argument("model", metavar="|".join(MODELS))
@@ -77,7 +90,7 @@ PARAMETERS = click.option(
     nargs=2,
     multiple=True,
     metavar="NAME VALUE",
-    callback=lambda _context, _option, given: {name: typed(name, text) for name, text in given},
+    callback=typed_values,
     help="Set a parameter, also as NAME=VALUE; repeatable.",
 )
 OUTPUTS = click.option(
@@ -126,24 +139,28 @@ def print_step(text: str) -> None:
     click.echo(f"{text} …", err=True)
 
 
-def print_result(found: BaseModel, file: str | None, text: str | None = None) -> None:
+def print_result(result: BaseModel, file: str | None, text: str | None = None) -> None:
     """Print a result, as `text` or its own string; write its JSON to `file`, `-` for stdout."""
-    from perfkit.core.results.store import write_atomically
-
-    content = found.model_dump_json(indent=1)
-    click.echo(text or found, err=file == "-")
+    content = result.model_dump_json(indent=1)
+    click.echo(text or result, err=file == "-")
     if file == "-":
         click.echo(content)
     elif file:
         # The user chose this path: links in it are followed, pipes and devices written to.
         path = Path(os.path.realpath(file))
         try:
-            if path.exists() and not path.is_file():
-                path.write_text(f"{content}\n", encoding="utf-8")
-            else:
-                write_atomically(path, f"{content}\n")
+            _write_json(path, f"{content}\n")
         except OSError as error:
             fail(f"--json {path}: {error.strerror}", 2)
+
+
+def _write_json(path: Path, content: str) -> None:
+    from perfkit.core.results.store import write_atomically
+
+    if path.exists() and not path.is_file():
+        path.write_text(content, encoding="utf-8")
+    else:
+        write_atomically(path, content)
 
 
 def parameter_list() -> str:

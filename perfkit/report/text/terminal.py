@@ -3,39 +3,36 @@
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from functools import cache
 from io import StringIO
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 WIDTH = 80
-VERBS = (
-    *("run", "sweep", "report", "compare", "history", "verify", "diagnose"),
-    *("audit", "doctor", "samples"),
-)
-"""The commands; the CLI imports this module, not the reverse."""
 COMMAND = re.compile(
-    rf"perfkit ({'|'.join(VERBS)}) .*|-p \w+ \S+|(--\w+ \w+ ?)+$"
+    r"(^|(?<=[:;] ))perfkit [a-z]+ .*|-p \w+ \S+|(--\w+ \w+ ?)+$"
     r"|(conda env|docker run|\S+ -m pip) [^;]*"
 )
-"""A command or its options, up to the end of a text."""
+"""A command or its options, up to the end of a text. A command of perfkit begins the text or
+follows a colon or a semicolon."""
+SPACE, JOINING_SPACE = " ", "\N{NO-BREAK SPACE}"
 
 
 def wrapped(line: str, indent: str = "") -> str:
     """Wrap `line` at WIDTH with `indent`; long words and commands stay whole, so that they can
     be pasted."""
-    space, kept = " ", "\N{NO-BREAK SPACE}"
-    return textwrap.fill(
-        COMMAND.sub(lambda found: found[0].replace(space, kept), line),
+    joined = COMMAND.sub(_joined, line)
+    lines = textwrap.fill(
+        joined,
         WIDTH,
         initial_indent=indent,
         subsequent_indent=f"{indent}  ",
         break_long_words=False,
         break_on_hyphens=False,
-    ).replace(kept, space)
+    )
+    return lines.replace(JOINING_SPACE, SPACE)
+
+
+def _joined(command: re.Match[str]) -> str:
+    """Return a command as one word."""
+    return command[0].replace(SPACE, JOINING_SPACE)
 
 
 def tabulated(
@@ -61,27 +58,3 @@ def tabulated(
     # Else FORCE_COLOR would add colours, and a kernel would display the table itself.
     Console(file=written, width=WIDTH, force_terminal=False, force_jupyter=False).print(table)
     return [line.rstrip() for line in written.getvalue().splitlines()]
-
-
-def laid_out(file: Path, macro: str, shown: Any, **names: Any) -> str:
-    """Render `macro` of a template with `shown`. The template has the filters `wrapped`,
-    `number` and `percent`, and the globals `names`."""
-    module = _template(file).make_module(names)
-    return str(getattr(module, macro)(shown)).strip("\n")
-
-
-@cache
-def _template(file: Path) -> "Template":
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    from perfkit.core.format import number, percent
-
-    environment = Environment(
-        loader=FileSystemLoader(file.parent),
-        extensions=["jinja2.ext.do"],
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"wrapped": wrapped, "number": number, "percent": percent}
-    return environment.get_template(file.name)
