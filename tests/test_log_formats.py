@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_writers import BATCH, IN_FILES, SUITES, as_file, clock
 
-from perfkit.audit import config_facts, documents, reader
+from perfkit.audit import config_facts, mlperf, reader
 from perfkit.audit.formats import FORMATS, REPORTED, user_format
 from perfkit.audit.log import LogError
 from perfkit.audit.reader import read_logs
@@ -368,6 +368,6 @@ def test_every_repetition_in_a_pattern_is_bounded():
     """So that text resembling a print takes time proportional to its length."""
     patterns = [form.line for form in FORMATS] + [fact.pattern for fact in config_facts.TEXT]
     patterns += [pattern for patterns in REPORTED for pattern in patterns[1:]]
-    for pattern in (*patterns, documents.MLLOG, documents.OLDER):
+    for pattern in (*patterns, mlperf.MLLOG, mlperf.OLDER):
         bounded = re.sub(r"\\[+*]|\[[^]]*\]|\}\+", "", pattern.pattern)
         assert "*" not in bounded and "+" not in bounded, pattern.pattern

@@ -5,7 +5,8 @@ statements.py      what an audit states: origins of facts, and findings, each wi
 log.py             a log: windows of steps from its prints, facts, reported figures
 formats.py         formats, defined in formats.toml or on the command line
 config_facts.py    the configuration in a log, by facts.toml, with its sources
-documents.py       reported figures; JSON objects, tables, MLPerf's events
+documents.py       reported figures; files that are a JSON object or a table
+mlperf.py          MLPerf's events
 reader.py          files to logs
 recompute.py       every throughput of a log, by each statistic that suites use
 claims.py          claimed numbers against these figures, down to the steady throughput

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -76,42 +76,52 @@ PLAIN = ("name", "key", "framework", "unit", "has_steps")
 
 def expression(text: str) -> re.Pattern[str]:
     """Compile a pattern in which `<name>` is a group for a column; accuracy2 is an accuracy."""
-
-    def group(match: re.Match[str]) -> str:
-        name = match[1]
-        kind = MOMENT if name == "at" else r"[0-9]{1,12}+" if name in WHOLE else f"(?:{REAL})"
-        return f"(?P<{name}>{kind})"
-
-    return re.compile(re.sub(r"(?<!P)<(\w+)>", group, text))
+    return re.compile(re.sub(r"(?<!P)<(\w+)>", _group, text))
 
 
-def _line(head: str, wanted: Mapping[str, str], required: Iterable[str]) -> re.Pattern[str]:
+def _group(match: re.Match[str]) -> str:
+    name = match[1]
+    content = f"(?:{REAL})"
+    if name == "at":
+        content = MOMENT
+    elif name in WHOLE:
+        content = r"[0-9]{1,12}+"
+    return f"(?P<{name}>{content})"
+
+
+def _line(head: str, fields: Mapping[str, str], required: Iterable[str]) -> re.Pattern[str]:
     """Return a pattern of `head` followed by the fields in any order, the last match of each;
     fields that are not required may be missing."""
-    for name, pattern in wanted.items():
+    pattern = head
+    for name, field in fields.items():
         # `re` skips fast to a literal: what must stand before the first is checked behind it.
-        literal = re.sub(r"^(\\b|\(\?<!\[[^]]*\]\))(\w)", r"\2(?<=\1\2)", pattern)
+        literal = re.sub(r"^(\\b|\(\?<!\[[^]]*\]\))(\w)", r"\2(?<=\1\2)", field)
         ahead = rf"(?=[^\n]{{0,4000}}{literal})"
-        head += ahead if name in required else f"(?:{ahead}|)"
-    return expression(head)
+        pattern += ahead if name in required else f"(?:{ahead}|)"
+    return expression(pattern)
 
 
 def semantics_of(entry: Mapping[str, Any]) -> Semantics:
+    """Return the meaning of the figures of a format in formats.toml."""
     return Semantics(**{name: entry[name] for name in SEMANTICS if name in entry})
 
 
+def _dllogger_fields(keys: Mapping[str, str]) -> dict[str, str]:
+    """Return the patterns of fields as DLLogger writes them: "key : value"."""
+    return {name: rf"(?<![\w.]){key} : <{name}>(?![\w.])" for name, key in keys.items()}
+
+
 def _format(entry: Mapping[str, Any]) -> LogFormat:
-    entry = {**(_DATA["dllogger"] if "keys" in entry else {}), **entry}
-    # DLLogger writes fields as "key : value".
-    printed, extra = (
-        {name: rf"(?<![\w.]){key} : <{name}>(?![\w.])" for name, key in keys.items()}
-        for keys in (entry.get("keys", {}), entry.get("extra", {}))
-    )
-    wanted = entry.get("fields", {}) | printed
+    """Return a format of formats.toml."""
+    if "keys" in entry:
+        entry = {**_DATA["dllogger"], **entry}
+    fields = entry.get("fields", {}) | _dllogger_fields(entry.get("keys", {}))
+    further = _dllogger_fields(entry.get("extra", {}))
+    extra = _line(entry["line"], further, required=further) if further else None
     return LogFormat(
         semantics=semantics_of(entry),
-        line=_line(entry["line"], wanted, entry.get("required", ())),
-        extra=_line(entry["line"], extra, extra) if extra else None,
+        line=_line(entry["line"], fields, entry.get("required", ())),
+        extra=extra,
         **{name: entry[name] for name in PLAIN if name in entry},
     )
 
@@ -134,25 +144,33 @@ def user_format(regex: str, options: str = "") -> LogFormat:
         pattern = expression(regex)
     except re.error as error:
         raise RequestError([f"--format-regex: {error}"]) from error
+    values: dict[str, Any] = {}
+    for option in options.split():
+        name, _equals, text = option.partition("=")
+        values[name] = int(text) if text.isdecimal() else text
+    work = {name: values.pop(name) for name in ("unit", "framework") if name in values}
+    values["source"] = f"given on the command line: {regex} {options}".strip()
     groups = {name.rstrip("0123456789") for name in pattern.groupindex}
-    pairs = [option.partition("=") for option in options.split()]
-    given: dict[str, Any] = {name: int(v) if v.isdecimal() else v for name, _, v in pairs}
-    named = {name: given.pop(name) for name in ("unit", "framework") if name in given}
-    given["source"] = f"given on the command line: {regex} {options}".strip()
-    problems, semantics = [], Semantics()
-    if unknown := ", ".join(sorted(groups - {*COLUMNS})):
-        problems = [f"--format-regex: unknown group {unknown}; known: {', '.join(COLUMNS)}"]
-    elif "step" not in groups or not groups & {*TIMES, "rate", "at", "clock"}:
-        problems = ["--format-regex: needs a group `step` and a group for a time or a rate"]
+    problems = [*_problems_of_groups(groups)]
+    semantics = Semantics()
     try:
-        semantics = Semantics(**given)
+        semantics = Semantics(**values)
     except ValidationError as error:
-        wrong = "; ".join(f"{one['loc'][0]}: {one['msg']}" for one in error.errors())
-        known = ", ".join((*SEMANTICS, "unit", "framework"))
-        problems.append(f"--format-options {wrong}; known options: {known}")
+        wrong = "; ".join(f"{detail['loc'][0]}: {detail['msg']}" for detail in error.errors())
+        allowed = ", ".join((*SEMANTICS, "unit", "framework"))
+        problems.append(f"--format-options {wrong}; known options: {allowed}")
     else:
-        if "rate" in groups and "rate_of" not in given:
+        if "rate" in groups and "rate_of" not in values:
             problems.append("--format-options: add rate_of=device or rate_of=all")
     if problems:
         raise RequestError(problems)
-    return LogFormat("a custom format", semantics, "", pattern, is_custom=True, **named)
+    return LogFormat("a custom format", semantics, "", pattern, is_custom=True, **work)
+
+
+def _problems_of_groups(groups: Collection[str]) -> Iterator[str]:
+    unknown = sorted({*groups} - {*COLUMNS})
+    if unknown:
+        names, allowed = ", ".join(unknown), ", ".join(COLUMNS)
+        yield f"--format-regex: unknown group {names}; known: {allowed}"
+    elif "step" not in groups or not {*groups} & {*TIMES, "rate", "at", "clock"}:
+        yield "--format-regex: needs a group `step` and a group for a time or a rate"

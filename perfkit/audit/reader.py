@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from perfkit.audit import documents
+from perfkit.audit import documents, mlperf
 from perfkit.audit.config_facts import Facts, number_in
 from perfkit.audit.formats import FORMATS, LogFormat, Semantics
 from perfkit.audit.log import Columns, Log, LogError, ReportedFigure, prints_of, windows_of
@@ -323,13 +323,13 @@ class Training:
 
 def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: list[Note]) -> list[Log]:
     """Return the trainings of a file of printed lines."""
-    events = documents.events(lines)
+    events = mlperf.events_in(lines)
     rest: Lines = []
     if form.has_steps:
         prints = _arrays(path, _prints(form, lines, rest))
     else:
         rest = lines
-        prints = _arrays(path, [documents.prints(events)])
+        prints = _arrays(path, [mlperf.prints(events)])
     if form.is_custom and not len(prints["line"]):
         raise LogError(path, "no line matches --format-regex")
     semantics = _with_reader(form.semantics, prints)
@@ -369,12 +369,12 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: list[Note]) -> l
     return logs
 
 
-def _reported(rest: Lines, events: list[documents.Event]) -> list[ReportedFigure]:
+def _reported(rest: Lines, events: list[mlperf.Event]) -> list[ReportedFigure]:
     """Return the figures that a file reports."""
     printed = (
         figure for figure in documents.reported_figures(rest) if not np.isnan(figure.value)
     )
-    figures = chain(printed, documents.reported(events))
+    figures = chain(printed, mlperf.reported(events))
     return [*islice(figures, documents.MOST_FIGURES)]
 
 

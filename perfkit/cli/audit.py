@@ -72,7 +72,7 @@ def audit(
       perfkit audit train.log --claim 10984.436
       perfkit audit logs/ --published paddle-resnet50-report --label paddle
     """
-    from perfkit.audit.auditing import audit as audited
+    from perfkit.audit.auditing import audit as audit_files
     from perfkit.audit.auditing import files_of
     from perfkit.core.driver.progress import Bar
     from perfkit.core.format import printable
@@ -80,30 +80,31 @@ def audit(
 
     if label is not None and not re.fullmatch(LABEL, label or " "):
         raise RequestError([f"--label {label}: use at most 40 letters, digits, _ and -"])
-    given, words = _format(regex, semantics), ["perfkit", *context.find_root().obj]
+    custom_format = _format(regex, semantics)
+    command = shlex.join(["perfkit", *context.find_root().obj])
     sizes = {path: path.stat().st_size for path in files_of(paths)}
     with Bar("Logs", sum(sizes.values())) as bar:
-        found = audited(
+        audited = audit_files(
             [*sizes],
             tables=tables,
             claim=claim,
             tolerance=tolerance,
             label=label or "",
-            command=printable(portable(shlex.join(words))),
-            custom_format=given,
+            command=printable(portable(command)),
+            custom_format=custom_format,
             progress=lambda path: bar.advance(sizes[path]),
         )
-    options.print_result(found, file, audit_text(found))
+    options.print_result(audited, file, audit_text(audited))
     if label:
         # Imported only now: writing pages takes more memory than reading a large log.
         from perfkit.audit.audit import FOLDER, write_audit
         from perfkit.report.site import publish_audit
 
         folder = outputs / FOLDER / label
-        write_audit(folder, found)
+        write_audit(folder, audited)
         publish_audit(folder)
         click.echo(folder / "report.html", err=file == "-")
-    raise SystemExit(found.failed or not found.logs)
+    raise SystemExit(audited.failed or not audited.logs)
 
 
 def _format(regex: str | None, semantics: str) -> "LogFormat | None":
