@@ -11,7 +11,6 @@ A network is a list of blocks: a layer of a transformer, a stage of a ResNet, a 
 convolutions, and what precedes and follows them.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -37,7 +36,7 @@ class Block(NamedTuple):
     forward: Callable[..., Any]
 
 
-class Network(ABC):
+class Network:
     """A chain of blocks. The state of the first block is the network's `inputs` tensors."""
 
     inputs: int
@@ -49,10 +48,14 @@ class Network(ABC):
             state = block.forward(run, *state)
         return state
 
-    @staticmethod
-    @abstractmethod
-    def loss(run: Layers, logits: Any, *targets: Array) -> Array:
+    def loss(self, run: Layers, logits: Any, *targets: Array) -> Array:
         """Return the mean loss of a batch."""
+        (labels,) = targets
+        return run.cross_entropy(logits, labels)
+
+    def logits_and_loss(self, run: Layers, batch: State) -> tuple[Any, Array]:
+        logits = self(run, *batch[: self.inputs])
+        return logits, self.loss(run, logits, *batch[self.inputs :])
 
 
 class ResNet50(Network):
@@ -64,10 +67,6 @@ class ResNet50(Network):
             name = f"layer{number}"
             self.blocks.append(Block(name, partial(_resnet_stage, name, bottlenecks)))
         self.blocks.append(Block("head", _resnet_head))
-
-    @staticmethod
-    def loss(run: Layers, logits: Array, labels: Array) -> Array:
-        return run.cross_entropy(logits, labels)
 
 
 def _resnet_stem(run: Layers, images: Array) -> State:
@@ -120,10 +119,6 @@ class VGG16(Network):
             channels = width
         self.blocks.append(Block("classifier", _vgg_classifier))
 
-    @staticmethod
-    def loss(run: Layers, logits: Array, labels: Array) -> Array:
-        return run.cross_entropy(logits, labels)
-
 
 def _vgg_stage(
     index: int, count: int, channels: int, width: int, run: Layers, x: Array
@@ -158,12 +153,10 @@ class Bert(Network):
             Block("head", _bert_head),
         ]
 
-    @staticmethod
-    def loss(
-        run: Layers, logits: tuple[Array, Array], masked_ids: Array, next_sentence: Array
-    ) -> Array:
+    def loss(self, run: Layers, logits: tuple[Array, Array], *targets: Array) -> Array:
         """Return the mean over masked words plus the mean over next-sentence predictions."""
         words, sentences = logits
+        masked_ids, next_sentence = targets
         masked_loss = run.cross_entropy(words, masked_ids, ignored=bert.PADDING)
         return masked_loss + run.cross_entropy(sentences, next_sentence)
 
@@ -229,10 +222,6 @@ class Gpt(Network):
         names = [f"layers.{number}" for number in range(gpt.LAYERS)]
         layers = [Block(name, partial(_gpt_layer, name)) for name in names]
         self.blocks = [Block("embeddings", _gpt_embeddings), *layers, Block("head", _gpt_head)]
-
-    @staticmethod
-    def loss(run: Layers, logits: Array, labels: Array) -> Array:
-        return run.cross_entropy(logits, labels)
 
 
 def _gpt_embeddings(run: Layers, ids: Array) -> State:

@@ -65,9 +65,7 @@ class Trainer(functional.Trainer):
     ) -> tuple[Any, Array, Values]:
         """Return logits, loss and updated statistics."""
         run = Forward(self.dtype, self.layout, values, statistics, key=key)
-        inputs = self.network.inputs
-        logits = self.network(run, *batch[:inputs])
-        loss = self.network.loss(run, logits, *batch[inputs:])
+        logits, loss = self.network.logits_and_loss(run, batch)
         return logits, loss, run.statistics
 
     def _backward(

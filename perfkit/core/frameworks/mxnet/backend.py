@@ -9,6 +9,7 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
+from mxnet.ndarray import NDArray
 
 from perfkit.core.config import Config
 from perfkit.core.frameworks.devices import CpuDevice, Device
@@ -18,7 +19,7 @@ from perfkit.core.frameworks.mxnet import inspector
 from perfkit.core.frameworks.mxnet.layers import Forward
 from perfkit.core.models import MOMENTUM
 
-Batch = tuple[mx.nd.NDArray, ...]
+Batch = tuple[NDArray, ...]
 Inspector = inspector.Inspector
 largest_of_ranks = functional.largest_of_ranks
 
@@ -45,7 +46,7 @@ class Trainer(functional.Trainer):
         return array.T if array.ndim == 2 else array
 
     @staticmethod
-    def hold(array: np.ndarray) -> mx.nd.NDArray:
+    def hold(array: np.ndarray) -> NDArray:
         return mx.nd.array(array, dtype=Forward.wide)
 
     def build(self, *, drops: bool) -> None:
@@ -118,8 +119,8 @@ def tensors(batches: Iterator[tuple[Any, ...]], _config: Config) -> Iterator[Bat
     return converted(batches, _as_tensor)
 
 
-def _as_tensor(array: Any) -> mx.nd.NDArray:
-    if isinstance(array, mx.nd.NDArray):
+def _as_tensor(array: Any) -> NDArray:
+    if isinstance(array, NDArray):
         # DataLoader's arrays lie in memory shared with its processes.
         return array.as_in_context(mx.cpu())
     view = np.from_dlpack(array)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import mxnet as mx
 import numpy as np
+from mxnet.ndarray import NDArray
 
 from perfkit.core.frameworks.effective import dtype_name
 from perfkit.core.frameworks.functional import trainer as functional
@@ -35,7 +36,7 @@ class Inspector(functional.Inspector):
     def assign(self, name: str, array: np.ndarray) -> None:
         self.trainer.values[name][:] = array
 
-    def array(self, tensor: mx.nd.NDArray) -> np.ndarray:
+    def array(self, tensor: NDArray) -> np.ndarray:
         return tensor.asnumpy()
 
     def to_canonical(self, _name: str, array: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import mxnet as mx
+from mxnet.ndarray import NDArray
 
 from perfkit.core.frameworks.functional import layers
 from perfkit.core.frameworks.functional.layers import NORM_EPSILON, NORM_MOMENTUM
@@ -66,7 +67,7 @@ class Forward(layers.Forward):
     def average_to(self, x: Symbol, count: int) -> Symbol:
         return mx.sym.contrib.AdaptiveAvgPooling2D(x, output_size=count)
 
-    def cross_entropies(self, logits: mx.nd.NDArray, labels: mx.nd.NDArray) -> mx.nd.NDArray:
+    def cross_entropies(self, logits: NDArray, labels: NDArray) -> NDArray:
         return -mx.nd.pick(mx.nd.log_softmax(logits), labels.reshape(-1))
 
 

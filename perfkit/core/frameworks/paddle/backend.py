@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import paddle
+from paddle import Tensor
 
 from perfkit.core.config import Config
 from perfkit.core.frameworks import modules
@@ -30,7 +31,7 @@ core = paddle.base.core
 DenseTensor = getattr(core, "DenseTensor", None) or core.LoDTensor
 """Tensor class that DALI's plugin fills: Paddle 3's name, or Paddle 2's."""
 
-Batch = tuple[paddle.Tensor, ...]
+Batch = tuple[Tensor, ...]
 Inspector = inspector.Inspector
 
 
@@ -200,7 +201,7 @@ def tensors(batches: Iterator[tuple[Any, ...]], config: Config) -> Iterator[Batc
     return converted(batches, _on_device if config.accelerated else as_tensor)
 
 
-def _on_device(array: Any) -> paddle.Tensor:
+def _on_device(array: Any) -> Tensor:
     """Copy an array to the device unless it is there: every operator would copy it and wait."""
     tensor = as_tensor(array)
     if not tensor.place.is_cpu_place():
@@ -208,10 +209,10 @@ def _on_device(array: Any) -> paddle.Tensor:
     return tensor._copy_to(paddle.framework._current_expected_place_(), False)
 
 
-def as_tensor(array: Any) -> paddle.Tensor:
+def as_tensor(array: Any) -> Tensor:
     """Return an array as a Paddle tensor on the same device, without a copy. Accepts Paddle
     tensors, the DenseTensors that DALI's Paddle plugin fills, and DLPack objects."""
-    if isinstance(array, paddle.Tensor):
+    if isinstance(array, Tensor):
         return array
     if isinstance(array, DenseTensor):
         return paddle.to_tensor(array, place=array._place())

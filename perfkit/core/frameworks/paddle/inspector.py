@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import paddle
+from paddle import Tensor
 from paddle.nn.functional.flash_attention import sdp_kernel
 
 from perfkit.core.frameworks import modules
@@ -31,7 +32,7 @@ class Inspector(modules.Inspector):
     no_grad = staticmethod(paddle.no_grad)
     variables = ("OMP_NUM_THREADS", "MKL_DEBUG_CPU_TYPE", "NVIDIA_TF32_OVERRIDE")
 
-    def named_parameters(self) -> Iterator[tuple[str, paddle.Tensor]]:
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         for name, parameter in self.trainer.network.named_parameters():
             if not parameter.stop_gradient:
                 yield name, parameter
@@ -40,7 +41,7 @@ class Inspector(modules.Inspector):
         parameter = dict(self.named_parameters())[name]
         parameter.set_value(array.astype(dtype_name(parameter.dtype)))
 
-    def array(self, tensor: paddle.Tensor) -> np.ndarray:
+    def array(self, tensor: Tensor) -> np.ndarray:
         return tensor.numpy()
 
     def multiply_adds(self, batch: Batch) -> int:
@@ -48,7 +49,7 @@ class Inspector(modules.Inspector):
         counted from their actual shapes."""
         counts: list[int] = []
 
-        def count(layer: Any, _inputs: Any, output: paddle.Tensor) -> None:
+        def count(layer: Any, _inputs: Any, output: Tensor) -> None:
             shape = layer.weight.shape
             is_dense = isinstance(layer, paddle.nn.Linear)
             summed = shape[:1] if is_dense else shape[1:]
@@ -110,7 +111,7 @@ class Inspector(modules.Inspector):
             kernels[name.removeprefix("pd_op.")] = Counter(by_dtype)
         return kernels
 
-    def place(self, tensor: paddle.Tensor) -> str:
+    def place(self, tensor: Tensor) -> str:
         place = tensor.place
         if place.is_gpu_place():
             return "gpu"
@@ -154,7 +155,7 @@ def _counted_matmul(counts: list[int]) -> Iterator[None]:
     """Append the multiply-adds of each call of paddle.matmul within the block."""
     matmul = paddle.matmul
 
-    def counted(x: paddle.Tensor, y: paddle.Tensor, **options: bool) -> paddle.Tensor:
+    def counted(x: Tensor, y: Tensor, **options: bool) -> Tensor:
         output = matmul(x, y, **options)
         counts.append(math.prod(output.shape) * x.shape[-1])
         return output

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import Tensor, Variable
 
 from perfkit.core.config import Config
 from perfkit.core.frameworks.devices import CpuDevice, Device
@@ -27,7 +28,7 @@ from perfkit.core.models import MOMENTUM
 DTYPES = {"amp": tf.float16, "bf16": tf.bfloat16}
 COPIED_ROWS = 256
 
-Batch = tuple[tf.Tensor, ...]
+Batch = tuple[Tensor, ...]
 Inspector = inspector.Inspector
 largest_of_ranks = functional.largest_of_ranks
 
@@ -56,8 +57,8 @@ class Trainer(functional.Trainer):
         self.trace(drops=True)
 
     @staticmethod
-    def hold(array: np.ndarray) -> tf.Variable:
-        return tf.Variable(array, dtype=Forward.wide)
+    def hold(array: np.ndarray) -> Variable:
+        return Variable(array, dtype=Forward.wide)
 
     def trace(self, *, drops: bool) -> None:
         """Recreate the functions; each is traced at its first call."""
@@ -68,16 +69,14 @@ class Trainer(functional.Trainer):
         self.addition = tf.function(_sums, jit_compile=jit)
         self.optimizer_step = tf.function(self._update, jit_compile=jit)
 
-    def _forward(self, batch: Batch) -> tuple[Any, tf.Tensor, Values]:
+    def _forward(self, batch: Batch) -> tuple[Any, Tensor, Values]:
         """Return logits, loss and updated statistics."""
         values = self.values, self.statistics
         run = Forward(self.dtype, self.layout, *values, drops=self.drops)
-        inputs = self.network.inputs
-        logits = self.network(run, *batch[:inputs])
-        loss = self.network.loss(run, logits, *batch[inputs:])
+        logits, loss = self.network.logits_and_loss(run, batch)
         return logits, loss, run.statistics
 
-    def _backward(self, batch: Batch, scale: tf.Tensor) -> tuple[tf.Tensor, Values]:
+    def _backward(self, batch: Batch, scale: Tensor) -> tuple[Tensor, Values]:
         with tf.GradientTape() as tape:
             _logits, loss, statistics = self._forward(batch)
             loss = loss / self.accumulate
@@ -90,7 +89,7 @@ class Trainer(functional.Trainer):
             self.statistics[name].assign(value)
         return loss, gradients
 
-    def _update(self, gradients: Values, steps: tf.Tensor, scale: tf.Tensor) -> None:
+    def _update(self, gradients: Values, steps: Tensor, scale: Tensor) -> None:
         """Apply TensorFlow's fused operators."""
         settings = self.optimizer_settings
         if self.scale:
@@ -117,7 +116,7 @@ class Trainer(functional.Trainer):
                 momentum=momentum,
             )
 
-    def _apply_adamw(self, gradients: Values, steps: tf.Tensor) -> None:
+    def _apply_adamw(self, gradients: Values, steps: Tensor) -> None:
         """TensorFlow's Adam adds EPSILON before correcting the bias of the second moment,
         Paddle's after it."""
         decay = self.optimizer_settings.weight_decay
@@ -142,7 +141,7 @@ class Trainer(functional.Trainer):
                 grad=gradients[name],
             )
 
-    def backward(self, batch: Batch, *, sync_gradients: bool = True) -> tf.Tensor:
+    def backward(self, batch: Batch, *, sync_gradients: bool = True) -> Tensor:
         loss, gradients = self.backward_pass(batch, self.scale_tensor())
         if self.gathered is not None:
             # A separate function: tracing `_backward` twice would draw each dropout twice.
@@ -166,7 +165,7 @@ class Trainer(functional.Trainer):
                 return True
         return False
 
-    def scale_tensor(self) -> tf.Tensor:
+    def scale_tensor(self) -> Tensor:
         """Return the loss scale; 1 without loss scaling."""
         return tf.constant(self.scale or 1.0, self.wide)
 
@@ -196,7 +195,7 @@ class Workloads:
         # A variable assigned as a whole would share the source's memory.
         rows = tf.range(COPIED_ROWS)
         source = tf.zeros((COPIED_ROWS, size_bytes // COPIED_ROWS), tf.int8)
-        target = tf.Variable(tf.ones_like(source))
+        target = Variable(tf.ones_like(source))
         return lambda: target.scatter_update(tf.IndexedSlices(source, rows))
 
 
@@ -205,7 +204,7 @@ def tensors(batches: Iterator[tuple[Any, ...]], _config: Config) -> Iterator[Bat
     return converted(batches, _as_tensor)
 
 
-def _as_tensor(array: Any) -> tf.Tensor:
+def _as_tensor(array: Any) -> Tensor:
     return array if tf.is_tensor(array) else tf.constant(np.from_dlpack(array))
 
 

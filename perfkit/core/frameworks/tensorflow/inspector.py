@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import Tensor
 
 from perfkit.core.frameworks.effective import named_threads
 from perfkit.core.frameworks.functional import trainer as functional
@@ -23,11 +24,11 @@ POOLS = ("tf_Compute", "tf_XLAEigen")
 class Inspector(functional.Inspector):
     variables = ("TF_ENABLE_ONEDNN_OPTS", "TF_NUM_INTRAOP_THREADS", "XLA_FLAGS")
 
-    def predict(self, batch: Batch) -> tuple[tf.Tensor, Any]:
+    def predict(self, batch: Batch) -> tuple[Tensor, Any]:
         logits, loss, _statistics = self.trainer.forward_pass(batch)
         return loss, tf.nest.map_structure(np.asarray, logits)
 
-    def named_gradients(self) -> Iterator[tuple[str, tf.Tensor]]:
+    def named_gradients(self) -> Iterator[tuple[str, Tensor]]:
         scale = self.trainer.scale_tensor()
         for name, gradient in super().named_gradients():
             yield name, gradient / scale

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import tensorflow as tf
+from tensorflow import Tensor
 
 from perfkit.core.frameworks.functional import layers
 from perfkit.core.frameworks.functional.layers import NORM_EPSILON
@@ -32,27 +33,27 @@ class Forward(layers.Forward):
         super().__init__(*values)
         self.drops = drops
 
-    def parameter(self, name: str) -> tf.Tensor:
+    def parameter(self, name: str) -> Tensor:
         return tf.convert_to_tensor(self.parameters[name])
 
-    def convolve(self, x: tf.Tensor, kernel: tf.Tensor, size: int, stride: int) -> tf.Tensor:
+    def convolve(self, x: Tensor, kernel: Tensor, size: int, stride: int) -> Tensor:
         if stride == 1:
             return tf.nn.conv2d(x, kernel, stride, "SAME")
         # At stride 2, SAME padding is asymmetric.
         return tf.nn.conv2d(_padded(x, size // 2, 0), kernel, stride, "VALID")
 
-    def add_bias(self, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    def add_bias(self, x: Tensor, bias: Tensor) -> Tensor:
         return tf.nn.bias_add(x, tf.cast(bias, x.dtype))
 
     @staticmethod
-    def gelu(x: tf.Tensor, approximate: bool) -> tf.Tensor:
+    def gelu(x: Tensor, approximate: bool) -> Tensor:
         """Like tf.nn.gelu, which however rounds its constants to float32 for any dtype."""
         if approximate:
             inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
             return 0.5 * x * (1 + tf.tanh(inner))
         return 0.5 * x * tf.math.erfc(-math.sqrt(0.5) * x)
 
-    def batch_norm(self, name: str, x: tf.Tensor, channels: int) -> tf.Tensor:
+    def batch_norm(self, name: str, x: Tensor, channels: int) -> Tensor:
         """Batch norm by TensorFlow's fused operator, which does not support float64 and returns
         the variance with Bessel's correction (n - 1)."""
         if self.wide == "float64":
@@ -65,27 +66,27 @@ class Forward(layers.Forward):
         self.keep_statistics(name, mean, variance * ((values - 1) / values))
         return y
 
-    def product(self, a: tf.Tensor, b: tf.Tensor, *, transposed: bool = False) -> tf.Tensor:
+    def product(self, a: Tensor, b: Tensor, *, transposed: bool = False) -> Tensor:
         if len(b.shape) > 2:
             return tf.matmul(a, b, transpose_b=transposed)
         rows = tf.reshape(a, (-1, a.shape[-1]))
         y = tf.matmul(rows, b, transpose_b=transposed)
         return tf.reshape(y, (*a.shape[:-1], y.shape[-1]))
 
-    def cross_entropies(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    def cross_entropies(self, logits: Tensor, labels: Tensor) -> Tensor:
         labels = tf.reshape(labels, (-1,))
         logits = tf.cast(logits, self.wide)
         return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
-    def dropout(self, x: tf.Tensor, rate: float) -> tf.Tensor:
+    def dropout(self, x: Tensor, rate: float) -> Tensor:
         return tf.nn.dropout(x, rate) if self.drops else x
 
-    def max_pool(self, x: tf.Tensor, size: int, stride: int, padding: int = 0) -> tf.Tensor:
+    def max_pool(self, x: Tensor, size: int, stride: int, padding: int = 0) -> Tensor:
         x = _padded(x, padding, x.dtype.min)
         return tf.nn.max_pool2d(x, size, stride, "VALID")
 
 
-def _padded(images: tf.Tensor, width: int, value: float) -> tf.Tensor:
+def _padded(images: Tensor, width: int, value: float) -> Tensor:
     """Pad height and width by `width` pixels on each side."""
     if not width:
         return images

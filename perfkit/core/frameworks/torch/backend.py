@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from perfkit.core.config import Config
@@ -29,7 +29,7 @@ FUSED_ATTENTION = ("flash", "mem_efficient", "cudnn")
 EXCHANGE_TIMEOUT = timedelta(minutes=3)
 """Time that ranks wait for each other; one may compile what the others have cached."""
 
-Batch = tuple[torch.Tensor, ...]
+Batch = tuple[Tensor, ...]
 Inspector = inspector.Inspector
 
 
@@ -184,11 +184,11 @@ def tensors(batches: Iterator[tuple[Any, ...]], config: Config) -> Iterator[Batc
     return converted(batches, convert)
 
 
-def _as_tensor(array: Any) -> torch.Tensor:
-    return array if isinstance(array, torch.Tensor) else torch.from_dlpack(array)
+def _as_tensor(array: Any) -> Tensor:
+    return array if isinstance(array, Tensor) else torch.from_dlpack(array)
 
 
-def _on_gpu(array: Any) -> torch.Tensor:
+def _on_gpu(array: Any) -> Tensor:
     """Copy an array asynchronously from pinned memory unless it is on the GPU."""
     tensor = _as_tensor(array)
     if tensor.is_cuda:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfkit.core.frameworks import modules
@@ -34,7 +34,7 @@ class Inspector(modules.Inspector):
     no_grad = staticmethod(torch.no_grad)
     variables = ("OMP_NUM_THREADS", "NVIDIA_TF32_OVERRIDE")
 
-    def named_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         return self.trainer.network.named_parameters()
 
     def assign(self, name: str, array: np.ndarray) -> None:
@@ -42,7 +42,7 @@ class Inspector(modules.Inspector):
             parameter = self.trainer.network.get_parameter(name)
             parameter.copy_(torch.from_numpy(array.copy()))
 
-    def array(self, tensor: torch.Tensor) -> np.ndarray:
+    def array(self, tensor: Tensor) -> np.ndarray:
         return tensor.numpy(force=True)
 
     def to_canonical(self, name: str, array: np.ndarray) -> np.ndarray:
@@ -66,7 +66,7 @@ class Inspector(modules.Inspector):
         """See inspector.Inspector: output dtypes of the layers in a separate forward pass."""
         counts: Counter[str] = Counter()
 
-        def count(_layer: Any, _inputs: Any, output: torch.Tensor) -> None:
+        def count(_layer: Any, _inputs: Any, output: Tensor) -> None:
             counts[dtype_name(output.dtype)] += 1
 
         hooks = []
@@ -86,7 +86,7 @@ class Inspector(modules.Inspector):
             self.run(batch)
         return ", ".join(sorted(called.names)) or super().attention(batch)
 
-    def place(self, tensor: torch.Tensor) -> str:
+    def place(self, tensor: Tensor) -> str:
         return "gpu" if tensor.is_cuda else "cpu"
 
     def tf32(self) -> bool:
