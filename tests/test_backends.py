@@ -1,9 +1,9 @@
 """Promises of every backend, on narrow models: Paddle, PyTorch, JAX and TensorFlow."""
 
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import paddle  # noqa: F401 - excludes this file from the quick check; others may be missing
@@ -12,7 +12,9 @@ from narrow import replace_sizes
 from sides import PADDLE_2, SIDES, equal, side_of, step, use_float32
 
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.models import MODELS, model_named, multiply_adds, optimizer_settings
+from perfkit.core.frameworks.networks import NETWORKS, Outline
+from perfkit.core.models import MODELS, multiply_adds, optimizer_settings
+from perfkit.core.results.schema import Effective
 
 # PyTorch's compiler uses deprecated parts of PyTorch.
 pytestmark = pytest.mark.filterwarnings("ignore:::torch.*")
@@ -21,6 +23,7 @@ STEPS = {"vgg16": 60}
 RATE = {"resnet50": 32, "vgg16": 96}
 """Batch size that sets the learning rate for training two samples, by default 2."""
 LOWER = {"amp": "float16", "bf16": "bfloat16"}
+SEQUENCES = ("bert", "gpt")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,7 +32,8 @@ def narrow(tmp_path_factory):
     if find_spec("jax"):
         import jax
 
-        jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
+        cache = tmp_path_factory.mktemp("compiled")
+        jax.config.update("jax_compilation_cache_dir", str(cache))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     with pytest.MonkeyPatch.context() as patch:
         replace_sizes(patch.setattr)
@@ -54,59 +58,82 @@ def of(*frameworks, models=()):
 
     def marked(test):
         test = pytest.mark.parametrize("framework", frameworks or SIDES)(test)
-        return pytest.mark.parametrize("model", models)(test) if models else test
+        if models:
+            test = pytest.mark.parametrize("model", models)(test)
+        return test
 
     return marked
 
 
+def new_inspector(side, model, seed):
+    """Return the inspector of a new trainer, as a worker with this seed creates it."""
+    config = side.config(model, seed=seed, batch_size=RATE.get(model, 2))
+    side.backend.open_device(config)
+    trainer = side.backend.Trainer(config)
+    return side.backend.Inspector(trainer)
+
+
+def take_steps(inspector, batch, count):
+    """Return the losses of this many steps on the same batch."""
+    return [step(inspector.trainer, batch) for _ in range(count)]
+
+
+@dataclass
+class Training:
+    """Results of training a framework and a model on a repeated batch."""
+
+    weights: dict[str, np.ndarray]
+    effective: Effective
+    multiply_adds: int
+    inspected_losses: list[float]
+    """of two steps after the inspections above"""
+    losses: list[float]
+    """of the next steps"""
+    evaluated: tuple[float, float]
+    """loss and accuracy after them"""
+
+
 @pytest.fixture(scope="module")
 def training():
-    """Results of training on a repeated batch, by framework and model."""
+    """Returns the training of a framework and a model."""
 
     @cache
     def trained(framework, model):
-        side, found = side_of(framework), SimpleNamespace()
-        batch, rate = side.batch(model), RATE.get(model, 2)
-
-        def begun(seed):
-            chosen = side.config(model, seed=seed, batch_size=rate)
-            side.backend.open_device(chosen)
-            return side.backend.Trainer(chosen)
-
-        trainer = begun(1)
-        inspector = side.backend.Inspector(trainer)
-        found.first = inspector.weights()
-        found.effective = inspector.effective(batch)
-        found.multiply_adds = inspector.multiply_adds(batch)
-        found.inspected = [step(trainer, batch) for _ in range(2)]
-        again = begun(1)
-        found.again = [step(again, batch) for _ in range(2)]
-        found.other = step(begun(2), batch)
+        side = side_of(framework)
+        batch = side.batch(model)
+        inspector = new_inspector(side, model, seed=1)
+        weights = inspector.weights()
+        effective = inspector.effective(batch)
+        multiply_adds = inspector.multiply_adds(batch)
+        inspected_losses = take_steps(inspector, batch, 2)
         if model == "vgg16":
             # Half of a narrow layer cannot learn two images in a few steps.
             inspector.disable_dropout()
-        found.losses = [step(trainer, batch) for _ in range(STEPS.get(model, 20))]
-        found.evaluated = inspector.evaluate(batch)
-        return found
+        losses = take_steps(inspector, batch, STEPS.get(model, 20))
+        evaluated = inspector.evaluate(batch)
+        return Training(weights, effective, multiply_adds, inspected_losses, losses, evaluated)
 
     return trained
 
 
 @of(models=MODELS)
 @pytest.mark.slow
-def test_a_seed_gives_the_same_losses_even_with_inspection(training, framework, model):
-    found = training(framework, model)
-    assert found.inspected == found.again
-    assert found.other != found.again[0]
+def test_a_seed_gives_the_same_losses_even_with_inspection(training, side, model):
+    inspected = training(side.framework, model).inspected_losses
+    batch = side.batch(model)
+    assert take_steps(new_inspector(side, model, seed=1), batch, 2) == inspected
+    assert take_steps(new_inspector(side, model, seed=2), batch, 1) != inspected[:1]
 
 
 @of(models=MODELS)
 def test_the_loss_falls_on_a_repeated_batch(training, framework, model):
-    found = training(framework, model)
-    assert found.losses[-1] < 0.9 * found.losses[0]
-    assert np.isfinite(found.losses).all()
-    loss, accuracy = found.evaluated
-    assert loss < found.losses[0] and 0 <= accuracy <= 1
+    trained = training(framework, model)
+    losses = trained.losses
+    assert np.isfinite(losses).all()
+    assert losses[-1] < 0.9 * losses[0]
+    loss, accuracy = trained.evaluated
+    assert loss < losses[0]
+    assert 0 <= accuracy <= 1
 
 
 @of(models=MODELS)
@@ -118,40 +145,79 @@ def test_counted_multiply_adds_match_the_formula(training, side, model):
 @of(models=MODELS)
 def test_effective_settings_are_reported(training, side, model):
     trained = training(side.framework, model)
-    found = trained.effective
-    assert (found.precision, {*found.dtypes}) == ("fp32", {"float32"})
-    assert (found.device, found.tf32, found.loss_scaling) == ("cpu", False, None)
-    assert found.parameters == sum(array.size for array in trained.first.values())
-    assert found.threads and {*found.variables} <= {*side.backend.Inspector.variables}
-    rate = side.config(model, batch_size=RATE.get(model, 2))
-    assert found.optimizer_settings == optimizer_settings(rate).description
-    kernel = None if model_named(model).sample == "image" else "unfused"
-    if kernel and side.framework == "torch":
-        kernel = "_scaled_dot_product_flash_attention_for_cpu"
-    assert found.attention == kernel
+    effective = trained.effective
+    assert effective.precision == "fp32"
+    assert {*effective.dtypes} == {"float32"}
+    assert effective.device == "cpu"
+    assert not effective.tf32
+    assert effective.loss_scaling is None
+    assert effective.parameters == sum(array.size for array in trained.weights.values())
+    assert effective.threads
+    assert {*effective.variables} <= {*side.backend.Inspector.variables}
+    config = side.config(model, batch_size=RATE.get(model, 2))
+    assert effective.optimizer_settings == optimizer_settings(config).description
+    assert effective.attention == attention_kernel(side.framework, model)
+
+
+def attention_kernel(framework, model):
+    if model not in SEQUENCES:
+        return None
+    if framework == "torch":
+        return "_scaled_dot_product_flash_attention_for_cpu"
+    return "unfused"
 
 
 @of("torch", "jax", "tensorflow", models=MODELS)
 def test_initial_weights_match_paddles_names_shapes_and_spread(training, framework, model):
-    ours, theirs = training(framework, model).first, training("paddle", model).first
-    assert {n: a.shape for n, a in ours.items()} == {n: a.shape for n, a in theirs.items()}
+    ours = training(framework, model).weights
+    theirs = training("paddle", model).weights
+    assert shapes(ours) == shapes(theirs)
     for name, expected in theirs.items():
         if expected.ndim == 1:
             assert np.array_equal(ours[name], expected), name
-            continue
-        # Six standard errors.
-        tolerance, deviation = 6 / expected.size**0.5, float(expected.std())
-        assert ours[name].std() == pytest.approx(deviation, rel=tolerance), name
-        assert ours[name].mean() == pytest.approx(0, abs=tolerance * deviation), name
-        reach = abs(expected).max() / expected.std()
-        assert abs(ours[name]).max() / ours[name].std() == pytest.approx(reach, rel=0.4), name
+        else:
+            assert_same_spread(ours[name], expected, name)
+
+
+def shapes(weights):
+    return {name: array.shape for name, array in weights.items()}
+
+
+def assert_same_spread(values, expected, name):
+    # Six standard errors.
+    tolerance = 6 / expected.size**0.5
+    deviation = float(expected.std())
+    assert values.std() == pytest.approx(deviation, rel=tolerance), name
+    assert values.mean() == pytest.approx(0, abs=tolerance * deviation), name
+    reach = abs(expected).max() / deviation
+    assert abs(values).max() / values.std() == pytest.approx(reach, rel=0.4), name
+
+
+@of(models=MODELS)
+def test_every_parameter_belongs_to_a_layer_of_one_block(training, framework, model):
+    blocks = Outline(NETWORKS[model]()).blocks
+    layers = [name for layers in blocks.values() for name in layers]
+    assert len(layers) == len({*layers})
+    owners = set()
+    for name in training(framework, model).weights:
+        owners.add(name if name in layers else name.rpartition(".")[0])
+    assert owners == {*layers}
+
+
+@of("paddle", "torch", models=MODELS)
+def test_the_modules_of_a_block_are_those_of_its_layers(side, model):
+    network = side.trainer(model).network
+    blocks = Outline(NETWORKS[model]()).blocks
+    assert [*network.modules_of_block] == [*blocks]
+    for block, layers in blocks.items():
+        assert [*network.modules_of_block[block]] == [*layers]
 
 
 @pytest.mark.parametrize(
     ("framework", "model", "precision"),
     [
         *product(["torch"], MODELS, LOWER),
-        *product(["tensorflow"], ["bert", "gpt"], LOWER),
+        *product(["tensorflow"], SEQUENCES, LOWER),
         pytest.param("tensorflow", "resnet50", "amp", marks=pytest.mark.slow),
         pytest.param("tensorflow", "resnet50", "bf16", marks=pytest.mark.slow),
         ("jax", "bert", "bf16"),
@@ -159,14 +225,15 @@ def test_initial_weights_match_paddles_names_shapes_and_spread(training, framewo
 )
 def test_products_run_in_the_lower_precision_on_a_cpu(side, model, precision):
     assert precision in FRAMEWORKS[side.framework].cpu_precisions
-    inspector, batch = side.inspector(model, precision=precision), side.batch(model)
-    trainer = inspector.trainer
-    found = inspector.effective(batch)
-    assert found.precision == precision
-    assert {*found.dtypes} - {"float32"} == {LOWER[precision]}
-    assert found.loss_scaling == (2.0**15 if precision == "amp" else None)
-    assert np.isfinite(step(trainer, batch))
-    assert {array.dtype for array in inspector.weights().values()} == {np.dtype(np.float32)}
+    inspector = side.inspector(model, precision=precision)
+    batch = side.batch(model)
+    effective = inspector.effective(batch)
+    assert effective.precision == precision
+    assert {*effective.dtypes} - {"float32"} == {LOWER[precision]}
+    assert effective.loss_scaling == (2.0**15 if precision == "amp" else None)
+    assert np.isfinite(step(inspector.trainer, batch))
+    dtypes = {array.dtype for array in inspector.weights().values()}
+    assert dtypes == {np.dtype(np.float32)}
 
 
 @of("torch", "tensorflow")
@@ -176,10 +243,33 @@ def test_an_overflow_skips_the_step_and_halves_the_loss_scale(side):
     images, labels = side.arrays("vgg16")
     step(trainer, side.tensors((images, labels)))
     before = inspector.weights()
-    for factor in (1e30, 1e30, 1):
-        step(trainer, side.tensors((images * np.float32(factor), labels)))
-        assert equal(inspector.weights(), before) == (factor > 1)
-    assert (trainer.skipped_steps, trainer.loss_scale) == (2, 2.0**13)
+    huge = side.tensors((images * np.float32(1e30), labels))
+    for skipped in (1, 2):
+        step(trainer, huge)
+        assert equal(inspector.weights(), before)
+        assert trainer.skipped_steps == skipped
+        assert trainer.loss_scale == 2.0**15 / 2**skipped
+    step(trainer, side.tensors((images, labels)))
+    assert not equal(inspector.weights(), before)
+    assert trainer.skipped_steps == 2
+    assert trainer.loss_scale == 2.0**13
+
+
+class StartedAlike:
+    """Gives trainers without dropout the weights of the first one."""
+
+    def __init__(self, side, model):
+        self.side = side
+        self.model = model
+        self.weights = None
+
+    def inspector(self, **changes):
+        inspector = self.side.inspector(self.model, **changes)
+        inspector.disable_dropout()
+        if self.weights is None:
+            self.weights = inspector.weights()
+        inspector.load_weights(self.weights)
+        return inspector
 
 
 # With 96 pixels, VGG's features are 3x3, so that a transposition would be noticed.
@@ -187,28 +277,23 @@ def test_an_overflow_skips_the_step_and_halves_the_loss_scale(side):
 @of("paddle", "torch", "jax")
 @pytest.mark.slow
 def test_both_layouts_compute_the_same(side, doubles, model, size):
-    weights, found = None, []
-    for layout in ("NHWC", "NCHW"):
-        inspector = side.inspector(model, image_size=size, layout=layout)
-        trainer = inspector.trainer
-        inspector.disable_dropout()
-        weights = weights or inspector.weights()
-        inspector.load_weights(weights)
-        images, labels = side.arrays(model, dtype="float64", image_size=size, layout="NHWC")
-        images = images.transpose(0, 3, 1, 2).copy() if layout == "NCHW" else images
-        batch = side.tensors((images, labels))
-        loss = float(trainer.backward(batch))
-        found.append((inspector.multiply_adds(batch), loss, inspector.gradients()))
-    (counted, loss, gradients), (other_counted, other_loss, others) = found
-    assert counted == other_counted
-    assert loss == pytest.approx(other_loss, rel=1e-9)
-    for name, gradient in gradients.items():
-        assert distance(gradient, others[name]) < 1e-9, name
+    started = StartedAlike(side, model)
+    images, labels = side.arrays(model, dtype="float64", image_size=size, layout="NHWC")
+    last = started.inspector(image_size=size, layout="NHWC")
+    last_batch = side.tensors((images, labels))
+    first = started.inspector(image_size=size, layout="NCHW")
+    first_batch = side.tensors((images.transpose(0, 3, 1, 2).copy(), labels))
+    loss = float(last.trainer.backward(last_batch))
+    assert float(first.trainer.backward(first_batch)) == pytest.approx(loss, rel=1e-9)
+    assert first.multiply_adds(first_batch) == last.multiply_adds(last_batch)
+    gradients = first.gradients()
+    for name, gradient in last.gradients().items():
+        assert distance(gradient, gradients[name]) < 1e-9, name
 
 
-def distance(one, other):
+def distance(array, other):
     """Return the relative distance of two arrays, ignoring rounding."""
-    return np.linalg.norm(one - other) / (np.linalg.norm(one) + 1e-4)
+    return np.linalg.norm(array - other) / (np.linalg.norm(array) + 1e-4)
 
 
 @pytest.mark.usefixtures("processes", "doubles")
@@ -218,67 +303,73 @@ def distance(one, other):
 )
 @pytest.mark.slow
 def test_static_execution_takes_the_same_steps_as_dynamic(side, model):
-    batch, weights, losses = side.arrays(model, dtype="float64"), None, {}
-    for execution in ("dynamic", "static"):
-        inspector = side.inspector(model, execution=execution)
-        trainer = inspector.trainer
-        inspector.disable_dropout()
-        weights = weights or inspector.weights()
-        inspector.load_weights(weights)
-        if execution == "static":
-            # Paddle's operator statistics do not name float64.
-            dtype = "other" if side.framework == "paddle" else "float64"
-            assert inspector.computed_dtypes(side.tensors(batch)).keys() == {dtype}
-        losses[execution] = [step(trainer, side.tensors(batch)) for _ in range(2)]
-    assert losses["dynamic"] == pytest.approx(losses["static"], rel=1e-9)
+    started = StartedAlike(side, model)
+    arrays = side.arrays(model, dtype="float64")
+    dynamic = started.inspector(execution="dynamic")
+    expected = take_steps(dynamic, side.tensors(arrays), 2)
+    static = started.inspector(execution="static")
+    # Paddle's operator statistics do not name float64.
+    dtype = "other" if side.framework == "paddle" else "float64"
+    assert static.computed_dtypes(side.tensors(arrays)).keys() == {dtype}
+    assert take_steps(static, side.tensors(arrays), 2) == pytest.approx(expected, rel=1e-9)
 
 
 @of(models=["vgg16", "bert", "gpt"])
 @pytest.mark.slow
 def test_accumulated_micro_batches_equal_one_step_on_the_whole_batch(side, doubles, model):
     """Excludes ResNet-50, whose batch norm sees each micro-batch alone."""
-    weights, found = None, []
-    for accumulate in (1, 2):
-        size = 4 // accumulate
-        inspector = side.inspector(model, batch_size=size, accumulate=accumulate)
-        trainer = inspector.trainer
-        inspector.disable_dropout()
-        weights = weights or inspector.weights()
-        inspector.load_weights(weights)
-        losses = []
-        for seed in range(2):
-            joined = side.arrays(model, size=4, dtype="float64", seed=seed)
-            parts = (tuple(part[i : i + size] for part in joined) for i in range(0, 4, size))
-            losses.append(sum(float(trainer.backward(side.tensors(part))) for part in parts))
-            trainer.update()
-        found.append((losses, inspector.weights()))
-    (losses, trained), (other_losses, others) = found
-    assert losses == pytest.approx(other_losses, rel=1e-9)
-    for name, joined in trained.items():
-        assert joined.dtype == np.float64
-        assert np.allclose(joined, others[name], rtol=1e-9, atol=1e-11), name
+    started = StartedAlike(side, model)
+    whole = started.inspector(batch_size=4, accumulate=1)
+    halves = started.inspector(batch_size=2, accumulate=2)
+    for seed in range(2):
+        arrays = side.arrays(model, size=4, dtype="float64", seed=seed)
+        first_half = side.tensors(tuple(array[:2] for array in arrays))
+        second_half = side.tensors(tuple(array[2:] for array in arrays))
+        loss = float(halves.trainer.backward(first_half))
+        loss += float(halves.trainer.backward(second_half))
+        halves.trainer.update()
+        assert loss == pytest.approx(step(whole.trainer, side.tensors(arrays)), rel=1e-9)
+    weights = halves.weights()
+    for name, expected in whole.weights().items():
+        assert expected.dtype == np.float64
+        assert np.allclose(expected, weights[name], rtol=1e-9, atol=1e-11), name
 
 
 @of(models=["vgg16", "bert"])
 def test_loaded_weights_give_the_same_loss_and_gradients(side, model):
-    first, second = (side.inspector(model, seed=seed) for seed in (0, 1))
-    batch, weights = side.batch(model), first.weights()
-    kept = {name: array.copy() for name, array in weights.items()}
+    batch = side.batch(model)
+    first = side.inspector(model, seed=0)
+    second = side.inspector(model, seed=1)
+    weights = first.weights()
     second.load_weights(weights)
-    losses = []
-    for inspector in (first, second):
-        inspector.disable_dropout()
-        losses.append(float(inspector.trainer.backward(batch)))
-    assert losses[0] == losses[1]
-    gradients = second.gradients()
-    assert equal(first.gradients(), gradients) and gradients.keys() == weights.keys()
-    first.trainer.update()
-    # The step does not change weights handed out before.
-    assert equal(weights, kept) and not equal(weights, first.weights())
-    # After zero_grad, gradients do not accumulate.
-    second.trainer.zero_grad()
-    second.trainer.backward(batch)
+    first.disable_dropout()
+    second.disable_dropout()
+    assert float(first.trainer.backward(batch)) == float(second.trainer.backward(batch))
+    gradients = first.gradients()
+    assert gradients.keys() == weights.keys()
     assert equal(second.gradients(), gradients)
+
+
+@of(models=["vgg16", "bert"])
+def test_a_step_does_not_change_weights_returned_before(side, model):
+    inspector = side.inspector(model)
+    weights = inspector.weights()
+    copies = {name: array.copy() for name, array in weights.items()}
+    step(inspector.trainer, side.batch(model))
+    assert equal(weights, copies)
+    assert not equal(weights, inspector.weights())
+
+
+@of(models=["vgg16", "bert"])
+def test_gradients_do_not_accumulate_after_zero_grad(side, model):
+    batch = side.batch(model)
+    inspector = side.inspector(model)
+    inspector.disable_dropout()
+    inspector.trainer.backward(batch)
+    gradients = inspector.gradients()
+    inspector.trainer.zero_grad()
+    inspector.trainer.backward(batch)
+    assert equal(inspector.gradients(), gradients)
 
 
 @of()
@@ -298,11 +389,12 @@ def test_weights_of_another_network_are_rejected_without_changes(side):
 @of(models=["vgg16", "bert"])
 @pytest.mark.slow
 def test_dropout_changes_the_loss_until_it_is_disabled(side, model):
-    inspector, batch = side.inspector(model), side.batch(model)
-    trainer = inspector.trainer
-    assert float(trainer.backward(batch)) != float(trainer.backward(batch))
+    batch = side.batch(model)
+    inspector = side.inspector(model)
+    backward = inspector.trainer.backward
+    assert float(backward(batch)) != float(backward(batch))
     inspector.disable_dropout()
-    assert float(trainer.backward(batch)) == float(trainer.backward(batch))
+    assert float(backward(batch)) == float(backward(batch))
 
 
 @of()
@@ -310,30 +402,33 @@ def test_padding_does_not_count_in_loss_and_accuracy(side):
     inspector = side.inspector("bert")
     inspector.disable_dropout()
     *tokens, positions, labels, next_sentence = side.arrays("bert")
-    # Make one prediction correct.
     _loss, (scores, _pairs) = inspector.predict(side.batch("bert"))
-    labels[0, 0] = inspector.array(scores).reshape(-1, scores.shape[-1])[0].argmax()
-    padded = (np.pad(array, ((0, 0), (0, 2))) for array in (positions, labels))
-    found = [
-        inspector.evaluate(side.tensors((*tokens, *masked, next_sentence)))
-        for masked in ((positions, labels), padded)
-    ]
-    assert found[0] == pytest.approx(found[1], rel=1e-5)
-    assert found[0][1] >= 1 / labels.size
+    first_score = inspector.array(scores).reshape(-1, scores.shape[-1])[0]
+    # Make one prediction correct.
+    labels[0, 0] = first_score.argmax()
+    batch = side.tensors((*tokens, positions, labels, next_sentence))
+    loss, accuracy = inspector.evaluate(batch)
+    assert accuracy >= 1 / labels.size
+    margins = ((0, 0), (0, 2))
+    padding = np.pad(positions, margins), np.pad(labels, margins)
+    padded = inspector.evaluate(side.tensors((*tokens, *padding, next_sentence)))
+    assert padded == pytest.approx((loss, accuracy), rel=1e-5)
 
 
 @of()
-def test_numpy_and_dali_arrays_become_equal_tensors(side):
-    dali = pytest.importorskip("nvidia.dali.tensors")
+@pytest.mark.parametrize("source", ["numpy", "dali"])
+def test_arrays_of_an_input_become_equal_tensors(side, source):
     images = np.random.default_rng(0).standard_normal((2, 8, 8, 3), np.float32)
     labels = np.asarray([[3], [999]], np.int64)
-    dali_arrays = dali.TensorCPU(images, "NHWC"), dali.TensorCPU(labels)
-    for arrays in ((images, labels), dali_arrays):
-        tensors = side.tensors(arrays)
-        assert np.array_equal(np.asarray(tensors[0]), images)
-        assert np.array_equal(np.asarray(tensors[1]), labels)
-        if side.framework == "torch" or (side.framework == "paddle" and not PADDLE_2):
-            assert tensors[0].data_ptr() == images.ctypes.data
+    arrays = images, labels
+    if source == "dali":
+        dali = pytest.importorskip("nvidia.dali.tensors")
+        arrays = dali.TensorCPU(images, "NHWC"), dali.TensorCPU(labels)
+    image_tensor, label_tensor = side.tensors(arrays)
+    assert np.array_equal(np.asarray(image_tensor), images)
+    assert np.array_equal(np.asarray(label_tensor), labels)
+    if side.framework == "torch" or (side.framework == "paddle" and not PADDLE_2):
+        assert image_tensor.data_ptr() == images.ctypes.data
 
 
 @of("torch", "tensorflow")

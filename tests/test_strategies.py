@@ -12,9 +12,22 @@ from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
 from perfkit.core.request.resolve import resolve
 
-PRECISIONS = {"none": None, "fleetx-auto": "auto"}
-PRECISIONS |= {f"{page}-{p}": p for page in ("fleetx", "fleetx-vgg16") for p in ("fp32", "amp")}
+PRECISIONS = {
+    "none": None,
+    "fleetx-auto": "auto",
+    "fleetx-fp32": "fp32",
+    "fleetx-amp": "amp",
+    "fleetx-vgg16-fp32": "fp32",
+    "fleetx-vgg16-amp": "amp",
+}
 """Preset -> its precision."""
+DIFFERENT = [
+    (preset, asked)
+    for preset in sorted(PRECISIONS.keys() - {"none"})
+    for asked in ("fp32", "amp", "pure_fp16", "bf16")
+    if asked != PRECISIONS[preset]
+]
+"""Presets with each precision other than their own."""
 
 
 @pytest.fixture(autouse=True)
@@ -28,17 +41,30 @@ def applied(strategy="fleetx-fp32", **changes):
     return Strategy(resolve(values | changes))
 
 
-def outcome_of(strategy, prefix):
-    """Return the states and the joined reasons of options with this prefix."""
-    outcomes = [item for name, item in strategy.outcomes.items() if name.startswith(prefix)]
-    return {item["state"] for item in outcomes}, " ".join(item["how"] for item in outcomes)
+def states_of(strategy, prefix):
+    """Return the states of the options with this prefix."""
+    outcomes = strategy.outcomes.items()
+    return {option.state for name, option in outcomes if name.startswith(prefix)}
 
 
-def test_published_fp32_and_amp_presets_differ_only_in_amp():
-    for page, options in (("fleetx", 12), ("fleetx-vgg16", 6)):
-        assert STRATEGIES[f"{page}-amp"] == STRATEGIES[f"{page}-fp32"] | {"amp": True}
-        assert len(STRATEGIES[f"{page}-fp32"]) == options
+def reasons_of(strategy, prefix):
+    """Return the joined reasons of the options with this prefix."""
+    outcomes = strategy.outcomes.items()
+    return " ".join(option.how for name, option in outcomes if name.startswith(prefix))
+
+
+@pytest.mark.parametrize(("page", "options"), [("fleetx", 12), ("fleetx-vgg16", 6)])
+def test_published_fp32_and_amp_presets_differ_only_in_amp(page, options):
+    fp32 = STRATEGIES[f"{page}-fp32"]
+    assert len(fp32) == options
+    assert STRATEGIES[f"{page}-amp"] == fp32 | {"amp": True}
+
+
+def test_the_vgg_preset_is_part_of_the_resnet_preset():
     assert STRATEGIES["fleetx-vgg16-fp32"].items() <= STRATEGIES["fleetx-fp32"].items()
+
+
+def test_every_preset_can_be_requested():
     assert {*choices("strategy")} == {*STRATEGIES} == {*PRECISIONS}
 
 
@@ -47,72 +73,101 @@ def test_published_fp32_and_amp_presets_differ_only_in_amp():
 @pytest.mark.parametrize("preset", STRATEGIES)
 def test_every_option_has_a_value_state_and_reason(preset, ranks, execution):
     outcomes = applied(preset, processes=ranks, execution=execution).outcomes
-    assert {name: outcome["value"] for name, outcome in outcomes.items()} == STRATEGIES[preset]
-    for outcome in outcomes.values():
-        assert outcome["state"] in ("applied", "ignored", "missing")
-        assert len(outcome["how"]) > 10
+    assert {name: option.value for name, option in outcomes.items()} == STRATEGIES[preset]
+    for option in outcomes.values():
+        assert option.state in ("applied", "ignored", "missing")
+        assert len(option.how) > 10
+
+
+def test_gradient_buckets_are_ignored_with_one_rank():
+    strategy = applied()
+    assert states_of(strategy, "fuse_grad") == {"ignored"}
+    assert reasons_of(strategy, "fuse_grad") == "one process exchanges no gradients"
+    assert strategy.data_parallel == {}
 
 
 def test_gradient_buckets_have_the_presets_size_with_several_ranks():
-    alone, two = applied(), applied(processes=2)
-    assert outcome_of(alone, "fuse_grad") == ({"ignored"}, "one process exchanges no gradients")
-    assert outcome_of(two, "fuse_grad_size_in_MB")[0] == {"applied"}
-    assert (alone.data_parallel, two.data_parallel) == ({}, {"comm_buffer_size": 16})
+    strategy = applied(processes=2)
+    assert states_of(strategy, "fuse_grad_size_in_MB") == {"applied"}
+    assert strategy.data_parallel == {"comm_buffer_size": 16}
 
 
-def test_available_flags_are_applied_and_others_missing(monkeypatch):
-    if not paddle.is_compiled_with_cuda():
-        # A CPU build has no cuDNN flags.
-        missing = applied()
-        for flag in FLAGS:
-            assert outcome_of(missing, flag) == (
-                {"missing"},
-                f"this build of Paddle has no FLAGS_{flag}",
-            )
+@pytest.mark.parametrize("flag", FLAGS)
+def test_flags_of_this_build_are_applied(monkeypatch, flag):
     was_set = {}
     monkeypatch.setattr(paddle, "set_flags", was_set.update)
-    found = applied()
-    assert was_set == {f"FLAGS_{option}": STRATEGIES["fleetx-fp32"][option] for option in FLAGS}
-    for flag in FLAGS:
-        states, how = outcome_of(found, flag)
-        assert states == {"applied"} and "paddle.set_flags" in how
+    strategy = applied()
+    assert was_set[f"FLAGS_{flag}"] == STRATEGIES["fleetx-fp32"][flag]
+    assert states_of(strategy, flag) == {"applied"}
+    assert "paddle.set_flags" in reasons_of(strategy, flag)
+    assert {*was_set} == {f"FLAGS_{option}" for option in FLAGS}
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_flags_that_a_build_lacks_are_missing(flag):
+    if paddle.is_compiled_with_cuda():
+        pytest.skip("only a CPU build has no cuDNN flags")
+    strategy = applied()
+    assert states_of(strategy, flag) == {"missing"}
+    assert reasons_of(strategy, flag) == f"this build of Paddle has no FLAGS_{flag}"
+
+
+def test_program_options_are_ignored_in_a_dynamic_graph():
+    strategy = applied(execution="dynamic")
+    assert states_of(strategy, "build_strategy.") == {"ignored"}
+    assert "dynamic" in reasons_of(strategy, "build_strategy.")
 
 
 def test_program_options_apply_only_to_static_graphs_of_paddle_2():
-    assert outcome_of(applied(), "build_strategy.")[0] == {"ignored"}
-    assert "dynamic" in outcome_of(applied(), "build_strategy.")[1]
-    found = applied(execution="static")
-    states, how = outcome_of(found, "build_strategy.")
+    strategy = applied(execution="static")
+    states = states_of(strategy, "build_strategy.")
     if re.match(r"[12]\.", paddle.__version__):
         assert states == {"applied"}
-        assert found.to_static["build_strategy"].fuse_bn_act_ops
+        assert strategy.to_static["build_strategy"].fuse_bn_act_ops
     else:
-        assert (states, found.to_static) == ({"ignored"}, {})
-        assert how.count("build_cinn_pass") == 3
+        assert states == {"ignored"}
+        assert strategy.to_static == {}
+        assert reasons_of(strategy, "build_strategy.").count("build_cinn_pass") == 3
 
 
 def test_auto_is_reported_as_ignored():
-    found = applied("fleetx-auto", precision="auto")
-    states, how = outcome_of(found, "auto")
-    assert states == {"ignored"} and "nothing was switched on" in how
-    assert (found.data_parallel, found.to_static) == ({}, {})
+    strategy = applied("fleetx-auto", precision="auto")
+    assert states_of(strategy, "auto") == {"ignored"}
+    assert "nothing was switched on" in reasons_of(strategy, "auto")
+    assert strategy.data_parallel == strategy.to_static == {}
+
+
+def planned(preset, precision):
+    """Plan for a GPU without checking the machine: a CPU has no lower precision."""
+    request = {"gpus": 1, "input": "synthetic", "strategy": preset, "precision": precision}
+    return plan("resnet50", request, ["machine"]).config
 
 
 @pytest.mark.parametrize(("preset", "precision"), PRECISIONS.items())
-def test_a_preset_rejects_a_different_precision(preset, precision):
+def test_a_preset_has_a_precision(preset, precision):
     assert precision_of(preset) == precision
-    for asked in ("fp32", "amp", "pure_fp16", "bf16", "auto"):
-        # Request a GPU without checking the machine: a CPU has no lower precision.
-        request = {"gpus": 1, "input": "synthetic", "strategy": preset, "precision": asked}
-        if asked == precision or (precision is None and asked != "auto"):
-            assert plan("resnet50", request, ["machine"]).config.precision == asked
-            continue
-        expected = (
-            f"strategy: {preset} is a preset of precision={precision}, "
-            f"but precision={asked} was requested"
-        )
-        if asked == "auto":
-            expected = "precision: 'auto' needs strategy=fleetx-auto"
-        with pytest.raises(RequestError) as refused:
-            plan("resnet50", request, ["machine"])
-        assert refused.value.problems == [expected]
+    if precision:
+        assert planned(preset, precision).precision == precision
+
+
+@pytest.mark.parametrize("precision", ["fp32", "amp", "pure_fp16", "bf16"])
+def test_without_a_preset_every_precision_is_accepted(precision):
+    assert planned("none", precision).precision == precision
+
+
+@pytest.mark.parametrize(("preset", "asked"), DIFFERENT)
+def test_a_preset_rejects_a_different_precision(preset, asked):
+    precision = PRECISIONS[preset]
+    with pytest.raises(RequestError) as refused:
+        planned(preset, asked)
+    assert refused.value.problems == [
+        f"strategy: {preset} is a preset of precision={precision}, "
+        f"but precision={asked} was requested"
+    ]
+
+
+@pytest.mark.parametrize("preset", sorted(STRATEGIES.keys() - {"fleetx-auto"}))
+def test_only_the_automatic_strategy_accepts_precision_auto(preset):
+    with pytest.raises(RequestError) as refused:
+        planned(preset, "auto")
+    assert refused.value.problems == ["precision: 'auto' needs strategy=fleetx-auto"]

@@ -34,17 +34,18 @@ def narrow(monkeypatch):
 
 @pytest.mark.parametrize("model", ["resnet50", "vgg16"])
 def test_nhwc_keeps_channels_last_in_every_layer(narrow, model):
-    network, seen = SIDE.trainer(model, layout="NHWC").network, []
+    network = SIDE.trainer(model, layout="NHWC").network
+    channels_last = []
 
-    def look(_layer, _inputs, output):
-        seen.append(output.is_contiguous(memory_format=torch.channels_last))
+    def record(_layer, _inputs, output):
+        channels_last.append(output.is_contiguous(memory_format=torch.channels_last))
 
     convolutions = [part for part in network.modules() if isinstance(part, torch.nn.Conv2d)]
     for layer in convolutions:
-        layer.register_forward_hook(look)
+        layer.register_forward_hook(record)
     with torch.no_grad():
         network(torch.randn(2, 64, 64, 3))
-    assert seen == [True] * len(convolutions)
+    assert channels_last == [True] * len(convolutions)
 
 
 def test_an_overflow_in_the_first_step_leaves_no_uninitialized_momentum(narrow, monkeypatch):
@@ -52,18 +53,21 @@ def test_an_overflow_in_the_first_step_leaves_no_uninitialized_momentum(narrow, 
     PyTorch allocates by empty_like; here they are filled with NaN."""
     empty_like = torch.empty_like
 
-    def anything(tensor, *rest, **named):
-        made = empty_like(tensor, *rest, **named)
-        return made.fill_(float("nan")) if made.is_floating_point() else made
+    def filled_like(tensor, *rest, **named):
+        memory = empty_like(tensor, *rest, **named)
+        if memory.is_floating_point():
+            memory.fill_(float("nan"))
+        return memory
 
-    monkeypatch.setattr(torch, "empty_like", anything)
+    monkeypatch.setattr(torch, "empty_like", filled_like)
     inspector = SIDE.inspector("vgg16", precision="amp")
     trainer = inspector.trainer
-    for broken in (True, False, False):
-        trainer.backward(batch("vgg16"))
-        if broken:
-            next(trainer.network.parameters()).grad[0] = float("inf")
-        trainer.update()
+    trainer.backward(batch("vgg16"))
+    first = next(trainer.network.parameters())
+    first.grad[0] = float("inf")
+    trainer.update()
+    for _ in range(2):
+        step(trainer, batch("vgg16"))
     assert trainer.skipped_steps == 1
     assert all(np.isfinite(array).all() for array in inspector.weights().values())
 
@@ -86,26 +90,27 @@ def test_channels_last_gradients_of_compiled_nchw_networks_are_aligned(narrow, m
     """torch.compile chooses this layout on a GPU; on a CPU it must be forced."""
     from torch._inductor import config as inductor
 
-    seen = []
+    copied = set()
 
     def checked_alignment(parameters):
         parameters = [*parameters]
         gradients = [p.grad for p in parameters]
         align_gradients(parameters)
         for gradient, parameter in zip(gradients, parameters, strict=True):
-            assert parameter.grad.stride() == parameter.stride()
+            aligned = parameter.grad
+            assert aligned.stride() == parameter.stride()
             # The first scaled step may overflow.
-            exact = {"rtol": 0, "atol": 0, "equal_nan": True}
-            torch.testing.assert_close(parameter.grad, gradient, **exact)
-            seen.append(parameter.grad is gradient)
-            assert seen[-1] == (gradient.stride() == parameter.stride())
+            torch.testing.assert_close(aligned, gradient, rtol=0, atol=0, equal_nan=True)
+            is_copy = aligned is not gradient
+            assert is_copy == (gradient.stride() != parameter.stride())
+            copied.add(is_copy)
 
     monkeypatch.setattr(backend, "align_gradients", checked_alignment)
     with inductor.patch(force_layout_optimization=True):
         trainer = SIDE.trainer(execution="static", layout="NCHW", precision="amp")
         losses = [step(trainer, batch(layout="NCHW")) for _ in range(2)]
     assert np.isfinite(losses).all()
-    assert {*seen} == {True, False}
+    assert copied == {True, False}
 
 
 @pytest.mark.parametrize(
@@ -133,7 +138,8 @@ def test_gpu_settings_are_applied_unless_disabled(monkeypatch, disabled, on):
         backend.open_device(config(device="gpu", gpus=1, processes=1, disable_tuning=disabled))
         assert torch.backends.cudnn.benchmark == on
         assert cuda.flash_sdp_enabled() == cuda.mem_efficient_sdp_enabled() == on
-        assert cuda.cudnn_sdp_enabled() == on and cuda.math_sdp_enabled()
+        assert cuda.cudnn_sdp_enabled() == on
+        assert cuda.math_sdp_enabled()
     finally:
         torch.backends.cudnn.benchmark = benchmark
         for switch in switches:
@@ -149,17 +155,23 @@ def test_gpu_settings_are_applied_unless_disabled(monkeypatch, disabled, on):
         "OOM when allocating tensor with shape[4096,3,224,224] and type float",
         "[Errno 12] Cannot allocate memory",
         f"{'C++ traceback ' * 50} ResourceExhaustedError",
-        None,
     ],
 )
 def test_out_of_memory_errors_of_every_library_are_recognised(message):
-    error = RuntimeError(message)
-    if message is None:
-        with pytest.raises(RuntimeError) as raised:
-            torch.empty(2**55, dtype=torch.int8)
-        error = raised.value
-    assert worker.classify(error)[0] == "out_of_memory"
-    assert worker.classify(RuntimeError("CUDNN_STATUS_BAD_PARAM"))[0] == "worker_error"
+    code, _message = worker.classify(RuntimeError(message))
+    assert code == "out_of_memory"
+
+
+def test_an_out_of_memory_error_of_pytorch_is_recognised():
+    with pytest.raises(RuntimeError) as raised:
+        torch.empty(2**55, dtype=torch.int8)
+    code, _message = worker.classify(raised.value)
+    assert code == "out_of_memory"
+
+
+def test_another_error_of_a_library_is_not_out_of_memory():
+    code, _message = worker.classify(RuntimeError("CUDNN_STATUS_BAD_PARAM"))
+    assert code == "worker_error"
 
 
 def test_the_loss_of_a_batch_without_a_label_is_zero():
@@ -172,29 +184,30 @@ def test_the_loss_of_a_batch_without_a_label_is_zero():
 @pytest.mark.parametrize(("model", "layers"), [("vgg16", 2), ("bert", 1 + 3 * 2)])
 def test_dropout_has_the_same_places_and_rates_as_in_paddle(narrow, monkeypatch, model, layers):
     paddle = side_of("paddle")
-    seen = {"paddle": [], "torch": []}
+    ours = torch.nn.functional
+    theirs = sys.modules["paddle"].nn.functional
+    attend = ours.scaled_dot_product_attention
+    rates_and_sizes = {"paddle": [], "torch": []}
 
     def counting(framework, drop):
         def dropped(x, p, *rest, **named):
-            seen[framework].append((float(p), math.prod(x.shape)))
+            rates_and_sizes[framework].append((float(p), math.prod(x.shape)))
             return drop(x, p, *rest, **named)
 
         return dropped
 
     def attending(query, key, value, *, dropout_p, **named):
-        seen["torch"].append((dropout_p, math.prod(query.shape[:-1]) * key.shape[-2]))
+        weights = math.prod(query.shape[:-1]) * key.shape[-2]
+        rates_and_sizes["torch"].append((dropout_p, weights))
         return attend(query, key, value, dropout_p=dropout_p, **named)
 
-    functional = torch.nn.functional
-    attend = functional.scaled_dot_product_attention
-    monkeypatch.setattr(functional, "dropout", counting("torch", functional.dropout))
-    monkeypatch.setattr(functional, "scaled_dot_product_attention", attending)
-    theirs = sys.modules["paddle"].nn.functional
+    monkeypatch.setattr(ours, "dropout", counting("torch", ours.dropout))
+    monkeypatch.setattr(ours, "scaled_dot_product_attention", attending)
     monkeypatch.setattr(theirs, "dropout", counting("paddle", theirs.dropout))
-    for side in (SIDE, paddle):
-        side.inspector(model).predict(side.batch(model))
-    assert seen["torch"] == seen["paddle"]
-    assert len(seen["torch"]) == layers
+    SIDE.inspector(model).predict(SIDE.batch(model))
+    paddle.inspector(model).predict(paddle.batch(model))
+    assert rates_and_sizes["torch"] == rates_and_sizes["paddle"]
+    assert len(rates_and_sizes["torch"]) == layers
 
 
 OVERLAP = """

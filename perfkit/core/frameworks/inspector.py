@@ -12,7 +12,7 @@ import numpy as np
 from perfkit.core.frameworks.effective import dtype_name, effective_precision
 from perfkit.core.frameworks.trainer import Batch
 from perfkit.core.models import model_of
-from perfkit.core.results.schema import Effective
+from perfkit.core.results.schema import Effective, Option
 
 Weights = dict[str, np.ndarray]
 """Arrays by name; names and axes are the same in all frameworks. ResNet and VGG have the names
@@ -145,7 +145,7 @@ class Inspector(ABC):
 
         return {pool["prefix"]: pool["num_threads"] for pool in threadpool_info()}
 
-    def strategy_outcomes(self) -> dict[str, Any]:
+    def strategy_outcomes(self) -> dict[str, Option]:
         """Return option of the distributed strategy -> its outcome."""
         return {}
 

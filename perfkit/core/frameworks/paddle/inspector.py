@@ -16,6 +16,7 @@ from perfkit.core.frameworks import modules
 from perfkit.core.frameworks.effective import dtype_name, rounds_to_tf32
 from perfkit.core.frameworks.paddle import TUNING_FLAGS
 from perfkit.core.frameworks.trainer import Batch
+from perfkit.core.results.schema import Option
 
 PRODUCTS = (
     *("conv2d", "depthwise_conv2d", "matmul", "matmul_v2", "mul", "bmm", "einsum"),
@@ -136,7 +137,7 @@ class Inspector(modules.Inspector):
         )
         return settings
 
-    def strategy_outcomes(self) -> dict[str, Any]:
+    def strategy_outcomes(self) -> dict[str, Option]:
         return self.trainer.strategy.outcomes
 
 

@@ -41,6 +41,8 @@ STRATEGIES: dict[str, Options] = {
 def precision_of(strategy: str) -> str | None:
     """Return a preset's precision; None if the preset does not determine it."""
     options = STRATEGIES[strategy]
+    if not options:
+        return None
     if "auto" in options:
         return "auto"
-    return None if not options else "amp" if "amp" in options else "fp32"
+    return "amp" if "amp" in options else "fp32"

@@ -6,13 +6,14 @@ honors it today in this kind of training (`DataParallel` around a dynamic graph 
 or reported as ignored or missing.
 """
 
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import paddle
 from paddle.distributed import fleet
 
 from perfkit.core.config import Config
 from perfkit.core.frameworks.paddle.presets import STRATEGIES
+from perfkit.core.results.schema import Option
 
 FLAGS = (
     "conv_workspace_size_limit",
@@ -29,12 +30,19 @@ UNREAD = {
 }
 
 
-def _set_flag(flag: str, value: Any) -> tuple[str, str]:
+class Outcome(NamedTuple):
+    """What became of an option: `applied`, `ignored` or `missing`, and by what or why."""
+
+    state: Literal["applied", "ignored", "missing"]
+    how: str
+
+
+def _set_flag(flag: str, value: Any) -> Outcome:
     try:
         paddle.set_flags({flag: value})
     except ValueError:
-        return "missing", f"this build of Paddle has no {flag}"
-    return "applied", f"paddle.set_flags({{{flag!r}: {value!r}}})"
+        return Outcome("missing", f"this build of Paddle has no {flag}")
+    return Outcome("applied", f"paddle.set_flags({{{flag!r}: {value!r}}})")
 
 
 class Strategy:
@@ -45,40 +53,44 @@ class Strategy:
         self.config = config
         self.data_parallel: dict[str, Any] = {}
         self.to_static: dict[str, Any] = {}
-        self.outcomes: dict[str, dict[str, Any]] = {}
+        self.outcomes: dict[str, Option] = {}
         for option, value in STRATEGIES[config.strategy].items():
-            state, how = self._apply(option, value)
-            self.outcomes[option] = {"value": value, "state": state, "how": how}
+            outcome = self._apply(option, value)
+            self.outcomes[option] = Option(value=value, state=outcome.state, how=outcome.how)
 
-    def _apply(self, option: str, value: Any) -> tuple[str, str]:
+    def _apply(self, option: str, value: Any) -> Outcome:
         part, _, name = option.rpartition(".")
         if option == "amp":
-            return "applied", "precision=amp: auto_cast and GradScaler"
+            return Outcome("applied", "precision=amp: auto_cast and GradScaler")
         if option in FLAGS:
             return _set_flag(f"FLAGS_{option}", value)
         if option == "fuse_grad_size_in_MB":
             return self._bucket(value)
         if part == "build_strategy":
             return self._build(name, value)
-        owner = paddle.static if part else fleet.DistributedStrategy
-        if not hasattr(owner, "ExecutionStrategy" if part else option):
-            return "missing", "this Paddle has no such option"
-        return "ignored", UNREAD[part or option]
+        if part:
+            exists = hasattr(paddle.static, "ExecutionStrategy")
+        else:
+            exists = hasattr(fleet.DistributedStrategy, option)
+        if not exists:
+            return Outcome("missing", "this Paddle has no such option")
+        return Outcome("ignored", UNREAD[part or option])
 
-    def _bucket(self, megabytes: int) -> tuple[str, str]:
+    def _bucket(self, megabytes: int) -> Outcome:
         if self.config.ranks == 1:
-            return "ignored", "one process exchanges no gradients"
+            return Outcome("ignored", "one process exchanges no gradients")
         self.data_parallel["comm_buffer_size"] = megabytes
-        return "applied", f"DataParallel(comm_buffer_size={megabytes})"
+        return Outcome("applied", f"DataParallel(comm_buffer_size={megabytes})")
 
-    def _build(self, name: str, value: Any) -> tuple[str, str]:
+    def _build(self, name: str, value: Any) -> Outcome:
         strategy = self.to_static.get("build_strategy") or paddle.static.BuildStrategy()
         if not hasattr(strategy, name):
-            return "missing", "BuildStrategy has no such option"
+            return Outcome("missing", "BuildStrategy has no such option")
         if self.config.execution == "dynamic":
-            return "ignored", "a dynamic graph builds no program"
+            return Outcome("ignored", "a dynamic graph builds no program")
         if getattr(paddle.framework, "use_pir_api", bool)():
-            return "ignored", "Paddle 3's to_static reads only BuildStrategy.build_cinn_pass"
+            reads = "Paddle 3's to_static reads only BuildStrategy.build_cinn_pass"
+            return Outcome("ignored", reads)
         setattr(strategy, name, value)
         self.to_static["build_strategy"] = strategy
-        return "applied", "to_static(build_strategy=…)"
+        return Outcome("applied", "to_static(build_strategy=…)")
