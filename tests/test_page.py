@@ -10,6 +10,7 @@ from made import keep, made_result, measured, rank_events, stored, with_raw_file
 
 from perfkit import report
 from perfkit.core.config import Protocol
+from perfkit.core.format import number
 from perfkit.core.paths import ROOT
 from perfkit.core.request.plan import plan, typed
 from perfkit.core.results.failures import Timeout
@@ -325,7 +326,7 @@ def test_markdown_of_users_is_shown_as_written_without_scripts(tmp_path):
     ],
 )
 def test_numbers_show_four_digits(value, shown):
-    assert names.number(value) == shown
+    assert number(value) == shown
 
 
 def test_chosen_parameters_precede_defaults(published):

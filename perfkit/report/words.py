@@ -1,8 +1,8 @@
 """A measurement's number and warnings in words, for its page and for a terminal."""
 
 from perfkit.analysis.warnings import MeasurementChecks
+from perfkit.core.format import number, percent
 from perfkit.core.results.schema import Result
-from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
 
@@ -11,14 +11,15 @@ def number_words(result: Result) -> str:
     """Return the throughput of a complete measurement with its unit and interval."""
     throughput = result.throughput
     assert throughput
-    words = f"{names.number(throughput.value)} {throughput.unit}, "
-    words += _("median of n=%(n)d") % {"n": throughput.n}
-    if throughput.interval and throughput.interval_level:
-        low, high = map(names.number, throughput.interval)
-        level = names.percent(throughput.interval_level, 4)
-        interval = {"level": level, "low": low, "high": high}
-        words += "; " + _("%(level)s interval %(low)s to %(high)s") % interval
-    return words
+    median = _("median of n=%(n)d") % {"n": throughput.n}
+    text = f"{number(throughput.value)} {throughput.unit}, {median}"
+    if not (throughput.interval and throughput.interval_level):
+        return text
+    low, high = map(number, throughput.interval)
+    level = percent(throughput.interval_level, 4)
+    ends = {"level": level, "low": low, "high": high}
+    interval = _("%(level)s interval %(low)s to %(high)s") % ends
+    return f"{text}; {interval}"
 
 
 def warning_words(checks: MeasurementChecks) -> str:

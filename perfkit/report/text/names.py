@@ -29,15 +29,22 @@ SPELLINGS = {
     word.lower(): word
     for word in ("CPU", "GPU", "GPUs", "OS", "CUDA", "cuDNN", "NCCL", "DALI", "NumPy")
 }
+"""Words in the names of facts that are not lower case in texts."""
+
+
+USUAL_VALUES = (None, "dynamic", "none", "NCHW", "momentum", "adamw")
+"""Values that names of configurations leave out."""
 
 
 def peak_share(shares: Sequence[float | None]) -> str:
     """Return the median share of the measured peak, or "unreliable" if any repeat exceeds
     100 %."""
-    known = [share for share in shares if share is not None]
-    if max(known, default=0) > 1:
+    measured = [share for share in shares if share is not None]
+    if not measured:
+        return percent(None)
+    if max(measured) > 1:
         return _("unreliable, over 100 %")
-    return percent(median(known) if known else None)
+    return percent(median(measured))
 
 
 def interval_words(low: float | None, high: float | None, level: float | None, n: int) -> str:
@@ -69,27 +76,40 @@ def stored_value(value: Any) -> str:
 
 def fact_name(name: str) -> str:
     """Return the name of a fact of the environment: "driver CUDA" for `driver_cuda`."""
-    return _(" ".join(SPELLINGS.get(word, word) for word in name.split("_")))
+    words = [SPELLINGS.get(word, word) for word in name.split("_")]
+    return _(" ".join(words))
 
 
 def column_value(column: str, value: Any) -> str:
     """Return a value of a column of `perfkit.load`, with the column's name where the value
     alone is unclear."""
     if column in ("environment.gpus", "environment.cpu"):
-        return counted(part.split(",")[0] for part in str(value).split("; "))
+        devices = str(value).split("; ")
+        return counted(device.split(",")[0] for device in devices)
     kind, _dot, name = column.rpartition(".")
-    heading = fact_name(name) if kind == "environment" else column.replace(".", " ")
-    return f"{heading} {shortened(value, 12 if name.endswith('commit') else 40)}"
+    heading = column.replace(".", " ")
+    if kind == "environment":
+        heading = fact_name(name)
+    longest = 12 if name.endswith("commit") else 40
+    return f"{heading} {shortened(value, longest)}"
 
 
 def device_name(row: Mapping[str, Any]) -> str:
     """Return the GPU or CPU in a row of `perfkit.load`; for other devices, their type."""
-    if row["device"] not in ("cpu", "gpu"):
-        return str(row["device"]).upper()
-    gpu = row["device"] == "gpu"
-    known = row.get("environment.gpus" if gpu else "environment.cpu")
-    name = stored_value(known) if known else _("unknown GPU") if gpu else "CPU"
-    return re.split(r"[,;]" if gpu else r",| \(", one_line(name))[0]
+    match row["device"]:
+        case "gpu":
+            gpus = row.get("environment.gpus")
+            return _first_part(gpus, r"[,;]") if gpus else _("unknown GPU")
+        case "cpu":
+            cpu = row.get("environment.cpu")
+            return _first_part(cpu, r",| \(") if cpu else "CPU"
+        case device:
+            return str(device).upper()
+
+
+def _first_part(value: Any, between: str) -> str:
+    """Return a stored value up to the first match of a pattern."""
+    return re.split(between, one_line(stored_value(value)))[0]
 
 
 def device(result: Result) -> str:
@@ -101,24 +121,28 @@ def device(result: Result) -> str:
 def traits(row: Mapping[str, Any]) -> dict[str, str]:
     """Return column -> text of the parameters in a row of `perfkit.load` that differ from the
     default, apart from model, framework, precision, batch size, topology and input."""
-    usual = (None, "dynamic", "none", "NCHW", "momentum", "adamw")
-    named = {name: row[name] for name in ("execution", "strategy", "layout", "optimizer")}
-    words = {name: str(value) for name, value in named.items() if value not in usual}
-    words |= {"tf32": "TF32"} if row["tf32"] else {}
+    texts = {}
+    for name in ("execution", "strategy", "layout", "optimizer"):
+        if row[name] not in USUAL_VALUES:
+            texts[name] = str(row[name])
+    if row["tf32"]:
+        texts["tf32"] = "TF32"
     if row["accumulate"] > 1:
-        words["accumulate"] = _("accumulate %(count)d") % {"count": row["accumulate"]}
-    model, length = model_named(row["model"]), row["sequence_length"]
+        texts["accumulate"] = _("accumulate %(count)d") % {"count": row["accumulate"]}
+    model = model_named(row["model"])
     if row["image_size"] not in (None, model.default_image_size):
-        words["image_size"] = f"{row['image_size']} px"
+        texts["image_size"] = f"{row['image_size']} px"
+    length = row["sequence_length"]
     if length not in (None, model.default_sequence_length):
-        words["sequence_length"] = _("%(count)d tokens") % {"count": length}
-    return words
+        texts["sequence_length"] = _("%(count)d tokens") % {"count": length}
+    return texts
 
 
 def protocol_name(protocol: config.Protocol) -> str:
     """Return the protocol's name, marked if any of its values was changed."""
-    changed = config.Protocol.named(protocol.name) != protocol
-    return _("%(name)s, changed") % {"name": protocol.name} if changed else protocol.name
+    if protocol == config.Protocol.named(protocol.name):
+        return protocol.name
+    return _("%(name)s, changed") % {"name": protocol.name}
 
 
 def precision(result: Result) -> str:
@@ -127,16 +151,25 @@ def precision(result: Result) -> str:
     used = result.effective.precision if result.effective else requested
     if used == requested:
         return used
-    return f"{used} ({_('requested: %(precision)s') % {'precision': requested}})"
+    note = _("requested: %(precision)s") % {"precision": requested}
+    return f"{used} ({note})"
 
 
 def title(result: Result) -> str:
     """Return the configuration in a few words: "ResNet-50 · PyTorch · fp32 · batch 4"."""
-    c, known = result.config, result.parameters | {"model": result.config.model}
-    batch = _("batch %(size)s") % {"size": c.batch_size}
-    words = [model_of(c).short_name, DISPLAY_NAMES[c.framework], precision(result), batch]
-    words += [c.topology if c.ranks > 1 else "", c.input, *traits(known).values(), c.label]
-    return " · ".join(filter(None, words))
+    c = result.config
+    unusual = traits(result.parameters | {"model": c.model})
+    parts = [
+        model_of(c).short_name,
+        DISPLAY_NAMES[c.framework],
+        precision(result),
+        _("batch %(size)s") % {"size": c.batch_size},
+        c.topology if c.ranks > 1 else "",
+        c.input,
+        *unusual.values(),
+        c.label,
+    ]
+    return " · ".join(filter(None, parts))
 
 
 def variant_name(side: Any) -> str:
@@ -147,7 +180,10 @@ def variant_name(side: Any) -> str:
     python = values.pop("python", None)
     if not framework or values:
         return str(side.name)
-    return f"{framework} ({python.removesuffix('/bin/python')})" if python else framework
+    if not python:
+        return framework
+    place = python.removesuffix("/bin/python")
+    return f"{framework} ({place})"
 
 
 def variant_names(comparison: Any) -> str:
@@ -156,8 +192,10 @@ def variant_names(comparison: Any) -> str:
 
 
 def framework_version(result: Result) -> str:
+    """Return the framework's name with its version, if that is known."""
     framework = result.config.framework
-    return f"{DISPLAY_NAMES[framework]} {result.fact(framework) or ''}".rstrip()
+    version = result.fact(framework) or ""
+    return f"{DISPLAY_NAMES[framework]} {version}".rstrip()
 
 
 def command(result: Result) -> str:
@@ -168,14 +206,14 @@ def command(result: Result) -> str:
 def requested(result: Result) -> dict[str, Any]:
     """Return the parameters that a request on any machine needs to repeat the measurement."""
     c = result.config
-    usual = {name: default for name, (default, _meaning) in config.parameters().items()}
-    usual |= config.Protocol.named(result.protocol.name).model_dump()
-    unused = [*config.select(is_path=True, identifies=False)]
-    facts = {"device": c.device, "accelerated": c.accelerated}
-    return {
-        name: value
-        for name, value in result.parameters.items()
-        if value != usual[name]
-        and name not in unused
-        and all(config.ABOUT[name].is_for(*fact) for fact in facts.items())
-    }
+    defaults = {name: default for name, (default, _meaning) in config.parameters().items()}
+    defaults |= config.Protocol.named(result.protocol.name).model_dump()
+    of_this_machine = [*config.select(is_path=True, identifies=False)]
+    values = {}
+    for name, value in result.parameters.items():
+        about = config.ABOUT[name]
+        has_effect = about.is_for("device", c.device)
+        has_effect &= about.is_for("accelerated", c.accelerated)
+        if has_effect and value != defaults[name] and name not in of_this_machine:
+            values[name] = value
+    return values
