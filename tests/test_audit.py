@@ -18,7 +18,7 @@ from log_writers import BATCH, SUITES, paddleclas
 
 import perfkit
 from perfkit import report
-from perfkit.analysis.published import cells_of
+from perfkit.analysis.published.cells import cells_of
 from perfkit.audit import dlperf
 from perfkit.audit.audit import Audit, Case, ClaimedNumber, read_audit, write_audit
 from perfkit.audit.auditing import audited_log
@@ -361,8 +361,8 @@ def matching_cells(cells, **facts):
     """Return the printed numbers of the cells that match a log with these facts."""
     audit = recomputed(make_log(windows(), facts=FACTS | facts))[0]
     tables = ("paddle-resnet50-report", "perf-bert")
-    groups = cells_for(audit, [cell for cell in cells if cell["table"] in tables])
-    return [c["printed"] for group in groups for c in group if not differences(audit, c)]
+    groups = cells_for(audit, [cell for cell in cells if cell.table in tables])
+    return [c.printed for group in groups for c in group if not differences(audit, c)]
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_a_log_is_matched_to_the_cells_of_its_facts(cells, facts, printed):
 
 def matching_claims(cells, log):
     """Return the claims of a published table that match a log."""
-    table = [cell for cell in cells if cell["table"] == "paddle-resnet50-report"]
+    table = [cell for cell in cells if cell.table == "paddle-resnet50-report"]
     return [claim for claim in claims_of_tables(table, [recomputed(log)], 0.0) if claim.log]
 
 
@@ -541,7 +541,7 @@ def test_super_linear_scaling_is_a_finding(seconds, missing, is_found):
 
 
 def test_a_speed_up_of_different_statistics_is_a_finding(cells):
-    sides = [c for c in cells if c["table"] == "paddle-resnet50-report"][0:5:4]
+    sides = [cell for cell in cells if cell.table == "paddle-resnet50-report"][0:5:4]
     values = np.array([250.125, 301.5, 302.25, 303.75, 308.875])
     texts = [(f"{values.mean():.4f}", 1), (f"{8 * values[2:].mean():.4f}", 8)]
     claims = []

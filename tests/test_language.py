@@ -12,7 +12,8 @@ from made import measured, stored, write_all
 from markupsafe import Markup
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
-from perfkit.analysis.published import SHAPES, published
+from perfkit.analysis.published import published
+from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.analysis.warning_types import SEVERITIES
 from perfkit.analysis.warnings import checked_aspects
 from perfkit.core.config import parameters
@@ -94,7 +95,7 @@ def looked_up():
         messages = {fact_name(fact) for fact in facts}
     messages |= {meaning for _default, meaning in parameters().values()}
     messages |= {*cells["note"].dropna(), *cells["statistic"].dropna()}
-    messages |= {shape.corner for shape in SHAPES.values()}
+    messages |= {layout.corner for layout in LAYOUTS.values()}
     messages |= {*Option.model_fields["state"].annotation.__args__}
     messages |= {*checked_aspects(measured([1.0]), ())}
     messages |= {*SEVERITIES}

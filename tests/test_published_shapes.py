@@ -16,11 +16,14 @@ from made import measured, write_all
 from matplotlib.figure import Figure
 
 import perfkit
-from perfkit.analysis.published import SHAPES, cells_of
-from perfkit.analysis.published.matches import difference_words, match
+from perfkit.analysis.published.cells import cells_of
+from perfkit.analysis.published.layouts import LAYOUTS
+from perfkit.analysis.published.matches import match
 from perfkit.core.results.frames import records
 from perfkit.report.links import Site
-from perfkit.report.published import CHARTS, published_tables, scaling
+from perfkit.report.published import published_tables
+from perfkit.report.published_cells import difference_words
+from perfkit.report.published_charts import CHARTS, scaling
 from perfkit.report.section import Html, Picture
 from perfkit.report.summary import Summary
 from perfkit.report.text.language import in_language
@@ -99,15 +102,15 @@ def test_the_page_text_matches_the_snapshot(section):
 
 def test_every_published_number_is_shown_as_printed(section, cells):
     texts = [cell.get_text("|").split("|")[0].strip() for cell in page_of(section)("td")]
-    printed = Counter(cell["printed"] for cell in cells if cell["printed"])
+    printed = Counter(cell.printed for cell in cells if cell.printed)
     assert printed.total() == 230
     assert not printed - Counter(texts)
 
 
 def test_every_source_has_a_link(section, cells):
-    assert [*SHAPES] == [*dict.fromkeys(cell["table"] for cell in cells)]
+    assert [*LAYOUTS] == [*dict.fromkeys(cell.table for cell in cells)]
     links = [heading.find_next("a")["href"] for heading in page_of(section)("h2")]
-    assert len({*links}) == len({cell["source"] for cell in cells})
+    assert len({*links}) == len({cell.source for cell in cells})
     assert all(link.startswith("https://github.com/") for link in links)
 
 
@@ -131,10 +134,12 @@ def test_a_measurement_is_shown_below_the_published_number_with_ratio_and_differ
 
 def test_an_exact_reproduction_has_no_differences(cells, tmp_path):
     found = matched(cells, tmp_path, measured([2550.0] * 7, **FLEETX))
-    here = {match.cell["table"]: match.differs for match in found}
-    assert here["fleetx-resnet50"] == {}
+    here = {}
+    for pair in found:
+        here[pair.cell.table] = [difference.key for difference in pair.differences]
+    assert here["fleetx-resnet50"] == []
     # DLPerf used a 16 GB card and prints no strategy.
-    assert {*here["dlperf-resnet50"]} == {"gpu", "strategy", "statistic"}
+    assert here["dlperf-resnet50"] == ["gpu", "strategy", "statistic"]
 
 
 H100 = {"facts": {"gpus": ["NVIDIA H100 80GB HBM3, 80 GiB"]}}
@@ -143,28 +148,30 @@ H100 = {"facts": {"gpus": ["NVIDIA H100 80GB HBM3, 80 GiB"]}}
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (H100, ["GPU NVIDIA H100 80GB HBM3; published: V100"]),
-        ({"used": "bf16"}, ["effective precision bf16; published: fp32"]),
-        ({"tf32_used": True}, ["effective precision fp32 (TF32); published: fp32"]),
-        ({"tf32": True, "tf32_used": False}, []),
-        ({"layout": "NHWC"}, ["layout NHWC"]),
-        ({"execution": "dynamic"}, ["execution dynamic"]),
-        ({"strategy": "none"}, ["strategy none"]),
+        (H100, "GPU NVIDIA H100 80GB HBM3; published: V100"),
+        ({"used": "bf16"}, "effective precision bf16; published: fp32"),
+        ({"tf32_used": True}, "effective precision fp32 (TF32); published: fp32"),
+        ({"tf32": True, "tf32_used": False}, ""),
+        ({"layout": "NHWC"}, "layout NHWC"),
+        ({"execution": "dynamic"}, "execution dynamic"),
+        ({"strategy": "none"}, "strategy none"),
     ],
 )
 def test_differences_from_the_published_setup_are_stated(cells, tmp_path, change, words):
     found = matched(cells, tmp_path, measured([2550.0] * 7, **FLEETX | change))
-    differs = next(m.differs for m in found if m.cell["table"] == "fleetx-resnet50")
-    assert difference_words(differs) == words
+    (pair,) = (pair for pair in found if pair.cell.table == "fleetx-resnet50")
+    assert difference_words(pair.differences) == words
 
 
 def test_a_different_input_is_stated(cells, tmp_path):
     found = matched(cells, tmp_path, measured([393.0] * 7, input="synthetic", **GPU1))
-    (differs,) = (m.differs for m in found if m.cell["printed"] == "393.561")
-    assert differs["input"] == ("dali/xla", "synthetic")
-    assert "input synthetic; published: dali/xla" in difference_words(differs)
+    (pair,) = (pair for pair in found if pair.cell.printed == "393.561")
+    values = {difference.key: difference.values for difference in pair.differences}
+    assert values["input"] == ("dali/xla", "synthetic")
+    assert "input synthetic; published: dali/xla" in difference_words(pair.differences)
     with in_language("zh"):
-        assert "输入为 synthetic；公布时为：dali/xla" in difference_words(differs)
+        chinese = difference_words(pair.differences)
+    assert "输入为 synthetic；公布时为：dali/xla" in chinese
 
 
 @pytest.mark.parametrize(
@@ -182,7 +189,7 @@ def test_a_different_input_is_stated(cells, tmp_path):
 )
 def test_a_measurement_of_different_work_is_not_matched(cells, tmp_path, other):
     found = matched(cells, tmp_path, measured([1.0], **GPU8 | other))
-    assert "2506.47" not in {match.cell["printed"] for match in found}
+    assert "2506.47" not in {match.cell.printed for match in found}
 
 
 def test_a_cell_shows_the_newest_measurements_and_the_list_all(tmp_path):
@@ -208,7 +215,7 @@ def test_a_failed_measurement_is_shown_with_its_code(tmp_path):
 def test_a_measurement_without_a_published_number_has_no_ratio(cells, tmp_path):
     found = matched(cells, tmp_path, measured([350.0], device="gpu", gpus=1, batch_size=32))
     (only,) = found
-    assert (only.cell["status"], only.ratio) == ("not_published", None)
+    assert (only.cell.status, only.ratio) == ("not_published", None)
 
 
 def test_scaling_is_relative_to_the_fewest_gpus():

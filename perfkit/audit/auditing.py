@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 from math import inf, nan
 from pathlib import Path
 
-from perfkit.analysis.published import SHAPES, cells_of, published
+from perfkit.analysis.published import published
+from perfkit.analysis.published.cells import cells_of
+from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.audit.audit import SCHEMA_VERSION, Audit, AuditedLog, Claim, ClaimedNumber
 from perfkit.audit.claims import LogFigures, check_claim
 from perfkit.audit.dlperf import cases
@@ -102,8 +104,8 @@ def audit(
 def _check_request(tables: Sequence[str], claim: str | None, tolerance: float) -> None:
     problems: list[Refusal | str] = []
     for table in tables:
-        if table not in SHAPES:
-            problems.append(NotAvailable.of("--published", table, SHAPES))
+        if table not in LAYOUTS:
+            problems.append(NotAvailable.of("--published", table, LAYOUTS))
     if claim is not None and not 0 < _value(claim) < inf:
         problems.append(f"--claim {claim}: not a throughput; type it as printed: 10984.436")
     if not 0 <= tolerance < inf:
@@ -148,7 +150,7 @@ def _claims_of_tables(
     cells = cells_of(published())
     compared = []
     for table in dict.fromkeys(tables):
-        compared += [cell for cell in cells if cell["table"] == table]
+        compared += [cell for cell in cells if cell.table == table]
     return [*claims_of_tables(compared, logs, tolerance)]
 
 

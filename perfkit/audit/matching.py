@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from perfkit.analysis.published import FRAMEWORK_NAMES, Cell
+from perfkit.analysis.published.cells import FRAMEWORK_NAMES, PublishedCell
 from perfkit.analysis.published.matches import place_of
 from perfkit.audit.audit import AuditedLog, Claim, ClaimedNumber
 from perfkit.audit.claims import CHANCE, LogFigures, check_claim
@@ -23,7 +23,7 @@ class Difference(NamedTuple):
 
 
 def claims_of_tables(
-    cells: list[Cell], logs: list[LogFigures], tolerance: float
+    cells: list[PublishedCell], logs: list[LogFigures], tolerance: float
 ) -> Iterator[Claim]:
     """Check each published cell against every matching log; yield cells without a log, too."""
     claims: dict[int, list[Claim]] = {id(cell): [] for cell in cells}
@@ -32,7 +32,7 @@ def claims_of_tables(
             for cell, claim in _check_cells(candidates, audited, tolerance):
                 claims[id(cell)].append(claim)
     for cell in cells:
-        if cell["status"] != "published":
+        if cell.status != "published":
             continue
         if claims[id(cell)]:
             yield from claims[id(cell)]
@@ -40,33 +40,34 @@ def claims_of_tables(
             yield Claim(**dict(number_in_cell(cell)), log=None, state="no log")
 
 
-def number_in_cell(cell: Cell) -> ClaimedNumber:
+def number_in_cell(cell: PublishedCell) -> ClaimedNumber:
     """Return a published number as a claim."""
-    batch_size = cell["batch_per_gpu"]
+    assert cell.printed and cell.throughput
+    batch_size = cell.batch_per_gpu
     traits = [
-        FRAMEWORK_NAMES[cell["framework"]],
-        cell["precision"],
-        cell["topology"],
+        FRAMEWORK_NAMES[cell.framework],
+        cell.precision,
+        cell.topology,
         f"batch {batch_size}",
     ]
-    if cell["accumulates"] is not None:
-        traits.append(cell["note"])
+    if cell.accumulates is not None and cell.note:
+        traits.append(cell.note)
     return ClaimedNumber(
-        text=cell["printed"],
-        value=cell["throughput"],
-        place=f"{cell['table']}: {', '.join(traits)}, {cell['gpu']}",
-        table=cell["table"],
-        gpu=cell["gpu"],
-        framework=cell["framework"],
-        precision=cell["precision"],
-        topology=cell["topology"],
+        text=cell.printed,
+        value=cell.throughput,
+        place=f"{cell.table}: {', '.join(traits)}, {cell.gpu}",
+        table=cell.table,
+        gpu=cell.gpu,
+        framework=cell.framework,
+        precision=cell.precision,
+        topology=cell.topology,
         batch_size=batch_size,
     )
 
 
 def _check_cells(
-    cells: list[Cell], audited: LogFigures, tolerance: float
-) -> list[tuple[Cell, Claim]]:
+    cells: list[PublishedCell], audited: LogFigures, tolerance: float
+) -> list[tuple[PublishedCell, Claim]]:
     """Return the cells of one table that the log reproduces or, if none, those with its batch
     size and precision, each with its claim."""
     alike = [cell for cell in cells if not differences(audited.log, cell)]
@@ -85,44 +86,44 @@ def _check_cells(
     return reproduced or checked
 
 
-def differences(log: AuditedLog, cell: Cell) -> dict[str, Difference]:
+def differences(log: AuditedLog, cell: PublishedCell) -> dict[str, Difference]:
     """Return the known facts of a log that differ from a cell. A log without a model fact is
     matched by its path."""
     place = place_of(cell)
     published: dict[str, FactValue] = {
-        "model": place["model"],
-        "framework": place["framework"],
-        "nodes": cell["nodes"],
-        "devices": cell["gpus_per_node"],
-        "ranks": cell["nodes"] * cell["gpus_per_node"],
-        "gpu": cell["gpu"].split("-")[0].upper(),
-        "batch_size": cell["batch_per_gpu"],
-        "precision": cell["precision"],
+        "model": place.model,
+        "framework": place.framework,
+        "nodes": cell.nodes,
+        "devices": cell.gpus_per_node,
+        "ranks": cell.nodes * cell.gpus_per_node,
+        "gpu": cell.gpu.split("-")[0].upper(),
+        "batch_size": cell.batch_per_gpu,
+        "precision": cell.precision,
     }
     differing = {}
     for name, value in published.items():
         of_log = log.fact(name)
         if of_log is not None and of_log != value:
             differing[name] = Difference(value, of_log)
-    if "model" not in log.facts and place["model"] not in log.name.lower():
-        differing["model"] = Difference(place["model"], log.name)
+    if "model" not in log.facts and place.model not in log.name.lower():
+        differing["model"] = Difference(place.model, log.name)
     accumulate = log.fact("accumulate")
     # The cell's value is None if the source does not say whether gradients are accumulated.
-    if accumulate and cell["accumulates"] is (accumulate == 1):
-        differing["accumulate"] = Difference(cell["accumulates"], accumulate)
+    if accumulate and cell.accumulates is (accumulate == 1):
+        differing["accumulate"] = Difference(cell.accumulates, accumulate)
     if "precision" in differing:
-        is_half, is_half_in_cell = log.fact("precision") in HALF, cell["precision"] in HALF
+        is_half, is_half_in_cell = log.fact("precision") in HALF, cell.precision in HALF
         if is_half != is_half_in_cell:
             differing["half"] = differing.pop("precision")
     return differing
 
 
-def cells_for(log: AuditedLog, cells: list[Cell]) -> Iterator[list[Cell]]:
+def cells_for(log: AuditedLog, cells: list[PublishedCell]) -> Iterator[list[PublishedCell]]:
     """Yield, per table, the published cells that the log may belong to; none for inference."""
     if "framework" not in log.facts or log.fact("mode") == "inference":
         return
-    by_table: dict[str, list[Cell]] = {}
+    by_table: dict[str, list[PublishedCell]] = {}
     for cell in cells:
-        if cell["status"] == "published" and differences(log, cell).keys() <= MAY_DIFFER:
-            by_table.setdefault(cell["table"], []).append(cell)
+        if cell.status == "published" and differences(log, cell).keys() <= MAY_DIFFER:
+            by_table.setdefault(cell.table, []).append(cell)
     yield from by_table.values()

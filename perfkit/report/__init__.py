@@ -27,6 +27,8 @@ summary.py      data of the summary, and its sections that are tables
 rankings.py     its section on which framework is fastest
 curves.py       its sections on batch sizes and scaling
 published.py    sections of the page of published tables
+published_cells.py  cells of published tables in words
+published_charts.py charts of published tables
 index.py        index of an outputs folder
 site.py         writes one page, or all pages of an outputs folder with their index
 """

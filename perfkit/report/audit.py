@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from markupsafe import Markup
 
-from perfkit.analysis.published import FRAMEWORK_NAMES
+from perfkit.analysis.published.cells import FRAMEWORK_NAMES
 from perfkit.audit.audit import (
     Audit,
     AuditedLog,

@@ -1,167 +1,239 @@
 """Sections of the page of published tables: tables in their sources' layout, and charts."""
 
-from functools import partial
-from textwrap import fill
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
+from markupsafe import Markup, escape
 
-from perfkit.analysis.comparison.blocks import over_first
-from perfkit.analysis.published import (
-    NO_BASE,
-    RUNS,
-    SHAPES,
-    cells_of,
-    labels,
-    published,
-    stated,
-)
-from perfkit.analysis.published.matches import PARAMETER, match
-from perfkit.core.format import number
+from perfkit.analysis.published import published
+from perfkit.analysis.published.cells import RUNS, PublishedCell, cells_of
+from perfkit.analysis.published.layouts import LAYOUTS
+from perfkit.analysis.published.matches import PARAMETER, Match, match
+from perfkit.core.format import number, percent
 from perfkit.core.models import model_named
-from perfkit.core.results.frames import records, topology_size
-from perfkit.report.rendering import render
+from perfkit.core.results.frames import records
+from perfkit.report.elements import Text, joined, link, markup, note, paragraph, strong, table
+from perfkit.report.links import Site
+from perfkit.report.published_cells import CellLabels, difference_words, labels, stated
+from perfkit.report.published_charts import CHARTS
 from perfkit.report.section import Section, folded, picture
-from perfkit.report.style import COLOURS, IDEAL, MARKERS, from_zero, lines, new_figure
+from perfkit.report.style import new_figure
 from perfkit.report.text.language import gettext as _
+from perfkit.report.text.names import interval_words
 
-VALUES = ("throughput_low", "throughput", "throughput_high")
-LEAD = 1.01
-"""Least ratio to the second framework at which a framework counts as the fastest."""
+MOST_MATCHES = 3
+"""Most measurements in a cell."""
+LINE = Markup(" <br>")
+SMALL = Markup('<small style="display: inline-block; max-width: 12em; white-space: normal">')
+
+
+@dataclass(frozen=True)
+class ShownCell:
+    """A published cell with its place on the page and the measurements that match it."""
+
+    cell: PublishedCell
+    labels: CellLabels
+    matches: list[Match] = field(default_factory=list)
+
+    def row(self) -> dict[str, Any]:
+        """Return the row of the charts' table."""
+        return vars(self.cell) | self.labels._asdict() | {"matches": self.matches}
 
 
 def published_tables(summary: Any) -> Section:
     """The tables of each source, with the summary's measurements in matching cells."""
-    text = partial(render, "published")
-    every, site, folder = cells_of(published()), summary.site, summary.folder
-    found = match(every, records(summary.measurements.sort_values("created", ascending=False)))
-    rows = [c | labels(c) | {"matches": [m for m in found if m.cell is c]} for c in every]
-    shown = text("introduction", folder)
-    for source, listed in pd.DataFrame(rows).groupby("source", sort=False):
-        is_run, measured = listed["table"] == RUNS, listed["matches"].astype(bool)
-        not_run = listed["printed"][~is_run & ~measured].count()
-        counts = (listed["printed"].count(), not_run, sum(listed["status"] == "not_published"))
-        shown += text("source", folder, source, SHAPES[listed["table"].iloc[0]].url, *counts)
-        for (table, part), cells in listed.groupby(["table", "part"], sort=False):
-            model = cells["model"].iloc[0]
-            caption = f"{model_named(PARAMETER.get(model, model)).short_name}, {part}"
-            facts = {key: stated(cells, key) for key in ("gpu", "input", "statistic")}
-            laid_out = (cells.to_dict("records"), caption, SHAPES[table].corner, facts)
-            section = text("part", folder, *laid_out, site) + charts(cells, listed[is_run])
-            shown += folded(_("Single runs"), section) if table == RUNS else section
-        if beside := listed["matches"].sum():
-            words = _("Measurements matching these numbers: %(count)d") % {"count": len(beside)}
-            shown += folded(words, text("beside", folder, beside, site))
+    newest_first = summary.measurements.sort_values("created", ascending=False)
+    cells = shown_cells(records(newest_first))
+    section = _introduction()
+    for source, group in groupby(cells, lambda shown: shown.cell.source):
+        section += _source(source, [*group], summary.site)
+    return section.on_page_in(summary.folder)
+
+
+def shown_cells(measurements: Sequence[dict[str, Any]]) -> list[ShownCell]:
+    """Return all published cells with the measurements that match them."""
+    cells = cells_of(published())
+    shown = [ShownCell(cell, labels(cell)) for cell in cells]
+    by_cell = dict(zip(map(id, cells), shown, strict=True))
+    for pair in match(cells, measurements):
+        by_cell[id(pair.cell)].matches.append(pair)
     return shown
 
 
-def charts(cells: pd.DataFrame, runs: pd.DataFrame) -> Section:
-    """Charts and findings of a part of a table, with the source's single `runs`."""
-    draw = CHARTS.get(SHAPES[cells["table"].iloc[0]].chart, ())
-    if not draw:
-        return Section()
-    cells, height = cells.dropna(subset="printed"), 1.4 + 0.3 * cells["row"].nunique()
-    with new_figure(3 + 3 * len(draw), height, len(draw)) as (figure, panels):
-        findings = [chart(panels[k], cells, runs) for k, chart in enumerate(draw)]
-    return render("published", "findings", None, findings) + picture(
-        figure, ". ".join(findings)
+def _introduction() -> Section:
+    return paragraph(
+        _(
+            "Cells have the published number and, below it, matching measurements with their "
+            "ratios."
+        ),
+        _("Charts: published numbers, without intervals; dashed lines: ideal scaling;"),
+        _(
+            "small dots: single runs; hollow markers: measurements on that GPU, with interval "
+            "and repeats."
+        ),
     )
 
 
-def batches(axes: Axes, cells: pd.DataFrame, _runs: pd.DataFrame) -> str:
-    """Draw throughput by batch size, a line per topology; return a sentence on the highest."""
-    cells, sizes = cells.sort_values("gpus"), sorted({*cells["batch_per_gpu"]})
-    lines(axes, cells, "topology", _("topology"), x="batch_per_gpu", y="throughput")
-    best = cells.loc[cells["throughput"].idxmax()]
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, map(str, sizes))
-    axes.set(xlabel=_("batch per device"), ylabel=best["unit"])
-    from_zero(axes, best["throughput"])
-    words = _("%(value)s %(unit)s at batch %(batch)d on %(topology)s, the highest of %(count)d")
-    value, batch = number(best["throughput"]), best["batch_per_gpu"]
-    return words % dict(best, value=value, batch=batch, count=len(cells))
+def _source(source: str, cells: list[ShownCell], site: Site) -> Section:
+    """Return the tables of a source, and the measurements that match their cells."""
+    section = _source_heading(source, cells)
+    frame = pd.DataFrame([shown.row() for shown in cells])
+    runs = frame[frame["table"] == RUNS]
+    parts: dict[tuple[str, str], list[ShownCell]] = {}
+    for shown in cells:
+        parts.setdefault((shown.cell.table, shown.labels.part), []).append(shown)
+    for (name, _part), part_cells in parts.items():
+        part = _table(part_cells, site) + _charts(part_cells, runs)
+        section += folded(_("Single runs"), part) if name == RUNS else part
+    pairs = [pair for shown in cells for pair in shown.matches]
+    if pairs:
+        words = _("Measurements matching these numbers: %(count)d") % {"count": len(pairs)}
+        section += folded(words, _matches_table(pairs, site))
+    return section
 
 
-def scaling(axes: Axes, cells: pd.DataFrame, runs: pd.DataFrame) -> str:
-    """Draw scaling efficiency by topology, with single runs as dots; 100 % is the efficiency on
-    the fewest GPUs of a line. Return a sentence on the best scaling to the most GPUs."""
-    line = "name" if cells["name"].nunique() > 1 else "batch_per_gpu"
-    legend = _("framework") if line == "name" else _("batch per device")
-    cells = cells[cells["note"] != NO_BASE].sort_values([line, "gpus", "nodes"])
-    order = sorted({*cells["topology"]}, key=topology_size)
-    runs = runs[runs["topology"].isin(order) & runs[line].isin(cells[line])]
-    points = over_first(pd.concat([cells, runs]).rename(columns={"gpus": "devices"}), [line])
-    points["x"] = points["topology"].map(order.index)
-    points["share"] = 100 * points["efficiency"]
-    points, dots = points[: len(cells)], points[len(cells) :]
-    lines(axes, points, line, legend, x="x", y="share")
-    axes.axhline(100, color=IDEAL, linestyle="--", linewidth=1)
-    axes.scatter(dots["x"] + 0.08, dots["share"], s=6, color=dots["name"].map(COLOURS))
-    axes.set_xticks(range(len(order)), order)
-    axes.set(xlabel=_("nodes x devices"), ylabel=_("share of ideal, %"))
-    from_zero(axes, points["share"].max())
-    best = points.sort_values(["times", "gain"]).iloc[-1]
+def _source_heading(source: str, cells: list[ShownCell]) -> Section:
+    """Return the source's name and address, and how many of its numbers were measured."""
+    numbers = [shown for shown in cells if shown.cell.printed]
+    not_measured = [
+        shown for shown in numbers if not shown.matches and shown.cell.table != RUNS
+    ]
+    blank = [shown for shown in cells if shown.cell.status == "not_published"]
+    counts = {"all": len(numbers), "not_run": len(not_measured), "blank": len(blank)}
     words = _(
-        "%(topology)s reaches up to %(gain)#.3g × %(base_topology)s, %(share).3g %% of ideal "
-        "(%(legend)s: %(line)s)"
+        "Published numbers: %(all)d, of which not measured: %(not_run)d. Cells without a "
+        "published number: %(blank)d."
     )
-    return words % dict(best, line=best[line], legend=legend)
+    address = LAYOUTS[cells[0].cell.table].url
+    origin = Markup("%s.") % link(address, _("Where it was published"))
+    heading = Markup('<h2 id="%s">%s</h2>') % (source.replace(" ", "-"), source)
+    return markup(heading) + paragraph(origin, words % counts)
 
 
-def frameworks(axes: Axes, cells: pd.DataFrame, _runs: pd.DataFrame) -> str:
-    """Draw throughput per GPU by row, with measurements on the same GPU in the same precision.
-    Return a sentence on the number of rows in which each framework is the fastest at the row's
-    batch size."""
-    rows, names = list(cells["row"].unique()), list(cells["name"].unique())
-    lanes = cells["row"].map(rows.index) + 0.7 * cells["name"].map(names.index) / len(names)
-    cells = cells.assign(x=cells["throughput"] / cells["gpus"], y=lanes - 0.25)
-    place: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "fontsize": 7}
-    for cell in cells.to_dict("records"):
-        axes.annotate(cell["marks"], (cell["x"], cell["y"]), (-6, -3), **place)
-        _draw_matches(axes, cell, cell["y"] + 0.35 / len(names))
-    lines(axes, cells, "name", _("framework"), x="x", y="y", linestyle="none")
-    axes.set_yticks(range(len(rows)), [fill(row, 26) for row in rows])
-    unit = _("%(unit)s per GPU") % {"unit": cells["unit"].iloc[0]}
-    axes.set(xlabel=unit, ylabel="", ylim=(len(rows) - 0.5, -0.5))
-    from_zero(axes, axes.dataLim.x1, "x")
-    return _leaders(cells)
+# Tables.
 
 
-def _draw_matches(axes: Axes, cell: dict[str, Any], y: float) -> None:
-    """Draw the measurements that match a published number: medians per GPU with intervals, as
-    hollow markers, and repeats."""
-    name = cell["name"]
-    label = _("%(framework)s, measured") % {"framework": name}
-    look: dict[str, Any] = {
-        "color": COLOURS[name],
-        "marker": MARKERS[name],
-        "markerfacecolor": "white",
-    }
-    for found in cell["matches"]:
-        if not (found.ratio and found.is_like):
-            continue
-        low, middle, high = (found.row[column] or np.nan for column in VALUES)
-        ends = np.array([[middle - low], [high - middle]]) / cell["gpus"]
-        is_first = label not in axes.get_legend_handles_labels()[1]
-        look["label"] = label if is_first else None
-        axes.errorbar([middle / cell["gpus"]], [y], xerr=ends, capsize=3, **look)
-        repeats = np.array(found.row["repeat_throughputs"]) / cell["gpus"]
-        axes.scatter(repeats, [y] * len(repeats), s=5, alpha=0.5, color=COLOURS[name])
+def _table(cells: list[ShownCell], site: Site) -> Section:
+    """Return a part of a table in its source's layout, with the facts that the source
+    states."""
+    lines: dict[str, dict[str, Text]] = {}
+    columns: dict[str, None] = {}
+    for shown in cells:
+        texts = _texts(shown, site)
+        lines.setdefault(shown.labels.row, {}).update(texts)
+        columns |= dict.fromkeys(texts)
+    rows = []
+    for name, texts in lines.items():
+        rows.append([name, *(texts.get(column) or " " for column in columns)])
+    first = cells[0].cell
+    model = model_named(PARAMETER.get(first.model, first.model)).short_name
+    caption = f"{model}, {cells[0].labels.part}"
+    headings = [_(LAYOUTS[first.table].corner), *columns]
+    return table(rows, headings, caption) + _stated_facts(cells)
 
 
-def _leaders(cells: pd.DataFrame) -> str:
-    """Return a sentence on the number of rows in which each framework is the fastest."""
-    same = cells[cells["batch_per_gpu"] == cells["row_batch"]]
-    speeds = same.pivot_table("x", "row", "name", "max").dropna(thresh=2)
-    is_close = speeds.ge(speeds.max(axis="columns") / LEAD, axis="index")
-    is_alone = is_close.sum(axis="columns") == 1
-    counts = is_close[is_alone].sum().sort_values(ascending=False, kind="stable")
-    leaders = ", ".join(f"{name} ({count})" for name, count in counts.items() if count)
-    words = _("Fastest by over 1 %% at the same batch size, in rows: %(leaders)s")
-    return words % {"leaders": leaders or _("none")}
+def _stated_facts(cells: list[ShownCell]) -> Section:
+    frame = pd.DataFrame([shown.row() for shown in cells])
+    facts = [
+        cells[0].cell.unit,
+        f"GPU: {stated(frame, 'gpu')}",
+        f"{_('input')}: {stated(frame, 'input')}",
+        f"{_('statistic')}: {stated(frame, 'statistic')}",
+    ]
+    return note(" · ".join(facts))
 
 
-CHARTS = {"batch": (batches, scaling), "scaling": (scaling,), "frameworks": (frameworks,)}
-"""Kind of a table's layout -> its charts; other kinds have no chart."""
+def _texts(shown: ShownCell, site: Site) -> dict[str, Text]:
+    """Return the texts of a cell by the headings of its columns: the number and, if the source
+    has it, speed-up and efficiency."""
+    cell, column = shown.cell, shown.labels.column
+    texts: dict[str, Text] = {column: _number_text(shown, site)}
+    if cell.scaling:
+        texts[f"{column}: {_('speed-up')}"] = _speedup_text(cell, cell.scaling)
+        texts[f"{column}: {_('efficiency')}"] = percent(cell.scaling / cell.gpus)
+    return texts
+
+
+def _number_text(shown: ShownCell, site: Site) -> Text:
+    """Return the published number, the source's remarks, and the newest measurements."""
+    cell = shown.cell
+    blank = "–" if cell.status == "dash" else ""
+    text = escape(cell.printed or blank)
+    if shown.labels.marks:
+        text += _small(shown.labels.marks)
+    for pair in shown.matches[:MOST_MATCHES]:
+        text += LINE + _measured(pair, site)
+    rest = len(shown.matches) - MOST_MATCHES
+    if rest > 0:
+        text += LINE + _("and %(count)d more") % {"count": rest}
+    return text
+
+
+def _speedup_text(cell: PublishedCell, scaling: float) -> Text:
+    """Return a speed-up, and the printed one if it differs."""
+    text = escape(f"{scaling:.2f}")
+    if cell.speedup and float(cell.speedup) != round(scaling, 2):
+        text += _small(_("printed: %(printed)s") % {"printed": cell.speedup})
+    return text
+
+
+def _small(text: str) -> Markup:
+    return Markup(" <br>%s%s</small>") % (SMALL, text)
+
+
+def _measured(pair: Match, site: Site) -> Markup:
+    """Return a measurement's number with a link to its page, and its ratio to the published
+    number."""
+    row = pair.row
+    if row["throughput"]:
+        text = number(row["throughput"])
+    elif row["failure"]:
+        text = _("failed: %(code)s") % {"code": row["failure"]}
+    else:
+        text = _("not finished")
+    ratio = f"({number(pair.ratio, 3)}×)" if pair.ratio else ""
+    return joined([link(site.address(row["folder"]), text), ratio])
+
+
+def _matches_table(pairs: list[Match], site: Site) -> Section:
+    """Return the measurements in published cells, with all differences."""
+    headings = [
+        *(_("Cell"), _("Published"), _("Measured"), _("Interval"), _("Status")),
+        _("Differences"),
+    ]
+    rows = []
+    for pair in pairs:
+        row = pair.row
+        ends = (row["throughput_low"], row["throughput_high"])
+        rows.append(
+            [
+                f"{pair.cell.table} · {labels(pair.cell).place}",
+                pair.cell.printed or "",
+                _measured(pair, site),
+                interval_words(*ends, row["interval_level"], row["n"]),
+                _(row["status"]),
+                difference_words(pair.differences),
+            ]
+        )
+    return table(rows, headings)
+
+
+# Charts.
+
+
+def _charts(cells: list[ShownCell], runs: pd.DataFrame) -> Section:
+    """Return charts and findings of a part of a table, with the source's single `runs`."""
+    charts = CHARTS.get(LAYOUTS[cells[0].cell.table].chart, ())
+    if not charts:
+        return Section()
+    points = pd.DataFrame([shown.row() for shown in cells if shown.cell.printed])
+    height = 1.4 + 0.3 * len({shown.labels.row for shown in cells})
+    findings = []
+    with new_figure(3 + 3 * len(charts), height, len(charts)) as (figure, panels):
+        for axes, draw in zip(panels, charts, strict=True):
+            findings.append(draw(axes, points, runs))
+    sentences = Markup("<br>").join(strong(finding) for finding in findings)
+    return paragraph(sentences) + picture(figure, ". ".join(findings))

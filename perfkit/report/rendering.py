@@ -12,8 +12,6 @@ from markupsafe import Markup
 from perfkit.analysis.comparison import blocks
 from perfkit.analysis.comparison.keys import format_pair
 from perfkit.analysis.comparison.verdicts import VERDICTS as PAIR_VERDICTS
-from perfkit.analysis.published import FRAMEWORK_NAMES, labels
-from perfkit.analysis.published.matches import difference_words
 from perfkit.analysis.warning_types import MeasurementWarning, severity, worst_first
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import find_model, model_named, model_of
@@ -95,14 +93,13 @@ def _environment() -> Environment:
         "variant_name": names.variant_name,
     }
     functions = (
-        *(difference_words, language.file_name, format_pair, labels, median),
+        *(language.file_name, format_pair, median),
         *(sentence, severity, worst_first),
         *(page_warnings, topology_size),
     )
     environment.globals |= {function.__name__: function for function in functions}
     environment.globals |= {
         "FRAMEWORKS": FRAMEWORKS,
-        "FRAMEWORK_NAMES": FRAMEWORK_NAMES,
         "INK": INK,
         "link": elements.link,
         "find_model": find_model,

@@ -11,8 +11,9 @@ import pandas as pd
 from perfkit.analysis.comparison import blocks, stored
 from perfkit.analysis.comparison import history as series
 from perfkit.analysis.comparison.stored import InterleavedComparison, PairResult
-from perfkit.analysis.published import cells_of, labels, published
-from perfkit.analysis.published.matches import Match, difference_words, match
+from perfkit.analysis.published import published
+from perfkit.analysis.published.cells import cells_of
+from perfkit.analysis.published.matches import Match, match
 from perfkit.core.format import interval, minute, number, percent
 from perfkit.core.models import model_named
 from perfkit.core.paths import resolved_path
@@ -22,6 +23,7 @@ from perfkit.core.results.store import ResultError
 from perfkit.report import style
 from perfkit.report.elements import hint, link, more, paragraph, table
 from perfkit.report.links import Site
+from perfkit.report.published_cells import difference_words, labels
 from perfkit.report.section import Section, picture
 from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
@@ -194,15 +196,13 @@ def beside_published(summary: Summary) -> Section:
 
 def _published_row(pair: Match, site: Site) -> list[Any]:
     """Return a published number beside the measurement that matches it."""
-    place = labels(pair.cell)
-    source = [pair.cell["source"], place["row"], place["column"], place["part"]]
     throughput = number(pair.row["throughput"])
     return [
-        " · ".join(source),
-        pair.cell["printed"],
+        f"{pair.cell.source} · {labels(pair.cell).place}",
+        pair.cell.printed,
         link(site.address(pair.row["folder"]), throughput),
         number(pair.ratio, 3),
-        "; ".join(difference_words(pair.differs)),
+        difference_words(pair.differences),
     ]
 
 

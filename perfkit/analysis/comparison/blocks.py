@@ -12,7 +12,8 @@ import pandas as pd
 
 from perfkit.analysis.comparison.keys import FOLLOWING, HARDWARE, WORK
 from perfkit.analysis.comparison.stored import InterleavedComparison
-from perfkit.analysis.published import NO_BASE, RUNS, cells_of, published
+from perfkit.analysis.published import published
+from perfkit.analysis.published.cells import NO_BASE, RUNS, cells_of
 from perfkit.analysis.published.matches import place, place_of
 from perfkit.core.config import ABOUT
 from perfkit.core.frameworks import DISPLAY_NAMES
@@ -272,16 +273,19 @@ def _interval(values: tuple[float, ...], base: tuple[float, ...]) -> tuple[float
 
 def _published(measured: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield the published numbers of the measured work, on all topologies, as rows of it."""
-    places = [
-        (cell, place_of(cell))
-        for cell in cells_of(published().dropna(subset="throughput"))
-        if cell["table"] != RUNS and cell["note"] != NO_BASE
-    ]
+    comparable = []
+    for cell in cells_of(published().dropna(subset="throughput")):
+        if cell.table != RUNS and cell.note != NO_BASE:
+            comparable.append((cell, place_of(cell)))
     for row in records(measured.drop_duplicates([*PANEL, "framework"])):
         work = place(row | {"precision": row["used"]})
-        for cell, where in places:
-            if where == work | {"topology": where["topology"]}:
-                number = {key: cell[key] for key in ("topology", "throughput")}
-                number |= {"devices": cell["gpus"], "resources": cell["gpus"]}
-                source = f"{cell['table']} {cell['gpu']} {cell['note'] or ''}"
-                yield row | number | {"source": source, "repeat_throughputs": ()}
+        for cell, cell_place in comparable:
+            if cell_place == work._replace(topology=cell.topology):
+                yield row | {
+                    "topology": cell.topology,
+                    "throughput": cell.throughput,
+                    "devices": cell.gpus,
+                    "resources": cell.gpus,
+                    "source": f"{cell.table} {cell.gpu} {cell.note or ''}",
+                    "repeat_throughputs": (),
+                }

@@ -1,6 +1,6 @@
 """Pairs of measurements or published numbers: differences, ratio and verdict."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from perfkit.analysis.comparison.keys import (
@@ -11,7 +11,8 @@ from perfkit.analysis.comparison.keys import (
     must_agree,
 )
 from perfkit.analysis.comparison.stored import ComparedNumber, PairResult, SameWork
-from perfkit.analysis.published import Cell, matches
+from perfkit.analysis.published import matches
+from perfkit.analysis.published.cells import PublishedCell
 from perfkit.analysis.ratios import PairRatio, estimated, has_regressed, ratio_of, verdict
 from perfkit.analysis.verification.command import verify_command
 from perfkit.analysis.verification.matching import verification_of
@@ -40,7 +41,7 @@ class Operand:
     @property
     def place(self) -> dict[str, Any]:
         """The place, or the possible place, in a published table."""
-        return matches.place(self.row) if self.measurement else self.keys
+        return matches.place(self.row)._asdict() if self.measurement else self.keys
 
     @property
     def has_number(self) -> bool:
@@ -85,15 +86,15 @@ def measured(measurement: Measurement) -> Operand:
     return Operand(plain(result.id), unit, must_agree(measurement), row, measurement)
 
 
-def from_cell(cell: Cell) -> Operand:
+def from_cell(cell: PublishedCell) -> Operand:
     """Return the operand of a published number. Its unit is the model's: the samples of a
     source in samples/s are images."""
     place = matches.place_of(cell)
-    place_name = f"{cell['table']} {cell['framework']} {cell['precision']} {cell['topology']}"
-    name = f"{place_name} b{cell['batch_per_gpu']} on {cell['gpu']}"
-    if cell["note"]:
-        name += f" ({cell['note']})"
-    return Operand(name, model_named(place["model"]).unit, place, cell)
+    work = f"{cell.table} {cell.framework} {cell.precision} {cell.topology}"
+    name = f"{work} b{cell.batch_per_gpu} on {cell.gpu}"
+    if cell.note:
+        name += f" ({cell.note})"
+    return Operand(name, model_named(place.model).unit, place._asdict(), asdict(cell))
 
 
 class Pair(NamedTuple):
@@ -112,9 +113,15 @@ def differences(a: Operand, b: Operand) -> Differences:
     if a.measurement:
         swapped = differences(b, a)
         return {key: (of_a, of_b) for key, (of_b, of_a) in swapped.items()}
-    differs: Differences = differing(a.place, b.place) or {**matches.differing(a.row, b.row)}
-    # The key for the GPUs' names is `gpus`; a table states one `gpu`.
-    return {"gpus" if key == "gpu" else key: values for key, values in differs.items()}
+    elsewhere = differing(a.place, b.place)
+    if elsewhere:
+        return elsewhere
+    stated: Differences = {}
+    for difference in matches.differences(PublishedCell(**a.row), b.row):
+        # The key for the GPUs' names is `gpus`; a table states one `gpu`.
+        key = "gpus" if difference.key == "gpu" else difference.key
+        stated[key] = difference.values
+    return stated
 
 
 def ratio_of_pair(pair: Pair, level: float) -> PairRatio:

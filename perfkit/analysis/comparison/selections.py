@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfkit.analysis.comparison.stored import Selection, TakenAs
-from perfkit.analysis.published import RUNS, SHAPES, Cell, cells_of, published
+from perfkit.analysis.published import published
+from perfkit.analysis.published.cells import RUNS, PublishedCell, cells_of
+from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.core.format import plain
 from perfkit.core.paths import resolved_path
 from perfkit.core.request import RequestError, suggest
@@ -14,7 +16,7 @@ from perfkit.core.results.store import Measurement, ResultError, Store, read_res
 from perfkit.core.results.summarize import check_against_raw
 
 LABEL = "label:"
-TABLES = [table for table in SHAPES if table != RUNS]
+TABLES = [table for table in LAYOUTS if table != RUNS]
 """Tables that can be compared: single runs are left out, since another table averages them."""
 
 
@@ -32,7 +34,7 @@ class Selected:
     name: str
     taken_as: TakenAs
     measurements: list[Measurement] = field(default_factory=list)
-    cells: list[Cell] = field(default_factory=list)
+    cells: list[PublishedCell] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
     @property
@@ -94,7 +96,7 @@ def _of_folder(name: str, path: Path) -> Selected:
 def _of_table(name: str) -> Selected:
     cells = []
     for cell in cells_of(published()):
-        if cell["table"] == name and cell["throughput"]:
+        if cell.table == name and cell.throughput:
             cells.append(cell)
     return Selected(name, "published table", cells=cells)
 

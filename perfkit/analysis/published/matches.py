@@ -1,112 +1,259 @@
-"""Match measurements with published cells, and list their differences."""
+"""Match measurements with published cells, and state their differences."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from gettext import NullTranslations
+from typing import Annotated, Any, ClassVar, NamedTuple
 
-from perfkit.analysis.published import RUNS, Cell
+from perfkit.analysis.published.cells import RUNS, PublishedCell
 from perfkit.core.models import model_named
-from perfkit.report.text.language import gettext as _
-from perfkit.report.text.names import device_name
+from perfkit.core.statements import N_, Format, Statement
 
-Row = dict[str, Any]  # of perfkit.load(), as `frames.records` gives it
-Differences = dict[str, tuple[str, str]]
-"""Key -> published and measured value."""
+MeasurementRow = Mapping[str, Any]
+"""A measurement: a row of perfkit.load(), as `frames.records` gives it."""
 PARAMETER = {"pytorch": "torch", "bert-base": "bert"}
 """Values of published.csv -> parameter values, where they differ."""
 PUBLISHED_PROTOCOL = ("median of 7 runs; each the mean of steps 21-120", 20, 100, 7)
 """The protocol `published`: statistic in published.csv; warm-up, steps, repeats."""
-STRATEGIES = {("fleetx-resnet50", p): f"fleetx-{p}" for p in ("fp32", "amp", "auto")}
-STRATEGIES |= {("fleetx-vgg16", p): f"fleetx-vgg16-{p}" for p in ("fp32", "amp")}
-STRATEGIES |= {("fleetx-vgg16", "auto"): "fleetx-auto"}
+STRATEGIES = {
+    ("fleetx-resnet50", "fp32"): "fleetx-fp32",
+    ("fleetx-resnet50", "amp"): "fleetx-amp",
+    ("fleetx-resnet50", "auto"): "fleetx-auto",
+    ("fleetx-vgg16", "fp32"): "fleetx-vgg16-fp32",
+    ("fleetx-vgg16", "amp"): "fleetx-vgg16-amp",
+    ("fleetx-vgg16", "auto"): "fleetx-auto",
+}
 """The presets of the strategies that a source prints above its tables; others print none."""
+
+
+def _translated(text: str, language: NullTranslations) -> str:
+    return language.gettext(text)
+
+
+Translated = Annotated[str, Format(_translated)]
+"""A text of the published tables that has a translation."""
+
+
+class SetupDifference(Statement):
+    """A difference between a measurement and the published number that it matches."""
+
+    classes: ClassVar = {}
+    published: Translated
+
+    @property
+    def key(self) -> str:
+        """What differs, such as `gpu` or the name of a parameter."""
+        return self.code
+
+    @property
+    def values(self) -> tuple[str, str]:
+        """The published and the measured value."""
+        raise NotImplementedError
+
+
+class GpuDiffers(SetupDifference):
+    code = "gpu"
+    measured: str | None
+    """None if the GPU is not known"""
+
+    def english(self) -> str:
+        if self.measured is None:
+            return N_("unknown GPU; published: %(published)s")
+        return N_("GPU %(measured)s; published: %(published)s")
+
+    @property
+    def values(self) -> tuple[str, str]:
+        return self.published, self.measured or "unknown GPU"
+
+
+class PrecisionDiffers(SetupDifference):
+    code = "precision"
+    sentence = N_("effective precision %(measured)s; published: %(published)s")
+    measured: str
+
+    @property
+    def values(self) -> tuple[str, str]:
+        return self.published, self.measured
+
+
+class InputDiffers(SetupDifference):
+    code = "input"
+    sentence = N_("input %(measured)s; published: %(published)s")
+    measured: str
+
+    @property
+    def values(self) -> tuple[str, str]:
+        return self.published, self.measured
+
+
+class StatisticDiffers(SetupDifference):
+    code = "statistic"
+    sentence = N_(
+        "median of %(repeats)s runs; each the mean of steps %(first)s-%(last)s; "
+        "published: %(published)s"
+    )
+    repeats: int
+    first: int
+    last: int
+
+    @property
+    def values(self) -> tuple[str, str]:
+        steps = f"{self.first}-{self.last}"
+        measured = f"median of {self.repeats} runs; each the mean of steps {steps}"
+        return self.published, measured
+
+
+class ParameterDiffers(SetupDifference):
+    """A parameter that the source does not state differs from its value in parameters/."""
+
+    code = "parameter"
+    sentence = "%(name)s %(measured)s"
+    name: str
+    measured: str
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    @property
+    def values(self) -> tuple[str, str]:
+        return self.published, self.measured
 
 
 @dataclass(frozen=True)
 class Match:
     """A measurement that matches a published cell, and their differences."""
 
-    cell: Cell
-    row: Row
-    differs: Differences
+    cell: PublishedCell
+    row: MeasurementRow
+    differences: list[SetupDifference]
 
     @property
     def is_like(self) -> bool:
         """Whether perfkit measured on the same GPU in the same precision."""
-        return not {"gpu", "precision"} & self.differs.keys()
+        return not any(
+            isinstance(difference, GpuDiffers | PrecisionDiffers)
+            for difference in self.differences
+        )
 
     @property
     def ratio(self) -> float | None:
         """Measured / published; None if either number is missing."""
-        measured, published = self.row["throughput"], self.cell["throughput"]
+        measured, published = self.row["throughput"], self.cell.throughput
         return float(measured / published) if measured and published else None
 
 
-def match(cells: Iterable[Cell], measured: Iterable[Row]) -> list[Match]:
+class Place(NamedTuple):
+    """The properties that decide which published cells a measurement matches."""
+
+    model: str
+    device: str
+    framework: str
+    precision: str
+    topology: str
+    batch_size: int
+    image_size: int | None
+    sequence_length: int | None
+    accumulates: bool
+
+
+def match(cells: Iterable[PublishedCell], measured: Iterable[MeasurementRow]) -> list[Match]:
     """Return each measurement, in the order given, with the published cells of the same
-    `place`, except cells of single runs."""
-    places: dict[tuple[Any, ...], list[Row]] = {}
+    place, except cells of single runs."""
+    rows_by_place: dict[Place, list[MeasurementRow]] = {}
     for row in measured:
-        places.setdefault(tuple(place(row).values()), []).append(row)
-    return [
-        Match(cell, row, differing(cell, row))
-        for cell in cells
-        if cell["table"] != RUNS
-        for row in places.get(tuple(place_of(cell).values()), [])
-    ]
+        rows_by_place.setdefault(place(row), []).append(row)
+    matches = []
+    for cell in cells:
+        if cell.table == RUNS:
+            continue
+        for row in rows_by_place.get(place_of(cell), []):
+            matches.append(Match(cell, row, [*differences(cell, row)]))
+    return matches
 
 
-def place(row: Row) -> dict[str, Any]:
-    """Return the properties that decide which published cells a measurement matches."""
-    keys = ("model", "device", "framework", "precision", "topology", "batch_size")
+def place(row: MeasurementRow) -> Place:
+    """Return the place of a measurement."""
     model = model_named(row["model"])
-    # All published numbers are for samples of the default size.
-    sizes = {
-        "image_size": row.get("image_size") or model.default_image_size,
-        "sequence_length": row.get("sequence_length") or model.default_sequence_length,
-    }
-    return {key: row[key] for key in keys} | sizes | {"accumulates": row["accumulate"] > 1}
+    return Place(
+        model=row["model"],
+        device=row["device"],
+        framework=row["framework"],
+        precision=row["precision"],
+        topology=row["topology"],
+        batch_size=row["batch_size"],
+        image_size=row.get("image_size") or model.default_image_size,
+        sequence_length=row.get("sequence_length") or model.default_sequence_length,
+        accumulates=row["accumulate"] > 1,
+    )
 
 
-def place_of(cell: Cell) -> dict[str, Any]:
-    """Return the `place` of a published number: on GPUs, with samples of the default size."""
-    names = {key: PARAMETER.get(cell[key], cell[key]) for key in ("model", "framework")}
-    fixed = {"device": "gpu", "accumulate": 2 if cell["accumulates"] else 1}
-    return place(cell | names | fixed | {"batch_size": cell["batch_per_gpu"]})
+def place_of(cell: PublishedCell) -> Place:
+    """Return the place of a published number: on GPUs, with samples of the default size."""
+    name = PARAMETER.get(cell.model, cell.model)
+    model = model_named(name)
+    return Place(
+        model=name,
+        device="gpu",
+        framework=PARAMETER.get(cell.framework, cell.framework),
+        precision=cell.precision,
+        topology=cell.topology,
+        batch_size=cell.batch_per_gpu,
+        image_size=model.default_image_size,
+        sequence_length=model.default_sequence_length,
+        accumulates=bool(cell.accumulates),
+    )
 
 
-def differing(cell: Cell, row: Row) -> Differences:
+def differences(cell: PublishedCell, row: MeasurementRow) -> Iterator[SetupDifference]:
     """Compare GPU, precision, input, strategy and statistic as far as the source states them;
     optimizer, micro-batches and Paddle's layout and graph with the values in parameters/."""
-    gpu, tf32 = device_name(row), " (TF32)" if row["effective.tf32"] else ""
-    used = row | {"precision": (row["effective.precision"] or row["precision"]) + tf32}
-    expected = {"precision": cell["precision"], "input": cell["input"]}
-    expected["strategy"] = STRATEGIES.get((cell["table"], cell["precision"]), "none")
-    expected |= {"accumulate": 1, "optimizer": model_named(row["model"]).optimizers[0]}
-    if cell["framework"] == "paddle":
-        expected |= {"layout": "NCHW", "execution": "static"}
-    named = {*gpu.replace("-", " ").replace("GiB", "GB").split()}
-    found = {} if named.issuperset(cell["gpu"].split("-")) else {"gpu": (cell["gpu"], gpu)}
-    for key, value in expected.items():
-        if None not in (value, used[key]) and str(used[key]) not in str(value).split("/"):
-            found[key] = (str(value), str(used[key]))
-    warmup, measured, n = row["warmup_steps"], row["measured_steps"], row["n"]
-    if n and (cell["statistic"], warmup, measured, n) != PUBLISHED_PROTOCOL:
-        words = _("median of %(n)d runs; each the mean of steps %(first)d-%(last)d")
-        statistic = words % {"n": n, "first": warmup + 1, "last": warmup + measured}
-        found["statistic"] = (_(cell["statistic"] or "not stated"), statistic)
-    return found
+    gpu = gpu_name(row)
+    if not is_gpu_of(cell, gpu):
+        yield GpuDiffers(published=cell.gpu, measured=gpu)
+    precision = row["effective.precision"] or row["precision"]
+    if row["effective.tf32"]:
+        precision += " (TF32)"
+    if precision != cell.precision:
+        yield PrecisionDiffers(published=cell.precision, measured=precision)
+    if cell.input is not None and row["input"] not in cell.input.split("/"):
+        yield InputDiffers(published=cell.input, measured=row["input"])
+    for name, value in _unstated_parameters(cell, row).items():
+        if row[name] is not None and row[name] != value:
+            yield ParameterDiffers(name=name, published=str(value), measured=str(row[name]))
+    warmup, measured, repeats = row["warmup_steps"], row["measured_steps"], row["n"]
+    if repeats and (cell.statistic, warmup, measured, repeats) != PUBLISHED_PROTOCOL:
+        yield StatisticDiffers(
+            published=cell.statistic or "not stated",
+            repeats=repeats,
+            first=warmup + 1,
+            last=warmup + measured,
+        )
 
 
-def difference_words(differs: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Return, in words, the measured values and the published ones if stated."""
-    words = {
-        "gpu": _("GPU %(used)s; published: %(published)s"),
-        "precision": _("effective precision %(used)s; published: %(published)s"),
-        "input": _("input %(used)s; published: %(published)s"),
-        "statistic": _("%(used)s; published: %(published)s"),
+def gpu_name(row: MeasurementRow) -> str | None:
+    """Return the name of a measurement's GPU, such as Tesla V100-SXM2-32GB; None if it is not
+    known."""
+    gpus = row.get("environment.gpus")
+    if isinstance(gpus, list):
+        gpus = "; ".join(gpus)
+    return re.split("[,;]", gpus)[0] if gpus else None
+
+
+def is_gpu_of(cell: PublishedCell, gpu: str | None) -> bool:
+    """Return whether a GPU's name has all that the source states, such as V100 and 32GB."""
+    words = (gpu or "").replace("-", " ").replace("GiB", "GB").split()
+    return {*words}.issuperset(cell.gpu.split("-"))
+
+
+def _unstated_parameters(cell: PublishedCell, row: MeasurementRow) -> dict[str, Any]:
+    """Return parameters that the tables do not state, with their values in parameters/."""
+    parameters: dict[str, Any] = {
+        "strategy": STRATEGIES.get((cell.table, cell.precision), "none"),
+        "accumulate": 1,
+        "optimizer": model_named(row["model"]).optimizers[0],
     }
-    return [
-        words.get(key, f"{key} %(used)s") % {"published": published, "used": used}
-        for key, (published, used) in differs.items()
-    ]
+    if cell.framework == "paddle":
+        parameters |= {"layout": "NCHW", "execution": "static"}
+    return parameters

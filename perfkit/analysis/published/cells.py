@@ -1,0 +1,69 @@
+"""The cells of the published tables."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from perfkit.core.frameworks import DISPLAY_NAMES
+from perfkit.core.results.frames import records
+
+FRAMEWORK_NAMES = DISPLAY_NAMES | {"pytorch": "PyTorch", "oneflow": "OneFlow"}
+"""Framework in published.csv or in a measurement -> its name in texts."""
+ROW_BATCH = {96: 128, 192: 256, 208: 256, 248: 256}
+"""The README's rows name a batch size; its marked cells were measured with a smaller one."""
+ACCUMULATES = {"gradient accumulation": True, "without gradient accumulation": False}
+NO_BASE = "no base of a speed-up: auto may switch on other options than on several GPUs"
+"""The FleetX VGG-16 page's reason for no speed-up of the automatic strategy."""
+RUNS = "dlperf-resnet50-run"
+"""Table of single runs, which match no measurement."""
+SAME_RUNS = ["source", "framework", "precision", "batch_per_gpu", "statistic"]
+"""Columns in which a throughput and that of one GPU, the base of its speed-up, agree."""
+
+
+@dataclass(frozen=True)
+class PublishedCell:
+    """A cell of a published table: a row of perfkit.published() with further fields."""
+
+    source: str
+    table: str
+    model: str
+    framework: str
+    precision: str
+    nodes: int
+    gpus_per_node: int
+    batch_per_gpu: int
+    throughput: float | None
+    unit: str
+    gpu: str
+    input: str | None
+    statistic: str | None
+    status: str
+    note: str | None
+    speedup: str | None
+    printed: str | None
+    gpus: int
+    """GPUs of all nodes"""
+    topology: str
+    row_batch: int
+    """batch size in the name of the row"""
+    accumulates: bool | None
+    """whether gradients are accumulated; None if the note does not say"""
+    scaling: float | None
+    """throughput over that of one GPU, if the source has it"""
+
+
+def cells_of(published: pd.DataFrame) -> list[PublishedCell]:
+    """Return the rows of perfkit.published() as cells."""
+    batch = published["batch_per_gpu"]
+    gpus = published["nodes"] * published["gpus_per_node"]
+    is_base = published["speedup"].notna() & (gpus == 1)
+    same_runs = [published[column] for column in SAME_RUNS]
+    on_one_gpu = published["throughput"].where(is_base).groupby(same_runs, dropna=False)
+    cells = published.assign(
+        gpus=gpus,
+        topology=published["nodes"].astype(str) + "x" + published["gpus_per_node"].astype(str),
+        row_batch=batch.replace(ROW_BATCH).where(published["table"] == "perf-resnet50", batch),
+        accumulates=published["note"].map(ACCUMULATES),
+        scaling=published["throughput"] / on_one_gpu.transform("max"),
+    )
+    return [PublishedCell(**row) for row in records(cells)]
