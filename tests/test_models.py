@@ -38,9 +38,11 @@ def network(narrow):
 def tokens(count, length):
     """Return ids, segments and a mask of ones, each of shape (count, length)."""
     random = np.random.default_rng(0)
-    ids = random.integers(0, WORDS, (count, length), np.int64)
-    segments = random.integers(0, 2, (count, length), np.int64)
-    return tuple(map(as_tensor, (ids, segments, np.ones((count, length), np.int64))))
+    shape = (count, length)
+    ids = random.integers(0, WORDS, shape, np.int64)
+    segments = random.integers(0, 2, shape, np.int64)
+    mask = np.ones(shape, np.int64)
+    return as_tensor(ids), as_tensor(segments), as_tensor(mask)
 
 
 def places(*rows):
@@ -71,18 +73,25 @@ def test_parameter_counts_match_the_published_models(framework, model, count):
     assert sum(sizes) == model_named(model).parameters == count
 
 
-def test_operation_counts_match_the_published_ones():
-    # Billions of forward multiply-adds as counted by the reference implementations.
-    for model, billions in (("resnet50", 4.09), ("vgg16", 15.47)):
-        forward = multiply_adds(config(model, image_size=224))
-        assert forward / 1e9 == pytest.approx(billions, rel=0.01)
-        # The first convolution computes no gradient of its input.
-        flops = training_flops(config(model, image_size=224))
-        assert 5.9 * forward < flops < 6 * forward
-    chosen, n = config("gpt", sequence_length=64), model_named("gpt").decoder.product_weights
-    assert n == 12 * 12 * 768**2 + 768 * 50_304
-    assert training_flops(chosen) == 6 * n + 12 * 12 * 768 * 64
-    assert (units_per_sample(chosen), units_per_sample(config())) == (64, 1)
+@pytest.mark.parametrize(("model", "billions"), [("resnet50", 4.09), ("vgg16", 15.47)])
+def test_multiply_adds_match_those_of_the_reference_implementations(model, billions):
+    usual = config(model, image_size=224)
+    forward = multiply_adds(usual)
+    assert forward / 1e9 == pytest.approx(billions, rel=0.01)
+    # The first convolution computes no gradient of its input.
+    assert 5.9 * forward < training_flops(usual) < 6 * forward
+
+
+def test_the_flops_of_a_token_are_those_of_the_published_formula():
+    short = config("gpt", sequence_length=64)
+    weights = model_named("gpt").decoder.product_weights
+    assert weights == 12 * 12 * 768**2 + 768 * 50_304
+    assert training_flops(short) == 6 * weights + 12 * 12 * 768 * 64
+
+
+def test_units_are_tokens_for_gpt_and_samples_for_resnet():
+    assert units_per_sample(config("gpt", sequence_length=64)) == 64
+    assert units_per_sample(config("resnet50")) == 1
 
 
 @pytest.mark.parametrize("model", ["resnet50", "vgg16"])
@@ -92,34 +101,38 @@ def test_multiply_adds_match_the_networks_layers_at_an_odd_size(narrow, model):
 
 
 def test_padding_does_not_change_outputs_of_real_tokens(network):
-    ids, segments, _mask = tokens(2, 24)
-    mask = (paddle.arange(24) < 16).astype("int64").expand([2, 24])
+    ids, segments, ones = tokens(2, 24)
+    is_real = paddle.arange(24) < 16
+    mask = is_real.astype("int64").expand([2, 24])
     real = places(range(16), range(16))
     alone = network(ids[:, :16], segments[:, :16], mask[:, :16], real)
     padded = network(ids, segments, mask, real)
-    unmasked = network(ids, segments, paddle.ones_like(mask), real)
-    for expected, found, without in zip(alone, padded, unmasked, strict=True):
-        assert np.allclose(expected, found, atol=1e-5)
+    unmasked = network(ids, segments, ones, real)
+    for expected, with_mask, without in zip(alone, padded, unmasked, strict=True):
+        assert np.allclose(expected, with_mask, atol=1e-5)
         assert not np.allclose(expected, without, atol=1e-4)
 
 
 def test_masked_tokens_are_scored_within_their_own_sequence(network):
-    inputs, wanted = tokens(2, 16), places([3, 0, 15], [1, 1, 7])
-    together, _ = network(*inputs, wanted)
-    for row in (0, 1):
-        alone = (part[row : row + 1] for part in inputs)
-        everywhere, _ = network(*alone, places(range(16)))
-        expected = everywhere.numpy()[wanted[row].numpy()]
-        assert np.allclose(together[3 * row : 3 * row + 3], expected, atol=1e-5)
+    inputs = tokens(2, 16)
+    masked = [[3, 0, 15], [1, 1, 7]]
+    together, _pairs = network(*inputs, places(*masked))
     assert together.shape == [6, WORDS]
+    scores_of = together.numpy().reshape(2, 3, WORDS)
+    for row in (0, 1):
+        alone = [part[row : row + 1] for part in inputs]
+        everywhere, _pairs = network(*alone, places(range(16)))
+        assert np.allclose(scores_of[row], everywhere.numpy()[masked[row]], atol=1e-5)
 
 
 def test_output_projection_shares_the_word_embeddings(network):
-    inputs, unused = tokens(1, 16), WORDS - 1
-    assert unused not in inputs[0].tolist()[0]
+    inputs = tokens(1, 16)
+    unused = WORDS - 1
+    ids, _segments, _mask = inputs
+    assert unused not in ids.numpy()
     network.word_embeddings.weight[unused] = 0.0
     network.decoder_bias[unused] = 0.25
-    scores, _ = network(*inputs, places([1, 2]))
+    scores, _pairs = network(*inputs, places([1, 2]))
     assert scores[:, unused].tolist() == [0.25, 0.25]
     assert 0.25 not in scores[:, :unused].numpy()
 
@@ -132,24 +145,29 @@ def test_bert_loss_is_the_mean_mlm_loss_plus_the_mean_nsp_loss(network):
 
 
 def test_bert_accepts_sequences_of_512_tokens(network):
-    words, pairs = network(*batch("bert", size=1, sequence_length=bert.POSITIONS)[:4])
-    assert (words.shape, pairs.shape) == ([80, WORDS], [1, 2])
+    *inputs, _words, _pairs = batch("bert", size=1, sequence_length=bert.POSITIONS)
+    words, pairs = network(*inputs)
+    assert words.shape == [80, WORDS]
+    assert pairs.shape == [1, 2]
     assert np.isfinite(words.numpy()).all()
 
 
 def test_gpt_attention_is_causal(narrow):
     network = Network(NETWORKS["gpt"]())
     ids = np.arange(16, dtype=np.int64)[None]
-    other = np.where(np.arange(16) < 9, ids, ids + 1)
-    scores = [network(as_tensor(array)).numpy() for array in (ids, other)]
-    same = np.isclose(*scores, rtol=1e-4, atol=1e-5).all(1)
-    assert same.tolist() == [True] * 9 + [False] * 7
+    others = ids.copy()
+    others[:, 9:] += 1
+    scores = network(as_tensor(ids)).numpy()
+    other_scores = network(as_tensor(others)).numpy()
+    is_same = np.isclose(scores, other_scores, rtol=1e-4, atol=1e-5).all(1)
+    assert is_same.tolist() == [True] * 9 + [False] * 7
 
 
 @pytest.mark.skipif(PADDLE_2, reason="Paddle 2 has no such kernel on a CPU")
 def test_fused_attention_matches_the_explicit_one(narrow, monkeypatch):
     """On a CPU this compares Paddle's CPU kernel; GPUs use the fused one."""
-    network, (ids, _labels) = Network(NETWORKS["gpt"]()), batch("gpt", sequence_length=64)
+    network = Network(NETWORKS["gpt"]())
+    ids, _labels = batch("gpt", sequence_length=64)
     written_out = network(ids)
     monkeypatch.setattr(Network, "has_fused_attention", staticmethod(lambda: True))
     assert np.allclose(network(ids), written_out, rtol=1e-4, atol=1e-5)
@@ -158,20 +176,23 @@ def test_fused_attention_matches_the_explicit_one(narrow, monkeypatch):
 @pytest.mark.slow
 def test_gpt_initialization_matches_gpt2():
     for name, value in SIDE.inspector("gpt").weights().items():
-        if value.ndim > 1:
-            residual = name.endswith(("out_proj.weight", "fc2.weight"))
-            deviation = 0.02 / 24**0.5 if residual else 0.02
+        if name.endswith("norm.weight"):
+            assert (value == 1).all(), name
+        elif value.ndim == 1:
+            assert (value == 0).all(), name
+        else:
+            is_residual = name.endswith(("out_proj.weight", "fc2.weight"))
+            deviation = 0.02 / 24**0.5 if is_residual else 0.02
             assert value.std() == pytest.approx(deviation, rel=0.02), name
             assert abs(value.mean()) < 1e-4, name
-        else:
-            assert (value == (1 if name.endswith("norm.weight") else 0)).all(), name
 
 
 def test_lamb_reduces_the_loss_of_bert(narrow):
     paddle.seed(0)
     # The learning rate scales with the batch: use that of a larger batch than is trained.
-    trainer, same = SIDE.trainer("bert", optimizer="lamb", batch_size=1024), batch("bert")
-    losses = [step(trainer, same) for _ in range(30)]
+    trainer = SIDE.trainer("bert", optimizer="lamb", batch_size=1024)
+    same_batch = batch("bert")
+    losses = [step(trainer, same_batch) for _ in range(30)]
     assert losses[-1] < 0.9 * losses[0]
 
 
@@ -185,27 +206,33 @@ def test_biases_and_norms_have_no_weight_decay(narrow, optimizer):
         parameter.grad = paddle.zeros_like(parameter)
     trainer.update()
     for name, array in inspector.weights().items():
-        assert np.array_equal(before[name], array) == (array.ndim == 1), name
+        is_bias_or_norm = array.ndim == 1
+        assert np.array_equal(before[name], array) == is_bias_or_norm, name
+
+
+def updated_by_gradients_of_size(*sizes):
+    """Return GPT's weights after a step with random gradients of each size."""
+    paddle.seed(0)
+    inspector = SIDE.inspector("gpt")
+    trainer = inspector.trainer
+    random = np.random.default_rng(0)
+    for size in sizes:
+        for parameter in trainer.network.parameters():
+            gradient = size * random.standard_normal(parameter.shape)
+            parameter.grad = paddle.to_tensor(gradient)
+        trainer.update()
+    return inspector.weights()
 
 
 def test_gpt_gradients_are_clipped_at_norm_1(narrow):
-    moved = []
     SIDE.backend.enable_float64()
     try:
-        for factors in ((10, 10_000), (10, 10)):
-            paddle.seed(0)
-            inspector, random = SIDE.inspector("gpt"), np.random.default_rng(0)
-            trainer = inspector.trainer
-            for factor in factors:
-                for parameter in trainer.network.parameters():
-                    gradient = factor * random.standard_normal(parameter.shape)
-                    parameter.grad = paddle.to_tensor(gradient)
-                trainer.update()
-            moved.append(inspector.weights())
+        weights = updated_by_gradients_of_size(10, 10)
+        others = updated_by_gradients_of_size(10, 10_000)
     finally:
         use_float32()
-    for name, value in moved[0].items():
-        assert np.allclose(value, moved[1][name], rtol=1e-6, atol=1e-9), name
+    for name, value in weights.items():
+        assert np.allclose(value, others[name], rtol=1e-6, atol=1e-9), name
 
 
 def test_tensors_of_dalis_paddle_plugin_are_accepted():

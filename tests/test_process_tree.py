@@ -18,11 +18,13 @@ def process(tmp_path, monkeypatch):
     monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
 
     def write(pid, parent, module="bash", seconds=0, children_seconds=0, started=1):
-        own, children = round(seconds * TICKS), round(children_seconds * TICKS)
-        fields = f"S {parent} 0 0 0 0 0 0 0 0 0 {own} 0 {children} 0 20 0 1 0 {started}"
-        (tmp_path / str(pid)).mkdir(exist_ok=True)
-        (tmp_path / f"{pid}/stat").write_text(f"{pid} (a (strange) name) {fields}{' 0' * 30}\n")
-        (tmp_path / f"{pid}/cmdline").write_text(f"python\0-m\0{module}\0rest\0")
+        ticks, children_ticks = round(seconds * TICKS), round(children_seconds * TICKS)
+        times = f"{ticks} 0 {children_ticks} 0"
+        fields = f"S {parent} 0 0 0 0 0 0 0 0 0 {times} 20 0 1 0 {started}{' 0' * 30}"
+        folder = tmp_path / str(pid)
+        folder.mkdir(exist_ok=True)
+        (folder / "stat").write_text(f"{pid} (a (strange) name) {fields}\n")
+        (folder / "cmdline").write_text(f"python\0-m\0{module}\0rest\0")
 
     return write
 

@@ -28,7 +28,8 @@ VALUES = st.lists(st.floats(0.1, 1e6), min_size=2, max_size=30)
     ],
 )
 def test_the_interval_is_the_narrowest_at_the_level_or_the_range(n, k, level):
-    interval = median_interval([float(i) for i in range(1, n + 1)])
+    values = [float(i) for i in range(1, n + 1)]
+    interval = median_interval(values)
     assert (interval.low, interval.high) == (k, n + 1 - k)
     assert interval.level == pytest.approx(level, abs=5e-5)
 
@@ -42,8 +43,8 @@ def test_results_do_not_depend_on_the_order_of_values(values, random):
 
 @given(VALUES)
 def test_summary_values_are_sorted(values):
-    ordered = list(summary(values).values())
-    assert ordered == sorted(ordered)
+    in_their_order = [*summary(values).values()]
+    assert in_their_order == sorted(in_their_order)
 
 
 def test_one_value_has_a_summary_and_no_interval():
@@ -83,7 +84,10 @@ def test_stopping_by_interval_width_keeps_the_level(noise):
 
 def test_the_interval_of_a_share_is_exact():
     # For 0 hits: 1 - (alpha / 2) ** (1 / n); mirrored for n hits.
-    low, high, level = share_interval(0, 10)
-    assert (low, level) == (0, 0.95) and high == pytest.approx(1 - 0.025**0.1)
-    low, high, _level = share_interval(10, 10)
-    assert high == 1 and low == pytest.approx(0.025**0.1)
+    none = share_interval(0, 10)
+    assert none.low == 0
+    assert none.high == pytest.approx(1 - 0.025**0.1)
+    assert none.level == 0.95
+    all_of_them = share_interval(10, 10)
+    assert all_of_them.low == pytest.approx(0.025**0.1)
+    assert all_of_them.high == 1

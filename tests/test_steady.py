@@ -52,8 +52,10 @@ def test_the_first_slow_step_is_warm_up_and_a_later_one_a_spike(random):
     steps = flat(random, 0.01)
     steps[0] = 9.0
     steps[70] = 1.5
-    seen = steadiness(steps)
-    assert (seen.begin, seen.spikes, seen.drift) == (1, [70], None)
+    state = steadiness(steps)
+    assert state.begin == 1
+    assert state.spikes == [70]
+    assert state.drift is None
 
 
 def test_a_level_change_near_the_end_never_settles(random):
@@ -82,12 +84,11 @@ def test_very_many_steps_are_analyzed_in_blocks(random):
 
 def frame(*repeats, warmup):
     """Return steps in the form of frames.load_steps, from each repeat's seconds per rank."""
-    rows = [
-        (index, rank, step, seconds, 0.0, 4, 7.0, step > warmup)
-        for index, ranks in enumerate(repeats, 1)
-        for rank, times in enumerate(ranks)
-        for step, seconds in enumerate(times, 1)
-    ]
+    rows = []
+    for repeat, ranks in enumerate(repeats, 1):
+        for rank, times in enumerate(ranks):
+            for step, seconds in enumerate(times, 1):
+                rows.append((repeat, rank, step, seconds, 0.0, 4, 7.0, step > warmup))
     return pd.DataFrame(rows, columns=STEP_COLUMNS)
 
 

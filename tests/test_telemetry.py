@@ -51,8 +51,10 @@ def sampled(tmp_path):
     return sample
 
 
-def values(*of):
-    return {device: read() for device, read in cpu_readers(*of).items()}
+def values(sys, cores, sensor):
+    """Return what a sensor reads now, by device."""
+    readers = cpu_readers(sys, cores, sensor)
+    return {device: read() for device, read in readers.items()}
 
 
 def test_cpu_time_covers_usable_cores_without_interrupts_and_iowait(write, sys):
@@ -65,8 +67,10 @@ def test_cpu_time_covers_usable_cores_without_interrupts_and_iowait(write, sys):
 
 def test_hidden_and_offline_cores_do_not_shift_the_rows(write, sys):
     """psutil omits the rows' names: with cores 0, 2 and 3, the third row belongs to core 3."""
-    rows = [f"cpu{core} {100 * (core + 1)} 0 0 0 0 0 0 0 0 0\n" for core in (0, 2, 3)]
-    write("proc/stat", "cpu  1 1 1 1 1 1 1 1 0 0\n" + "".join(rows))
+    stat = "cpu  1 1 1 1 1 1 1 1 0 0\n"
+    for core, ticks in ((0, 100), (2, 300), (3, 400)):
+        stat += f"cpu{core} {ticks} 0 0 0 0 0 0 0 0 0\n"
+    write("proc/stat", stat)
     write("sys/devices/system/cpu/online", "0,2-3")
     for cores in ([2], [0, 1, 2, 3]):
         with pytest.raises(MissingError, match="does not have every usable core"):
@@ -75,11 +79,12 @@ def test_hidden_and_offline_cores_do_not_shift_the_rows(write, sys):
 
 
 def test_clocks_are_averaged_counts_added_and_the_hottest_package_counts(write, sys):
-    for core, khz in ((0, 2_000_000), (3, 3_000_000)):
-        write(f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq", khz)
+    cpus = "sys/devices/system/cpu"
+    write(f"{cpus}/cpu0/cpufreq/scaling_cur_freq", 2_000_000)
+    write(f"{cpus}/cpu3/cpufreq/scaling_cur_freq", 3_000_000)
     assert values(sys, [0, 3], cpu.CLOCK) == {"cpu": 2500.0}
-    for part, count in (("core", 3), ("package", 40)):
-        write(f"sys/devices/system/cpu/cpu0/thermal_throttle/{part}_throttle_count", count)
+    write(f"{cpus}/cpu0/thermal_throttle/core_throttle_count", 3)
+    write(f"{cpus}/cpu0/thermal_throttle/package_throttle_count", 40)
     assert values(sys, [0], cpu.THROTTLING) == {"cpu": 43}
     sensors = (("nvme", 90_000), ("coretemp", 61_000), ("coretemp", 64_000))
     for index, (name, millidegrees) in enumerate(sensors):
@@ -91,10 +96,11 @@ def test_clocks_are_averaged_counts_added_and_the_hottest_package_counts(write, 
 def test_energy_covers_packages_and_memory_once(write, sys, sampled):
     zones = {"intel-rapl:0": "package-0", "intel-rapl:0:0": "core", "intel-rapl:0:1": "dram"}
     zones |= {"intel-rapl:1": "psys", "intel-rapl-mmio:0": "package-0"}
-    for index, (zone, name) in enumerate(zones.items(), 1):
-        write(f"sys/class/powercap/{zone}/name", name)
-        write(f"sys/class/powercap/{zone}/energy_uj", f"{index}000000")
-        write(f"sys/class/powercap/{zone}/max_energy_range_uj", f"{index}00000000")
+    for joules, (zone, name) in enumerate(zones.items(), 1):
+        folder = f"sys/class/powercap/{zone}"
+        write(f"{folder}/name", name)
+        write(f"{folder}/energy_uj", joules * 10**6)
+        write(f"{folder}/max_energy_range_uj", joules * 10**8)
     assert values(sys, [0, 1], cpu.ENERGY) == {"package-0": 1.0, "dram-0": 3.0}
     begin, _sample = sampled(sys=sys)
     assert begin["energy_wraps_joules"] == {"package-0": 100.0, "dram-0": 300.0}
@@ -103,21 +109,24 @@ def test_energy_covers_packages_and_memory_once(write, sys, sampled):
 def test_missing_sensors_are_recorded_once_with_reasons(write, sampled, sys, tmp_path):
     begin, *samples = sampled(samples=2, sys=sys)
     no = "no reading of the CPU in /sys/"
+    missing = {
+        "cpu_time": f"{tmp_path}/proc/stat: No such file or directory",
+        "cpu_clock": f"{no}devices/system/cpu/cpu*/cpufreq/scaling_cur_freq",
+        "cpu_temperature": f"{no}class/hwmon/*/temp1_input",
+        "cpu_throttling": f"{no}devices/system/cpu/cpu*/thermal_throttle/*_throttle_count",
+        "cpu_energy": f"{no}class/powercap/intel-rapl:*/energy_uj",
+    }
     assert begin == {
         "event": "begin",
         "device": "cpu",
         "ranks": 1,
         "cores": len(os.sched_getaffinity(0)),
         "energy_wraps_joules": {},
-        "missing": {
-            "cpu_time": f"{tmp_path}/proc/stat: No such file or directory",
-            "cpu_clock": f"{no}devices/system/cpu/cpu*/cpufreq/scaling_cur_freq",
-            "cpu_temperature": f"{no}class/hwmon/*/temp1_input",
-            "cpu_throttling": f"{no}devices/system/cpu/cpu*/thermal_throttle/*_throttle_count",
-            "cpu_energy": f"{no}class/powercap/intel-rapl:*/energy_uj",
-        },
+        "missing": missing,
     }
-    assert [{*sample} for sample in samples] == [{"event", "at"}] * 2
+    assert len(samples) == 2
+    for sample in samples:
+        assert sample.keys() == {"event", "at"}
 
 
 def test_an_unreadable_sensor_is_recorded_with_the_error(sampled, sys):
@@ -134,14 +143,17 @@ def test_a_sensor_that_fails_later_is_left_out(write, sampled, sys):
     sensor = sys / "class/hwmon/hwmon0/temp1_input"
 
     def fail():
-        if sensor.exists() and not sensor.read_text():
-            sensor.unlink()
-        elif sensor.exists():
-            sensor.write_text("")
+        """Empty the file after the first sample, remove it after the second."""
+        if sensor.exists():
+            if sensor.read_text():
+                sensor.write_text("")
+            else:
+                sensor.unlink()
 
-    _begin, *samples = sampled(samples=3, between=fail, sys=sys)
-    seen = [sample.get("temperature_celsius") for sample in samples]
-    assert seen == [{"cpu": 55.0}, None, None]
+    _begin, first, second, third = sampled(samples=3, between=fail, sys=sys)
+    assert first["temperature_celsius"] == {"cpu": 55.0}
+    assert "temperature_celsius" not in second
+    assert "temperature_celsius" not in third
 
 
 def test_samples_of_this_machine_have_monotonic_times_and_growing_cpu_time(sampled):
