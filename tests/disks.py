@@ -21,15 +21,16 @@ class SmallDisk:
         """Fill the disk up to this many free pages or files; without arguments, free it."""
         filler = self.path / FILLER
         filler.mkdir(exist_ok=True)
-        for old in filler.iterdir():
-            old.unlink()
-        free = os.statvfs(self.path)
+        for file in filler.iterdir():
+            file.unlink()
+        disk = os.statvfs(self.path)
         if files is not None:
-            for number in range(free.f_ffree - files):
+            for number in range(disk.f_ffree - files):
                 (filler / str(number)).touch()
-        if pages is not None and free.f_bfree > pages:
+        if pages is not None and disk.f_bfree > pages:
+            size = (disk.f_bfree - pages) * disk.f_bsize
             with (filler / "bytes").open("wb") as stream:
-                os.posix_fallocate(stream.fileno(), 0, (free.f_bfree - pages) * free.f_bsize)
+                os.posix_fallocate(stream.fileno(), 0, size)
 
 
 @contextmanager

@@ -67,30 +67,39 @@ def _restricted(item: pytest.Function) -> Iterator[None]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    if config.getoption("quick") and collection_path.suffix == ".py":
-        return True if _imported(collection_path) & SLOW_IMPORTS else None
-    return None
+    if not config.getoption("quick") or collection_path.suffix != ".py":
+        return None
+    imports_slowly = bool(_imported(collection_path) & SLOW_IMPORTS)
+    return imports_slowly or None
 
 
 def _imported(file: Path) -> set[str]:
     """Return the packages that a file imports at module level."""
-    found = set()
+    modules: list[str] = []
     for node in ast.parse(file.read_bytes()).body:
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            found.add((node.module or "").partition(".")[0])
+            modules.append(node.module or "")
         elif isinstance(node, ast.Assign) and "importorskip" in ast.dump(node.value):
-            found |= {n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant)}
-    return found
+            constants = [n for n in ast.walk(node.value) if isinstance(n, ast.Constant)]
+            modules += [str(constant.value) for constant in constants]
+    return {module.partition(".")[0] for module in modules}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run long tests first, so that none runs alone at the end."""
-    long = {item for item in items if "processes" in getattr(item, "fixturenames", ())}
     if config.getoption("quick"):
-        long |= {item for item in items if "simulations" in item.function.__code__.co_names}
-        config.hook.pytest_deselected(items=[*long])
-        items[:] = [item for item in items if item not in long]
+        left_out = [item for item in items if _starts_processes(item) or _simulates(item)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     else:
-        items.sort(key=lambda item: item not in long)
+        items.sort(key=_starts_processes, reverse=True)
+
+
+def _starts_processes(item: pytest.Item) -> bool:
+    return "processes" in getattr(item, "fixturenames", ())
+
+
+def _simulates(item: pytest.Item) -> bool:
+    return "simulations" in item.function.__code__.co_names

@@ -99,15 +99,16 @@ def config(**changes):
 
 def test_ssh_runs_a_supervised_node_program_on_each_other_host(monkeypatch):
     monkeypatch.setattr("os.environ", {"UCX_TLS": "rc,cuda copy", "HOME": "/root"})
-    commands = start_commands(config(), "repeat", Path("/shared/run 1"), [])
-    assert [nodes for nodes, _command in commands] == [[1], [2]]
-    command = commands[1][1]
-    assert command[0] == "ssh" and command[-3:-1] == ["c", "--"]
-    assert {"BatchMode=yes", "ServerAliveInterval=5"} <= {*command}
-    supervisor = ["-m", "perfkit.core.driver.supervisor", "-", "160.0"]
-    words = shlex.split(command[-1])
+    first, second = start_commands(config(), "repeat", Path("/shared/run 1"), [])
+    first_nodes, _command = first
+    nodes, command = second
+    assert (first_nodes, nodes) == ([1], [2])
+    program, *options, host, dashes, remote = command
+    assert (program, host, dashes) == ("ssh", "c", "--")
+    assert {"BatchMode=yes", "ServerAliveInterval=5"} <= {*options}
+    words = shlex.split(remote)
     assert words[:2] == ["env", "UCX_TLS=rc,cuda copy"]
-    assert words[3:7] == supervisor
+    assert words[3:7] == ["-m", "perfkit.core.driver.supervisor", "-", "160.0"]
     assert words[-4:] == ["perfkit.core.driver.node", "repeat", "/shared/run 1", "2"]
 
 
@@ -116,11 +117,11 @@ def test_ssh_passes_on_settings_of_libraries_but_no_secret_and_no_name_of_a_gpu(
 ):
     passed = {"NCCL_DEBUG": "INFO", "FI_PROVIDER": "efa", "TORCH_NCCL_ASYNC": "1"}
     passed |= {"CUDA_VISIBLE_DEVICES": "0,1", "PYTHONPATH": "/p"}
-    kept = {"NVIDIA_VISIBLE_DEVICES": "GPU-1ab2", "SECRET": "x", "CUDA_VISIBLE_DEVICES_": "1"}
-    kept |= {"NVIDIA_API_KEY": "x"}
-    monkeypatch.setattr("os.environ", passed | kept)
-    expected = sorted(f"{name}={value}" for name, value in passed.items())
-    assert exported_variables() == expected
+    others = {"NVIDIA_VISIBLE_DEVICES": "GPU-1ab2", "CUDA_VISIBLE_DEVICES_": "1"}
+    others |= {"NVIDIA_API_KEY": "x", "SECRET": "x"}
+    monkeypatch.setattr("os.environ", passed | others)
+    exported = [variable.partition("=") for variable in exported_variables()]
+    assert {name: value for name, _equals, value in exported} == passed
     monkeypatch.setattr("os.environ", {"CUDA_VISIBLE_DEVICES": "MIG-0f3a,MIG-12"})
     assert exported_variables() == []
 
@@ -134,17 +135,20 @@ def test_ssh_passes_on_settings_of_libraries_but_no_secret_and_no_name_of_a_gpu(
 )
 def test_srun_starts_one_task_on_each_other_node(names, where, variables, gres, monkeypatch):
     monkeypatch.setattr("os.environ", variables)
-    on_gpus = {"device": "gpu", "gpus": 2, "launcher": "srun", "hosts": None}
-    ((nodes, command),) = start_commands(config(**on_gpus), "facts", Path("/run"), names)
+    on_gpus = config(device="gpu", gpus=2, launcher="srun", hosts=None)
+    ((nodes, command),) = start_commands(on_gpus, "facts", Path("/run"), names)
     assert nodes == [1, 2]
-    begin = (
-        "srun --ntasks-per-node 1 --overlap --cpu-bind none --export ALL --nodes 2 --ntasks 2"
-    )
-    expected = [*begin.split(), *where, *gres]
+    srun = "srun --ntasks-per-node 1 --overlap --cpu-bind none --export ALL"
+    expected = [*srun.split(), "--nodes", "2", "--ntasks", "2", *where, *gres]
     assert command[: len(expected)] == expected
     assert command[-3:] == ["perfkit.core.driver.node", "facts", "/run"]
+
+
+def test_srun_requests_no_gpus_for_the_cpu(monkeypatch):
+    monkeypatch.setattr("os.environ", {"SLURM_JOB_GPUS": "0,1"})
     on_cpus = config(launcher="srun", hosts=None)
-    assert "--gres" not in start_commands(on_cpus, "facts", Path("/run"), [])[0][1]
+    ((_nodes, command),) = start_commands(on_cpus, "facts", Path("/run"), [])
+    assert "--gres" not in command
 
 
 def test_a_host_name_may_resolve_to_a_loopback_address(monkeypatch):
@@ -162,11 +166,12 @@ def test_two_nodes_measure_and_leave_only_the_result(ssh, two_nodes, worker_proc
     ssh()
     plan = perfkit.plan("resnet50", two_nodes(repeats=2))
     measurement = perfkit.measure(plan.config, plan.protocol)
-    assert measurement.result.status == "complete", measurement.result.failure
-    first, second = measurement.result.repeats
+    result = measurement.result
+    assert result.status == "complete", result.failure
+    first, second = result.repeats
     assert [rank.rank for rank in first.ranks] == [0, 1]
     assert first.nodes == second.nodes == ["node 0 (127.0.0.1)", NAME]
-    assert [node.interface for node in measurement.result.nodes] == ["lo", "lo"]
+    assert [node.interface for node in result.nodes] == ["lo", "lo"]
     raw = {path.name for path in measurement.raw_folder(2).iterdir()}
     assert raw == {"rank0.jsonl", "rank1.jsonl", "telemetry.jsonl"}
     logs = {path.name for path in measurement.log_files()}
@@ -178,21 +183,22 @@ def test_two_nodes_measure_and_leave_only_the_result(ssh, two_nodes, worker_proc
 @pytest.mark.usefixtures("processes")
 def test_raw_files_lie_on_their_node_until_its_workers_have_ended(ssh, two_nodes, monkeypatch):
     ssh(seconds=3.0)
-    shared = []
-    waited = cluster.ClusterWorkers.wait
+    before_the_end = []
+    usual_wait = cluster.ClusterWorkers.wait
 
     def wait(workers, seconds):
-        ended = waited(workers, seconds)
-        names = {path.name for path in workers.folder.iterdir()}
-        if not any(name.startswith("ended-") for name in names):
-            shared.append(names | {path.name for path in workers.target.iterdir()})
+        ended = usual_wait(workers, seconds)
+        if not [*workers.folder.glob("ended-*")]:
+            files = [*workers.folder.iterdir(), *workers.target.iterdir()]
+            before_the_end.append({path.name for path in files})
         return ended
 
     monkeypatch.setattr(cluster.ClusterWorkers, "wait", wait)
     plan = perfkit.plan("resnet50", two_nodes())
     assert perfkit.measure(plan.config, plan.protocol).result.status == "complete"
-    assert shared
-    assert all(names == {"job.json", "telemetry.jsonl"} for names in shared)
+    assert before_the_end
+    for names in before_the_end:
+        assert names == {"job.json", "telemetry.jsonl"}
 
 
 @pytest.mark.usefixtures("processes")
@@ -213,23 +219,25 @@ def test_a_node_whose_file_never_appears_here_does_not_share_the_folder(
     monkeypatch.setattr(programs, "APPEARING_SECONDS", 0.5)
     ssh("exit 0\n")
     code, text, _measurement = failure_of()
-    assert code == "not_shared" and text.startswith(f"{NAME} did not find ")
+    assert code == "not_shared"
+    assert text.startswith(f"{NAME} did not find ")
 
 
 @pytest.mark.usefixtures("processes")
 def test_a_host_that_ssh_does_not_reach_is_named_with_the_output_of_ssh(ssh, failure_of):
     ssh("echo 'ssh: connect to host b port 22: No route to host' >&2\nexit 255\n")
-    assert failure_of()[:2] == (
-        "node_lost",
-        f"{NAME}: ssh ended with status 255; output: ssh: connect to host b port 22: "
-        "No route to host",
-    )
+    code, text, _measurement = failure_of()
+    assert code == "node_lost"
+    printed = "ssh: connect to host b port 22: No route to host"
+    assert text == f"{NAME}: ssh ended with status 255; output: {printed}"
 
 
 @pytest.mark.usefixtures("processes")
 def test_a_node_that_does_not_start_is_named_at_the_timeout(ssh, failure_of):
     ssh("exec sleep 1000\n")
-    assert failure_of(timeout=1)[:2] == ("node_timeout", f"{NAME} did not start within 1 s")
+    code, text, _measurement = failure_of(timeout=1)
+    assert code == "node_timeout"
+    assert text == f"{NAME} did not start within 1 s"
 
 
 @pytest.mark.parametrize(
@@ -276,14 +284,14 @@ def test_the_lines_of_a_killed_node_are_lost_and_this_is_said(
     ssh, failure_of, worker_processes, monkeypatch
 ):
     ssh(seconds=60.0)
-    started = cluster.ClusterWorkers.wait
+    usual_wait = cluster.ClusterWorkers.wait
 
     def wait(workers, seconds):
         for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or []
             if str(workers.folder) in words and "perfkit.core.driver.supervisor" not in words:
                 process.send_signal(signal.SIGKILL)
-        return started(workers, seconds)
+        return usual_wait(workers, seconds)
 
     monkeypatch.setattr(cluster.ClusterWorkers, "wait", wait)
     code, text, measurement = failure_of()
@@ -302,8 +310,8 @@ def test_a_node_that_can_not_write_into_the_shared_folder_has_its_own_code(
     ssh, failure_of, number, code
 ):
     ssh(fault=UNWRITTEN.format(number=number))
-    found, text, _measurement = failure_of()
-    assert found == code
+    stored_code, text, _measurement = failure_of()
+    assert stored_code == code
     assert os.strerror(number) in text
 
 
@@ -360,12 +368,12 @@ def test_a_shared_folder_that_can_no_longer_be_read_ends_all_workers(
 ):
     """As when the file server returns errors."""
     ssh(seconds=60.0)
-    waited = cluster.ClusterWorkers.wait
+    usual_wait = cluster.ClusterWorkers.wait
 
     def wait(workers, seconds):
         wait_for(lambda: len(worker_processes()) >= 4)
         shutil.rmtree(workers.folder)
-        return waited(workers, seconds)
+        return usual_wait(workers, seconds)
 
     monkeypatch.setattr(cluster.ClusterWorkers, "wait", wait)
     code, text, _measurement = failure_of()

@@ -61,9 +61,9 @@ def test_make_clean_removes_only_environments():
 
 @pytest.mark.parametrize("active", ["", "base", "perfkit"])
 def test_make_gpu_uses_an_activated_conda_environment(active):
-    own = Path(sys.executable).parent
-    commands = would_run("gpu", f"BIN={own}", CONDA_DEFAULT_ENV=active)
-    python = "python" if active == "perfkit" else f"{own}/python"
+    folder = Path(sys.executable).parent
+    commands = would_run("gpu", f"BIN={folder}", CONDA_DEFAULT_ENV=active)
+    python = "python" if active == "perfkit" else f"{folder}/python"
     assert [command.split()[0] for command in commands] == [python, python]
 
 
@@ -84,9 +84,13 @@ def test_environments_for_gpus_have_the_pytest_of_make_gpu(name):
 
 
 def pinned(file="constraints.txt"):
-    lines = (ROOT / file).read_text().splitlines()
-    pairs = (line.split("==") for line in lines if not line.startswith("#"))
-    return {canonicalize_name(name): version for name, version in pairs}
+    """Return the version of each package in a file of pins."""
+    versions = {}
+    for line in (ROOT / file).read_text().splitlines():
+        if not line.startswith("#"):
+            name, version = line.split("==")
+            versions[canonicalize_name(name)] = version
+    return versions
 
 
 @pytest.mark.parametrize("target", ["report", "test", "lab", "lint", "bench", "docs"])
@@ -96,24 +100,32 @@ def test_make_installs_only_the_versions_in_constraints_txt(target):
     versions = pinned()
     for line in installs:
         assert "--constraint constraints.txt" in line
-        for wanted in required(re.search(r"\.\[([\w,]+)\]", line)[1].split(",")):
-            assert wanted.specifier.contains(versions[canonicalize_name(wanted.name)]), wanted
+        extras = re.search(r"\.\[([\w,]+)\]", line)[1]
+        for requirement in required(extras.split(",")):
+            version = versions[canonicalize_name(requirement.name)]
+            assert requirement.specifier.contains(version), requirement
 
 
 def test_constraints_txt_has_every_dependency():
-    extras = ("cpu", "torch", "jax", "tensorflow", "lab", "test")
+    versions = pinned()
     # PyTorch's wheel from PyPI also requires CUDA's libraries, which are not pinned.
-    versions, seen, wanted = pinned(), {("torch", "")}, [*required(extras)]
-    for requirement in wanted:
+    followed = {("torch", "")}
+    waiting = [*required(("cpu", "torch", "jax", "tensorflow", "lab", "test"))]
+    while waiting:
+        requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
         assert name in versions
         for extra in {"", *requirement.extras}:
-            if (name, extra) not in seen:
-                seen.add((name, extra))
-                found = map(Requirement, requires(name) or ())
-                wanted += [
-                    r for r in found if not r.marker or r.marker.evaluate({"extra": extra})
-                ]
+            if (name, extra) not in followed:
+                followed.add((name, extra))
+                waiting += dependencies(name, extra)
+
+
+def dependencies(name, extra):
+    """Yield what an installed package requires here, with or for one of its extras."""
+    for requirement in map(Requirement, requires(name) or ()):
+        if not requirement.marker or requirement.marker.evaluate({"extra": extra}):
+            yield requirement
 
 
 @pytest.mark.parametrize("peer", ["paddle2", "mxnet", "torch-old"])
@@ -135,24 +147,26 @@ def required(extras):
     [("environment.yml", 12, "gpu-cu12"), ("environment-cu11.yml", 11, "gpu-cu11")],
 )
 def test_a_conda_environment_uses_one_cuda_version(file, cuda, extra):
-    dependencies = YAML(typ="safe").load(ROOT / file)["dependencies"]
-    (pip,) = (entry["pip"] for entry in dependencies if isinstance(entry, dict))
-    assert f"--editable .[{extra},lab]" in pip
-    indexes = [line for line in pip if line.startswith("--extra-index-url")]
-    assert re.search(r"/cu(\d\d)\d?/$", indexes[0])[1] == str(cuda)
-    assert f"nvidia-dali-cuda{cuda}0" in {wanted.name for wanted in required([extra])}
+    environment = YAML(typ="safe").load(ROOT / file)
+    *_conda, from_pip = environment["dependencies"]
+    lines = from_pip["pip"]
+    assert f"--editable .[{extra},lab]" in lines
+    index, *_others = [line for line in lines if line.startswith("--extra-index-url")]
+    assert re.search(r"/cu(\d\d)\d?/$", index)[1] == str(cuda)
+    names = {requirement.name for requirement in required([extra])}
+    assert f"nvidia-dali-cuda{cuda}0" in names
 
 
 def test_gpu_extras_pin_a_dali_whose_nvimagecodec_crops_while_decoding():
     """nvImageCodec 0.9, required by DALI 2.3, does not on Hopper (nvImageCodec #55)."""
     for extra in ("gpu-cu12", "torch-cu12"):
-        (dali,) = (wanted for wanted in required([extra]) if "nvidia-dali" in wanted.name)
+        (dali,) = [each for each in required([extra]) if "nvidia-dali" in each.name]
         assert dali.specifier.contains("2.2.0")
         assert not dali.specifier.contains("2.3.0")
 
 
 def test_the_cuda_12_extra_excludes_pytorch_for_cuda_13():
-    (torch,) = (wanted for wanted in required(["torch-cu12"]) if wanted.name == "torch")
+    (torch,) = [each for each in required(["torch-cu12"]) if each.name == "torch"]
     assert torch.specifier.contains("2.10.0")
     assert not torch.specifier.contains("2.11.0")
 

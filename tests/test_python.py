@@ -14,6 +14,7 @@ from perfkit.analysis.comparison.interleaved_plan import plan_interleaved
 from perfkit.cli.frameworks_option import verified_configs
 from perfkit.core.driver.measure import measurement_folder
 from perfkit.core.paths import ROOT, portable
+from perfkit.core.refusals import PackagesMissing
 from perfkit.core.request import RequestError
 from perfkit.core.request.requirements import WORKER, read_environment
 from perfkit.core.results.identity import identity
@@ -37,30 +38,27 @@ print("imported")
 """
 
 
-def plan(**given):
+def plan(**request):
     usual = {"device": "cpu", "input": "synthetic", "batch_size": 2, "image_size": 32}
-    return perfkit.plan("resnet50", usual | given)
+    return perfkit.plan("resnet50", usual | request)
 
 
-def problem(**given):
+def problem(**request):
+    """Return the only problem of a request that is refused."""
     with pytest.raises(RequestError) as refused:
-        plan(**given)
-    (found,) = refused.value.problems
-    return found
+        plan(**request)
+    (sentence,) = refused.value.problems
+    return sentence
 
 
 @pytest.mark.usefixtures("processes")
 def test_a_worker_needs_few_packages_besides_its_framework():
-    blocked = {*packages_distributions()} - {*WORKER, *PYDANTIC, "perfkit"}
+    blocked = packages_distributions().keys() - {*WORKER, *PYDANTIC, "perfkit"}
     assert {"pandas", "papermill", "scipy", "matplotlib", "psutil", "pynvml"} <= blocked
-    done = subprocess.run(
-        [sys.executable, "-c", BLOCKING.format(blocked=blocked)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    assert done.stdout == "imported\n", done.stderr
+    command = [sys.executable, "-c", BLOCKING.format(blocked=blocked)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    printed = subprocess.check_output(command, text=True, env=environment)
+    assert printed == "imported\n"
 
 
 @pytest.mark.usefixtures("processes")
@@ -72,10 +70,16 @@ def test_a_path_that_is_no_interpreter_is_rejected_and_not_run(tmp_path):
     assert "is not a Python interpreter" in problem(python=str(tmp_path))
     assert not (tmp_path / "started").exists()
     assert "No such file" in problem(python=str(tmp_path / "bin" / "python"))
-    program.rename(tmp_path / "python")
-    assert "exited with status 0 and no answer" in problem(python=str(tmp_path / "python"))
-    (tmp_path / "python").chmod(0o644)
-    assert "Permission denied" in problem(python=str(tmp_path / "python"))
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_program_named_python_that_is_none_is_rejected(tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    assert "exited with status 0 and no answer" in problem(python=str(python))
+    python.chmod(0o644)
+    assert "Permission denied" in problem(python=str(python))
 
 
 @pytest.mark.usefixtures("processes")
@@ -86,22 +90,23 @@ def test_an_old_interpreter_is_rejected_with_its_version(tmp_path):
     old = tmp_path / "python3.6"
     old.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
     old.chmod(0o755)
-    assert problem(python=str(old)) == (
-        f"python: {portable(str(old))}: Python 3.6.9; needs 3.11 or later"
-    )
+    expected = f"python: {portable(str(old))}: Python 3.6.9; needs 3.11 or later"
+    assert problem(python=str(old)) == expected
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["requires-python"] == ">={}.{}".format(*software.OLDEST)
 
 
 def test_missing_packages_are_listed_with_the_install_command(new_environment):
     python = portable(new_environment(empty=True))
-    given = {"python": python, "input": "dataloader", "data_dir": str(ROOT)}
     with pytest.raises(RequestError) as refused:
-        plan(**given)
-    assert refused.value.problems[-1].endswith(
-        f"{python} has no numpy, pydantic, threadpoolctl, paddle, PIL, h5py; to install: "
-        f"{python} -m pip install numpy pydantic threadpoolctl paddlepaddle pillow h5py"
+        plan(python=python, input="dataloader", data_dir=str(ROOT))
+    *_others, missing = refused.value.refusals
+    assert missing == PackagesMissing(
+        python=python,
+        modules=["numpy", "pydantic", "threadpoolctl", "paddle", "PIL", "h5py"],
+        packages="numpy pydantic threadpoolctl paddlepaddle pillow h5py",
     )
+    assert f"to install: {python} -m pip install numpy pydantic" in missing.text()
 
 
 def test_versions_are_read_from_the_workers_environment(new_environment):
@@ -110,26 +115,29 @@ def test_versions_are_read_from_the_workers_environment(new_environment):
     there = read_environment("paddle", Path("/"), python)
     assert here["h5py"].value == version("h5py")
     assert there["h5py"].value == "0.0.1"
-    assert {name for name in here if here[name] != there[name]} == {"h5py"}
+    different = {name for name in here if here[name] != there[name]}
+    assert different == {"h5py"}
 
 
 def test_environments_with_the_same_packages_share_the_software_identity(new_environment):
-    plans = [plan(python=new_environment(name)) for name in ("one", "other")]
-    facts = [read_environment("paddle", Path("/"), p.config.interpreter) for p in plans]
-    assert identity(facts[0]) == identity(facts[1])
-    folders = {measurement_folder(p.config, p.protocol, facts[0]) for p in plans}
-    assert len(folders) == 2
+    identities, folders = [], []
+    for name in ("one", "other"):
+        planned = plan(python=new_environment(name))
+        facts = read_environment("paddle", Path("/"), planned.config.interpreter)
+        identities.append(identity(facts))
+        folders.append(measurement_folder(planned.config, planned.protocol, facts))
+    assert identities[0] == identities[1]
+    assert folders[0] != folders[1]
 
 
 def test_comparison_variants_may_set_an_environment(new_environment):
     one, other = new_environment("one"), new_environment("other")
+    variants = [f"python={one}", f"python={other}", "python=None"]
     shared = {"device": "cpu", "input": "synthetic", "protocol": "quick"}
-    found = plan_interleaved(
-        "resnet50", [f"python={one}", f"python={other}", "python=None"], shared
-    )
-    paths = [plan.config.interpreter for plan in found.plans]
-    assert paths == [one, other, sys.executable]
-    assert found.named == ["python"]
+    comparison = plan_interleaved("resnet50", variants, shared)
+    interpreters = [plan.config.interpreter for plan in comparison.plans]
+    assert interpreters == [one, other, sys.executable]
+    assert comparison.named == ["python"]
 
 
 def test_a_verification_may_set_an_environment_per_framework(new_environment):
@@ -146,8 +154,8 @@ def test_a_sweep_matrix_may_list_environments(new_environment, tmp_path):
         "notebook: resnet50\nparameters: {device: cpu, input: synthetic}\n"
         f"matrix: {{python: [null, {new_environment()}]}}\n"
     )
-    own, other = (job.plan.config.interpreter for job in read_jobs(file, {}))
-    assert (own, other) == (sys.executable, str(tmp_path / "other" / "bin" / "python"))
+    interpreters = [job.plan.config.interpreter for job in read_jobs(file, {})]
+    assert interpreters == [sys.executable, str(tmp_path / "other" / "bin" / "python")]
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -26,17 +27,20 @@ def no_gpus(monkeypatch):
     monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", list)
 
 
-def problems(**given):
+def problems(**request):
     with pytest.raises(RequestError) as refused:
-        plan("resnet50", {"input": "synthetic"} | given)
+        plan("resnet50", {"input": "synthetic"} | request)
     return refused.value.problems
 
 
 def test_all_problems_are_reported_with_a_suggestion_for_misspelt_names():
-    found = problems(gpu=1, batch_size=0, seed="x", repeats=0, protocol="fast")
-    names = ["batch_size", "gpu", "protocol", "repeats", "seed"]
-    assert [problem.split(":")[0] for problem in found] == names
-    assert found[1].startswith("gpu: no such parameter; did you mean 'gpus'?")
+    with pytest.raises(RequestError) as refused:
+        request = {"gpu": 1, "batch_size": 0, "seed": "x", "repeats": 0, "protocol": "fast"}
+        plan("resnet50", {"input": "synthetic"} | request)
+    names = [refusal.parameter for refusal in refused.value.refusals]
+    assert names == ["batch_size", "gpu", "protocol", "repeats", "seed"]
+    _batch_size, gpu, *_others = refused.value.problems
+    assert gpu.startswith("gpu: no such parameter; did you mean 'gpus'?")
 
 
 @pytest.mark.parametrize(
@@ -79,11 +83,16 @@ def test_a_wrong_value_is_rejected_with_the_allowed_ones(name, value, allowed):
     [("paddle", "amp", "fp32"), ("jax", "amp", "fp32, bf16"), ("torch", "pure_fp16", "fp32")],
 )
 def test_an_unsupported_cpu_precision_is_rejected(framework, precision, allowed):
-    (problem, *_more) = problems(framework=framework, precision=precision, device="cpu")
-    assert problem.startswith("precision: ") and f"allowed: {allowed}" in problem
-    advice = {"framework": "torch", "precision": "bf16"}
+    problem, *_more = problems(framework=framework, precision=precision, device="cpu")
+    assert problem.startswith("precision: ")
+    assert f"allowed: {allowed}" in problem
     assert "-p framework torch -p precision bf16" in problem
-    assert plan("resnet50", {"input": "synthetic"} | advice).config.precision == "bf16"
+
+
+def test_the_advised_precision_for_a_cpu_is_accepted():
+    advice = {"framework": "torch", "precision": "bf16"}
+    planned = plan("resnet50", {"input": "synthetic"} | advice)
+    assert planned.config.precision == "bf16"
 
 
 def test_an_unknown_model_is_rejected_with_the_known_models():
@@ -126,22 +135,32 @@ def test_a_path_stays_the_same_place(path):
 
 
 def test_tuning_is_disabled_by_the_names_of_its_settings():
-    asked = {"framework": "torch", "disable_tuning": "affinity,cudnn_serach", "device": "gpu"}
-    wrong = "disable_tuning: 'cudnn_serach' is not available; allowed: cudnn_search"
-    assert any(p.startswith(wrong) and "mean 'cudnn_search'?" in p for p in problems(**asked))
-    allowed = resolve({"model": "resnet50", "device": "gpu", "disable_tuning": "affinity"})
-    assert not allowed.tunes("affinity") and allowed.tunes("cudnn_search")
-    assert not allowed.model_copy(update={"disable_tuning": "all"}).tunes("cudnn_search")
+    request = {"model": "resnet50", "device": "gpu"}
+    without_affinity = resolve(request | {"disable_tuning": "affinity"})
+    assert not without_affinity.tunes("affinity")
+    assert without_affinity.tunes("cudnn_search")
+    without_any = resolve(request | {"disable_tuning": "all"})
+    assert not without_any.tunes("cudnn_search")
+
+
+def test_a_misspelt_setting_of_the_tuning_is_rejected_with_a_suggestion():
+    on_gpu = {"framework": "torch", "device": "gpu"}
+    *_others, problem = sorted(
+        problems(**on_gpu, disable_tuning="affinity,cudnn_serach"),
+        key=lambda problem: problem.startswith("disable_tuning: "),
+    )
+    assert "'cudnn_serach' is not available; allowed: cudnn_search" in problem
+    assert "did you mean 'cudnn_search'?" in problem
 
 
 def test_device_gpu_without_gpus_is_an_error():
-    for asked, given in (
-        ("device=gpu needs at least 1", {"device": "gpu"}),
-        ("8", {"gpus": 8}),
-    ):
-        (problem,) = problems(**given)
-        assert problem.startswith(f"gpus: {asked}")
-        assert "visible on this machine: 0 GPUs" in problem and "-p device cpu" in problem
+    (without_number,) = problems(device="gpu")
+    assert without_number.startswith("gpus: device=gpu needs at least 1")
+    (with_number,) = problems(gpus=8)
+    assert with_number.startswith("gpus: 8 requested")
+    for problem in (without_number, with_number):
+        assert "visible on this machine: 0 GPUs" in problem
+        assert "-p device cpu" in problem
 
 
 def test_a_missing_data_folder_or_unwritable_outputs_are_rejected_with_a_fix(tmp_path):
@@ -296,11 +315,9 @@ def test_contradictory_parameters_are_rejected(model, given, expected, monkeypat
 
 
 def test_a_parameter_takes_a_space_or_an_equals_sign():
-    given = ["-p", "batch_size=4", "-p", "label", "a=b", "framework=torch", "-p", "hosts=a=b"]
-    assert separated(given) == [
-        *("-p", "batch_size", "4", "-p", "label", "a=b", "framework=torch"),
-        *("-p", "hosts", "a=b"),
-    ]
+    command = "-p batch_size=4 -p label a=b framework=torch -p hosts=a=b"
+    expected = "-p batch_size 4 -p label a=b framework=torch -p hosts a=b"
+    assert " ".join(separated(command.split(" "))) == expected
 
 
 LIVE = "compare --live resnet50 seed=1 seed=2"
@@ -341,11 +358,16 @@ def test_a_file_instead_of_a_folder_is_reported(tmp_path, monkeypatch):
 )
 def test_resolving_sets_every_applicable_field(model, framework):
     config = resolve({"model": model, "framework": framework, "input": "synthetic"})
-    lacking = {"image_size", "layout"} if model in ("bert", "gpt") else {"sequence_length"}
-    none = {name for name, value in config.model_dump().items() if value is None}
-    assert none == {"hosts", "port", "python"} | lacking
-    nodes = config.model_dump() | {"nodes": 2, "hosts": "a,b", "port": None}
-    assert resolve(nodes | {"launcher": "ssh"}).port is None
+    unset = {name for name, value in config.model_dump().items() if value is None}
+    of_other_models = {"sequence_length"}
+    if model in ("bert", "gpt"):
+        of_other_models = {"image_size", "layout"}
+    assert unset == {"hosts", "port", "python"} | of_other_models
+
+
+def test_an_open_port_stays_open():
+    several = {"nodes": 2, "launcher": "ssh", "hosts": "a,b", "port": None}
+    assert resolve({"model": "resnet50"} | several).port is None
 
 
 RESOLVED = dict.fromkeys(("optimizer", "execution", "input", "data_dir", "launcher"), MODELS)
@@ -356,17 +378,18 @@ RESOLVED |= dict.fromkeys(("image_size", "layout"), ("resnet50", "vgg16"))
 def test_the_meaning_of_none_states_the_resolved_value(name, models):
     _default, meaning = parameters()[name]
     said = meaning.partition("None: ")[2]
-    for model in models:
-        for framework in FRAMEWORKS:
-            value = getattr(resolve({"model": model, "framework": framework}), name)
-            # JAX and MXNet have no DataLoader here.
-            assert str(value) in said or (name == "input" and framework in ("jax", "mxnet"))
+    for model, framework in product(models, FRAMEWORKS):
+        if name == "input" and framework in ("jax", "mxnet"):
+            # They have no DataLoader here.
+            continue
+        config = resolve({"model": model, "framework": framework})
+        assert str(getattr(config, name)) in said
 
 
 def test_passing_every_default_changes_nothing():
-    given = {name: default for name, (default, _meaning) in parameters().items()}
-    asked = {"input": "synthetic"}
-    assert plan("resnet50", given | asked) == plan("resnet50", asked)
+    request = {"input": "synthetic"}
+    defaults = {name: default for name, (default, _meaning) in parameters().items()}
+    assert plan("resnet50", defaults | request) == plan("resnet50", request)
 
 
 def test_measure_rejects_a_configuration_for_another_machine():
