@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
+import pytest
 
 Process = subprocess.Popen[bytes]
 _numbers = itertools.count(1)
@@ -24,10 +25,12 @@ def wait_for(condition: Callable[[], Any], seconds: float = 180) -> Any:
     """Wait until the condition returns a true value and return that value."""
     # On busy cores, a framework's first step takes long.
     deadline = time.monotonic() + seconds
-    while not (found := condition()):
+    value = condition()
+    while not value:
         assert time.monotonic() < deadline, f"condition still false after {seconds} s"
         time.sleep(0.1)
-    return found
+        value = condition()
+    return value
 
 
 def namespaces_missing(*programs: str) -> str | None:
@@ -154,28 +157,37 @@ def ssh_between(
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="perfkit-ssh-")))
-        for key in ("host", "client"):
-            generate = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/{key}"]
-            subprocess.run(generate, check=True)
+        _generate_key(folder / "host")
+        _generate_key(folder / "client")
         client = _ssh_client(folder)
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # for privilege separation
-        servers = []
-        for node, prepare_node, variables in zip(
-            namespaces.nodes, ("", prepare), ({}, remote or {}), strict=True
-        ):
-            config = _sshd_config(folder, node, variables)
-            # sshd needs its full path, because it starts itself again for each connection.
-            command = [_path("sshd"), "-D", "-e", "-f", str(config)]
-            if prepare_node:
-                # `ip netns exec` runs its command in a mount namespace of its own.
-                command = ["sh", "-c", f'{prepare_node} && exec "$@"', "sh", *command]
-            log = folder / f"{node.name}.log"
-            servers.append(_daemon(stack, node.command(command), log))
-        for here, there in (namespaces.nodes, reversed(namespaces.nodes)):
+        first, second = namespaces.nodes
+        servers = [
+            _start_sshd(stack, folder, first, "", {}),
+            _start_sshd(stack, folder, second, prepare, remote or {}),
+        ]
+        for here, there in ((first, second), (second, first)):
             _until(folder, _succeeds, here.command([str(client), there.address, "true"]))
         path = f"{client.parent}:{os.environ['PATH']}"
         client_config = folder / "ssh_config"
         yield Ssh({"PATH": path}, servers, folder / "client.pub", client_config)
+
+
+def _generate_key(file: Path) -> None:
+    generate = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(file)]
+    subprocess.run(generate, check=True)
+
+
+def _start_sshd(
+    stack: ExitStack, folder: Path, node: Node, prepare: str, variables: dict[str, str]
+) -> Process:
+    config = _sshd_config(folder, node, variables)
+    # sshd needs its full path, because it starts itself again for each connection.
+    command = [_path("sshd"), "-D", "-e", "-f", str(config)]
+    if prepare:
+        # `ip netns exec` runs its command in a mount namespace of its own.
+        command = ["sh", "-c", f'{prepare} && exec "$@"', "sh", *command]
+    return _daemon(stack, node.command(command), folder / f"{node.name}.log")
 
 
 def _ssh_client(folder: Path) -> Path:
@@ -263,19 +275,12 @@ def slurm_cluster(nodes: int = 4, gpus: int = 0) -> Iterator[Slurm]:
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="perfkit-slurm-")))
-        key, munge = folder / "munge.key", folder / "munge.socket"
-        key.write_bytes(os.urandom(128))
-        key.chmod(0o400)
-        # With --force, munged only warns about a world-writable folder such as /tmp.
-        munged = [_path("munged"), "--foreground", "--force", f"--key-file={key}"]
-        munged += [f"--{name}-file={folder}/munge.{name}" for name in ("pid", "seed")]
-        _daemon(stack, [*munged, f"--socket={munge}"], folder / "munged.log")
-        _until(folder, munge.exists)
-
+        _start_munge(stack, folder)
         config = folder / "slurm.conf"
         config.write_text(_slurm_conf(folder, nodes, gpus))
         (folder / "gres.conf").write_text(_gres_conf(folder, nodes, gpus))
-        slurm = Slurm({"SLURM_CONF": str(config)}, [f"node{i + 1}" for i in range(nodes)])
+        names = [f"node{number}" for number in range(1, nodes + 1)]
+        slurm = Slurm({"SLURM_CONF": str(config)}, names)
         _daemon(stack, [_path("slurmctld"), "-D"], folder / "ctld.log", slurm.environment)
         for name in slurm.nodes:
             slurmd = [_path("slurmd"), "-D", "-N", name]
@@ -285,11 +290,27 @@ def slurm_cluster(nodes: int = 4, gpus: int = 0) -> Iterator[Slurm]:
         yield slurm
 
 
+def _start_munge(stack: ExitStack, folder: Path) -> None:
+    """Start Slurm's authentication service."""
+    key = folder / "munge.key"
+    key.write_bytes(os.urandom(128))
+    key.chmod(0o400)
+    socket_file = folder / "munge.socket"
+    # With --force, munged only warns about a world-writable folder such as /tmp.
+    munged = [_path("munged"), "--foreground", "--force"]
+    munged += [f"--key-file={key}", f"--socket={socket_file}"]
+    munged += [f"--pid-file={folder}/munge.pid", f"--seed-file={folder}/munge.seed"]
+    _daemon(stack, munged, folder / "munged.log")
+    _until(folder, socket_file.exists)
+
+
 def _gres_conf(folder: Path, nodes: int, gpus: int) -> str:
-    files = [folder / f"gpu{number}" for number in range(gpus)]
-    for file in files:
+    lines = []
+    for number in range(gpus):
+        file = folder / f"gpu{number}"
         file.symlink_to("/dev/null")  # Slurm accepts only devices
-    return "".join(f"NodeName=node[1-{nodes}] Name=gpu File={file}\n" for file in files)
+        lines.append(f"NodeName=node[1-{nodes}] Name=gpu File={file}\n")
+    return "".join(lines)
 
 
 def _slurm_conf(folder: Path, nodes: int, gpus: int) -> str:
@@ -335,6 +356,12 @@ KillWait=2
 def _path(program: str) -> str:
     """Return a program's path, "" if missing; a user's PATH often lacks the daemons."""
     return shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin") or ""
+
+
+def skip_if(reason: str) -> None:
+    """Skip the test if there is a reason."""
+    if reason:
+        pytest.skip(reason)
 
 
 def _not_installed(*programs: str) -> str | None:

@@ -14,11 +14,13 @@ def replace_sizes(replace):
     """
     replace(resnet50, "STEM", 16)
     replace(resnet50, "STAGES", ((16, 1), (32, 1), (32, 1), (32, 1)))
-    for name, value in (("LAYERS", 2), ("WIDTH", 192), ("INNER", 384), ("HEADS", 4)):
-        replace(bert, name, value)
-        replace(gpt, name, value)
-    replace(bert, "VOCABULARY", WORDS)
-    replace(gpt, "VOCABULARY", WORDS)
+    for transformer in (bert, gpt):
+        replace(transformer, "LAYERS", 2)
+        replace(transformer, "WIDTH", 192)
+        replace(transformer, "INNER", 384)
+        replace(transformer, "HEADS", 4)
+        replace(transformer, "VOCABULARY", WORDS)
     replace(gpt, "END_OF_TEXT", WORDS)
-    replace(vgg16, "STAGES", tuple((width // 4, count) for width, count in vgg16.STAGES))
+    narrow_stages = tuple((width // 4, count) for width, count in vgg16.STAGES)
+    replace(vgg16, "STAGES", narrow_stages)
     replace(vgg16, "DENSE", DENSE)

@@ -62,7 +62,9 @@ def begun(samples, processes, tmp_path_factory):
     shutil.rmtree(whole.raw_folder(2))
 
     def copy(folder):
-        return Measurement.read(shutil.copytree(whole.folder, folder / whole.folder.name))
+        target = folder / whole.folder.name
+        shutil.copytree(whole.folder, target)
+        return Measurement.read(target)
 
     return copy
 
@@ -105,12 +107,13 @@ def test_a_measurement_stores_raw_steps_settings_and_throughput(measure):
     for repeat in result.repeats:
         events = read_events(measurement.rank_file(repeat.index, 0))
         kinds = [event["event"] for event in events]
+        steps = ["step", "loss"] * 3
         rest = ["window", "evaluation", "peak", "end"]
-        assert kinds == ["start", "effective", "peak", *["step", "loss"] * 3, *rest]
-        window = next(event for event in events if event["event"] == "window")
+        assert kinds == ["start", "effective", "peak", *steps, *rest]
+        (window,) = [event for event in events if event["event"] == "window"]
         assert window["samples"] == 4
         assert repeat.throughput == window["samples"] / window["seconds"]
-        measured = [e["seconds"] for e in events if e["event"] == "step"][1:]
+        _warm_up, *measured = [e["seconds"] for e in events if e["event"] == "step"]
         # The worker may be descheduled between its last step and the end of the window.
         assert sum(measured) == pytest.approx(window["seconds"], abs=0.05)
         assert repeat.ranks[0].samples_seen == 6
@@ -124,14 +127,14 @@ def test_a_measurement_stores_raw_steps_settings_and_throughput(measure):
 
 def test_only_missing_repeats_run_again_unless_the_label_is_new(measure, fake_trainer):
     first = measure(input="synthetic", repeats=2)
-    kept = first.rank_file(1, 0).read_bytes()
+    raw_steps = first.rank_file(1, 0).read_bytes()
     forget_repeats(first.folder, after=1)
     shutil.rmtree(first.folder / "repeats" / "2")
     second = measure(input="synthetic", repeats=2)
     assert second.folder == first.folder
     assert second.result.status == "complete"
     assert second.result.repeats[0] == first.result.repeats[0]
-    assert second.rank_file(1, 0).read_bytes() == kept
+    assert second.rank_file(1, 0).read_bytes() == raw_steps
     assert second.result.repeats[1] != first.result.repeats[1]
     third = measure(input="synthetic", repeats=2, label="again")
     assert third.folder != first.folder
@@ -144,7 +147,8 @@ def test_an_unmeasurable_peak_fails_no_repeat(measure, fake_trainer):
     assert measurement.result.repeats[0].peak is None
     events = read_events(measurement.rank_file(1, 0))
     missing = [event["missing"] for event in events if event["event"] == "peak"]
-    assert missing == ["NotImplementedError: a fake has no peak"] * 2
+    reason = "NotImplementedError: a fake has no peak"
+    assert missing == [reason, reason]
     assert check_against_raw(measurement) == []
 
 
@@ -158,7 +162,8 @@ def test_a_known_step_time_is_measured_within_half_a_percent(measure, monkeypatc
     monkeypatch.setattr(launch, "launcher_command", launcher_command(4))
     measurement = measure(input="synthetic", measured_steps=20)
     log = (measurement.folder / "logs" / "1-launcher.log").read_text()
-    step_seconds = float(log.partition("step_seconds ")[2].split()[0])
+    _before, _name, value = log.partition("step_seconds ")
+    step_seconds = float(value.split()[0])
     expected = measurement.result.config.batch_size / step_seconds
     assert measurement.result.throughput.value == pytest.approx(expected, rel=0.005)
 
@@ -166,11 +171,13 @@ def test_a_known_step_time_is_measured_within_half_a_percent(measure, monkeypatc
 @pytest.mark.slow
 def test_auto_repeats_end_at_the_target_interval_or_budget(measure, fake_trainer):
     narrow = measure(repeats="auto", interval_target=0.9, input="synthetic", measured_steps=300)
-    assert (narrow.result.status, narrow.result.ended_by) == ("complete", "interval")
+    assert narrow.result.status == "complete"
+    assert narrow.result.ended_by == "interval"
     # At least seven repeats are needed for a 98 % interval.
     assert 7 <= narrow.result.throughput.n < 100
     spent = measure(repeats="auto", budget=1, input="synthetic")
-    assert (spent.result.status, spent.result.ended_by) == ("complete", "budget")
+    assert spent.result.status == "complete"
+    assert spent.result.ended_by == "budget"
     assert 1 <= spent.result.throughput.n <= 3
     again = measure(repeats="auto", budget=1, input="synthetic")
     assert again.result == spent.result
@@ -202,18 +209,22 @@ def test_a_closed_terminal_does_not_stop_the_measurement(measure, fake_trainer, 
 
 def orphaned_segments():
     """Return shared memory segments, named `paddle_<pid>_…`, whose process is gone."""
-    names = {path.name for path in Path("/dev/shm").glob("paddle_[0-9]*_*")}
-    return {name for name in names if not psutil.pid_exists(int(name.split("_")[1]))}
+    orphaned = set()
+    for path in Path("/dev/shm").glob("paddle_[0-9]*_*"):
+        _paddle, pid, *_rest = path.name.split("_")
+        if not psutil.pid_exists(int(pid)):
+            orphaned.add(path.name)
+    return orphaned
 
 
 @pytest.mark.slow
 def test_the_dataloader_leaves_nothing_in_shared_memory(measure, plant):
     before = orphaned_segments()
-    how = {"input": "dataloader", "dataloader_workers": 2}
-    result = measure(**how, execution="static", layout="NHWC").result
+    loader = {"input": "dataloader", "dataloader_workers": 2}
+    result = measure(**loader, execution="static", layout="NHWC").result
     assert result.status == "complete", result.failure
     plant(IN_WORKER + RAISE_IN_STEP)
-    failed = measure(**how, label="raises")
+    failed = measure(**loader, label="raises")
     assert failed.result.failure.code == "worker_error"
     # Wait, because a parallel measurement may have just ended.
     wait_for(lambda: orphaned_segments() <= before, 15)
@@ -259,7 +270,8 @@ def test_a_corrupt_image_is_reported_with_file_and_line(
     victim = data / "train/s05/s05_5.jpeg"
     victim.write_bytes(victim.read_bytes()[:30_000])
     result = measure(input=kind, data_dir=str(data), measured_steps=200).result
-    assert (result.status, result.failure.code) == ("failed", "bad_input")
+    assert result.status == "failed"
+    assert result.failure.code == "bad_input"
     assert "train_list.txt:6: " in result.failure.text()
 
 
@@ -391,7 +403,8 @@ def test_shared_memory_is_kept_only_if_the_process_id_was_reused(monkeypatch, ex
                     # While a killed process frees its memory, it has no command line.
                     process.kill()
                     monkeypatch.setattr(psutil.Process, "cmdline", lambda _process: [])
-            assert (segment.exists(), scratch.folder.exists()) == (not exiting, False)
+            assert segment.exists() == (not exiting)
+            assert not scratch.folder.exists()
         finally:
             segment.unlink(missing_ok=True)
             process.kill()
@@ -423,10 +436,12 @@ def test_a_worker_started_after_the_driver_died_exits(tmp_path):
     code += "register(Path(sys.argv[1])); print('begun')"
     command = [sys.executable, "-c", code, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert done.returncode == 1
+    assert done.stdout == ""
     held = lock(tmp_path)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "begun\n")
+    assert done.returncode == 0
+    assert done.stdout == "begun\n"
     os.close(held)
 
 

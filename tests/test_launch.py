@@ -65,28 +65,38 @@ def test_on_gpus_the_launcher_gets_the_first_visible_devices(monkeypatch):
     assert command[-2:] == ["--devices", "3,5"]
 
 
-def test_each_node_gets_its_rank_address_and_rendezvous(monkeypatch):
+def test_each_node_gets_its_rank_address_and_rendezvous():
     place = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
     command = command_of(config(nodes=2), place)
     assert command[-8:-2] == ["--rank", "1", "--master", "10.0.0.1:29500", "--host", "10.0.0.2"]
-    for library, interface in (("GLOO", "eth0"), ("NCCL", "=eth0")):
-        name = f"{library}_SOCKET_IFNAME"
-        assert worker_environment(config(nodes=2), place)[name] == interface
-        monkeypatch.setenv(name, "chosen")
-        assert worker_environment(config(nodes=2), place)[name] == "chosen"
+    settings = worker_environment(config(nodes=2), place)
+    assert settings["GLOO_SOCKET_IFNAME"] == "eth0"
+    assert settings["NCCL_SOCKET_IFNAME"] == "=eth0"
 
 
-def test_on_a_gpu_tf32_is_off_by_default_and_devices_are_in_pci_order(monkeypatch):
-    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
-    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
-    for changes, override, order in (
+@pytest.mark.parametrize("name", ["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"])
+def test_an_interface_that_the_user_has_set_is_kept(monkeypatch, name):
+    place = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
+    monkeypatch.setenv(name, "chosen")
+    assert worker_environment(config(nodes=2), place)[name] == "chosen"
+
+
+@pytest.mark.parametrize(
+    ("changes", "override", "order"),
+    [
         ({"device": "gpu", "gpus": 1}, "0", "PCI_BUS_ID"),
         ({"device": "gpu", "gpus": 1, "tf32": True}, None, "PCI_BUS_ID"),
         ({}, None, "FASTEST_FIRST"),
-    ):
-        settings = worker_environment(config(**changes), NodeRank())
-        assert settings.get("NVIDIA_TF32_OVERRIDE") == override
-        assert settings["CUDA_DEVICE_ORDER"] == order
+    ],
+)
+def test_on_a_gpu_tf32_is_off_by_default_and_devices_are_in_pci_order(
+    monkeypatch, changes, override, order
+):
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    settings = worker_environment(config(**changes), NodeRank())
+    assert settings.get("NVIDIA_TF32_OVERRIDE") == override
+    assert settings["CUDA_DEVICE_ORDER"] == order
 
 
 @pytest.mark.parametrize(
@@ -94,14 +104,16 @@ def test_on_a_gpu_tf32_is_off_by_default_and_devices_are_in_pci_order(monkeypatc
 )
 def test_dali_gets_the_cores_that_training_leaves(cores, threads, prefetch):
     chosen = with_dali_settings(config(device="gpu", gpus=8), cores)
-    assert (chosen.dali_threads, chosen.dali_prefetch) == (threads, prefetch)
+    assert chosen.dali_threads == threads
+    assert chosen.dali_prefetch == prefetch
 
 
 def test_given_dali_settings_are_kept():
     given = config(device="gpu", gpus=1, dali_threads=3, dali_prefetch=8)
     assert with_dali_settings(given, 64) == given
     assert with_dali_settings(config(), 64) == config()
-    assert (config().dali_threads, config().dali_prefetch) == (4, 2)
+    assert config().dali_threads == 4
+    assert config().dali_prefetch == 2
 
 
 def supervised(*words):
@@ -111,7 +123,13 @@ def supervised(*words):
 
 
 def left_over(marker):
-    return [p for p in psutil.process_iter(["cmdline"]) if marker in (p.info["cmdline"] or ())]
+    """Return the processes with the marker in their command line."""
+    processes = []
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or ()
+        if marker in command:
+            processes.append(process)
+    return processes
 
 
 @pytest.mark.usefixtures("processes")

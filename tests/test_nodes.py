@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from clusters import namespaces_missing, slurm_missing, ssh_missing, wait_for
+from clusters import namespaces_missing, skip_if, slurm_missing, ssh_missing, wait_for
 from conftest import as_options
 from drivers import AT_BATCHES
 from made import forget_repeats
@@ -34,11 +34,6 @@ THEN_TRAINING = fake_training(0.5, None)
 """Code to plant for a first repeat of half a second, and repeats that only a fault ends."""
 
 
-def skip_if(reason):
-    if reason:
-        pytest.skip(reason)
-
-
 @pytest.fixture
 def in_slurm(tmp_path):
     skip_if(slurm_missing())
@@ -58,7 +53,8 @@ def nodes(request):
 @pytest.mark.slow
 def test_two_nodes_train_and_both_are_in_the_result(nodes):
     result = nodes.measure()
-    assert (result.status, result.config.topology) == ("complete", "2x1"), result.failure
+    assert result.status == "complete", result.failure
+    assert result.config.topology == "2x1", result.failure
     assert tuple(node.name for node in result.nodes) == nodes.names
     (repeat,) = result.repeats
     assert [rank.rank for rank in repeat.ranks] == [0, 1]
@@ -267,7 +263,8 @@ def failure_after(driver, nodes, seconds=60):
     finished = nodes.result().repeats[0]
     output = driver.wait(seconds)
     result = nodes.result()
-    assert (result.status, result.repeats[0]) == ("partial", finished), output
+    assert result.status == "partial", output
+    assert result.repeats[0] == finished, output
     nodes.assert_nothing_left(0)
     return result.failure
 

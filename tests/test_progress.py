@@ -69,31 +69,41 @@ def test_the_headline_shows_counts_running_jobs_and_the_time_left(measurement):
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_each_finished_job_prints_one_line(measurement, terminal):
-    kept, second = status("2", "kept", measurement), status("4", "waiting")
+    kept = status("2", "kept", measurement)
+    second = status("4", "waiting")
     done = status("8", "done", measurement)
     hostile = "[bold red]x[/] [link=http://evil.example]here[/link]"
     failed = status("4", "failed", reason=hostile)
     text = shown([[kept, second], [kept, failed], [kept, failed, done]], terminal=terminal)
     number = "50.00 (40.00 – 60.00) images/s"
-    lines = [f"1/2 kept    batch_size 2: {number}", f"2/2 failed  batch_size 4: {hostile}"]
-    lines.append(f"3/3 done    batch_size 8: {number}")
+    lines = [
+        f"1/2 kept    batch_size 2: {number}",
+        f"2/2 failed  batch_size 4: {hostile}",
+        f"3/3 done    batch_size 8: {number}",
+    ]
     if terminal:
-        assert all(text.count(line) == 1 for line in lines)
-        assert "quick: 1 kept of 2" in text and "quick: 1 done, 1 kept, 1 failed of 3" in text
+        for line in lines:
+            assert text.count(line) == 1
+        assert "quick: 1 kept of 2" in text
+        assert "quick: 1 done, 1 kept, 1 failed of 3" in text
     else:
         assert text.splitlines() == lines
 
 
 def test_a_kill_leaves_the_cursor_visible_and_a_piped_output_its_own(monkeypatch):
-    written, piped = io.StringIO(), io.StringIO()
+    written = io.StringIO()
+    piped = io.StringIO()
     monkeypatch.setattr("sys.stdout", piped)
     console = Console(file=written, width=80, force_terminal=True)
     with SweepProgress(console, "quick", in_turn=True) as progress:
         progress.show([status("1", "waiting")])
         print("out")
         until_a_kill = written.getvalue()
-    assert until_a_kill.rfind("\x1b[?25h") > until_a_kill.rfind("\x1b[?25l")
-    assert (piped.getvalue(), "out" in written.getvalue()) == ("out\n", False)
+    shown_at = until_a_kill.rfind("\x1b[?25h")
+    hidden_at = until_a_kill.rfind("\x1b[?25l")
+    assert shown_at > hidden_at
+    assert piped.getvalue() == "out\n"
+    assert "out" not in written.getvalue()
 
 
 def test_a_terminal_that_is_closed_ends_no_sweep(measurement):
@@ -111,18 +121,28 @@ def test_a_terminal_that_is_closed_ends_no_sweep(measurement):
         progress.show([status("1", "running")])
         terminal.is_closed = True
         progress.show([status("1", "done", measurement)])
-    assert "1 running" in terminal.getvalue() and "1 done" not in terminal.getvalue()
+    assert "1 running" in terminal.getvalue()
+    assert "1 done" not in terminal.getvalue()
 
 
 def test_the_time_left_is_that_of_missing_repeats_and_bounded_by_a_budget(tmp_path):
     auto = {"repeats": 100, "interval_target": 0.02, "budget": 60}
     result = measured([100.0] * 7)
-    ended = result.model_copy(update={"protocol": result.protocol.model_copy(update=auto)})
-    jobs = [status("1", "done", stored(tmp_path, ended)), status("2", "waiting", result=ended)]
-    assert [repeats_left(job) for job in jobs] == [0, 100]
-    assert seconds_left(jobs[1:], jobs) == pytest.approx(NOTEBOOK_SECONDS + 60)
+    protocol = result.protocol.model_copy(update=auto)
+    ended = result.model_copy(update={"protocol": protocol})
+    done = status("1", "done", stored(tmp_path, ended))
+    waiting = status("2", "waiting", result=ended)
+    assert repeats_left(done) == 0
+    assert repeats_left(waiting) == 100
+    seconds = seconds_left([waiting], [done, waiting])
+    assert seconds == pytest.approx(NOTEBOOK_SECONDS + 60)
+
+
+def test_the_time_left_is_unknown_without_a_repeat_of_the_model(measurement):
+    done = status("1", "done", measurement)
     bert = measured([4.0], model="bert", input="synthetic", layout=None)
-    assert seconds_left([status("3", "waiting", result=bert)], jobs) is None
+    waiting = status("2", "waiting", result=bert)
+    assert seconds_left([waiting], [done, waiting]) is None
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def _intentions(statuses: list[JobStatus], reasons: list[str]) -> Table:
 
 
 def _intention(status: JobStatus, reasons: list[str]) -> str:
-    """What a sweep would do with a job; `reasons` are numbered from 1."""
+    """Return what a sweep would do with a job; `reasons` are numbered from 1."""
     if status.state == "kept":
         return "kept"
     if status.state == "skipped":

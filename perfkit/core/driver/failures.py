@@ -85,7 +85,7 @@ class RankProgress:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields of a failure that say how far the rank came."""
+        """Return the fields of a failure that say how far the rank came."""
         if not self.has_started:
             return {}
         next_step = self.begun if self.begun > self.done else None

@@ -20,17 +20,18 @@ NOTEBOOK_SECONDS = 1
 NOTEBOOK_WIDTH = 79
 
 
-def drawn(row: ProgressLine) -> Table | Text:
-    """The row with a bar between its text and the time left, on one line of any width."""
-    text = Text(row.text, no_wrap=True, overflow="ellipsis")
-    if row.share is None:
+def drawn(line: ProgressLine) -> Table | Text:
+    """Return the line with a bar between its text and the time left, on one line of any
+    width."""
+    text = Text(line.text, no_wrap=True, overflow="ellipsis")
+    if line.share is None:
         return text
     grid = Table.grid(expand=True, padding=(0, 1, 0, 0))
     grid.add_column()
     grid.add_column(ratio=1)
     grid.add_column(no_wrap=True)
-    bar = ProgressBar(total=1, completed=row.share)
-    grid.add_row(text, bar, Text(f"{row.time_left} left"))
+    bar = ProgressBar(total=1, completed=line.share)
+    grid.add_row(text, bar, Text(f"{line.time_left} left"))
     return grid
 
 

@@ -100,13 +100,13 @@ def alone(lock_file: Path, taken: str) -> Iterator[None]:
 def measurement_folder(
     config: Config, protocol: Protocol, environment: dict[str, Reading]
 ) -> Path:
-    """The folder of this measurement's results: `outputs_dir/<id>`."""
+    """Return the folder of this measurement's results: `outputs_dir/<id>`."""
     name = measurement_id(config, protocol, environment, digest(config))
     return resolved_path(config.outputs_dir) / name
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether the measurement in `folder` has all its repeats."""
+    """Return whether the measurement in `folder` has all its repeats."""
     try:
         return store.read_result(Store(folder).result_file).status == "complete"
     except ResultError:
@@ -114,7 +114,8 @@ def is_complete(folder: Path) -> bool:
 
 
 def finished_repeats(folder: Path) -> int:
-    """The number of complete repeats of the measurement in `folder`; 0 if it can't be read."""
+    """Return the number of complete repeats of the measurement in `folder`; 0 if it can't be
+    read."""
     try:
         return len(store.read_result(Store(folder).result_file).complete_repeats)
     except ResultError:

@@ -38,7 +38,8 @@ def try_each_other(
 
 
 def wait_for_nodes(kind: str, folder: Path, count: int, deadline: float) -> bool:
-    """Whether the files of this kind of all `count` nodes are there before the deadline."""
+    """Return whether the files of this kind of all `count` nodes are there before the
+    deadline."""
     while len(nodes_with(kind, folder)) < count:
         if time.monotonic() > deadline:
             return False
@@ -54,16 +55,17 @@ def _listening(address: str) -> Iterator[int]:
 
 
 def _unreachable(folder: Path, count: int) -> dict[int, str]:
-    """By node, why no connection to the port in its facts can be made."""
-    nodes = {n: read(folder, f"facts-{n}.json", Answer).facts for n in range(count)}
+    """Return the nodes to whose port no connection can be made, with the reason."""
+    facts = [read(folder, f"facts-{node}.json", Answer).facts for node in range(count)]
     # All at once, since each unreachable node takes CONNECTING_SECONDS.
     with ThreadPoolExecutor(count) as pool:
-        errors = dict(zip(nodes, pool.map(_connection_error, nodes.values()), strict=True))
-    return {node: error for node, error in errors.items() if error}
+        errors = [*pool.map(_connection_error, facts)]
+    return {node: error for node, error in enumerate(errors) if error}
 
 
 def _connection_error(facts: NodeFacts | None) -> str | None:
-    """Why a connection to a node fails; None if it succeeds, or the node has no facts."""
+    """Return why a connection to a node fails; None if it succeeds, or the node has no
+    facts."""
     if not facts or not facts.port:
         return None
     try:

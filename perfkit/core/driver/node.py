@@ -40,10 +40,10 @@ from perfkit.core.system.scratch import Scratch
 def main(task: str, folder: Path, number: str = "") -> None:
     """Do the job in `folder`. Exits with an ExitStatus if the answer can't be written there."""
     try:
-        found = JOB in listed(folder)
+        has_job = JOB in listed(folder)
     except OSError:
-        found = False
-    if not found:
+        has_job = False
+    if not has_job:
         print(f"{machine_name()} does not see {folder}", file=sys.stderr)
         sys.exit(ExitStatus.NOT_SHARED)
     try:

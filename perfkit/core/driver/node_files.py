@@ -150,14 +150,20 @@ def read(folder: Path, name: str, kind: type[Content]) -> Content:
 
 
 def listed(folder: Path) -> set[str]:
-    """The names of the files in `folder`. Raises OSError, if the driver has removed it, too."""
+    """Return the names of the files in `folder`. Raises OSError, also if the driver has removed
+    it."""
     return {path.name for path in folder.iterdir()}
 
 
 def nodes_with(kind: str, folder: Path) -> set[int]:
-    """The nodes whose file of this kind, such as `ended`, is in `folder`. Raises OSError."""
-    names = [name.removesuffix(".json").rpartition("-") for name in listed(folder)]
-    return {int(node) for begin, _dash, node in names if begin == kind and node.isdigit()}
+    """Return the nodes whose file of this kind, such as `ended`, is in `folder`. Raises
+    OSError."""
+    nodes = set()
+    for name in listed(folder):
+        beginning, _dash, node = name.removesuffix(".json").rpartition("-")
+        if beginning == kind and node.isdigit():
+            nodes.add(int(node))
+    return nodes
 
 
 def move_raw_files(source: Path, ranks: Iterable[int], target: Path) -> None:
@@ -170,21 +176,23 @@ def move_raw_files(source: Path, ranks: Iterable[int], target: Path) -> None:
 
 
 def machine_name() -> str:
-    """The name of this machine; several nodes of a Slurm may run on one machine."""
+    """Return the name of this machine. Several nodes of a Slurm may run on one machine."""
     return os.environ.get("SLURMD_NODENAME", socket.gethostname())
 
 
 def read_facts(config: Config, first_address: str, address: str = "") -> NodeFacts:
-    """This machine's facts. `address`: its own; if empty, the one towards `first_address`.
-    Raises OSError, and ValueError for an interpreter that does not run."""
+    """Return this machine's facts. `address` is its own; if empty, the one towards
+    `first_address`. Raises OSError, and ValueError for an interpreter that does not run."""
     environment = read_environment(config.framework, config.data_folder, config.interpreter)
     labels = FRAMEWORKS[config.framework].visible_devices(config.device, config.interpreter)
     address = address or route_address(first_address)
+    facts = identity(environment)
+    facts |= {"data": digest(config), "package": package_source()}
     return NodeFacts(
         name=machine_name(),
         address=address,
         interface=own_addresses().get(address, ""),
         first_address=first_address,
         gpus=len(labels),
-        facts=identity(environment) | {"data": digest(config), "package": package_source()},
+        facts=facts,
     )

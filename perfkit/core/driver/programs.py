@@ -59,6 +59,10 @@ CLOSING_SECONDS = 3.0
 they are killed then, the supervisors end the rest."""
 
 
+OUTPUT_CHARACTERS = 600
+"""Longest output of ssh or srun in a failure."""
+
+
 class Program(NamedTuple):
     """A process of ssh or srun, the nodes on which it runs node programs, and its output."""
 
@@ -77,6 +81,13 @@ class Program(NamedTuple):
             self.process.wait(seconds)
         self.process.kill()
         self.process.wait()
+
+
+class StartCommand(NamedTuple):
+    """A command that starts node programs, and the nodes on which it does."""
+
+    nodes: list[int]
+    command: list[str]
 
 
 class NodePrograms:
@@ -113,7 +124,10 @@ class NodePrograms:
         """Return the nodes without a file of this kind: those from which it may still come, and
         those that have exited. Raises OSError."""
         now = time.monotonic()
-        exited = {n for p in self.programs if p.process.poll() is not None for n in p.nodes}
+        exited: set[int] = set()
+        for program in self.programs:
+            if program.process.poll() is not None:
+                exited |= {*program.nodes}
         for node in exited:
             self.exited_at.setdefault(node, now)
         absent = {*range(1, self.config.nodes)} - nodes_with(kind, self.folder)
@@ -121,7 +135,7 @@ class NodePrograms:
         return sorted(absent - lost), sorted(lost)
 
     def _is_overdue(self, node: int, now: float) -> bool:
-        """Whether the file of a node that has exited will not appear any more."""
+        """Return whether the file of a node that has exited will not appear any more."""
         if self._program(node).process.returncode:
             return True
         return now - self.exited_at[node] > APPEARING_SECONDS
@@ -130,8 +144,8 @@ class NodePrograms:
         return next(program for program in self.programs if node in program.nodes)
 
     def failure(self, nodes: list[int], names: list[str], *, running: bool) -> Failure:
-        """Why these nodes, called `names`, have not written their file. `running`: whether they
-        had workers, whose raw lines are then lost."""
+        """Return why these nodes, called `names`, have not written their file. `running`:
+        whether they had workers, whose raw lines are then lost."""
         program = self._program(nodes[0])
         status = program.process.poll()
         output = self.output(program)
@@ -153,18 +167,23 @@ class NodePrograms:
         )
 
     def output(self, program: Program) -> str:
-        """Beginning and end of what a process and its node programs have printed."""
+        """Return beginning and end of what a process and its node programs have printed."""
         text = " ".join(portable(shortened(program.log)).split())
-        return text if len(text) < 600 else f"{text[:300]} […] {text[-300:]}"
+        if len(text) < OUTPUT_CHARACTERS:
+            return text
+        half = OUTPUT_CHARACTERS // 2
+        return f"{text[:half]} […] {text[-half:]}"
 
     @property
     def log(self) -> str:
-        """All that the processes have printed."""
+        """Return all that the processes have printed."""
         return "".join(portable(shortened(program.log)) for program in self.programs)
 
 
 def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
-    environment = {k: v for k, v in os.environ.items() if k not in OF_ALLOCATION}
+    environment = dict(os.environ)
+    for name in OF_ALLOCATION:
+        environment.pop(name, None)
     with log.open("wb") as output:
         return subprocess.Popen(
             command,
@@ -179,24 +198,25 @@ def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 def start_commands(
     config: Config, task: str, folder: Path, names: list[str]
-) -> list[tuple[list[int], list[str]]]:
-    """The commands that run the node program on all nodes but the first, with their nodes."""
+) -> list[StartCommand]:
+    """Return the commands that run the node program on all nodes but the first."""
     others = [*range(1, config.nodes)]
     limit = config.timeout + STARTING_SECONDS
     supervisor = [sys.executable, "-m", SUPERVISOR, "-", str(limit)]
     node = [*supervisor, sys.executable, "-m", NODE, task, str(folder)]
     if config.launcher == "srun":
-        return [(others, [*_srun(config, names), *node])]
+        return [StartCommand(others, [*_srun(config, names), *node])]
     commands = []
     for number in others:
         remote = shlex.join(["env", *exported_variables(), *node, str(number)])
-        commands.append(([number], [*SSH.split(), config.host_list[number], "--", remote]))
+        ssh = [*SSH.split(), config.host_list[number], "--", remote]
+        commands.append(StartCommand([number], ssh))
     return commands
 
 
 def exported_variables() -> list[str]:
-    """`NAME=VALUE` of the variables that ssh passes on: neither secrets, which both machines'
-    process lists would show, nor names of this machine's GPUs."""
+    """Return `NAME=VALUE` of the variables that ssh passes on: neither secrets, which both
+    machines' process lists would show, nor names of this machine's GPUs."""
     exported = []
     for name, value in sorted(os.environ.items()):
         if EXPORTED.match(name) and is_setting(name, value):
@@ -205,8 +225,8 @@ def exported_variables() -> list[str]:
 
 
 def _srun(config: Config, names: list[str]) -> list[str]:
-    """srun on all nodes of the allocation that the measurement uses, without the first; on
-    exactly these machines, once their names are known."""
+    """Return the command of srun on all nodes of the measurement but the first; on exactly
+    these machines, once their names are known."""
     count = str(config.nodes - 1)
     where = ["--nodelist", ",".join(names[1:])] if names else ["--relative", "1"]
     command = [*SRUN.split(), "--nodes", count, "--ntasks", count, *where]

@@ -70,7 +70,7 @@ class Display(ABC):
 
     @abstractmethod
     def shortest_pause(self, elapsed: float) -> float:
-        """The seconds between two states after `elapsed` seconds."""
+        """Return the seconds between two states after `elapsed` seconds."""
 
     @abstractmethod
     def write(self, state: ProgressLine) -> None:
@@ -205,7 +205,8 @@ class RepeatsProgress:
         self._show(f"{self.variant:.24} {text}".lstrip(), at_once=last)
 
     def _rate(self, *, has_window_begun: bool) -> str:
-        """The variant's throughput; before the window's first step, that of its last repeat."""
+        """Return the variant's throughput; before the window's first step, that of its last
+        repeat."""
         throughput = self.throughputs.get(self.variant)
         if throughput is None:
             return f"- {self.unit}"

@@ -94,17 +94,18 @@ class Follower:
 
     @property
     def warmup_step(self) -> int:
-        """The last step of a warm-up without a fixed length; 0 once it is over."""
+        """Return the last step of a warm-up without a fixed length; 0 once it is over."""
         return self.step if self.warmup_steps == inf else 0
 
     @property
     def planned_step(self) -> int:
-        """The last step in the protocol's count, which has the shortest possible warm-up."""
+        """Return the last step in the protocol's count, which has the shortest possible
+        warm-up."""
         if self.warmup_steps == inf:
             return 0
         return max(0, self.step - int(self.warmup_steps) + self.protocol.warmup_steps)
 
     @property
     def samples_per_second(self) -> float:
-        """This rank's throughput in the window so far; 0 before its first step."""
+        """Return this rank's throughput in the window so far; 0 before its first step."""
         return self.samples / self.seconds if self.seconds else 0.0

@@ -62,7 +62,7 @@ class WorkerGroup(ABC):
 
     @abstractmethod
     def exit_info(self) -> ExitInfo:
-        """How the workers exited; only valid after `end`."""
+        """Return how the workers exited; only valid after `end`."""
 
 
 class Launcher:
@@ -95,7 +95,8 @@ class Launcher:
 def launcher_command(
     config: Config, place: NodeRank, log_dir: Path, job: str, worker: list[str]
 ) -> list[str]:
-    """The command that starts the workers of one node; `worker` is the command of each rank."""
+    """Return the command that starts the workers of one node; `worker` is the command of each
+    rank."""
     return FRAMEWORKS[config.framework].launch_command(config, place, log_dir, job, worker)
 
 
