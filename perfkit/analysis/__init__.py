@@ -4,6 +4,7 @@ ratios.py        the ratio of two measurements with its interval and verdict
 series.py        change points of a series of measurements
 warning_types.py the kinds of warnings about a measurement, with severities and sentences
 warnings.py      which warnings a measurement has: disturbed repeats, implausible losses
+wording.py       facts and parameters in words, in the reader's language
 utilization.py   throughput as a share of the devices' peak
 gpu_peaks.csv    peak speeds of GPUs from their datasheets
 diagnosis/       whether input or training limits a measurement

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
 from perfkit.analysis.comparison import blocks
-from perfkit.analysis.comparison.blocks import PANEL, speedups
+from perfkit.analysis.comparison.scaling import PANEL, speedups
 from perfkit.core.format import number, percent
 from perfkit.core.results.frames import records
 from perfkit.report import style
@@ -21,6 +21,7 @@ from perfkit.report.elements import hint, more, note, paragraph, strong
 from perfkit.report.section import Section, picture
 from perfkit.report.summary import Summary
 from perfkit.report.text.language import gettext as _
+from perfkit.report.text.language import translations
 
 MOST_PANELS = 12
 """Panels that are drawn, at most."""
@@ -68,7 +69,7 @@ def scaling(summary: Summary) -> Section:
 def _gain(row: Mapping[str, Any]) -> str:
     """Return the gain of a line's most devices over its fewest in words."""
     facts = {
-        "title": blocks.title(row, PANEL[1:]),
+        "title": blocks.title(row, PANEL[1:], language=translations()),
         "name": row["name"],
         "devices": row["devices"],
         "gain": number(row["gain"], 3),
@@ -99,7 +100,8 @@ def _charts(points: pd.DataFrame, curves: Curves) -> Section:
     one column."""
     section = Section()
     panel_numbers = blocks.numbered(points, curves.alike)
-    for caption, facts, block in blocks.captioned(points[panel_numbers < MOST_PANELS]):
+    shown = points[panel_numbers < MOST_PANELS]
+    for caption, facts, block in blocks.captioned(shown, translations()):
         section += note(Markup("%s<br>%s") % (caption, facts))
         section += picture(_figure(block, curves), caption)
     return section + more(int(panel_numbers.max()) + 1 - MOST_PANELS)
@@ -124,7 +126,7 @@ def _draw_panel(axes: Axes, panel: pd.DataFrame, curves: Curves) -> None:
         label = _("%(name)s, published") % {"name": name} if source else name
         style.estimates(axes, line, curves.x, curves.y, label)
     style.from_zero(axes, axes.dataLim.y1)
-    title = blocks.title(panel.iloc[0], curves.alike[1:])
+    title = blocks.title(panel.iloc[0], curves.alike[1:], language=translations())
     axes.set_title("\n".join(textwrap.wrap(title, 46, max_lines=3)), fontsize=8)
     axes.set(xscale="log", xlabel=curves.heading, ylabel=panel["unit"].iloc[0])
     values = panel[curves.vary].astype(str).groupby(panel[curves.x]).unique()

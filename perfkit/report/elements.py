@@ -32,7 +32,7 @@ TAG = re.compile("<[^>]*>")
 def markup(html: str) -> Section:
     """Return a section of safe HTML, in which foreign text is already escaped; empty without
     text. Notes get an inline style."""
-    text = html.strip().replace('class="note"', NOTE)
+    text = str(html).strip().replace('class="note"', NOTE)
     return Section((Html(str(text)),)) if text else Section()
 
 

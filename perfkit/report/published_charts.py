@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from perfkit.analysis.comparison.blocks import over_first
+from perfkit.analysis.comparison.scaling import over_first
 from perfkit.analysis.published.cells import NO_BASE
 from perfkit.core.format import number
 from perfkit.core.results.frames import topology_size

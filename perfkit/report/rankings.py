@@ -10,7 +10,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from perfkit.analysis.comparison import blocks
-from perfkit.analysis.comparison.blocks import Ranking, rankings
+from perfkit.analysis.comparison.rankings import Ranking, rankings
 from perfkit.analysis.warning_types import severity
 from perfkit.core.format import interval, number, percent
 from perfkit.core.models import model_named
@@ -34,6 +34,7 @@ from perfkit.report.section import Section
 from perfkit.report.summary import LIVE_COMPARISON, Summary
 from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
+from perfkit.report.text.language import translations
 
 MOST_ROWS = 200
 """Rows of the tables, at most."""
@@ -118,7 +119,7 @@ def answers(cells: pd.DataFrame, by_row: Mapping[int, Ranking]) -> dict[str, Ran
     differing = [key for key in if_needed if alike[key].nunique().max() > 1]
     by_title: dict[str, Ranking] = {}
     for row in records(frame.sort_values(always, kind="stable")):
-        title = blocks.title(row, [*always, *differing], between=" ")
+        title = blocks.title(row, [*always, *differing], " ", translations())
         by_title.setdefault(title, by_row[row["row"]])
     return by_title
 
@@ -161,7 +162,7 @@ def _tables(
 ) -> list[FrameworkTable]:
     """Return a table per block of measurements."""
     tables = []
-    for caption, facts, block in blocks.captioned(cells):
+    for caption, facts, block in blocks.captioned(cells, translations()):
         text = strong(caption)
         if facts:
             text += Markup("<br><small>%s</small>") % facts

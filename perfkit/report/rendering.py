@@ -9,7 +9,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from perfkit.analysis.comparison import blocks
 from perfkit.analysis.comparison.keys import format_pair
 from perfkit.analysis.comparison.verdicts import VERDICTS as PAIR_VERDICTS
 from perfkit.analysis.warning_types import MeasurementWarning, severity, worst_first
@@ -112,7 +111,6 @@ def _environment() -> Environment:
         "script": Markup(SCRIPT),
         "index_script": Markup(INDEX_SCRIPT),
         "policy": Markup(POLICY),
-        "row_title": blocks.title,
         "table": _table,
         "text": names,
     }

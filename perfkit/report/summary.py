@@ -27,6 +27,7 @@ from perfkit.report.published_cells import difference_words, labels
 from perfkit.report.section import Section, picture
 from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
+from perfkit.report.text.language import translations
 
 MOST_ROWS, MOST_BARS = 200, 40
 LIVE_COMPARISON = "perfkit compare --live resnet50 framework=paddle framework=torch"
@@ -81,12 +82,12 @@ class Summary:
     @cached_property
     def placed(self) -> pd.DataFrame:
         """The measurements with their block and row of the table."""
-        return blocks.placed(self.measurements, self.comparisons.values())
+        return blocks.placed(self.measurements, self.comparisons.values(), translations())
 
     @cached_property
     def history(self) -> series.History:
         """The series among the measurements, with their change points."""
-        return series.history(self.measurements)
+        return series.history(self.measurements, language=translations())
 
     @cached_property
     def cells(self) -> pd.DataFrame:

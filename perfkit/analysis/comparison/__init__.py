@@ -10,7 +10,9 @@ interleaved_run.py   measures them, one repeat of each at a time
 interleaved.py  judges them
 verdicts.py     verdicts on a pair as statements
 history.py      series of one configuration over time
-blocks.py       blocks and rows of summary tables, the fastest framework of a row, scaling
+blocks.py       blocks and rows of summary tables
+rankings.py     the fastest framework of a row, by interleaved comparisons
+scaling.py      speed-ups over the fewest devices
 """
 
 from collections.abc import Sequence

@@ -1,28 +1,24 @@
-"""Blocks, rows and cells of summary tables; the fastest framework of a row by interleaved
-comparisons; scaling."""
+"""Blocks, rows and cells of the summary's tables.
+
+A block is a table: its measurements agree in the machine, the protocol and each framework's
+versions. A row is one kind of work, a cell a framework in a row.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import permutations
-from math import nan
-from typing import Any
+from gettext import NullTranslations
+from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from perfkit.analysis.comparison.keys import FOLLOWING, HARDWARE, WORK
 from perfkit.analysis.comparison.stored import InterleavedComparison
-from perfkit.analysis.published import published
-from perfkit.analysis.published.cells import NO_BASE, RUNS, cells_of
-from perfkit.analysis.published.matches import place, place_of
+from perfkit.analysis.wording import column_value, size_text
 from perfkit.core.config import ABOUT
 from perfkit.core.frameworks import DISPLAY_NAMES
 from perfkit.core.models import model_named
 from perfkit.core.results.frames import records, topology_size
 from perfkit.core.results.identity import NOT_IDENTITY
-from perfkit.core.statistics import Estimate, median_estimate, ratio_interval
-from perfkit.report.text.language import gettext as _
-from perfkit.report.text.names import column_value
+from perfkit.core.statements import ENGLISH, N_
 
 FACTS = [*HARDWARE, "driver", "driver_cuda", "os", "kernel"]
 MACHINE = ["nodes_differ", "statistic", *(f"environment.{name}" for name in FACTS)]
@@ -50,23 +46,37 @@ def named(measurements: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+class Block(NamedTuple):
+    """The rows of a block under its caption."""
+
+    caption: str
+    """Hardware, the frameworks' versions and the protocol."""
+    facts: str
+    """Other facts in which the blocks of a page differ."""
+    rows: pd.DataFrame
+
+
 def placed(
-    measurements: pd.DataFrame, comparisons: Iterable[InterleavedComparison] = ()
+    measurements: pd.DataFrame,
+    comparisons: Iterable[InterleavedComparison] = (),
+    language: NullTranslations = ENGLISH,
 ) -> pd.DataFrame:
     """Return the measurements (perfkit.load) with the `block` and the `row` they belong to.
 
-    A row is one kind of work: `used` is the effective precision, `setup` describes other
-    differences from the model's other rows. `devices` counts all nodes' devices; `resources`
-    are what an ideal speed-up is proportional to: devices, or nodes if processes share the
-    cores. `name` is the framework's name, `count` the number of measurements of a row and
-    framework. The preferred one comes first: in the newest comparison, with a throughput, the
-    newest."""
-    pairs = sorted((c.created, variant.id) for c in comparisons for variant in c.variants)
-    compared = {name: created for created, name in pairs}
+    The other new columns are `used`, the effective precision; `name`, the framework's name;
+    `setup`, how the work differs from the model's other rows, in words; `devices`, the number
+    of all nodes' devices; `resources`, the number by which an ideal speed-up grows: devices, or
+    nodes if processes share the cores; `measured`, whether there is a throughput; and `count`,
+    the number of measurements of a row and framework. The preferred one comes first: in the
+    newest comparison, with a throughput, the newest."""
+    compared: dict[str, str] = {}
+    for comparison in sorted(comparisons, key=lambda comparison: comparison.created):
+        for variant in comparison.variants:
+            compared[variant.id] = comparison.created
     sizes = measurements["topology"].map(topology_size)
-    devices, nodes = (sizes.str[k] for k in (0, 1))
+    devices, nodes = sizes.str[0], sizes.str[1]
     frame = named(measurements).assign(
-        compared=[compared.get(name, "") for name in measurements["id"]],
+        compared=measurements["id"].map(compared).fillna(""),
         measured=measurements["throughput"].notna(),
         devices=devices,
         resources=devices.where(measurements["device"] != "cpu", nodes),
@@ -77,11 +87,13 @@ def placed(
     frame["machine"] = numbered(frame, ["device", *protocol, *MACHINE])
     # The newest version of each framework shares a block with the others' newest.
     versions = numbered(frame, ["machine", "framework", *_software(frame)])
-    frame["version"] = versions.groupby([frame["machine"], frame["framework"]]).rank("dense")
+    by_framework = versions.groupby([frame["machine"], frame["framework"]])
+    frame["version"] = by_framework.rank("dense")
     frame["block"] = numbered(frame, ["machine", "version"])
-    frame["setup"] = _setups(frame)
+    frame["setup"] = _setups(frame, language)
     frame["row"] = numbered(frame, ROW)
-    return frame.assign(count=frame.groupby(["row", "framework"])["row"].transform("size"))
+    counts = frame.groupby(["row", "framework"])["row"].transform("size")
+    return frame.assign(count=counts)
 
 
 def cells(placed: pd.DataFrame) -> pd.DataFrame:
@@ -95,39 +107,66 @@ def varying(cells: pd.DataFrame, key: str) -> pd.DataFrame:
     """Return the cells with a throughput in rows that differ only in `key`, a part of ROW."""
     frame = cells[cells["measured"]]
     alike = [name for name in ROW if name != key]
-    return frame[frame.groupby(alike)[key].transform("nunique") > 1]
+    counts = frame.groupby(alike)[key].transform("nunique")
+    return frame[counts > 1]
 
 
-def captioned(frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """Yield each block's caption (hardware, the frameworks' versions and the protocol), its
-    other facts in which the blocks of the frame differ, and its rows."""
-    versions = frame.groupby("framework")[_software(frame)].nunique(dropna=False).max()
-    differ = [key for key in MACHINE if key in frame and frame[key].nunique(dropna=False) > 1]
-    differ += [*versions.index[versions > 1]]
-    for _block, rows in frame.groupby("block"):
-        row = records(rows.head(1))[0]
-        device = "environment.gpus" if row["device"] == "gpu" else "environment.cpu"
-        names = dict(zip("environment." + rows["framework"], rows["name"], strict=True))
-        words = {}
-        for key in dict.fromkeys([device, *names, *differ]):
-            values = " / ".join(map(str, rows[key].dropna().unique())) if key in rows else ""
-            if values:
-                named = f"{names[key]} {values}" if key in names else ""
-                words[key] = named or column_value(key, values)
-        caption = [words.pop(key) for key in (device, *names) if key in words]
-        if row["device"] not in ("cpu", "gpu"):
-            caption.insert(0, row["device"].upper())
-        caption.append(_("%(protocol)s (%(warmup_steps)d + %(measured_steps)d steps)") % row)
-        yield " · ".join(caption), " · ".join(words.values()), rows
+def captioned(frame: pd.DataFrame, language: NullTranslations = ENGLISH) -> Iterator[Block]:
+    """Yield the blocks of these rows with their captions."""
+    differing = _differing(frame)
+    for _number, rows in frame.groupby("block"):
+        yield _block(rows, differing, language)
 
 
-def title(row: Mapping[str, Any], keys: Iterable[str], between: str = " · ") -> str:
+def _differing(frame: pd.DataFrame) -> list[str]:
+    """Return the columns of machine and software in which the blocks differ."""
+    keys = [key for key in MACHINE if key in frame and frame[key].nunique(dropna=False) > 1]
+    by_framework = frame.groupby("framework")[_software(frame)]
+    versions = by_framework.nunique(dropna=False).max()
+    return [*keys, *versions.index[versions > 1]]
+
+
+def _block(rows: pd.DataFrame, differing: list[str], language: NullTranslations) -> Block:
+    (first,) = records(rows.head(1))
+    device = "environment.gpus" if first["device"] == "gpu" else "environment.cpu"
+    frameworks = dict(zip("environment." + rows["framework"], rows["name"], strict=True))
+    caption, facts = [], []
+    if first["device"] not in ("cpu", "gpu"):
+        caption.append(first["device"].upper())
+    for key in dict.fromkeys([device, *frameworks, *differing]):
+        if key not in rows:
+            continue
+        values = " / ".join(map(str, rows[key].dropna().unique()))
+        if not values:
+            continue
+        if key in frameworks:
+            caption.append(f"{frameworks[key]} {values}")
+        elif key == device:
+            caption.append(column_value(key, values, language))
+        else:
+            facts.append(column_value(key, values, language))
+    protocol = N_("%(protocol)s (%(warmup_steps)d + %(measured_steps)d steps)")
+    caption.append(language.gettext(protocol) % first)
+    return Block(" · ".join(caption), " · ".join(facts), rows)
+
+
+def title(
+    row: Mapping[str, Any],
+    keys: Iterable[str],
+    between: str = " · ",
+    language: NullTranslations = ENGLISH,
+) -> str:
     """Return a row's values of these keys in one line."""
-    named = {
-        "model": model_named(row["model"]).short_name,
-        "batch_size": _("batch %(size)s") % {"size": row["batch_size"]},
-    }
-    return between.join(filter(None, (named.get(key, row[key]) for key in keys)))
+    texts = []
+    for key in keys:
+        text = row[key]
+        if key == "model":
+            text = model_named(row["model"]).short_name
+        elif key == "batch_size":
+            text = language.gettext(N_("batch %(size)s")) % {"size": row["batch_size"]}
+        if text:
+            texts.append(text)
+    return between.join(texts)
 
 
 def numbered(frame: pd.DataFrame, keys: Sequence[str]) -> "pd.Series[int]":
@@ -137,155 +176,37 @@ def numbered(frame: pd.DataFrame, keys: Sequence[str]) -> "pd.Series[int]":
 
 
 def _software(frame: pd.DataFrame) -> list[str]:
-    return sorted({key for key in frame if key.startswith("environment.")} - {*MACHINE, *SUITE})
+    facts = {column for column in frame if column.startswith("environment.")}
+    return sorted(facts - {*MACHINE, *SUITE})
 
 
-def _setups(frame: pd.DataFrame) -> list[str]:
+def _setups(frame: pd.DataFrame, language: NullTranslations) -> list[str]:
     """Return in words how the work of each measurement differs from others of its model."""
-    groups = {key: ["model", "device"] if key in INPUT else ["model"] for key in SETUP}
-    varied = [frame.groupby(by)[key].transform("nunique") for key, by in groups.items()]
-    shown = pd.concat(varied, axis=1) > 1
+    values = _distinguishing(frame)
+    setups = []
+    for row in records(values):
+        texts = []
+        for key, value in row.items():
+            if value is None:
+                continue
+            if key in ("image_size", "sequence_length"):
+                texts.append(size_text(key, value, language))
+            else:
+                texts.append(column_value(key, value, language))
+        setups.append(" · ".join(texts))
+    return setups
+
+
+def _distinguishing(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the parameters of the work, only where they differ between the measurements of a
+    model."""
+    varies = {}
+    for key in SETUP:
+        alike = ["model", "device"] if key in INPUT else ["model"]
+        varies[key] = frame.groupby(alike)[key].transform("nunique") > 1
     # Frameworks may execute the same work differently, but each in a single way.
     work = [frame[key] for key in ("block", "model", "used", "input")]
-    counts = frame.groupby([*work, "framework"])[EXECUTION].transform("nunique", dropna=False)
-    shown = shown.join(counts.groupby(work).transform("max") > 1)
-    values = frame[shown.columns].astype(object).where(shown, None)
-    sizes = {"image_size": "%(count)s px", "sequence_length": _("%(count)d tokens")}
-    return [
-        " · ".join(
-            sizes[key] % {"count": value} if key in sizes else column_value(key, value)
-            for key, value in row.items()
-            if value is not None
-        )
-        for row in records(values)
-    ]
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """The frameworks, by name, that a comparison has in one row.
-
-    `ratios` are the others' throughputs over the `base`'s, highest first. A framework is ahead
-    of another if the interval of their ratio lies above 1 at the requested level. `fastest` are
-    the highest and all that it is not ahead of; `slower` are those that all of the fastest are
-    ahead of. `leader` is the only fastest framework, None if there are several or if another
-    measurement of the row is higher."""
-
-    base: str
-    ratios: dict[str, Estimate]
-    fastest: list[str]
-    slower: list[str]
-    leader: str | None
-
-
-def rankings(
-    cells: pd.DataFrame, newest: Iterable[InterleavedComparison]
-) -> dict[int, Ranking]:
-    """Return the ranking of each row of the `cells` by the first comparison that has several of
-    its frameworks. The base is Paddle or, without it, the first variant."""
-    highest = cells.sort_values("throughput", na_position="first").groupby("row")["name"].last()
-    places = cells.drop_duplicates("id").set_index("id")[["row", "name"]]
-    found: dict[int, Ranking] = {}
-    for comparison in newest:
-        base, pairs = comparison.base.id, comparison.pairs
-        repeats = {base: {turn.repeat: turn.a for pair in pairs for turn in pair.turns}}
-        repeats |= {pair.b.name: {turn.repeat: turn.b for turn in pair.turns} for pair in pairs}
-        turns = pd.DataFrame(repeats)
-        for row, variants in places.reindex(turns.columns).dropna().groupby("row"):
-            throughputs = turns[variants.index].set_axis([*variants["name"]], axis="columns")
-            ranking = _ranking(throughputs, comparison.level, highest[row])
-            if ranking.ratios:
-                found.setdefault(int(row), ranking)
-    return found
-
-
-def _ranking(throughputs: pd.DataFrame, level: float, highest: str) -> Ranking:
-    """Rank frameworks by throughput: one column per framework, one row per repeat. `ratios` is
-    empty if no framework has a repeat in common with the base."""
-    ratios = {}
-    for a, b in permutations(throughputs, 2):
-        quotients = (throughputs[a] / throughputs[b]).dropna().tolist()
-        ratios[a, b] = median_estimate(quotients or [nan], level)
-    ahead = {pair for pair, ratio in ratios.items() if ratio.low > 1 and ratio.level >= level}
-    base = "Paddle" if "Paddle" in throughputs else throughputs.columns[0]
-    to_base = {a: ratio for (a, b), ratio in ratios.items() if b == base and ratio.value > 0}
-    by_height = dict(sorted(to_base.items(), key=lambda pair: -pair[1].value))
-    names = [name for name, ratio in by_height.items() if ratio.value > 1]
-    names = [*names, str(base), *(name for name in by_height if name not in names)]
-    top, others = names[0], names[1:]
-    fastest = [top, *(name for name in others if (top, name) not in ahead)]
-    slower = [name for name in others if ahead.issuperset((fast, name) for fast in fastest)]
-    leader = top if fastest == [top] == [highest] else None
-    return Ranking(base, by_height, fastest, slower, leader)
-
-
-PANEL = [key for key in ROW if key != "topology"]
-"""Columns in which the lines of a panel agree."""
-
-
-def over_first(points: pd.DataFrame, line: list[str], *more: str) -> pd.DataFrame:
-    """Add the columns of each line's first point as `base_…`: throughput, devices, topology and
-    `more`; and the ratios to it: `gain`, of the throughput; `times`, of the devices, which is
-    the ideal gain; `efficiency`, gain / times."""
-    columns = ["throughput", "devices", "topology", *more]
-    first = points.groupby(line)[columns].transform("first")
-    points = points.join(first.add_prefix("base_"))
-    gain = points["throughput"] / points["base_throughput"]
-    times = points["devices"] / points["base_devices"]
-    return points.assign(gain=gain, times=times, efficiency=gain / times)
-
-
-def speedups(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the `cells` measured on several topologies, and the published numbers of the same
-    work, which have a `source`.
-
-    `speedup`, `speedup_low`, `speedup_high` and `repeat_speedups` are relative to the first
-    point of the line, with the fewest devices, which lies on the ideal; the fewest devices of
-    the panel have 1. `shares_cores`: processes of the panel share cores, so that there is no
-    ideal speed-up."""
-    measured = varying(cells, "topology").assign(source="")
-    if measured.empty:
-        return measured
-    points = pd.DataFrame([*records(measured), *_published(measured)], columns=measured.columns)
-    points = points.sort_values([*PANEL, "order", "source", "devices", "topology"])
-    points = over_first(points, [*PANEL, "name", "source"], "resources", "repeat_throughputs")
-    panels = points.assign(share=points["resources"] / points["devices"]).groupby(PANEL)
-    times = points["base_resources"] / panels["resources"].transform("min")
-    pairs = points[["repeat_throughputs", "base_repeat_throughputs"]].itertuples(index=False)
-    ends = pd.DataFrame([_interval(*pair) for pair in pairs], points.index, ["low", "high"])
-    scale = times / points["base_throughput"]
-    return points.assign(
-        speedup=points["throughput"] * scale,
-        speedup_low=ends["low"] * times,
-        speedup_high=ends["high"] * times,
-        repeat_speedups=points["repeat_throughputs"].map(np.array) * scale,
-        shares_cores=panels["share"].transform("nunique") > 1,
-    )
-
-
-def _interval(values: tuple[float, ...], base: tuple[float, ...]) -> tuple[float, float]:
-    """Return the interval of `values` / `base`; NaN for published numbers, single repeats and
-    the base itself."""
-    if values is base or min(len(values), len(base)) < 2:
-        return (nan, nan)
-    return ratio_interval(values, base)[1:3]
-
-
-def _published(measured: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield the published numbers of the measured work, on all topologies, as rows of it."""
-    comparable = []
-    for cell in cells_of(published().dropna(subset="throughput")):
-        if cell.table != RUNS and cell.note != NO_BASE:
-            comparable.append((cell, place_of(cell)))
-    for row in records(measured.drop_duplicates([*PANEL, "framework"])):
-        work = place(row | {"precision": row["used"]})
-        for cell, cell_place in comparable:
-            if cell_place == work._replace(topology=cell.topology):
-                yield row | {
-                    "topology": cell.topology,
-                    "throughput": cell.throughput,
-                    "devices": cell.gpus,
-                    "resources": cell.gpus,
-                    "source": f"{cell.table} {cell.gpu} {cell.note or ''}",
-                    "repeat_throughputs": (),
-                }
+    by_framework = frame.groupby([*work, "framework"])[EXECUTION]
+    ways = by_framework.transform("nunique", dropna=False)
+    are_shown = pd.DataFrame(varies).join(ways.groupby(work).transform("max") > 1)
+    return frame[are_shown.columns].astype(object).where(are_shown, None)

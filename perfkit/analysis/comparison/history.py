@@ -2,6 +2,7 @@
 change points."""
 
 from collections.abc import Iterator, Sequence
+from gettext import NullTranslations
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -11,11 +12,12 @@ from perfkit.analysis.comparison.blocks import FACTS, named, numbered, title
 from perfkit.analysis.comparison.keys import PROTOCOL, WORK, Differences
 from perfkit.analysis.ratios import Ratio, Verdict, estimated, verdict
 from perfkit.analysis.series import FEWEST_MEASUREMENTS, LEVEL, segment
+from perfkit.analysis.wording import column_value, traits
 from perfkit.core.results.base import Stored
 from perfkit.core.results.frames import records
 from perfkit.core.results.identity import NOT_IDENTITY
+from perfkit.core.statements import ENGLISH
 from perfkit.core.statistics import ratio_interval
-from perfkit.report.text.names import column_value, traits
 
 MACHINE = ["device", *(f"environment.{name}" for name in ("cpu", "cpu_cores", "gpus"))]
 SERIES = [*WORK, "topology", "used", "effective.tf32", *PROTOCOL, *MACHINE]
@@ -114,9 +116,13 @@ class History(Stored):
 
 
 def history(
-    measurements: pd.DataFrame, level: float = LEVEL, threshold: float = 0.02
+    measurements: pd.DataFrame,
+    level: float = LEVEL,
+    threshold: float = 0.02,
+    language: NullTranslations = ENGLISH,
 ) -> History:
-    """Return the series among `measurements` (perfkit.load), the most recently measured first.
+    """Return the series among `measurements` (perfkit.load), the most recently measured first;
+    their names are in a language.
 
     `level` is the probability of a false change point in a series without any. A series has
     regressed if the level fell by more than `threshold` (a share) at one of its RECENT newest
@@ -126,39 +132,41 @@ def history(
     frame["series"] = numbered(frame, SERIES)
     sizes = frame.groupby("series")["series"].transform("size")
     long = frame[sizes >= FEWEST_MEASUREMENTS]
-    names = _names(long)
-    found = [
-        _series(names[number], records(rows), level, threshold)
-        for number, rows in long.groupby("series", sort=False)
-    ]
+    names = _names(long, language)
+    every = []
+    for number, rows in long.groupby("series", sort=False):
+        every.append(_series(names[number], records(rows), level, threshold))
+    every.sort(key=lambda series: series.points[-1].created, reverse=True)
     return History(
         level=level,
         threshold=threshold,
-        series=sorted(found, key=lambda series: series.points[-1].created, reverse=True),
+        series=every,
         left_out=len(frame) - len(long),
-        regressed=any(series.regressed for series in found),
+        regressed=any(series.regressed for series in every),
     )
 
 
 def _series(name: str, rows: list[dict[str, Any]], level: float, threshold: float) -> Series:
     throughputs = [row["repeat_throughputs"] for row in rows]
-    changes = [{}, *(_changes(*pair) for pair in pairwise(rows))]
-    declared = [index for index, changed in enumerate(changes) if changed]
-    found = segment(throughputs, declared, level)
+    differences: list[Differences] = [{}]
+    for before, after in pairwise(rows):
+        differences.append(_differences(before, after))
+    declared = [index for index, differs in enumerate(differences) if differs]
+    segmentation = segment(throughputs, declared, level)
+    changes = []
+    for point in segmentation.change_points:
+        ratio = estimated(point.ratio)
+        changes.append(Change(start=point.start, **ratio, p_value=point.p_value))
     newest = ratio_interval(throughputs[-1], throughputs[-2], PREDECESSOR_LEVEL)
-    changes_of_level = [
-        Change(start=point.start, **estimated(point.ratio), p_value=point.p_value)
-        for point in found.change_points
-    ]
-    drop = newest_drop(changes_of_level, threshold)
+    drop = newest_drop(changes, threshold)
     return Series(
         name=name,
         framework=rows[0]["name"],
         unit=rows[0]["unit"],
-        points=[_point(row, changed) for row, changed in zip(rows, changes, strict=True)],
-        changes=changes_of_level,
-        test_level=found.test_level,
-        scatter_share=found.scatter,
+        points=[_point(row, differs) for row, differs in zip(rows, differences, strict=True)],
+        changes=changes,
+        test_level=segmentation.test_level,
+        scatter_share=segmentation.scatter,
         newest=Newest(**estimated(newest), verdict=verdict(newest, PREDECESSOR_LEVEL)),
         regressed=drop is not None and drop.start >= len(rows) - RECENT,
     )
@@ -166,27 +174,40 @@ def _series(name: str, rows: list[dict[str, Any]], level: float, threshold: floa
 
 def _point(row: dict[str, Any], changes: Differences) -> Point:
     low, high = row["throughput_low"], row["throughput_high"]
-    interval = None if low is None else (low, high)
-    values = {name: row[name] for name in Point.model_fields if name in row}
-    values |= {"label": row["label"] or "", "changes": changes, "interval": interval}
-    return Point(**values | {"repeat_throughputs": [*row["repeat_throughputs"]]})
+    return Point(
+        id=row["id"],
+        folder=row["folder"],
+        created=row["created"],
+        label=row["label"] or "",
+        throughput=row["throughput"],
+        interval=None if low is None else (low, high),
+        interval_level=row["interval_level"],
+        n=row["n"],
+        repeat_throughputs=[*row["repeat_throughputs"]],
+        changes=changes,
+    )
 
 
-def _changes(before: dict[str, Any], after: dict[str, Any]) -> Differences:
+def _differences(before: dict[str, Any], after: dict[str, Any]) -> Differences:
     """Return the differences in environment or label: the framework's version first, then
     hardware and driver, then all other facts."""
     prefix = "environment."
     facts = [key.removeprefix(prefix) for key in after if key.startswith(prefix)]
-    order = [after["framework"], *FACTS, *sorted(facts)]
-    keys = {fact: f"{prefix}{fact}" for fact in order if fact not in NOT_IDENTITY}
-    return {
-        name: (before.get(key), after.get(key))
-        for name, key in (keys | {"label": "label"}).items()
-        if (before.get(key) or None) != (after.get(key) or None)
-    }
+    columns = {}
+    for fact in [after["framework"], *FACTS, *sorted(facts)]:
+        if fact not in NOT_IDENTITY:
+            columns[fact] = f"{prefix}{fact}"
+    columns["label"] = "label"
+    differences: Differences = {}
+    for name, column in columns.items():
+        values = before.get(column), after.get(column)
+        # An empty value is as good as none.
+        if (values[0] or None) != (values[1] or None):
+            differences[name] = values
+    return differences
 
 
-def _names(frame: pd.DataFrame) -> dict[Any, str]:
+def _names(frame: pd.DataFrame, language: NullTranslations) -> dict[Any, str]:
     """Return the name of each series: its configuration, the parameters that differ from the
     defaults, and the values of all other columns in which series of that configuration
     differ."""
@@ -196,9 +217,10 @@ def _names(frame: pd.DataFrame) -> dict[Any, str]:
     for _values, alike in heads.groupby(NAME, dropna=False, sort=False):
         differing = [key for key in keys if alike[key].nunique(dropna=False) > 1]
         for number, row in zip(alike.index, records(alike), strict=True):
-            named = traits(row)
-            others = [key for key in differing if row[key] is not None and key not in named]
-            words = [title(row, NAME), *named.values()]
-            words += [column_value(key, row[key]) for key in others]
+            unusual = traits(row, language)
+            words = [title(row, NAME, language=language), *unusual.values()]
+            for key in differing:
+                if row[key] is not None and key not in unusual:
+                    words.append(column_value(key, row[key], language))
             names[number] = " · ".join(words)
     return names

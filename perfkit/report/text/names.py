@@ -1,10 +1,10 @@
 """Names of results, devices and configurations, and commands, as text."""
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from perfkit.analysis import wording
 from perfkit.core import config
 from perfkit.core.command import run_command
 from perfkit.core.format import (  # noqa: F401 (templates look them up here)
@@ -20,20 +20,11 @@ from perfkit.core.format import (  # noqa: F401 (templates look them up here)
     spread,
 )
 from perfkit.core.frameworks import DISPLAY_NAMES
-from perfkit.core.models import model_named, model_of
+from perfkit.core.models import model_of
 from perfkit.core.results.schema import Result
 from perfkit.core.statistics import median
 from perfkit.report.text.language import gettext as _
-
-SPELLINGS = {
-    word.lower(): word
-    for word in ("CPU", "GPU", "GPUs", "OS", "CUDA", "cuDNN", "NCCL", "DALI", "NumPy")
-}
-"""Words in the names of facts that are not lower case in texts."""
-
-
-USUAL_VALUES = (None, "dynamic", "none", "NCHW", "momentum", "adamw")
-"""Values that names of configurations leave out."""
+from perfkit.report.text.language import translations
 
 
 def peak_share(shares: Sequence[float | None]) -> str:
@@ -75,41 +66,13 @@ def stored_value(value: Any) -> str:
 
 
 def fact_name(name: str) -> str:
-    """Return the name of a fact of the environment: "driver CUDA" for `driver_cuda`."""
-    words = [SPELLINGS.get(word, word) for word in name.split("_")]
-    return _(" ".join(words))
-
-
-def column_value(column: str, value: Any) -> str:
-    """Return a value of a column of `perfkit.load`, with the column's name where the value
-    alone is unclear."""
-    if column in ("environment.gpus", "environment.cpu"):
-        devices = str(value).split("; ")
-        return counted(device.split(",")[0] for device in devices)
-    kind, _dot, name = column.rpartition(".")
-    heading = column.replace(".", " ")
-    if kind == "environment":
-        heading = fact_name(name)
-    longest = 12 if name.endswith("commit") else 40
-    return f"{heading} {shortened(value, longest)}"
+    """Return the name of a fact of the environment in the current language."""
+    return wording.fact_name(name, translations())
 
 
 def device_name(row: Mapping[str, Any]) -> str:
-    """Return the GPU or CPU in a row of `perfkit.load`; for other devices, their type."""
-    match row["device"]:
-        case "gpu":
-            gpus = row.get("environment.gpus")
-            return _first_part(gpus, r"[,;]") if gpus else _("unknown GPU")
-        case "cpu":
-            cpu = row.get("environment.cpu")
-            return _first_part(cpu, r",| \(") if cpu else "CPU"
-        case device:
-            return str(device).upper()
-
-
-def _first_part(value: Any, between: str) -> str:
-    """Return a stored value up to the first match of a pattern."""
-    return re.split(between, one_line(stored_value(value)))[0]
+    """Return the GPU or CPU in a row of `perfkit.load` in the current language."""
+    return wording.device_name(row, translations())
 
 
 def device(result: Result) -> str:
@@ -120,22 +83,8 @@ def device(result: Result) -> str:
 
 def traits(row: Mapping[str, Any]) -> dict[str, str]:
     """Return column -> text of the parameters in a row of `perfkit.load` that differ from the
-    default, apart from model, framework, precision, batch size, topology and input."""
-    texts = {}
-    for name in ("execution", "strategy", "layout", "optimizer"):
-        if row[name] not in USUAL_VALUES:
-            texts[name] = str(row[name])
-    if row["tf32"]:
-        texts["tf32"] = "TF32"
-    if row["accumulate"] > 1:
-        texts["accumulate"] = _("accumulate %(count)d") % {"count": row["accumulate"]}
-    model = model_named(row["model"])
-    if row["image_size"] not in (None, model.default_image_size):
-        texts["image_size"] = f"{row['image_size']} px"
-    length = row["sequence_length"]
-    if length not in (None, model.default_sequence_length):
-        texts["sequence_length"] = _("%(count)d tokens") % {"count": length}
-    return texts
+    default, in the current language."""
+    return wording.traits(row, translations())
 
 
 def protocol_name(protocol: config.Protocol) -> str:

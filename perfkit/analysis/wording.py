@@ -1,0 +1,78 @@
+"""Facts and parameters of measurements in words, in the reader's language."""
+
+import re
+from collections.abc import Mapping
+from gettext import NullTranslations
+from typing import Any
+
+from perfkit.core.format import counted, one_line, shortened
+from perfkit.core.models import model_named
+from perfkit.core.statements import ENGLISH, N_
+
+SPELLINGS = {
+    word.lower(): word
+    for word in ("CPU", "GPU", "GPUs", "OS", "CUDA", "cuDNN", "NCCL", "DALI", "NumPy")
+}
+USUAL = (None, "dynamic", "none", "NCHW", "momentum", "adamw")
+"""Values of execution, strategy, layout and optimizer that need not be named."""
+
+
+def fact_name(name: str, language: NullTranslations = ENGLISH) -> str:
+    """Return the name of a fact of the environment: "driver CUDA" for `driver_cuda`."""
+    words = [SPELLINGS.get(word, word) for word in name.split("_")]
+    return language.gettext(" ".join(words))
+
+
+def column_value(column: str, value: Any, language: NullTranslations = ENGLISH) -> str:
+    """Return a value of a column of `perfkit.load`, with the column's name where the value
+    alone is unclear."""
+    if column in ("environment.gpus", "environment.cpu"):
+        return counted(device.split(",")[0] for device in str(value).split("; "))
+    kind, _dot, name = column.rpartition(".")
+    heading = column.replace(".", " ")
+    if kind == "environment":
+        heading = fact_name(name, language)
+    width = 12 if name.endswith("commit") else 40
+    return f"{heading} {shortened(value, width)}"
+
+
+def device_name(row: Mapping[str, Any], language: NullTranslations = ENGLISH) -> str:
+    """Return the GPU or CPU in a row of `perfkit.load`; for other devices, their type."""
+    device = row["device"]
+    if device == "gpu":
+        gpus = row.get("environment.gpus") or language.gettext(N_("unknown GPU"))
+        names = ", ".join(gpus) if isinstance(gpus, list) else gpus
+        return re.split("[,;]", one_line(names))[0]
+    if device == "cpu":
+        return re.split(r",| \(", one_line(row.get("environment.cpu") or "CPU"))[0]
+    return str(device).upper()
+
+
+def size_text(key: str, count: int, language: NullTranslations = ENGLISH) -> str:
+    """Return the size of images or the length of sequences with its unit."""
+    if key == "image_size":
+        return f"{count} px"
+    return language.gettext(N_("%(count)d tokens")) % {"count": count}
+
+
+def traits(row: Mapping[str, Any], language: NullTranslations = ENGLISH) -> dict[str, str]:
+    """Return column -> text of the parameters in a row of `perfkit.load` that differ from the
+    default, apart from model, framework, precision, batch size, topology and input."""
+    texts = {}
+    for name in ("execution", "strategy", "layout", "optimizer"):
+        if row[name] not in USUAL:
+            texts[name] = str(row[name])
+    if row["tf32"]:
+        texts["tf32"] = "TF32"
+    if row["accumulate"] > 1:
+        accumulate = language.gettext(N_("accumulate %(count)d"))
+        texts["accumulate"] = accumulate % {"count": row["accumulate"]}
+    model = model_named(row["model"])
+    usual_sizes = {
+        "image_size": model.default_image_size,
+        "sequence_length": model.default_sequence_length,
+    }
+    for name, usual in usual_sizes.items():
+        if row[name] not in (None, usual):
+            texts[name] = size_text(name, row[name], language)
+    return texts
