@@ -19,6 +19,7 @@ from perfkit.analysis.comparison.stored import write_comparison
 from perfkit.core.paths import ROOT
 from perfkit.core.results.store import Measurement, ResultError
 from perfkit.core.statistics import ratio_interval
+from perfkit.report import exploring
 from perfkit.report.section import Picture
 from perfkit.report.summary import Summary
 from perfkit.report.text.language import in_language
@@ -478,13 +479,10 @@ def test_unreadable_files_are_listed_with_the_reason(tmp_path):
         Summary.read(tmp_path / "typo")
 
 
-def test_the_explore_notebook_without_measurements_names_the_command(monkeypatch):
+def test_exploring_without_measurements_names_the_command(monkeypatch):
     monkeypatch.setattr("perfkit.load", lambda _place: pd.DataFrame({"throughput": []}))
-    monkeypatch.setattr("itables.init_notebook_mode", lambda: None)
-    cells = nbformat.read(ROOT / "notebooks" / "explore.ipynb", 4).cells
-    (source,) = [cell.source for cell in cells if "perfkit.load(" in cell.source]
     with pytest.raises(AssertionError, match="perfkit run resnet50"):
-        exec(source, {"outputs_dir": "outputs"})
+        exploring.load_any("outputs")
 
 
 def test_the_explore_notebook_runs_without_raw_steps(tmp_path):

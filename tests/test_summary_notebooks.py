@@ -51,7 +51,8 @@ def test_the_explore_notebook_falls_back_to_the_examples(executed, tmp_path, cou
     assert len(shown["image/png"]) == 3
     assert any("<table" in html for html in shown["text/html"])
     assert (str(outputs) if count else "outputs/examples\n") in printed
-    assert not count or " / Paddle · fp32 · 4 · 1x1" in printed
+    compared = "No second measurement" if count == 1 else " / Paddle · fp32 · 4 · 1x1"
+    assert compared in printed or count == 0
 
 
 @pytest.mark.parametrize("name", ["summary", "explore"])
@@ -59,4 +60,4 @@ def test_the_notebooks_contain_no_logic(name):
     notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", 4)
     code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
     assert "def " not in code and "class " not in code
-    assert len([line for line in code.splitlines() if line]) <= 40
+    assert len([line for line in code.splitlines() if line]) <= 30

@@ -29,6 +29,7 @@ curves.py       its sections on batch sizes and scaling
 published.py    sections of the page of published tables
 published_cells.py  cells of published tables in words
 published_charts.py charts of published tables
+exploring.py    tables for the notebook explore.ipynb
 index.py        index of an outputs folder
 site.py         writes one page, or all pages of an outputs folder with their index
 """
