@@ -23,6 +23,7 @@ from made import forget_repeats
 
 import perfkit
 from perfkit.analysis.warnings import window_disagrees
+from perfkit.core.results.frames import records
 from perfkit.core.results.store import Measurement
 from perfkit.core.results.summarize import check_against_raw
 from perfkit.report import publish
@@ -81,14 +82,14 @@ def outcome(measure, outputs):
         assert error.errno == errno.ENOSPC
         return "raised"
     result = measured.result
-    if result.status == "complete":
-        assert result.failure is None
-        assert len(result.complete_repeats) == REPEATS
-        assert check_against_raw(measured) == []
-        logs = {path.name for path in (measured.folder / "logs").iterdir()}
-        assert logs == {f"{k}-launcher.log" for k in range(1, REPEATS + 1)}
-    else:
+    if result.status != "complete":
         assert result.failure.code == "disk_full"
+        return result.status
+    assert result.failure is None
+    assert len(result.complete_repeats) == REPEATS
+    assert check_against_raw(measured) == []
+    logs = {path.name for path in measured.log_files()}
+    assert logs == {f"{repeat}-launcher.log" for repeat in range(1, REPEATS + 1)}
     return result.status
 
 
@@ -97,29 +98,36 @@ def outcome(measure, outputs):
 def test_a_full_disk_at_any_write_of_a_measurement_is_reported(fake_measure, disk, what):
     outputs = disk.path / "outputs"
     earlier = fake_measure(outputs, label="earlier").folder
-    kept = contents(earlier)
-    seen = []
-    while "complete" not in seen:
-        disk.leave(**{what: len(seen)})
-        seen.append(outcome(fake_measure, outputs))
-        assert contents(earlier) == kept
+    before = contents(earlier)
+    outcomes = []
+    while "complete" not in outcomes:
+        disk.leave(**{what: len(outcomes)})
+        outcomes.append(outcome(fake_measure, outputs))
+        assert contents(earlier) == before
         assert not list(outputs.rglob("*.partial"))
         frame = perfkit.load(outputs)
         assert frame.attrs["unreadable"] == []
         statuses = dict(zip(frame["label"], frame["status"], strict=True))
-        assert statuses in ({"earlier": "complete"}, {"earlier": "complete", "": seen[-1]})
-        if seen[-1] == "partial":
+        assert statuses.pop("earlier") == "complete"
+        assert statuses in ({}, {"": outcomes[-1]})
+        if outcomes[-1] == "partial":
             disk.leave()
             assert outcome(fake_measure, outputs) == "complete"
-        for folder in {*outputs.iterdir()} - {earlier}:
-            shutil.rmtree(folder)
-    assert {"raised", "failed", "partial"} < {*seen}
+        remove_others(earlier)
+    assert {"raised", "failed", "partial"} < {*outcomes}
+
+
+def remove_others(folder):
+    """Remove the folders beside this one."""
+    for other in {*folder.parent.iterdir()} - {folder}:
+        shutil.rmtree(other)
 
 
 def test_a_full_disk_at_any_write_leaves_the_old_or_the_new_page(fake_measure, disk):
     measurement = fake_measure(disk.path / "outputs")
     outputs = measurement.folder.parent
-    before, written = contents(outputs), []
+    before = contents(outputs)
+    written = []
     for pages in count():
         disk.leave(pages=pages)
         try:
@@ -130,7 +138,9 @@ def test_a_full_disk_at_any_write_leaves_the_old_or_the_new_page(fake_measure, d
         now = contents(outputs)
         assert now.items() >= before.items()
         new = now.keys() - before.keys()
-        assert all(now[name].endswith(b"</html>") for name in new if name.endswith("html"))
+        for name in new:
+            if name.endswith("html"):
+                assert now[name].endswith(b"</html>")
         assert not list(outputs.rglob("*.partial"))
         written.append(len(new))
         for name in new:
@@ -156,33 +166,39 @@ def test_a_write_error_at_any_write_of_the_driver_is_reported(
     fake_measure, tmp_path, monkeypatch
 ):
     """Injects faults below the store's only write function."""
-    outputs, seen = tmp_path / "outputs", []
+    outputs = tmp_path / "outputs"
     earlier = fake_measure(outputs, label="earlier").folder
-    kept, fsync = contents(earlier), os.fsync
-    while "complete" not in seen:
-        left = [len(seen)]
-
-        def failing(descriptor, left=left):
-            left[0] -= 1
-            if left[0] < 0:
-                raise OSError(errno.EIO, "Input/output error")
-            fsync(descriptor)
-
-        monkeypatch.setattr("os.fsync", failing)
-        try:
-            result = fake_measure(outputs).result
-            seen.append(result.status)
-            assert result.status == "complete" or result.failure.code == "io_error"
-        except OSError as error:
-            assert error.errno == errno.EIO and error.filename
-            seen.append("raised")
-        monkeypatch.setattr("os.fsync", fsync)
-        assert contents(earlier) == kept
+    before = contents(earlier)
+    outcomes = []
+    while "complete" not in outcomes:
+        with monkeypatch.context() as patch:
+            patch.setattr("os.fsync", failing_after(len(outcomes), os.fsync))
+            try:
+                result = fake_measure(outputs).result
+                assert result.status == "complete" or result.failure.code == "io_error"
+                outcomes.append(result.status)
+            except OSError as error:
+                assert error.errno == errno.EIO
+                assert error.filename
+                outcomes.append("raised")
+        assert contents(earlier) == before
         frame = perfkit.load(outputs)
-        assert frame.attrs["unreadable"] == [] and "earlier" in [*frame["label"]]
-        for folder in {*outputs.iterdir()} - {earlier}:
-            shutil.rmtree(folder)
-    assert "raised" in seen
+        assert frame.attrs["unreadable"] == []
+        assert "earlier" in [*frame["label"]]
+        remove_others(earlier)
+    assert "raised" in outcomes
+
+
+def failing_after(calls, function):
+    """Return a function that fails with an input/output error after so many calls."""
+    numbers = count()
+
+    def failing(argument):
+        if next(numbers) >= calls:
+            raise OSError(errno.EIO, "Input/output error")
+        return function(argument)
+
+    return failing
 
 
 @pytest.mark.slow
@@ -194,9 +210,10 @@ def test_an_outputs_folder_removed_during_a_run_is_reported(request_of, plant, t
     with subprocess.Popen(command, **pipes) as driver:
         wait_for(lambda: [*outputs.glob("*/repeats/1/rank0.jsonl")], 120)
         shutil.rmtree(outputs)
-        error = driver.communicate()[1]
+        _printed, error = driver.communicate()
     assert driver.returncode == 1
-    assert "doesn't exist" in error and "Traceback" not in error
+    assert "doesn't exist" in error
+    assert "Traceback" not in error
 
 
 @pytest.fixture(scope="module")
@@ -234,14 +251,15 @@ def test_a_fault_ends_perfkit_run_with_1_and_its_own_code(
     earlier, request_of, plant, taken_port, ssh_here, tmp_path, code, fault, changes
 ):
     outputs = tmp_path / "outputs"
+    complete, interrupted = (outputs / folder.name for folder in earlier)
     shutil.copytree(earlier[0].parent, outputs)
 
-    def kept():
-        begun = Measurement.read(outputs / earlier[1].name)
-        raw = begun.rank_file(1, 0).read_bytes()
-        return contents(outputs / earlier[0].name), raw, begun.result.repeats[0]
+    def to_keep():
+        measurement = Measurement.read(interrupted)
+        raw = measurement.rank_file(1, 0).read_bytes()
+        return contents(complete), raw, measurement.result.repeats[0]
 
-    before = kept()
+    before = to_keep()
     if code == "port_taken":
         ssh_here()
         changes = changes | {"hosts": "127.0.0.1,127.0.0.2", "port": taken_port}
@@ -249,13 +267,15 @@ def test_a_fault_ends_perfkit_run_with_1_and_its_own_code(
     done = perfkit_run(request_of(outputs, **changes))
     assert done.returncode == 1
     assert f": {code}: " in done.stderr
-    assert kept() == before
-    frame = perfkit.load(outputs).set_index("failure")
-    row = frame.loc[code]
-    assert row["status"] == ("failed" if "nodes" in changes else "partial")
-    assert len(row["repeat_throughputs"]) == ("nodes" not in changes)
-    assert list(frame.loc[frame["status"] == "complete", "label"]) == ["other"]
-    assert check_against_raw(Measurement.read(outputs / earlier[1].name)) == []
+    assert to_keep() == before
+    frame = perfkit.load(outputs)
+    (row,) = records(frame[frame["failure"] == code])
+    # On two nodes it is another measurement, without earlier repeats.
+    status, repeats = ("failed", 0) if "nodes" in changes else ("partial", 1)
+    assert row["status"] == status
+    assert len(row["repeat_throughputs"]) == repeats
+    assert list(frame[frame["status"] == "complete"]["label"]) == ["other"]
+    assert check_against_raw(Measurement.read(interrupted)) == []
 
 
 @pytest.mark.usefixtures("processes")
@@ -265,35 +285,51 @@ def test_only_one_of_two_simultaneous_starts_measures(request_of, tmp_path):
     RACES=100 pytest tests/test_faults.py -k simultaneous --timeout 1800"""
     seed = random.randrange(10**6)
     print(f"seed {seed}")
-    chance, ended = random.Random(seed), Counter()
+    chance = random.Random(seed)
+    ended = Counter()
     for race in range(int(os.environ.get("RACES", "4"))):
-        folder = tmp_path / str(race)
-        request = request_of(folder, repeats=1)
-        command = [sys.executable, Path(__file__).with_name("racer.py"), json.dumps(request)]
-        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        with (
-            subprocess.Popen(command, text=True, **pipes) as first,
-            subprocess.Popen(command, text=True, **pipes) as second,
-        ):
-            for racer in (first, second):
-                assert racer.stdout.readline() == "ready\n"
-            for racer, delay in ((first, 0.0), (second, chance.random() * (race % 2))):
-                time.sleep(delay)
-                racer.stdin.write("go\n")
-                racer.stdin.flush()
-            outputs = [racer.communicate() for racer in (first, second)]
-        assert "".join(out for out, _ in outputs) == "started\n"
-        (folder,) = folder.iterdir()
-        for racer, (_, err) in zip((first, second), outputs, strict=True):
+        outputs = tmp_path / str(race)
+        delay = chance.random() if race % 2 else 0.0
+        racers = race_of_two(request_of(outputs, repeats=1), delay)
+        assert "".join(racer.stdout for racer in racers) == "started\n"
+        (folder,) = outputs.iterdir()
+        for racer in racers:
             ended[racer.returncode] += 1
             if racer.returncode:
                 assert racer.returncode == 2
-                assert f"{folder.name} is being measured by another process" in err
+                assert f"{folder.name} is being measured by another process" in racer.stderr
         measurement = Measurement.read(folder)
         assert measurement.result.status == "complete"
         assert check_against_raw(measurement) == []
     print(f"{ended[0]} measured or reused the result, {ended[2]} were rejected")
     assert ended[2] > 0
+
+
+def race_of_two(request, delay):
+    """Start the same measurement in two processes, the second `delay` seconds later; return
+    the completed processes."""
+    command = [sys.executable, Path(__file__).with_name("racer.py"), json.dumps(request)]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with (
+        subprocess.Popen(command, text=True, **pipes) as first,
+        subprocess.Popen(command, text=True, **pipes) as second,
+    ):
+        for racer in (first, second):
+            assert racer.stdout.readline() == "ready\n"
+        start(first)
+        time.sleep(delay)
+        start(second)
+        return [completed(first), completed(second)]
+
+
+def start(racer):
+    racer.stdin.write("go\n")
+    racer.stdin.flush()
+
+
+def completed(process):
+    output, errors = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
 EAT = "kept = []\nwhile True: kept.append(bytearray(10**7))"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import made
 import pytest
 from made import FACTS, keep, made_result, measured, stored, write_all
 
@@ -70,19 +71,25 @@ def test_a_copied_measurement_folder_is_left_out(tmp_path):
     assert reason.startswith("copy/result.json: its id is")
 
 
+def test_an_error_gives_its_path_as_seen_from_a_folder():
+    error = ResultError(Path("/outputs/m/repeats/1/rank0.jsonl"), "cut off", line=2)
+    assert str(error) == "/outputs/m/repeats/1/rank0.jsonl:2: cut off"
+    assert error.relative_to(Path("/outputs/m")) == "repeats/1/rank0.jsonl:2: cut off"
+    assert error.relative_to(Path("/elsewhere")) == str(error)
+    not_utf8 = ResultError(Path(os.fsdecode(b"/outputs/\xff")), "its name is not UTF-8")
+    assert str(not_utf8) == r"/outputs/\udcff: its name is not UTF-8"
+
+
 def refused(folder, result, change, why):
     """Check that a stored result, changed by a function or a text replacement, is rejected."""
     write_result(folder, result)
     path = folder / "result.json"
-    text = path.read_text()
     if isinstance(change, tuple):
-        assert change[0] in text
-        text = text.replace(*change, 1)
+        made.change(path, *change)
     else:
-        content = json.loads(text)
+        content = json.loads(path.read_text())
         change(content)
-        text = json.dumps(content)
-    path.write_text(text)
+        path.write_text(json.dumps(content))
     with pytest.raises(ResultError, match=rf"result\.json: .*{why}"):
         read_result(path)
 
@@ -192,17 +199,20 @@ def test_no_field_is_required_that_files_of_this_version_may_lack():
 
 def test_a_result_without_the_fields_that_have_a_default_is_read(tmp_path):
     """A later perfkit may have added them. The id has the digest of those that are stored."""
-    made = keep(tmp_path / "made", measured([4.0, 5.0, 6.0]))
-    content = made.result.model_dump(mode="json", exclude_defaults=True)
-    assert not {"failure", "nodes"} & {*content}
-    assert not {"tf32", "seed", "label"} & {*content["config"]}
+    measurement = keep(tmp_path / "made", measured([4.0, 5.0, 6.0]))
+    content = measurement.result.model_dump(mode="json", exclude_defaults=True)
+    assert not {"failure", "nodes"} & content.keys()
+    assert not {"tf32", "seed", "label"} & content["config"].keys()
     older = Result.model_validate_json(json.dumps(content))
-    identity = older.config, older.protocol, older.environment, older.input_data.sha256
-    folder = tmp_path / f"older-{identity_digest(*identity)}"
-    shutil.copytree(made.folder, folder)
-    (folder / "result.json").write_text(json.dumps(content | {"id": folder.name}))
+    digest = identity_digest(
+        older.config, older.protocol, older.environment, older.input_data.sha256
+    )
+    folder = tmp_path / f"older-{digest}"
+    shutil.copytree(measurement.folder, folder)
+    content["id"] = folder.name
+    (folder / "result.json").write_text(json.dumps(content))
     read = Measurement.read(folder)
-    assert read.result == made.result.model_copy(update={"id": folder.name})
+    assert read.result == measurement.result.model_copy(update={"id": folder.name})
     assert check_against_raw(read) == []
 
 
@@ -261,7 +271,9 @@ def test_an_invalid_raw_line_is_reported_with_its_number(tmp_path, line):
 
 
 def test_load_skips_unreadable_files_and_names_them(tmp_path):
-    b, a, broken = [keep(tmp_path / name, made_result()) for name in ("b", "a", "broken")]
+    b = keep(tmp_path / "b", made_result())
+    a = keep(tmp_path / "a", made_result())
+    broken = keep(tmp_path / "broken", made_result())
     broken.result_file.write_text("{")
     frame = perfkit.load(tmp_path)
     assert list(frame["id"]) == [a.folder.name, b.folder.name]
@@ -271,21 +283,22 @@ def test_load_skips_unreadable_files_and_names_them(tmp_path):
 
 
 def test_only_a_checking_load_leaves_out_results_that_contradict_their_raw_files(tmp_path):
-    good, other, changed = [keep(tmp_path / name, made_result()) for name in "abc"]
-    path = changed.result_file
-    path.write_text(path.read_text().replace('"cpu_tuning": true', '"cpu_tuning": false'))
-    path = other.rank_file(1, 0)
-    path.write_text(path.read_text().replace('"data_wait_seconds": 0.0', '"a": 0', 1))
-    path.with_name(os.fsdecode(b"\xff.jsonl")).touch()
+    good = keep(tmp_path / "a", made_result())
+    raw_changed = keep(tmp_path / "b", made_result())
+    result_changed = keep(tmp_path / "c", made_result())
+    raw_file = raw_changed.rank_file(1, 0)
+    made.change(raw_file, '"data_wait_seconds": 0.0', '"a": 0')
+    raw_file.with_name(os.fsdecode(b"\xff.jsonl")).touch()
+    made.change(result_changed.result_file, '"cpu_tuning": true', '"cpu_tuning": false')
     unchecked = perfkit.load(tmp_path)
-    assert list(unchecked["id"]) == [found.folder.name for found in (good, other, changed)]
+    assert len(unchecked) == 3
     assert unchecked.attrs["unreadable"] == []
     frame = perfkit.load(tmp_path, check=True)
     assert list(frame["id"]) == [good.folder.name]
     assert frame.attrs["unreadable"] == [
-        f"{other.folder.name}: contradicts its raw files: "
+        f"{raw_changed.folder.name}: contradicts its raw files: "
         r"repeat 1: rank0.jsonl, \udcff.jsonl: changed since (SHA-256)",
-        f"{changed.folder.name}: contradicts its raw files: "
+        f"{result_changed.folder.name}: contradicts its raw files: "
         "id: not that of configuration, protocol, environment and data",
     ]
 
@@ -307,19 +320,24 @@ print(*sorted(opened), sep="\\n")
 
 @pytest.mark.usefixtures("processes")
 def test_publishing_one_measurement_reads_no_other_raw_file(tmp_path):
-    one, *_others = [stored(tmp_path / f"m{number}") for number in range(10)]
-    command = [sys.executable, "-c", PUBLISH_ONE, str(one.folder)]
+    published = stored(tmp_path / "m0")
+    for number in range(1, 10):
+        stored(tmp_path / f"m{number}")
+    command = [sys.executable, "-c", PUBLISH_ONE, str(published.folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [str(path) for path in one.raw_files()]
-    assert len(json.loads((tmp_path / "results.json").read_text())) == 10
+    assert done.stdout.splitlines() == [str(path) for path in published.raw_files()]
+    rows = json.loads((tmp_path / "results.json").read_text())
+    assert len(rows) == 10
 
 
 def test_load_has_every_parameter_fact_and_throughput(tmp_path):
     write_all(tmp_path, measured([3.0, 5.0, 4.0]), measured([]))
     frame = perfkit.load(tmp_path)
-    named = {"id", "status", "model", "throughput", "throughput_low", "throughput_high", "unit"}
-    facts = {f"environment.{fact}" for fact in FACTS}
-    assert {*perfkit.core.config.parameters(), *named, *facts} <= {*frame}
+    columns = {*frame}
+    assert {"id", "status", "model", "unit"} <= columns
+    assert {"throughput", "throughput_low", "throughput_high"} <= columns
+    assert {*perfkit.core.config.parameters()} <= columns
+    assert {f"environment.{fact}" for fact in FACTS} <= columns
     assert list(frame["repeat_throughputs"]) == [pytest.approx((3.0, 5.0, 4.0)), ()]
     assert list(frame["throughput"].isna()) == [False, True]
     assert list(frame["failure"]) == [None, "out_of_memory"]
@@ -376,19 +394,25 @@ def test_a_failed_read_names_the_file():
 @pytest.mark.timeout(60)
 def test_only_regular_files_are_read(tmp_path, kind):
     """Reading a pipe would block; a device or a large file would fill the memory."""
-    shown, hidden = (keep(tmp_path / name, made_result()) for name in "ab")
-    shutil.copy(shown.result_file, shown.folder / "other")
-    replaced(shown.result_file, kind)
-    replaced(hidden.rank_file(1, 0), kind)
-    why = {"large": "over 512 MiB, too large", "pipe": "not a regular file"}
-    why |= {"folder": "not a regular file"}
-    expected = why.get(kind, "a link, which is not followed")
-    with pytest.raises(ResultError, match=expected):
-        read_result(shown.result_file)
+    without_result = keep(tmp_path / "a", made_result())
+    without_raw_file = keep(tmp_path / "b", made_result())
+    shutil.copy(without_result.result_file, without_result.folder / "other")
+    replaced(without_result.result_file, kind)
+    replaced(without_raw_file.rank_file(1, 0), kind)
+    why = {
+        "large": "over 512 MiB, too large",
+        "pipe": "not a regular file",
+        "folder": "not a regular file",
+        "device": "a link, which is not followed",
+        "link": "a link, which is not followed",
+    }
+    with pytest.raises(ResultError, match=why[kind]):
+        read_result(without_result.result_file)
     frame = perfkit.load(tmp_path, check=True)
     assert frame.empty
-    assert all(expected in reason for reason in frame.attrs["unreadable"])
-    assert len(frame.attrs["unreadable"]) == 2
+    of_result, of_raw_file = frame.attrs["unreadable"]
+    assert why[kind] in of_result
+    assert why[kind] in of_raw_file
 
 
 def test_writes_do_not_follow_links(tmp_path):
@@ -403,11 +427,12 @@ def test_writes_do_not_follow_links(tmp_path):
     with pytest.raises(OSError, match="a link leads there"):
         make_folder(outputs / "linked" / "new")
     # The link itself is replaced, not its target.
-    (elsewhere / "kept").write_text("kept")
-    (measurement.folder / "report.html").symlink_to(elsewhere / "kept")
-    write_atomically(measurement.folder / "report.html", "page")
-    assert [path.name for path in elsewhere.iterdir()] == ["kept"]
-    assert (elsewhere / "kept").read_text() == "kept"
+    target = elsewhere / "target"
+    target.write_text("unchanged")
+    measurement.page_file.symlink_to(target)
+    write_atomically(measurement.page_file, "page")
+    assert [*elsewhere.iterdir()] == [target]
+    assert target.read_text() == "unchanged"
     # The requested folder itself may be a link.
     (tmp_path / "asked").symlink_to(outputs)
     write_atomically(resolved_path(str(tmp_path / "asked")) / "file", "text")

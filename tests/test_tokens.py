@@ -35,24 +35,35 @@ def header(version=1):
 
 
 def test_sample_tokens_are_text_bytes_with_end_markers(tmp_path):
-    assert sum(samples.make_tokens(tmp_path, 3000, 256)) == 3000 * 256 * 2
+    written = sum(samples.make_tokens(tmp_path, 3000, 256))
+    assert written == 3000 * 256 * 2
     tokens = np.fromfile(tmp_path / samples.TOKENS, "<u2")
     assert len(tokens) == 3000 * 256 + 1
-    first, second = (topics[name].encode() for name in sorted(topics)[:2])
-    begin = [*first, END_OF_TEXT, *second, END_OF_TEXT]
+    first, second, *_others = sorted(topics)
+    begin = [*topics[first].encode(), END_OF_TEXT, *topics[second].encode(), END_OF_TEXT]
     assert tokens[: len(begin)].tolist() == begin
-    whole = sum(len(text.encode()) + 1 for text in topics.values())
-    assert np.array_equal(tokens[whole:], tokens[: len(tokens) - whole])
-    again = tmp_path / "again"
-    list(samples.make_tokens(again, 3000, 256))
-    assert (again / samples.TOKENS).read_bytes() == tokens.tobytes()
+
+
+def test_the_text_of_sample_tokens_is_repeated(tmp_path):
+    list(samples.make_tokens(tmp_path, 3000, 256))
+    tokens = np.fromfile(tmp_path / samples.TOKENS, "<u2")
+    length = sum(len(text.encode()) + 1 for text in topics.values())
+    assert np.array_equal(tokens[length:], tokens[:-length])
+
+
+def test_sample_tokens_are_reproducible(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        list(samples.make_tokens(folder, 3000, 256))
+    assert (first / samples.TOKENS).read_bytes() == (second / samples.TOKENS).read_bytes()
 
 
 def test_labels_are_the_next_tokens(tmp_path):
     write(tmp_path / "train.bin", range(100))
     data = examine(config(tmp_path))
     ids, labels = data[ShardRow(0, 2)]
-    assert ids.tolist() == [*range(32, 48)] and labels.tolist() == [*range(33, 49)]
+    assert ids.tolist() == [*range(32, 48)]
+    assert labels.tolist() == [*range(33, 49)]
     assert ids.dtype == labels.dtype == np.int64
     assert data.sha256 == digest(data.config)
     # 99 tokens have a next token: six blocks of 16; the rest is dropped.
@@ -62,20 +73,24 @@ def test_labels_are_the_next_tokens(tmp_path):
 def test_a_file_with_a_header_is_read(tmp_path):
     write(tmp_path / "corpus_train_000001.bin", [*header(), *range(33)])
     data = examine(config(tmp_path))
-    assert len(data) == 2 and data[ShardRow(0, 0)][0].tolist() == [*range(16)]
+    assert len(data) == 2
+    ids, _labels = data[ShardRow(0, 0)]
+    assert ids.tolist() == [*range(16)]
 
 
 def test_more_files_than_a_process_may_open_are_read(tmp_path):
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = len([*Path("/proc/self/fd").iterdir()]) + 40
     for number in range(count):
         write(tmp_path / f"x_train_{number:03}.bin", [number] * 17)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (count, limits[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
     try:
         data = examine(config(tmp_path))
-        assert [data[ShardRow(n, 0)][0][0] for n in range(count)] == [*range(count)]
+        for number in range(count):
+            ids, _labels = data[ShardRow(number, 0)]
+            assert ids[0] == number
     finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 SEVENTEEN = np.arange(17, dtype="<u2").tobytes()
@@ -115,16 +130,20 @@ def test_the_dataloader_yields_blocks_of_the_file(tmp_path, framework):
     write(tmp_path / "train.bin", np.arange(64 * 16 + 1))
     for ids, labels in loaded(config(tmp_path, framework=framework), 3):
         assert ids.shape == labels.shape == (2, 16)
-        assert (ids[:, 0] % 16 == 0).all() and np.array_equal(labels, ids + 1)
+        assert np.all(ids[:, 0] % 16 == 0)
+        assert np.array_equal(labels, ids + 1)
 
 
 def test_more_tokens_than_positions_are_rejected():
     request = {"sequence_length": 1024, "device": "cpu", "input": "synthetic"}
-    assert plan("gpt", request, skip_checks=["machine"]).config.sequence_length == 1024
+    planned = plan("gpt", request, skip_checks=["machine"])
+    assert planned.config.sequence_length == 1024
     with pytest.raises(RequestError, match="bert has 512 positions; at most 512"):
         plan("bert", request, skip_checks=["machine"])
 
 
 def test_the_default_sequence_length_depends_on_the_device():
-    lengths = [resolve({"model": "gpt"}, gpus=gpus).sequence_length for gpus in (0, 1)]
-    assert lengths == [128, 1024]
+    on_cpu = resolve({"model": "gpt"}, gpus=0)
+    on_gpu = resolve({"model": "gpt"}, gpus=1)
+    assert on_cpu.sequence_length == 128
+    assert on_gpu.sequence_length == 1024

@@ -8,7 +8,7 @@ import pytest
 import simulations
 from conftest import IN_WORKER
 from drivers import AT_BATCHES
-from made import measured, rank_events, with_raw_files
+from made import event, measured, rank_events, with_raw_files
 
 import perfkit
 from perfkit.analysis.warnings import warnings_of
@@ -29,15 +29,18 @@ RUNS = 20
 @pytest.mark.parametrize("noise", simulations.NOISE)
 def test_planted_warm_ups_end_at_the_steady_level(form, noise):
     right, wrong, longer = simulations.ended_warm_ups(form, RUNS, noise)
-    assert right >= 0.95 and wrong <= 0.05
+    assert right >= 0.95
+    assert wrong <= 0.05
     assert longer <= 300
 
 
 def test_steadily_falling_steps_are_never_warmed_up():
     random = np.random.default_rng(20261122)
     test = WarmupTest(Protocol.named("steady"), None)
-    steps = (2 - np.arange(1000) / 1000) * (1 + random.normal(0, 0.01, 1000))
-    assert not any(test.ends_with(steps[:n].tolist()) for n in range(5, 1001, 5))
+    course = 2 - np.arange(1000) / 1000
+    seconds = course * (1 + random.normal(0, 0.01, 1000))
+    for steps in range(5, 1001, 5):
+        assert not test.ends_with(seconds[:steps].tolist())
 
 
 def test_too_few_steps_are_never_warmed_up():
@@ -55,10 +58,14 @@ def test_the_first_pass_over_the_data_is_warm_up_within_the_limit():
 
 def test_auto_warm_up_has_limits_and_a_fixed_warm_up_is_not_tested():
     auto = Protocol.named("published", warmup_steps="auto")
-    assert (auto.warmup_steps, auto.warmup_limit, auto.warmup_seconds) == (0, 1000, 600)
+    assert auto.warmup_steps == 0
+    assert auto.warmup_limit == 1000
+    assert auto.warmup_seconds == 600
     longer = Protocol.named("steady", warmup_steps=20, warmup_limit=50)
-    assert (longer.warmup_steps, longer.warmup_limit) == (20, 50)
-    assert not WarmupTest(Protocol.named("published"), None).ends_with([1.0] * 500)
+    assert longer.warmup_steps == 20
+    assert longer.warmup_limit == 50
+    fixed = WarmupTest(Protocol.named("published"), None)
+    assert not fixed.ends_with([1.0] * 500)
 
 
 @pytest.mark.parametrize(
@@ -93,9 +100,8 @@ def test_rank_0_ends_the_warm_up_at_the_check_after_the_drivers_signal(tmp_path)
     steady_file(tmp_path).touch()
     assert not warmup.is_over(CHECK_STEPS + 1)
     assert warmup.is_over(2 * CHECK_STEPS)
-    assert events == [
-        {"event": "warmup", "steps": 2 * CHECK_STEPS, "seconds": 0.0, "ended_by": "steady"}
-    ]
+    end = {"steps": 2 * CHECK_STEPS, "seconds": 0.0, "ended_by": "steady"}
+    assert events == [event("warmup", **end)]
     assert not steady_file(tmp_path).exists()
 
 
@@ -111,11 +117,14 @@ def test_the_other_ranks_follow_rank_0(tmp_path):
 def test_a_warm_up_ends_at_its_limits(tmp_path):
     clock = Clock()
     warmup, events = warm_up(tmp_path, clock=clock, warmup_limit=7, warmup_seconds=30)
-    assert [warmup.is_over(step) for step in range(8)] == [False] * 7 + [True]
-    assert (events[0]["steps"], events[0]["ended_by"]) == (7, "steps")
+    assert not any(warmup.is_over(step) for step in range(7))
+    assert warmup.is_over(7)
+    assert events[0]["steps"] == 7
+    assert events[0]["ended_by"] == "steps"
     warmup, events = warm_up(tmp_path, clock=clock, warmup_seconds=30)
     clock.now = 31.0
-    assert warmup.is_over(CHECK_STEPS) and events[0]["ended_by"] == "seconds"
+    assert warmup.is_over(CHECK_STEPS)
+    assert events[0]["ended_by"] == "seconds"
 
 
 @pytest.mark.slow
@@ -128,16 +137,24 @@ def test_every_rank_starts_its_window_at_the_steady_step(measure, plant, monkeyp
         return len(seconds) >= 7
 
     monkeypatch.setattr("perfkit.core.steady.is_warmed_up", is_warmed_up)
-    found = measure(framework="torch", input="synthetic", processes=2, warmup_steps="auto")
-    (repeat,) = found.result.complete_repeats
+    measurement = measure(
+        framework="torch", input="synthetic", processes=2, warmup_steps="auto"
+    )
+    (repeat,) = measurement.result.complete_repeats
+    warmup_steps = repeat.warmup.steps
     assert repeat.warmup.ended_by == "steady"
-    assert 7 < repeat.warmup.steps < 100 and repeat.warmup.steps % CHECK_STEPS == 0
-    assert tested[-1][0] >= 7 and {arguments[1:] for arguments in tested} == {(2, None)}
-    steps = perfkit.load_steps(found.folder)
-    for _, rows in steps.groupby("rank"):
-        assert [*rows["measured"]] == [False] * repeat.warmup.steps + [True] * 2
-    assert check_against_raw(found) == []
-    assert "fewer_samples" not in {warning.code for warning in warnings_of(found.result, [])}
+    assert 7 < warmup_steps < 100
+    assert warmup_steps % CHECK_STEPS == 0
+    steps_tested, *_others = tested[-1]
+    assert steps_tested >= 7
+    for _steps, measured_steps, pass_steps in tested:
+        assert (measured_steps, pass_steps) == (2, None)
+    steps = perfkit.load_steps(measurement.folder)
+    for _rank, rows in steps.groupby("rank"):
+        assert [*rows["measured"]] == [False] * warmup_steps + [True] * 2
+    assert check_against_raw(measurement) == []
+    codes = {warning.code for warning in warnings_of(measurement.result, [])}
+    assert "fewer_samples" not in codes
 
 
 @pytest.mark.slow
@@ -149,17 +166,19 @@ def test_paddle_ranks_agree_on_the_limit_without_tests_in_the_window(measure, mo
         return False
 
     monkeypatch.setattr("perfkit.core.steady.is_warmed_up", is_warmed_up)
-    found = measure(
-        input="synthetic", processes=2, warmup_steps="auto", warmup_limit=7, measured_steps=20
-    )
-    (repeat,) = found.result.complete_repeats
-    assert (repeat.warmup.steps, repeat.warmup.ended_by) == (7, "steps")
+    steps = {"warmup_steps": "auto", "warmup_limit": 7, "measured_steps": 20}
+    result = measure(input="synthetic", processes=2, **steps).result
+    (repeat,) = result.complete_repeats
+    assert repeat.warmup.steps == 7
+    assert repeat.warmup.ended_by == "steps"
     assert max(tested, default=0) <= 7
+    samples = sum(rank.samples for rank in repeat.ranks)
     slowest = max(rank.window_seconds for rank in repeat.ranks)
-    assert repeat.throughput == sum(rank.samples for rank in repeat.ranks) / slowest
+    assert repeat.throughput == samples / slowest
     threads = max(1, usable_cores() // 2)
-    assert found.result.effective.variables["OMP_NUM_THREADS"] == str(threads)
-    assert {warning.code for warning in warnings_of(found.result, [])} >= {"warm_up_limited"}
+    assert result.effective.variables["OMP_NUM_THREADS"] == str(threads)
+    codes = {warning.code for warning in warnings_of(result, [])}
+    assert "warm_up_limited" in codes
 
 
 COLD = """
@@ -182,39 +201,52 @@ def test_the_warm_up_outlasts_a_cold_first_pass_over_the_data(measure, plant, tm
     plant(IN_WORKER + COLD)
     # The 60 cold steps are as steady as the later ones, but slower.
     assert len([*make_images(tmp_path / "data", 60)]) == 60
-    auto = {"warmup_steps": "auto", "warmup_limit": 120, "measured_steps": 5}
-    auto |= {"input": "dataloader", "dataloader_workers": 1}
-    auto |= {"batch_size": 1, "image_size": 64, "timeout": 290}
-    found = measure(framework="torch", data_dir=str(tmp_path / "data"), **auto)
-    assert found.result.status == "complete", found.result.failure
-    steps = perfkit.load_steps(found.folder)
-    waits = steps.groupby(steps["step"] > 60)["data_wait_seconds"].mean()
-    assert waits[False] > 2 * waits[True]
-    assert found.result.repeats[0].warmup.steps > 60
+    measurement = measure(
+        framework="torch",
+        input="dataloader",
+        data_dir=str(tmp_path / "data"),
+        dataloader_workers=1,
+        batch_size=1,
+        image_size=64,
+        warmup_steps="auto",
+        warmup_limit=120,
+        measured_steps=5,
+        timeout=290,
+    )
+    result = measurement.result
+    assert result.status == "complete", result.failure
+    steps = perfkit.load_steps(measurement.folder)
+    is_cold = steps["step"] <= 60
+    cold_wait = steps[is_cold]["data_wait_seconds"].mean()
+    warm_wait = steps[~is_cold]["data_wait_seconds"].mean()
+    assert cold_wait > 2 * warm_wait
+    assert result.repeats[0].warmup.steps > 60
 
 
 def warmed_up(folder, warmup, count=120):
     """Store a measurement whose step times fall from 2 s to 1 s after `warmup` steps."""
-    seconds = [2.0] * warmup + [1.0] * count
     result = measured([1.0], protocol="steady", measured_steps=count)
-    events = rank_events(seconds, measured_steps=count)
-    over = {"event": "warmup", "steps": warmup, "seconds": 2.0 * warmup, "ended_by": "steady"}
-    return with_raw_files(folder, result, [[[over, *events]]])
+    events = warmed_up_events(warmup, count)
+    return with_raw_files(folder, result, [[events]])
+
+
+def warmed_up_events(warmup, count):
+    end = event("warmup", steps=warmup, seconds=2.0 * warmup, ended_by="steady")
+    seconds = [2.0] * warmup + [1.0] * count
+    return [end, *rank_events(seconds, measured_steps=count)]
 
 
 def test_the_page_shows_published_and_steady_throughput(tmp_path):
-    found = warmed_up(tmp_path / measured([1.0]).id, 60)
-    assert found.result.throughput.value == pytest.approx(8)
+    measurement = warmed_up(tmp_path / measured([1.0]).id, 60)
+    assert measurement.result.throughput.value == pytest.approx(8)
     # Steps 21 to 60 take 2 s, 61 to 120 1 s.
-    text = page.headline(found).html + page.step_times(found).html
+    text = page.headline(measurement).html + page.step_times(measurement).html
     assert "Published protocol, steps 21 to 120: 5.714 (-29 %)" in text
     assert "60, steady" in text
 
 
 def test_the_window_begins_after_the_repeats_own_warm_up():
     protocol = Protocol.named("steady", measured_steps=4)
-    over = {"event": "warmup", "steps": 6, "seconds": 12.0, "ended_by": "steady"}
-    events = [over, *rank_events([2.0] * 6 + [1.0] * 4, measured_steps=4)]
-    repeat = summarize(1, protocol, [events], 20.0)
+    repeat = summarize(1, protocol, [warmed_up_events(6, 4)], 20.0)
     assert repeat.step_seconds.maximum == 1.0
     assert repeat.warmup.steps == 6
