@@ -338,9 +338,12 @@ EAT = "kept = []\nwhile True: kept.append(bytearray(10**7))"
 @pytest.fixture
 def memory_group(processes):
     """The folder of a control group limited to 600 MB, below this process's group."""
-    groups = dict(reversed(line.split(":")[1:]) for line in OWN_GROUPS.read_text().splitlines())
-    own = next((g for g, controllers in groups.items() if controllers == "memory"), None)
-    folder = Path(f"/sys/fs/cgroup/memory{own}/perfkit-{os.getpid()}")
+    group_of_process = ""
+    for line in OWN_GROUPS.read_text().splitlines():
+        _number, controllers, group = line.split(":")
+        if controllers == "memory":
+            group_of_process = group
+    folder = Path(f"/sys/fs/cgroup/memory{group_of_process}/perfkit-{os.getpid()}")
     try:
         folder.mkdir()
         (folder / "memory.limit_in_bytes").write_text(str(600 * 10**6))
@@ -360,16 +363,18 @@ def entering(group, command):
 def test_only_an_oom_killed_worker_is_out_of_memory(
     request_of, plant, memory_group, tmp_path, killed
 ):
-    eat = [sys.executable, "-c", EAT]
-    fault = "exec(EAT)"
-    if not killed:
-        fault = f"subprocess.run({entering(memory_group, eat)!r}); os.kill(os.getpid(), 9)"
-    code = "import subprocess\n" + AT_BATCHES.format(fault=f"if number == 2: {fault}")
-    in_fake = "import sys\nif sys.orig_argv[1].endswith('fake_trainer.py'):\n"
-    plant(f"EAT = {EAT!r}\n{code.replace(IN_WORKER, in_fake)}")
     request = request_of(tmp_path / "outputs", repeats=1)
     command = [sys.executable, "-c", faked(0.5) + DRIVER, json.dumps(request)]
-    command = entering(memory_group, command) if killed else command
+    if killed:
+        fault = "exec(EAT)"
+        command = entering(memory_group, command)
+    else:
+        eating = entering(memory_group, [sys.executable, "-c", EAT])
+        fault = f"subprocess.run({eating!r}); os.kill(os.getpid(), 9)"
+    code = AT_BATCHES.format(fault=f"if number == 2: {fault}")
+    in_fake = "import sys\nif sys.orig_argv[1].endswith('fake_trainer.py'):\n"
+    code = code.replace(IN_WORKER, in_fake)
+    plant(f"import subprocess\nEAT = {EAT!r}\n{code}")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["failed"], done.stderr
     (path,) = (tmp_path / "outputs").glob("*/result.json")
@@ -394,33 +399,29 @@ def test_setting_the_wall_clock_during_a_run_changes_nothing(request_of, plant, 
     plant(PRINT_TIME)
     clock = tmp_path / "clock"
     clock.write_text("+0")
-    settings = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(clock)}
-    settings |= {"FAKETIME_NO_CACHE": "1", "DONT_FAKE_MONOTONIC": "1"}
     request = request_of(tmp_path / "outputs", repeats=1, measured_steps=30)
     planned = perfkit.plan("resnet50", request)
     began, began_at = time.monotonic(), time.time()
-    with subprocess.Popen(
-        [sys.executable, "-c", f"{DRIVER}import time; print(time.time())", json.dumps(request)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | settings,
-    ) as driver:
+    with start_with_clock(clock, request) as driver:
         (raw,) = wait_for(lambda: [*tmp_path.glob("outputs/*/repeats/1/rank0.jsonl")])
         for step, offset in ((5, "+1h"), (15, "-1h")):
             wait_for(lambda step=step: f'"step":{step},' in raw.read_text())
             clock.write_text(offset)
             with pytest.raises(perfkit.RequestError, match="measured by another process"):
                 perfkit.measure(planned.config, planned.protocol)
-        _status, driver_time = driver.communicate()[0].split()
+        printed, _errors = driver.communicate()
     elapsed = time.monotonic() - began
+    _status, driver_time = printed.split()
     assert float(driver_time) - time.time() == pytest.approx(-3600, abs=60)
     measurement = Measurement.read(raw.parents[2])
-    log = (measurement.folder / "logs" / "1-rank0.log").read_text()
-    times = [float(line.split()[-1]) for line in log.splitlines() if line.startswith("it is")]
-    jumps = [later - earlier for earlier, later in pairwise(times)]
-    assert (max(jumps), min(jumps)) == pytest.approx((3600, -7200), abs=60)
+    jumps = clock_jumps(measurement.log_file(1, "rank0"))
+    assert max(jumps) == pytest.approx(3600, abs=60)
+    assert min(jumps) == pytest.approx(-7200, abs=60)
     result = measurement.result
-    assert (result.status, result.failure) == ("complete", None)
+    assert result.status == "complete"
+    assert result.failure is None
+    created = datetime.fromisoformat(result.created).timestamp()
+    assert created == pytest.approx(began_at, abs=60)
     assert check_against_raw(measurement) == []
     (repeat,) = result.repeats
     window = repeat.ranks[0].window_seconds
@@ -428,6 +429,28 @@ def test_setting_the_wall_clock_during_a_run_changes_nothing(request_of, plant, 
     assert window < repeat.wall_seconds < elapsed
     steps = perfkit.load_steps(measurement.folder)
     assert steps["seconds"].min() > 0
-    assert not window_disagrees(window, list(steps[steps["measured"]]["seconds"]))
-    created = datetime.fromisoformat(result.created).timestamp()
-    assert created == pytest.approx(began_at, abs=60)
+    assert not window_disagrees(window, [*steps[steps["measured"]]["seconds"]])
+
+
+def start_with_clock(clock, request):
+    """Start a driver whose clock has the offset in a file; it prints its time at the end."""
+    settings = {
+        "LD_PRELOAD": str(FAKETIME),
+        "FAKETIME_TIMESTAMP_FILE": str(clock),
+        "FAKETIME_NO_CACHE": "1",
+        "DONT_FAKE_MONOTONIC": "1",
+    }
+    code = f"{DRIVER}import time; print(time.time())"
+    command = [sys.executable, "-c", code, json.dumps(request)]
+    environment = os.environ | settings
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def clock_jumps(log):
+    """Return the differences of the times that a worker has printed."""
+    times = []
+    for line in log.read_text().splitlines():
+        if line.startswith("it is"):
+            *_words, seconds = line.split()
+            times.append(float(seconds))
+    return [later - earlier for earlier, later in pairwise(times)]

@@ -11,6 +11,7 @@ from drivers import AT_BATCHES
 from made import event, measured, rank_events, with_raw_files
 
 import perfkit
+from perfkit import report
 from perfkit.analysis.warnings import warnings_of
 from perfkit.core.config import Protocol
 from perfkit.core.driver.warmup import WarmupTest
@@ -20,7 +21,6 @@ from perfkit.core.results.summarize import check_against_raw, summarize
 from perfkit.core.steady import is_warmed_up
 from perfkit.core.system.environment import usable_cores
 from perfkit.core.worker.warmup import CHECK_STEPS, AutoWarmup
-from perfkit.report import measurement as page
 
 RUNS = 20
 
@@ -240,7 +240,7 @@ def test_the_page_shows_published_and_steady_throughput(tmp_path):
     measurement = warmed_up(tmp_path / measured([1.0]).id, 60)
     assert measurement.result.throughput.value == pytest.approx(8)
     # Steps 21 to 60 take 2 s, 61 to 120 1 s.
-    text = page.headline(measurement).html + page.step_times(measurement).html
+    text = report.headline(measurement).html + report.step_times(measurement).html
     assert "Published protocol, steps 21 to 120: 5.714 (-29 %)" in text
     assert "60, steady" in text
 
