@@ -56,7 +56,7 @@ class About:
     parameters differently uses these (`select`); no other place lists parameter names.
 
     `unset`: the word that leaves it open in a request; None if the field has no default.
-    `words`: usual values of a text without fixed choices.
+    `usual`: usual values of a text without fixed choices.
     `identifies`: whether another value makes another measurement. `compared`: whether two
     measurements must agree in it, may differ and show the difference, or ignore it; `key`: its
     name in comparisons, if different; `follows`: the parameter along with which it may differ.
@@ -65,7 +65,7 @@ class About:
     """
 
     unset: str | None = None
-    words: tuple[str, ...] = ()
+    usual: tuple[str, ...] = ()
     identifies: bool = True
     compared: Literal["agree", "show", "ignore"] = "agree"
     key: str = ""
@@ -147,7 +147,7 @@ class Config(BaseModel):
     """random seed of weights, dropout, synthetic batches and the order of samples; with DALI
     also of the crops"""
 
-    device: Annotated[str, Field(pattern=DEVICE), About(unset="auto", words=("cpu", "gpu"))]
+    device: Annotated[str, Field(pattern=DEVICE), About(unset="auto", usual=("cpu", "gpu"))]
     """training device, also npu, xpu or another of Paddle's types; auto: gpu, else cpu"""
     gpus: Annotated[int, Field(ge=0, le=64), About(key="topology", only=ACCELERATED)]
     """GPUs, or devices of another type, per node; None: all visible; without any, the CPU"""
@@ -370,12 +370,21 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 AUTO: dict[str, Any] = {"repeats": 100, "interval_target": 0.02, "budget": 3600}
 """What repeats=auto stands for."""
 
-FIELDS = {name: field for name, field in Config.model_fields.items() if name != "model"}
-"""Fields of the notebook parameters, by name. The notebook's name contains the model, and there
-is only one statistic."""
-for _name, _field in Protocol.model_fields.items():
-    if _name != "statistic":
-        FIELDS["protocol" if _name == "name" else _name] = _field
+
+def _notebook_fields() -> dict[str, FieldInfo]:
+    """Return the fields that are parameters of a notebook, whose own name contains the model.
+    The protocol's name is the parameter `protocol`; there is only one statistic."""
+    fields = {}
+    for name, field in (Config.model_fields | Protocol.model_fields).items():
+        if name == "name":
+            fields["protocol"] = field
+        elif name not in ("model", "statistic"):
+            fields[name] = field
+    return fields
+
+
+FIELDS = _notebook_fields()
+"""Fields of the notebook parameters, by name."""
 PROTOCOL_PARAMETERS = tuple(name for name in FIELDS if name not in Config.model_fields)
 
 
@@ -404,7 +413,7 @@ def choices(name: str) -> tuple[str, ...]:
     """Return the fixed or usual words of a parameter; empty for other types."""
     field = (FIELDS | Config.model_fields)[name]
     about = ABOUT[name]
-    words = about.words
+    words = about.usual
     for kind in (field.annotation, *get_args(field.annotation)):
         if get_origin(kind) is Literal:
             words = get_args(kind)

@@ -8,10 +8,15 @@ from typing import Any
 
 def number(value: float | None, digits: int = 4) -> str:
     """Return `value` with `digits` significant digits, trailing zeros kept; a dash for None."""
-    if value is None or not isfinite(value):
-        return "–" if value is None else str(value)
-    if round(abs(value)) >= 10 ** (digits - 1):
-        return f"{value:,.0f}" if round(abs(value)) >= 10**digits else f"{value:.0f}"
+    if value is None:
+        return "–"
+    if not isfinite(value):
+        return str(value)
+    rounded = round(abs(value))
+    if rounded >= 10**digits:
+        return f"{value:,.0f}"
+    if rounded >= 10 ** (digits - 1):
+        return f"{value:.0f}"
     return f"{value:#.{digits}g}"
 
 
@@ -24,18 +29,22 @@ def percent(share: float | None, digits: int = 3) -> str:
     if share and not value:
         return "< 0.0001 %"
     # All digits of whole percents are significant: "100 %".
-    return f"{value:.{max(digits, len(f'{abs(value):.0f}'))}g} %"
+    whole_digits = len(f"{abs(value):.0f}")
+    return f"{value:.{max(digits, whole_digits)}g} %"
 
 
 def spread(values: Iterable[float | None], unit: float = 1) -> str:
     """Return the range of the known values, divided by `unit`; empty without values."""
-    known = [value / unit for value in values if value is not None]
-    return interval(min(known), max(known), 3) if known else ""
+    scaled = [value / unit for value in values if value is not None]
+    if not scaled:
+        return ""
+    return interval(min(scaled), max(scaled), 3)
 
 
 def change(share: float, digits: int = 2) -> str:
     """Return a relative difference in percent, with its sign."""
-    return f"{'+' if round(share, 6) > 0 else ''}{percent(share, digits)}"
+    text = percent(share, digits)
+    return f"+{text}" if round(share, 6) > 0 else text
 
 
 def changes(shares: Iterable[float]) -> str:
@@ -44,7 +53,9 @@ def changes(shares: Iterable[float]) -> str:
 
 def interval(low: float | None, high: float | None, digits: int = 4) -> str:
     """Return both ends of an interval; a dash without an interval."""
-    return "–" if low is None else f"{number(low, digits)} – {number(high, digits)}"
+    if low is None:
+        return "–"
+    return f"{number(low, digits)} – {number(high, digits)}"
 
 
 def minute(time: str) -> str:
@@ -54,7 +65,9 @@ def minute(time: str) -> str:
 
 def one_line(value: Any) -> str:
     """Return a value as text on one line; a dash for an empty value."""
-    return "–" if value in (None, "") else " ".join(str(value).split())
+    if value in (None, ""):
+        return "–"
+    return " ".join(str(value).split())
 
 
 def shortened(value: Any, longest: int = 40) -> str:

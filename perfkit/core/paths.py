@@ -31,12 +31,17 @@ def resolved_path(path: str) -> Path:
 def interpreter_path(python: str | None) -> str:
     """Return the workers' interpreter as an absolute path; links stay, which locate
     environments."""
-    return str(ROOT / expanded(python)) if python else sys.executable
+    if not python:
+        return sys.executable
+    return str(ROOT / expanded(python))
 
 
 def typed_path(path: str) -> str:
     """Convert a path or URL typed in the working directory to a parameter's value."""
-    return path if URL.match(path) else portable_path(str(expanded(path).absolute()))
+    if URL.match(path):
+        return path
+    absolute = expanded(path).absolute()
+    return portable_path(str(absolute))
 
 
 def portable_path(path: str) -> str:

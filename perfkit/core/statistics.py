@@ -87,7 +87,9 @@ def detectable_difference(values: Sequence[float], level: float = 0.95) -> float
     if not values:
         return None
     ratio = ratio_interval(values, values, level)
-    return ratio.high - 1 if ratio.level >= level else None
+    if ratio.level < level:
+        return None
+    return ratio.high - 1
 
 
 def outliers(values: Sequence[float]) -> list[int]:

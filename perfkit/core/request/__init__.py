@@ -88,7 +88,7 @@ def _refusal(details: Any) -> Refusal:
         return refusals.OutOfRange(
             parameter=name, value=repr(value), relation=relation, bound=str(bound)
         )
-    fault = str(cause) if cause else details["msg"]
+    fault = str(cause or details["msg"])
     return refusals.OtherFault(parameter=name, value=repr(value), fault=fault)
 
 
@@ -96,9 +96,3 @@ def suggest(word: object, names: Iterable[Any]) -> str:
     """Return "; did you mean …?" with the closest of `names`; empty if none is close."""
     nearest = nearest_name(word, names)
     return f"; did you mean {nearest!r}?" if nearest else ""
-
-
-def nearest(word: object, names: Iterable[Any]) -> list[str]:
-    """Return the closest of `names`; empty if none is close."""
-    name = nearest_name(word, names)
-    return [name] if name else []

@@ -33,7 +33,9 @@ class Limit(NamedTuple):
 
 def _limits(config: Config) -> Iterator[Limit]:
     model = model_of(config)
-    launchers = ("local",) if config.nodes == 1 else ("srun", "ssh")
+    launchers: tuple[str, ...] = ("local",)
+    if config.nodes > 1:
+        launchers = ("srun", "ssh")
     yield Limit("input", model.inputs, config.model)
     yield Limit("optimizer", model.optimizers, config.model)
     yield Limit("launcher", launchers, f"nodes={config.nodes}")

@@ -1,6 +1,6 @@
 """From a request to a plan: validates parameters, reporting all errors together."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,12 +105,12 @@ def _config(
     """Return the configuration; None if a value is invalid. An unknown model or framework is
     replaced by the first one, so that the errors of other values are found too."""
     work = {"model": model}
-    work |= {name: value for name, value in values.items() if name in Config.model_fields}
-    known: dict[str, Iterable[str]] = {"model": MODELS, "framework": FRAMEWORKS}
-    for name, allowed in known.items():
-        if name in work and work[name] not in [*allowed]:
+    for name in values.keys() & Config.model_fields.keys():
+        work[name] = values[name]
+    for name, allowed in (("model", [*MODELS]), ("framework", [*FRAMEWORKS])):
+        if name in work and work[name] not in allowed:
             invalid.append(NotAvailable.of(name, work[name], allowed))
-            work[name] = next(iter(allowed))
+            work[name] = allowed[0]
     return validated(lambda: resolve(work, gpus), invalid)
 
 

@@ -40,17 +40,20 @@ def resolve(request: Mapping[str, Any], gpus: int = 0) -> Config:
 def _defaults_of_machine(device: str, gpus: int, nodes: object) -> dict[str, Any]:
     defaults = {
         "device": device,
-        "gpus": 0 if device == "cpu" else gpus,
+        "gpus": gpus,
         "processes": 1,
-        "launcher": "local" if nodes == 1 else "srun",
+        "launcher": "srun",
         "port": None,
-        "dali_threads": 4,
-        "dali_prefetch": 2,
-        "dali_decoder": "image_random_crop",
     }
+    if device == "cpu":
+        defaults["gpus"] = 0
+    if nodes == 1:
+        defaults["launcher"] = "local"
     if device == "gpu":
-        defaults |= {"dali_threads": 0, "dali_prefetch": 0, "dali_decoder": "image"}
-    return defaults
+        dali = {"dali_threads": 0, "dali_prefetch": 0, "dali_decoder": "image"}
+    else:
+        dali = {"dali_threads": 4, "dali_prefetch": 2, "dali_decoder": "image_random_crop"}
+    return defaults | dali
 
 
 def _defaults_of_work(

@@ -3,9 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import BaseModel, Field
-
-from perfkit.core.messages import STORED
+from pydantic import BaseModel, ConfigDict, Field
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -14,7 +12,9 @@ NonNegative = Annotated[float, Field(ge=0)]
 class Stored(BaseModel):
     """A part of a stored JSON file; immutable, without unknown fields, all numbers finite."""
 
-    model_config = STORED | {"frozen": True, "allow_inf_nan": False}
+    model_config = ConfigDict(
+        extra="forbid", use_attribute_docstrings=True, frozen=True, allow_inf_nan=False
+    )
 
 
 def in_utc(text: str, timespec: str) -> str:

@@ -86,7 +86,9 @@ def _device(path: Path) -> str | None:
     if name == "dram":
         _prefix, package, *_zone = path.parent.name.split(":")
         return f"dram-{package}"
-    return name if name.startswith("package") else None
+    if name.startswith("package"):
+        return name
+    return None
 
 
 def _combined(sensor: CpuSensor, paths: list[Path]) -> float:
@@ -104,8 +106,9 @@ def core_seconds(sys: Path, cores: Sequence[int]) -> dict[str, float]:
     if len(times) > len(cores):
         # The list omits offline and hidden cores, so check that it is complete.
         online = (sys / "devices/system/cpu/online").read_text().strip()
-        is_complete = online == f"0-{len(times) - 1}"
-        times = [times[core] for core in cores] if is_complete else []
+        if online != f"0-{len(times) - 1}":
+            raise MissingError("/proc/stat does not have every usable core")
+        times = [times[core] for core in cores]
     if len(times) < len(cores):
         raise MissingError("/proc/stat does not have every usable core")
     return {
