@@ -379,6 +379,17 @@ class Unwritable(Refusal):
     reason: str
 
 
+class NoFileLocks(Refusal):
+    code = "no_file_locks"
+    sentence = (
+        "the file system of %(folder)s has no file locks (%(reason)s); choose a folder on "
+        "another one (for Lustre: mounted with -o flock): -p outputs_dir FOLDER"
+    )
+    parameter: str = "outputs_dir"
+    folder: str
+    reason: str
+
+
 # Several nodes.
 
 

@@ -19,7 +19,7 @@ from perfkit.core.inputs import InputError
 from perfkit.core.inputs.data_set import digest, examine
 from perfkit.core.models import model_of
 from perfkit.core.paths import portable, resolved_path
-from perfkit.core.refusals import DriverFails
+from perfkit.core.refusals import DriverFails, NoFileLocks
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import problems
 from perfkit.core.request.requirements import read_environment
@@ -88,9 +88,7 @@ def alone(lock_file: Path, taken: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno not in NO_LOCKS:
             raise
         folder = portable(str(lock_file.parent))
-        problem = f"outputs_dir: the file system of {folder} has no file locks"
-        advice = "choose a folder on another one (for Lustre: mounted with -o flock)"
-        raise RequestError([f"{problem} ({error}); {advice}: -p outputs_dir FOLDER"]) from None
+        raise RequestError([NoFileLocks(folder=folder, reason=str(error))]) from None
     try:
         yield
     finally:
