@@ -1,0 +1,178 @@
+"""Throughputs recomputed from logs, by each statistic that suites use."""
+
+from statistics import harmonic_mean, mean, median
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_logs import FACTS, by_statistic, make_log, windows
+
+from perfkit.audit.recompute import Figures, half_of, half_unit
+
+
+def test_samples_over_time_covers_the_protocols_steps():
+    seconds = np.array([9.0, 8.0, *[2.0] * 10, *[4.0] * 3])
+    figure = by_statistic(make_log(windows(15, seconds=seconds)))["samples/time", "protocol"]
+    assert (figure.first, figure.last, figure.steps, figure.prints) == (21, 120, 100, 10)
+    assert figure.throughput == pytest.approx(8 * 256 * 100 / 20)
+
+
+@pytest.mark.parametrize(
+    ("period", "steps_per_second"),
+    [("protocol", 100 / 20), ("all", 150 / 49), ("warm", 130 / 32)],
+)
+def test_samples_over_time_is_known_for_each_period(period, steps_per_second):
+    seconds = np.array([9.0, 8.0, *[2.0] * 10, *[4.0] * 3])
+    figure = by_statistic(make_log(windows(15, seconds=seconds)))["samples/time", period]
+    assert figure.per_device == pytest.approx(256 * steps_per_second)
+
+
+def test_a_warm_period_of_the_protocols_steps_is_shown_once():
+    figures = by_statistic(make_log(windows(10, seconds=2.0)))
+    assert {period for _statistic, period in figures} == {"all", "protocol"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rates=st.lists(st.floats(1, 1e5), min_size=1, max_size=40),
+    each=st.integers(1, 12),
+)
+def test_every_statistic_matches_its_definition(rates, each):
+    log = make_log(windows(len(rates), each, rate=rates), rate_of="all")
+    expected = {
+        "samples/time": harmonic_mean(rates),
+        "mean of rates": mean(rates),
+        "harmonic mean": harmonic_mean(rates),
+        "median": median(rates),
+        "last print": rates[-1],
+        "first print": rates[0],
+        "maximum": max(rates),
+    }
+    figures = by_statistic(log)
+    for statistic, value in expected.items():
+        figure = figures[statistic, "all"]
+        assert figure.throughput == pytest.approx(value, rel=1e-12)
+        assert figure.per_device == pytest.approx(value / 8, rel=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(rates=st.lists(st.floats(1, 1e5), min_size=1, max_size=40))
+def test_means_that_skip_prints_match_their_definition(rates):
+    log = make_log(windows(len(rates), rate=rates), rate_of="all")
+    figures = Figures(log).skipping
+    assert [figure.skipped for figure in figures] == [*range(1, len(rates))]
+    for figure in figures:
+        expected = mean(rates[figure.skipped :])
+        assert figure.throughput == pytest.approx(expected, rel=1e-9)
+
+
+def test_rates_of_windows_are_weighted_by_their_steps():
+    rows = windows(2, rate=[100.0, 50.0])
+    rows["first"], rows["last"] = [1, 11], [10, 40]
+    figures = by_statistic(make_log(rows))
+    samples_over_time = figures["samples/time", "all"]
+    assert samples_over_time.per_device == pytest.approx(40 / (10 / 100 + 30 / 50))
+    assert figures["harmonic mean", "all"].per_device == pytest.approx(2 / (1 / 100 + 1 / 50))
+
+
+def test_the_first_epoch_with_all_steps_is_used():
+    short, long = windows(6, seconds=2.0), windows(13, seconds=4.0, epoch=1)
+    figure = by_statistic(make_log(short, long))["samples/time", "protocol"]
+    assert (figure.first, figure.last, figure.per_device) == (21, 120, 640.0)
+
+
+def test_without_an_epoch_with_all_steps_the_longest_is_used():
+    short, again = windows(6, seconds=2.0), windows(6, seconds=2.0, run=1)
+    long = windows(7, seconds=4.0, epoch=1)
+    figure = by_statistic(make_log(short, long, again))["samples/time", "protocol"]
+    assert (figure.first, figure.last, figure.steps) == (21, 70, 50)
+    assert figure.per_device == 640.0
+
+
+def test_an_unknown_device_count_or_batch_size_is_not_guessed():
+    figures = by_statistic(make_log(windows(rate=100.0, seconds=2.0), facts={}))
+    assert figures["mean of rates", "all"].throughput is None
+    assert figures["mean of rates", "all"].per_device == 100.0
+    assert ("clock", "all") not in figures
+    of_all = by_statistic(make_log(windows(rate=100.0), facts={}, rate_of="all"))
+    assert of_all["mean of rates", "all"].per_device is None
+
+
+def test_a_log_without_the_protocols_steps_has_no_figure_of_them():
+    figures = by_statistic(make_log(windows(after=200, rate=100.0)))
+    assert ("samples/time", "protocol") not in figures
+
+
+def test_a_figure_has_the_rounding_error_of_the_printed_digits():
+    step_seconds = 0.187163
+    rows = windows(12, seconds=10 * round(step_seconds, 5))
+    figure = by_statistic(make_log(rows))["samples/time", "all"]
+    exact = 8 * 256 / step_seconds
+    error = abs(figure.throughput - exact)
+    assert 0 < error <= figure.rounding * exact < 1e-3 * exact
+
+
+def test_half_a_unit_of_the_last_digit_is_that_of_the_printed_number():
+    assert half_of("387.1") == pytest.approx(0.05)
+    assert half_of("10336") == 0.5
+    assert half_unit(np.array([1.25, 3.5])) == pytest.approx(0.005)
+
+
+def test_epochs_are_counted_across_restarts():
+    rows = []
+    for run in (0, 1):
+        for epoch in (0, 1):
+            rows.append(windows(4, rate=1.0, run=run, epoch=epoch))
+    figures = by_statistic(make_log(*rows))
+    assert figures["mean of rates", "all"].epochs == 4
+    warm = figures["mean of rates", "warm"]
+    assert (warm.epochs, warm.prints) == (4, 12)
+
+
+def test_the_slowest_of_the_ranks_with_most_steps_is_used():
+    fast, slow = (windows(12, seconds=2.0 * rank, rank=rank) for rank in (1, 2))
+    short = windows(9, seconds=9.0, rank=3)
+    log = make_log(short, fast, slow)
+    assert Figures(log).rank == 2
+    assert by_statistic(log)["samples/time", "all"].per_device == 640.0
+
+
+@pytest.mark.parametrize(
+    ("reader", "share", "rate"), [("in", 0.25, 1280.0), ("apart", 0.2, 1024.0)]
+)
+def test_data_wait_is_a_share_of_the_time_including_it(reader, share, rate):
+    log = make_log(windows(12, seconds=2.0, reader=0.5), reader=reader)
+    assert Figures(log).input_share == pytest.approx(share)
+    assert by_statistic(log)["samples/time", "all"].per_device == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("waits", [{}, {"reader": 3.0}])
+def test_missing_or_impossible_waits_give_no_share(waits):
+    assert Figures(make_log(windows(12, seconds=2.0, **waits))).input_share is None
+
+
+def test_ambiguous_data_waits_give_no_step_time():
+    rows = windows(12, seconds=2.0, reader=1.0, rate=256 * 10 / 3.0)
+    figures = by_statistic(make_log(rows, reader=None))
+    assert figures["samples/time", "all"].per_device == pytest.approx(256 * 10 / 3.0)
+
+
+def test_timestamps_of_sequences_need_the_accumulation():
+    rows = windows(12, at=np.arange(12.0))
+    facts = {name: FACTS[name] for name in ("ranks", "batch_size")}
+    assert Figures(make_log(rows, facts=facts | {"unit": "sequences/s"})).shown == []
+    assert Figures(make_log(rows, facts=facts | {"unit": "images/s"})).shown
+
+
+def test_tokens_are_counted_by_the_sequence_length():
+    facts = FACTS | {"model": "gpt", "batch_size": 4, "sequence_length": 64}
+    figures = by_statistic(make_log(windows(12, seconds=5.0), facts=facts))
+    figure = figures["samples/time", "protocol"]
+    assert figure.per_device == pytest.approx(4 * 64 / 0.5)
+    assert figure.throughput == pytest.approx(8 * 4 * 64 / 0.5)
+
+
+def test_tokens_without_a_sequence_length_are_not_counted():
+    facts = FACTS | {"model": "gpt", "batch_size": 4}
+    assert by_statistic(make_log(windows(12, seconds=5.0), facts=facts)) == {}

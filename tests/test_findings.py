@@ -1,0 +1,209 @@
+"""Findings about logs, and about several logs or claims together."""
+
+import re
+
+import numpy as np
+import pytest
+from conftest import cli
+from log_writers import SUITES
+from made_logs import (
+    FACTS,
+    FALLING,
+    claimed,
+    codes,
+    cold_epoch,
+    findings_of,
+    make_log,
+    recomputed,
+    windows,
+)
+
+import perfkit
+from perfkit.analysis.published.cells import cells_of
+from perfkit.audit.claims import check_claim
+from perfkit.audit.joint_findings import joint_findings
+from perfkit.audit.log import ReportedFigure
+from perfkit.audit.matching import number_in_cell
+from perfkit.audit.statements import Note, NulBytes, SameFile
+from perfkit.report.audit_text import finding_text, steps_text
+
+WAITS = 10 * (0.1 + 0.002 * (7 * np.arange(40) % 11))
+RATES = np.array([250.125, 301.5, 302.25, 303.75, 308.875])
+
+
+# One log.
+
+
+@pytest.mark.parametrize(
+    ("code", "rows", "fields"),
+    [
+        (
+            "negative_accuracy",
+            windows(accuracy=[0.1, -0.0156, -0.5, *[0.1] * 9]),
+            {"count": 2, "lowest": -0.5},
+        ),
+        ("loss_not_finite", windows(loss=[*FALLING[:8], *[np.inf] * 4]), {}),
+        ("constant_loss", windows(loss=6.9), {"count": 12}),
+        ("loss_not_falling", windows(loss=FALLING[::-1]), {}),
+        ("first_loss", windows(loss=FALLING / 2), {}),
+        ("last_loss", windows(loss=[7, *[11] * 11]), {}),
+        ("input_wait", windows(seconds=2.0, reader=0.3), {"share": 0.15}),
+        ("input_wait", windows(40, seconds=6.0, reader=WAITS), {}),
+        ("input_limit", windows(40, seconds=3 + WAITS, reader=WAITS), {}),
+        ("protocol_not_steady", cold_epoch(), {"difference": 0.125 / 0.14 - 1}),
+        ("odd_rates", windows(rate=[0.0, -1.0, np.inf, *[300.0] * 9]), {"count": 3}),
+        ("mean_of_rates", windows(rate=[200.0, 400.0] * 6), {}),
+        (
+            "clock_differs",
+            windows(15, seconds=1.8, at=3.6 * np.arange(15)),
+            {"first": 21, "last": 120, "difference": -0.5},
+        ),
+        (
+            "slow_print",
+            windows(seconds=[2.0] * 11 + [20.0], line=np.arange(5, 17)),
+            {"share": 20 / 38, "steps": 10, "of": 100},
+        ),
+        ("fewer_steps", windows(6, seconds=2.0), {"steps": 40}),
+        ("restarts", windows(run=[0] * 6 + [1] * 6), {"count": 1}),
+    ],
+)
+def test_findings_have_their_figures(code, rows, fields):
+    located = findings_of(make_log(rows))[code]
+    stated = located.finding.fields()
+    assert located.file == "x.log"
+    assert {name: stated[name] for name in fields} == pytest.approx(fields)
+    assert located.finding.text()
+
+
+@pytest.mark.parametrize(
+    ("code", "rows", "line"),
+    [
+        ("negative_accuracy", windows(accuracy=[0.1, -0.0156, -0.5, *[0.1] * 9]), 2),
+        ("loss_not_finite", windows(loss=[*FALLING[:8], *[np.inf] * 4]), 9),
+        ("slow_print", windows(seconds=[2.0] * 11 + [20.0], line=np.arange(5, 17)), 16),
+        ("restarts", windows(run=[0] * 6 + [1] * 6), 7),
+    ],
+)
+def test_findings_have_their_lines(code, rows, line):
+    assert findings_of(make_log(rows))[code].line == line
+
+
+def test_what_the_reader_noticed_is_a_finding():
+    log = make_log(windows(), notes=[Note(NulBytes(count=3), 7)])
+    located = findings_of(log)["nul_bytes"]
+    assert located.finding == NulBytes(count=3)
+    assert (located.file, located.line) == ("x.log", 7)
+
+
+def test_a_sound_log_has_no_findings():
+    # A step that loss scaling skips has no printed loss.
+    losses = [*np.linspace(7, 6, 13), np.nan]
+    rows = windows(14, seconds=2.0, rate=1280.0, reader=0.01, loss=losses)
+    assert findings_of(make_log(rows)) == {}
+
+
+def test_lines_of_single_steps_say_nothing_about_steps_without_a_line():
+    rows = windows(20, rate=[200.0, 400.0] * 10)
+    log = make_log(rows.assign(first=rows["last"]), covers="step")
+    reference = recomputed(log).log.reference
+    assert steps_text(reference) == "steps 30–120, 10 printed steps"
+    assert "mean_of_rates" not in findings_of(log)
+    assert "other_statistic" not in codes(claimed("2400.00", log).findings)
+
+
+def test_a_log_without_rates_and_batch_size_says_so(write):
+    output = cli("audit", write(SUITES["mmcv"].text(np.full(130, 0.5)))).stdout
+    assert re.findall(r"^    (\w+):", output, re.M) == ["no_batch_size", "constant_loss"]
+    assert "one device" not in output
+    assert "train_bs32.log" in output
+
+
+@pytest.mark.parametrize(
+    ("batch", "is_checked"),
+    [({"batch_size": 15}, False), ({"batch_size": 8, "accumulate": 2}, True), ({}, True)],
+)
+def test_the_first_loss_of_few_predictions_is_no_finding(batch, is_checked):
+    log = make_log(windows(loss=FALLING / 2), facts={"model": "resnet50"} | batch)
+    assert ("first_loss" in findings_of(log)) == is_checked
+
+
+def test_a_log_without_prints_is_a_finding():
+    name = "training_sequences_per_second"
+    log = make_log(reported=[ReportedFigure(name, 639.16, "639.16", 9, is_rate=True)])
+    assert [*findings_of(log)] == ["no_prints"]
+    assert claimed("639.16", log).state == "reproduced"
+
+
+# Several logs or claims.
+
+
+def joint(code, *logs, claims=()):
+    """Return the logs' joint findings with this code."""
+    located = joint_findings([recomputed(log).log for log in logs], [*claims])
+    return [each.finding for each in located if each.code == code]
+
+
+def test_duplicate_files_are_a_finding():
+    rows = windows(loss=FALLING)
+    first, second = make_log(rows, name="a#1.log"), make_log(rows, name="a#2.log")
+    assert joint("same_file", first, second) == [SameFile(files=["a#1.log", "a#2.log"])]
+
+
+def test_a_finding_names_logs_by_their_short_names():
+    same_file = SameFile(files=["../b/a.log", "a.log"])
+    assert "../b/a.log, x/a.log" in finding_text(same_file, {"a.log": "x/a.log"})
+
+
+def one_and_eight(seconds, facts=FACTS):
+    """Return a log of one device and one of eight, whose prints took these seconds."""
+    alone = facts | {"devices": 1, "ranks": 1}
+    one = make_log(windows(13, seconds=2.0, rate=1280.0), facts=alone, name="1")
+    rows = windows(13, seconds=seconds, rate=2560 / seconds)
+    return one, make_log(rows, facts=facts, name="8")
+
+
+def test_super_linear_scaling_is_a_finding():
+    (finding,) = joint("super_linear", *one_and_eight(1.9))
+    assert (finding.file, finding.ranks, finding.of) == ("8", 8, 1)
+    assert finding.share == pytest.approx(2 / 1.9 - 1)
+
+
+def test_sub_linear_scaling_is_no_finding():
+    assert joint("super_linear", *one_and_eight(2.1)) == []
+
+
+@pytest.mark.parametrize("missing", ["model", "batch_size"])
+def test_scaling_of_unknown_work_is_no_finding(missing):
+    facts = {name: value for name, value in FACTS.items() if name != missing}
+    assert joint("super_linear", *one_and_eight(1.9, facts)) == []
+
+
+@pytest.fixture
+def claim_of():
+    """Makes a claim for a published cell of a table, with this text, of a log of devices."""
+    cells = cells_of(perfkit.published())
+    table = [cell for cell in cells if cell.table == "paddle-resnet50-report"]
+
+    def make(cell, value, devices):
+        facts = FACTS | {"devices": devices, "ranks": devices}
+        log = recomputed(make_log(windows(5, rate=RATES), facts=facts))
+        text = f"{value:.4f}"
+        changes = {"text": text, "value": float(text), "place": f"{devices} devices"}
+        return check_claim(number_in_cell(table[cell]).model_copy(update=changes), log)
+
+    return make
+
+
+def test_a_speed_up_of_different_statistics_is_a_finding(claim_of):
+    one = claim_of(0, RATES.mean(), 1)
+    eight = claim_of(4, 8 * RATES[2:].mean(), 8)
+    (finding,) = joint("mixed_statistics", claims=[one, eight])
+    assert [*finding.figures] == ["1x1, 256", "1x8, 256"]
+
+
+def test_a_log_that_explains_several_numbers_is_a_finding(claim_of):
+    claim = claim_of(0, RATES.mean(), 1)
+    claims = [claim, claim.model_copy(update={"place": "elsewhere"})]
+    assert joint("mixed_statistics", claims=claims) == []
+    (finding,) = joint("one_for_two", claims=claims)
+    assert finding.places == ["1 devices", "elsewhere"]
