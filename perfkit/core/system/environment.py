@@ -43,6 +43,7 @@ MEASURING = (
     "core/models/**/*.py",
     "core/worker/**/*.py",
     "core/driver/workers.py",
+    "core/driver/settings.py",
     "core/system/gpus.py",
 )
 """Code that affects a measured number, besides the resolved configuration."""
