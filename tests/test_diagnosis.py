@@ -266,6 +266,7 @@ def test_a_training_that_fails_is_reported(request_of, trained):
     [
         ({"input": "synthetic"}, "input: a diagnosis compares an input with synthetic"),
         ({"repeats": 5}, "-p repeats 6"),
+        ({"repeats": "auto"}, "repeats: a diagnosis makes the same number of repeats"),
     ],
 )
 def test_a_request_that_can_not_be_diagnosed_is_refused(request_of, changes, why):

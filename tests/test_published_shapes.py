@@ -65,8 +65,9 @@ def page_text(section):
         line.replace_with(" / ")
     lines = []
     for element in page.find_all(["h2", "p", "summary", "caption", "tr"]):
-        parts = element.find_all(["th", "td"]) or [element]
-        lines.append(" | ".join(" ".join(part.get_text().split()) for part in parts).rstrip())
+        cells = element.find_all(["th", "td"]) or [element]
+        texts = [" ".join(cell.get_text().split()) for cell in cells]
+        lines.append(" | ".join(texts).rstrip())
     return "\n".join(lines) + "\n"
 
 
@@ -83,9 +84,11 @@ def in_cell(section):
     """Return the lines of GPU8's cell in the first table."""
     table = page_of(section).find("table")
     columns = [heading.get_text() for heading in table.find_all("th")]
-    (row,) = (row for row in table("tr") if row.td and row.td.get_text() == "128")
-    cell = row.find_all("td")[columns.index("1x8")]
-    return [line.strip() for line in cell.get_text("|").split("|") if line.strip()]
+    for row in table("tr"):
+        if row.td and row.td.get_text() == "128":
+            cell = row.find_all("td")[columns.index("1x8")]
+            return [*cell.stripped_strings]
+    raise AssertionError("no row for a batch of 128")
 
 
 def matched(cells, tmp_path, *results):
@@ -101,7 +104,7 @@ def test_the_page_text_matches_the_snapshot(section):
 
 
 def test_every_published_number_is_shown_as_printed(section, cells):
-    texts = [cell.get_text("|").split("|")[0].strip() for cell in page_of(section)("td")]
+    texts = [next(cell.stripped_strings, "") for cell in page_of(section)("td")]
     printed = Counter(cell.printed for cell in cells if cell.printed)
     assert printed.total() == 230
     assert not printed - Counter(texts)
@@ -133,9 +136,9 @@ def test_a_measurement_is_shown_below_the_published_number_with_ratio_and_differ
 
 
 def test_an_exact_reproduction_has_no_differences(cells, tmp_path):
-    found = matched(cells, tmp_path, measured([2550.0] * 7, **FLEETX))
+    matches = matched(cells, tmp_path, measured([2550.0] * 7, **FLEETX))
     here = {}
-    for pair in found:
+    for pair in matches:
         here[pair.cell.table] = [difference.key for difference in pair.differences]
     assert here["fleetx-resnet50"] == []
     # DLPerf used a 16 GB card and prints no strategy.
@@ -158,14 +161,14 @@ H100 = {"facts": {"gpus": ["NVIDIA H100 80GB HBM3, 80 GiB"]}}
     ],
 )
 def test_differences_from_the_published_setup_are_stated(cells, tmp_path, change, words):
-    found = matched(cells, tmp_path, measured([2550.0] * 7, **FLEETX | change))
-    (pair,) = (pair for pair in found if pair.cell.table == "fleetx-resnet50")
+    matches = matched(cells, tmp_path, measured([2550.0] * 7, **FLEETX | change))
+    (pair,) = (pair for pair in matches if pair.cell.table == "fleetx-resnet50")
     assert difference_words(pair.differences) == words
 
 
 def test_a_different_input_is_stated(cells, tmp_path):
-    found = matched(cells, tmp_path, measured([393.0] * 7, input="synthetic", **GPU1))
-    (pair,) = (pair for pair in found if pair.cell.printed == "393.561")
+    matches = matched(cells, tmp_path, measured([393.0] * 7, input="synthetic", **GPU1))
+    (pair,) = (pair for pair in matches if pair.cell.printed == "393.561")
     values = {difference.key: difference.values for difference in pair.differences}
     assert values["input"] == ("dali/xla", "synthetic")
     assert "input synthetic; published: dali/xla" in difference_words(pair.differences)
@@ -188,20 +191,19 @@ def test_a_different_input_is_stated(cells, tmp_path):
     ],
 )
 def test_a_measurement_of_different_work_is_not_matched(cells, tmp_path, other):
-    found = matched(cells, tmp_path, measured([1.0], **GPU8 | other))
-    assert "2506.47" not in {match.cell.printed for match in found}
+    matches = matched(cells, tmp_path, measured([1.0], **GPU8 | other))
+    assert "2506.47" not in {match.cell.printed for match in matches}
 
 
 def test_a_cell_shows_the_newest_measurements_and_the_list_all(tmp_path):
-    results = [
-        measured([2500.0 + day], **FLEETX).model_copy(
-            update={"created": f"2026-01-0{day}T00:00:00+00:00"}
-        )
-        for day in (1, 3, 5, 2, 4)
-    ]
+    results = []
+    for day in (1, 3, 5, 2, 4):
+        created = {"created": f"2026-01-0{day}T00:00:00+00:00"}
+        result = measured([2500.0 + day], **FLEETX)
+        results.append(result.model_copy(update=created))
     section = without_charts(tmp_path, *results)
-    lines = [line.split(" (")[0] for line in in_cell(section)]
-    assert lines == ["2506.47", "2505", "2504", "2503", "and 2 more"]
+    numbers = [line.split(" (")[0] for line in in_cell(section)]
+    assert numbers == ["2506.47", "2505", "2504", "2503", "and 2 more"]
     assert len(page_of(section).find("details")("tr")) == 1 + 5
 
 
@@ -213,8 +215,8 @@ def test_a_failed_measurement_is_shown_with_its_code(tmp_path):
 
 
 def test_a_measurement_without_a_published_number_has_no_ratio(cells, tmp_path):
-    found = matched(cells, tmp_path, measured([350.0], device="gpu", gpus=1, batch_size=32))
-    (only,) = found
+    matches = matched(cells, tmp_path, measured([350.0], device="gpu", gpus=1, batch_size=32))
+    (only,) = matches
     assert (only.cell.status, only.ratio) == ("not_published", None)
 
 
@@ -222,8 +224,9 @@ def test_scaling_is_relative_to_the_fewest_gpus():
     rows = [("1x1", 1, 32, 100.0), ("1x8", 8, 32, 720.0), ("1x8", 8, 64, 800.0)]
     cells = pd.DataFrame(rows, columns=["topology", "gpus", "batch_per_gpu", "throughput"])
     cells = cells.assign(name="Paddle", note=None, nodes=1)
+    no_runs = cells.iloc[:0]
     axes = Figure().subplots()
-    finding = scaling(axes, cells, cells.iloc[:0])
+    finding = scaling(axes, cells, no_runs)
     assert finding == "1x8 reaches up to 7.20 × 1x1, 90 % of ideal (batch per device: 32)"
     (ideal,) = (line for line in axes.get_lines() if line.get_linestyle() == "--")
     assert {*ideal.get_ydata()} == {100}
@@ -231,19 +234,24 @@ def test_scaling_is_relative_to_the_fewest_gpus():
 
 
 def legends(section):
-    found = [figure.axes[-1].get_legend().get_texts() for figure in figures(section)]
-    return [[text.get_text() for text in texts] for texts in found]
+    """Return the names in each chart's legend."""
+    names = []
+    for figure in figures(section):
+        legend = figure.axes[-1].get_legend()
+        names.append([text.get_text() for text in legend.get_texts()])
+    return names
 
 
 def test_measured_numbers_join_only_the_charts_of_their_gpu(section, tmp_path):
-    tensorflow = {"framework": "tensorflow", "batch_size": 256, "device": "gpu", "gpus": 1}
+    tensorflow = GPU1 | {"framework": "tensorflow"}
     on_h100 = FP16 | {"facts": {"gpus": ["NVIDIA H100"]}}
-    results = (measured([1438.5] * 7, **given) for given in (FP16, tensorflow, on_h100))
-    found, before = legends(shown(tmp_path, *results)), legends(section)
-    changed = [(new, old) for new, old in zip(found, before, strict=True) if new != old]
-    added = [name for new, old in changed for name in new[len(old) :]]
+    results = [measured([1438.5] * 7, **given) for given in (FP16, tensorflow, on_h100)]
+    legends_before, legends_after = legends(section), legends(shown(tmp_path, *results))
+    added = []
+    for before, after in zip(legends_before, legends_after, strict=True):
+        assert after[: len(before)] == before
+        added += after[len(before) :]
     assert sorted(added) == ["Paddle, measured", "TensorFlow, measured"]
-    assert all(new[: len(old)] == old for new, old in changed)
 
 
 def test_the_dlperf_chart_shows_single_runs_as_dots(section):

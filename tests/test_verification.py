@@ -43,7 +43,7 @@ from perfkit.report.verification import work_equivalence
 pytest.importorskip("paddle")
 torch = pytest.importorskip("torch")
 
-from perfkit.core.frameworks.torch.backend import Trainer  # noqa: E402
+from perfkit.core.frameworks.torch.inspector import Inspector  # noqa: E402
 from perfkit.core.frameworks.torch.layers import Network  # noqa: E402
 
 TRANSFORMER = {"LAYERS": 1, "WIDTH": 32, "HEADS": 4, "INNER": 64, "VOCABULARY": 1100}
@@ -97,13 +97,17 @@ def against_paddle(bases):
     def checks(model, framework="torch", **changes):
         base, folder = bases(model)
         other = run_trace(config(model, framework, **changes), folder)
-        return {(c.name, c.precision): c for c in judge(base, other, config(model))}
+        return by_name(judge(base, other, config(model)))
 
     return checks
 
 
+def by_name(quantities):
+    return {(quantity.name, quantity.precision): quantity for quantity in quantities}
+
+
 def disagreed(checks):
-    return {key for key, check in checks.items() if not check.agreed}
+    return {key for key, quantity in checks.items() if not quantity.agreed}
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -209,7 +213,7 @@ def loss(reduction):
 
 
 def dropout(patch):
-    patch.setattr(Trainer, "disable_dropout", lambda _self: None)
+    patch.setattr(Inspector, "disable_dropout", lambda _self: None)
 
 
 LOSS32, LOSS, GRADIENTS = ("first_loss", "fp32"), ("first_loss", "fp64"), ("gradients", "fp64")
@@ -270,18 +274,21 @@ TENSORS = [(precision, name) for precision in TOLERANCES for name in get_args(Te
 
 def trace(tensors=None, more=0, **changes):
     """Return a trace of a batch of 2, with `more` multiply-adds than the model has."""
-    near = dict.fromkeys(PARAMETERS, TensorNorms(1e-09, 1.0, 1.0))
+    norms_by_tensor = dict.fromkeys(PARAMETERS, TensorNorms(1e-09, 1.0, 1.0))
     for name, norms in (tensors or {}).items():
-        near[name] = TensorNorms(*norms)
-    losses = {precision: [7.0] * STEPS for precision in TOLERANCES}
-    count = 2 * models.multiply_adds(config("resnet50")) + more
-    usual = {"parameters": PARAMETERS, "multiply_adds": count, "losses": losses}
-    return Trace(**usual | {"distances": dict.fromkeys(TENSORS, near)} | changes)
+        norms_by_tensor[name] = TensorNorms(*norms)
+    values = {
+        "parameters": PARAMETERS,
+        "multiply_adds": 2 * models.multiply_adds(config("resnet50")) + more,
+        "losses": {precision: [7.0] * STEPS for precision in TOLERANCES},
+        "distances": dict.fromkeys(TENSORS, norms_by_tensor),
+    }
+    return Trace(**values | changes)
 
 
 def checks(base, other):
-    found = judge(base, other, config("resnet50"))
-    return {(check.name, check.precision): check for check in found}
+    """Return the compared quantities by name and precision."""
+    return by_name(judge(base, other, config("resnet50")))
 
 
 def test_identical_traces_agree():
@@ -290,25 +297,27 @@ def test_identical_traces_agree():
 
 @pytest.mark.parametrize("loss", [nan, -inf])
 def test_nonfinite_losses_never_agree(loss):
-    odd = trace(losses={precision: [7.0, loss, 7.0, 7.0, 7.0] for precision in TOLERANCES})
+    losses = [7.0, loss, 7.0, 7.0, 7.0]
+    odd = trace(losses={"fp32": losses, "fp64": losses})
     for base, other in ((odd, trace()), (trace(), odd), (odd, odd)):
-        found = checks(base, other)
-        assert disagreed(found) == {("losses", "fp32"), ("losses", "fp64")}
-        assert found["losses", "fp64"].where == "step 2"
-        assert found["losses", "fp64"].difference is None
+        compared = checks(base, other)
+        assert disagreed(compared) == {("losses", "fp32"), ("losses", "fp64")}
+        assert compared["losses", "fp64"].where == "step 2"
+        assert compared["losses", "fp64"].difference is None
 
 
 @pytest.mark.parametrize("norms", [(nan, 1.0, nan), (inf, 1.0, inf), (nan, nan, nan)])
 def test_nonfinite_tensors_never_agree(norms):
-    found = checks(trace(), trace({"a.bias": norms}))
-    assert disagreed(found) == {(name, precision) for precision, name in TENSORS}
-    assert found["gradients", "fp32"].where == "a.bias"
+    compared = checks(trace(), trace({"a.bias": norms}))
+    assert disagreed(compared) == {(name, precision) for precision, name in TENSORS}
+    assert compared["gradients", "fp32"].where == "a.bias"
 
 
 def test_missing_steps_and_tensors_do_not_agree():
-    short = trace(losses={"fp32": [7.0] * STEPS, "fp64": [7.0]})
-    assert "5 and 1 steps" in checks(trace(), short)["losses", "fp64"].where
-    assert not checks(trace(), trace(losses={}))["first_loss", "fp32"].agreed
+    short = checks(trace(), trace(losses={"fp32": [7.0] * STEPS, "fp64": [7.0]}))
+    assert "5 and 1 steps" in short["losses", "fp64"].where
+    without_losses = checks(trace(), trace(losses={}))
+    assert not without_losses["first_loss", "fp32"].agreed
     only_weight = {"a.weight": TensorNorms(0.0, 1.0, 1.0)}
     lacking = trace(distances=dict.fromkeys(TENSORS, only_weight))
     assert checks(trace(), lacking)["gradients", "fp64"].where == "a.bias was not reported"
@@ -316,22 +325,22 @@ def test_missing_steps_and_tensors_do_not_agree():
 
 def test_near_zero_gradients_are_compared_relative_to_the_largest():
     assert not disagreed(checks(trace(), trace({"a.bias": (3e-16, 2e-16, 2e-16)})))
-    found = checks(trace(), trace({"a.bias": (3e-5, 2e-5, 4e-5)}))
-    assert ("gradients", "fp64") in disagreed(found)
-    assert found["gradients", "fp64"].where == "a.bias"
+    compared = checks(trace(), trace({"a.bias": (3e-5, 2e-5, 4e-5)}))
+    assert ("gradients", "fp64") in disagreed(compared)
+    assert compared["gradients", "fp64"].where == "a.bias"
 
 
 def test_all_zero_gradients_do_not_agree():
-    found = checks(trace(), trace(dict.fromkeys(PARAMETERS, (0.0, 0.0, 0.0))))
-    assert ("gradients", "fp64") in disagreed(found)
-    assert "nothing to compare" in found["gradients", "fp64"].where
+    compared = checks(trace(), trace(dict.fromkeys(PARAMETERS, (0.0, 0.0, 0.0))))
+    assert ("gradients", "fp64") in disagreed(compared)
+    assert "nothing to compare" in compared["gradients", "fp64"].where
 
 
 def test_different_shapes_are_listed_without_further_checks():
     shapes = {"a.weight": (2, 4), "b.bias": (2,)}
-    found = checks(trace(), trace(parameters=shapes, losses={}, distances={}))
-    assert found[SHAPES].where == "a.bias 2 | none; a.weight 4 x 2 | 2 x 4; b.bias none | 2"
-    assert found[SHAPES].difference == 3 and {*found} == UNTRAINED
+    compared = checks(trace(), trace(parameters=shapes, losses={}, distances={}))
+    assert compared[SHAPES].where == "a.bias 2 | none; a.weight 4 x 2 | 2 x 4; b.bias none | 2"
+    assert compared[SHAPES].difference == 3 and {*compared} == UNTRAINED
 
 
 def test_multiply_adds_must_match_the_model():
@@ -349,7 +358,7 @@ TORCH = FrameworkSetup(
 
 def verified(other=None, **changes):
     """Return a verification of Paddle and PyTorch with the trace `other` for PyTorch."""
-    found = judge(trace(), other or trace(), config("resnet50"))
+    quantities = judge(trace(), other or trace(), config("resnet50"))
     values = {
         "schema_version": 1,
         "created": "2026-01-01T00:00:00+00:00",
@@ -361,7 +370,7 @@ def verified(other=None, **changes):
         "seed": 0,
         "steps": STEPS,
         "base": PADDLE,
-        "against": [SetupComparison(side=TORCH, checks=found)],
+        "against": [SetupComparison(side=TORCH, checks=quantities)],
         "environment": {"suite_source": Reading(value="1.0"), "cpu": Reading(value="one")},
     }
     return Verification(**values | changes)
@@ -376,12 +385,16 @@ def keep(outputs, verification, name=""):
 
 def results(**changes):
     """Return Paddle and PyTorch measurements that the verification above applies to."""
-    paddle_one = measured([1.0], execution="dynamic")
+    in_paddle = measured([1.0], execution="dynamic")
     parameters = {"execution": "dynamic", "layout": "NHWC"} | changes
-    torch_one = measured([2.0], framework="torch", **parameters)
-    version = {"torch": Reading(value="2.13.0+cu126")}
-    environment = torch_one.environment | version
-    return paddle_one, torch_one.model_copy(update={"environment": environment})
+    in_torch = measured([2.0], framework="torch", **parameters)
+    return in_paddle, with_fact(in_torch, "torch", "2.13.0+cu126")
+
+
+def with_fact(result, name, value):
+    """Return a result with another fact of its environment."""
+    environment = result.environment | {name: Reading(value=value)}
+    return result.model_copy(update={"environment": environment})
 
 
 def test_a_verification_applies_only_to_the_same_work_versions_and_code(tmp_path):
@@ -392,10 +405,10 @@ def test_a_verification_applies_only_to_the_same_work_versions_and_code(tmp_path
     assert verification_of(tmp_path, in_paddle, in_paddle) is None
     assert verification_of(tmp_path / "elsewhere", in_paddle, in_torch) is None
     for change in ({"image_size": 192}, {"execution": "static"}, {"layout": "NCHW"}):
-        assert verification_of(tmp_path, in_paddle, results(**change)[1]) is None
+        _in_paddle, changed = results(**change)
+        assert verification_of(tmp_path, in_paddle, changed) is None
     for fact in ("suite_source", "torch"):
-        environment = in_torch.environment | {fact: Reading(value="2.12.0")}
-        changed = in_torch.model_copy(update={"environment": environment})
+        changed = with_fact(in_torch, fact, "2.12.0")
         assert verification_of(tmp_path, in_paddle, changed) is None
 
 

@@ -36,14 +36,14 @@ def batches(axes: Axes, cells: pd.DataFrame, _runs: pd.DataFrame) -> str:
 def scaling(axes: Axes, cells: pd.DataFrame, runs: pd.DataFrame) -> str:
     """Draw scaling efficiency by topology, with single runs as dots; 100 % is the efficiency on
     the fewest GPUs of a line. Return a sentence on the best scaling to the most GPUs."""
-    line = "name" if cells["name"].nunique() > 1 else "batch_per_gpu"
-    legend = _("framework") if line == "name" else _("batch per device")
+    line, legend = "batch_per_gpu", _("batch per device")
+    if cells["name"].nunique() > 1:
+        line, legend = "name", _("framework")
     cells = cells[cells["note"] != NO_BASE].sort_values([line, "gpus", "nodes"])
     order = sorted({*cells["topology"]}, key=topology_size)
-    runs = runs[runs["topology"].isin(order) & runs[line].isin(cells[line])]
-    points = over_first(pd.concat([cells, runs]).rename(columns={"gpus": "devices"}), [line])
+    is_on_a_line = runs["topology"].isin(order) & runs[line].isin(cells[line])
+    points = _efficiencies(pd.concat([cells, runs[is_on_a_line]]), line)
     points["x"] = points["topology"].map(order.index)
-    points["share"] = 100 * points["efficiency"]
     points, dots = points[: len(cells)], points[len(cells) :]
     lines(axes, points, line, legend, x="x", y="share")
     axes.axhline(100, color=IDEAL, linestyle="--", linewidth=1)
@@ -59,17 +59,28 @@ def scaling(axes: Axes, cells: pd.DataFrame, runs: pd.DataFrame) -> str:
     return words % dict(best, line=best[line], legend=legend)
 
 
+def _efficiencies(cells: pd.DataFrame, line: str) -> pd.DataFrame:
+    """Return the cells with their gain over the fewest GPUs of a line, and `share`, its share
+    of the ideal one in percent."""
+    points = over_first(cells.rename(columns={"gpus": "devices"}), [line])
+    return points.assign(share=100 * points["efficiency"])
+
+
 def frameworks(axes: Axes, cells: pd.DataFrame, _runs: pd.DataFrame) -> str:
     """Draw throughput per GPU by row, with measurements on the same GPU in the same precision.
     Return a sentence on the number of rows in which each framework is the fastest at the row's
     batch size."""
-    rows, names = list(cells["row"].unique()), list(cells["name"].unique())
-    lanes = cells["row"].map(rows.index) + 0.7 * cells["name"].map(names.index) / len(names)
-    cells = cells.assign(x=cells["throughput"] / cells["gpus"], y=lanes - 0.25)
-    place: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "fontsize": 7}
+    rows = list(cells["row"].unique())
+    names = list(cells["name"].unique())
+    lane = 0.7 / len(names)
+    heights = cells["row"].map(rows.index) + lane * cells["name"].map(names.index)
+    cells = cells.assign(x=cells["throughput"] / cells["gpus"], y=heights - 0.25)
     for cell in cells.to_dict("records"):
-        axes.annotate(cell["marks"], (cell["x"], cell["y"]), (-6, -3), **place)
-        _draw_matches(axes, cell, cell["y"] + 0.35 / len(names))
+        at = (cell["x"], cell["y"])
+        axes.annotate(
+            cell["marks"], at, (-6, -3), textcoords="offset points", ha="right", fontsize=7
+        )
+        _draw_matches(axes, cell, cell["y"] + lane / 2)
     lines(axes, cells, "name", _("framework"), x="x", y="y", linestyle="none")
     axes.set_yticks(range(len(rows)), [fill(row, 26) for row in rows])
     unit = _("%(unit)s per GPU") % {"unit": cells["unit"].iloc[0]}
@@ -81,22 +92,23 @@ def frameworks(axes: Axes, cells: pd.DataFrame, _runs: pd.DataFrame) -> str:
 def _draw_matches(axes: Axes, cell: dict[str, Any], y: float) -> None:
     """Draw the measurements that match a published number: medians per GPU with intervals, as
     hollow markers, and repeats."""
-    name = cell["name"]
+    name, gpus = cell["name"], cell["gpus"]
     label = _("%(framework)s, measured") % {"framework": name}
     look: dict[str, Any] = {
         "color": COLOURS[name],
         "marker": MARKERS[name],
         "markerfacecolor": "white",
+        "capsize": 3,
     }
-    for found in cell["matches"]:
-        if not (found.ratio and found.is_like):
+    for pair in cell["matches"]:
+        if not (pair.ratio and pair.is_like):
             continue
-        low, middle, high = (found.row[column] or np.nan for column in VALUES)
-        ends = np.array([[middle - low], [high - middle]]) / cell["gpus"]
-        is_first = label not in axes.get_legend_handles_labels()[1]
-        look["label"] = label if is_first else None
-        axes.errorbar([middle / cell["gpus"]], [y], xerr=ends, capsize=3, **look)
-        repeats = np.array(found.row["repeat_throughputs"]) / cell["gpus"]
+        low, middle, high = (pair.row[column] or np.nan for column in VALUES)
+        ends = np.array([[middle - low], [high - middle]]) / gpus
+        _handles, labels = axes.get_legend_handles_labels()
+        new_label = None if label in labels else label
+        axes.errorbar([middle / gpus], [y], xerr=ends, label=new_label, **look)
+        repeats = np.array(pair.row["repeat_throughputs"]) / gpus
         axes.scatter(repeats, [y] * len(repeats), s=5, alpha=0.5, color=COLOURS[name])
 
 

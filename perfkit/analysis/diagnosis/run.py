@@ -39,7 +39,7 @@ from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.store import Measurement, write_atomically
-from perfkit.core.statistics import Estimate
+from perfkit.core.statistics import Estimate, fewest_values
 from perfkit.core.system.environment import usable_cores
 
 Say = Callable[[str], None]
@@ -59,6 +59,15 @@ class NeedsOneNode(Refusal):
     sentence = "a diagnosis needs a single node: -p nodes 1"
 
 
+class OneNumberOfRepeats(Refusal):
+    code = "one_number_of_repeats"
+    sentence = (
+        "a diagnosis makes the same number of repeats with its input and without; set it: "
+        "-p repeats %(enough)s"
+    )
+    enough: int
+
+
 def plan_diagnosis(model: str, values: Mapping[str, Any]) -> InterleavedPlan:
     """Plan the interleaved comparison of `model` with its input and with synthetic input, the
     base. Raises RequestError, also if the configuration has synthetic input or several
@@ -69,9 +78,20 @@ def plan_diagnosis(model: str, values: Mapping[str, Any]) -> InterleavedPlan:
         raise RequestError([NeedsAnInput(parameter="input", other_input=other_input)])
     if config.nodes > 1:
         raise RequestError([NeedsOneNode(parameter="nodes")])
+    if refusals := _undetermined_repeats(values):
+        raise RequestError(refusals)
     shared = {name: value for name, value in values.items() if name != "input"}
     variants = ["input=synthetic", f"input={config.input}"]
     return plan_interleaved(model, variants, shared, LEVEL)
+
+
+def _undetermined_repeats(values: Mapping[str, Any]) -> list[Refusal]:
+    """Return why parameters that leave the number of repeats open are refused."""
+    names = [name for name in ("interval_target", "budget") if values.get(name) is not None]
+    if values.get("repeats") == "auto":
+        names.append("repeats")
+    enough = fewest_values(LEVEL)
+    return [OneNumberOfRepeats(parameter=name, enough=enough) for name in names]
 
 
 def diagnose(live: InterleavedPlan, say: Say) -> tuple[Measurement, Diagnosis]:
