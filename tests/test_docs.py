@@ -84,11 +84,14 @@ def test_documented_commands_parse_and_their_files_exist(words, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     program, *rest = words[: [*words, ">"].index(">")]
     if program == "perfkit" and "--help" not in rest:
-        given = main.commands[rest[0]].make_context(rest[0], rest[1:]).params
-        model, *sides = given["names"] if given.get("live") else [given.get("model", "bert")]
+        arguments = main.commands[rest[0]].make_context(rest[0], rest[1:]).params
+        model, *variants = [arguments.get("model", "bert")]
+        if arguments.get("live"):
+            model, *variants = arguments["names"]
         assert model in MODELS
-        pairs = [pair.split("=") for side in sides for pair in side.split(",")]
-        assert_parameters([*given.get("values", {}).items(), *pairs])
+        assert_parameters(arguments.get("values", {}).items())
+        for variant in variants:
+            assert_parameters(pair.split("=") for pair in variant.split(","))
     elif program == "papermill" and "--help-notebook" not in rest and "summary" not in rest[0]:
         assert_parameters(papermill.make_context("papermill", rest).params["parameters"])
     elif program == "make":
@@ -99,11 +102,23 @@ def test_documented_commands_parse_and_their_files_exist(words, tmp_path, monkey
 def test_commands_in_prose_have_valid_options(text):
     program, name, *rest = text.split()
     if program == "perfkit":
-        known = {option for p in main.commands[name].params for option in p.opts} | {"--help"}
-        assert {word.strip("[]") for word in rest if re.match(r"\[?--?\w", word)} <= known
+        valid = {"--help"}
+        for parameter in main.commands[name].params:
+            valid.update(parameter.opts)
+        options = [word.strip("[]") for word in rest if re.match(r"\[?--?\w", word)]
+        assert {*options} <= valid
         assert_parameters(re.findall(r"-p ([a-z_]+) ([^\s…]+)", text))
     else:
         assert f"\n{name}:" in MAKEFILE
+
+
+def anchors_of(path):
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    anchors = []
+    for title in re.findall(r"^#+ (.+)$", PROSE.get(path, ""), re.M):
+        words = re.sub(r"[^\w\- ]|&\w+;", "", title.lower())
+        anchors.append(words.replace(" ", "-"))
+    return anchors
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -111,9 +126,8 @@ def test_links_paths_modules_and_tests_exist(page):
     for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", PROSE[page]):
         place, _, anchor = target.partition("#")
         path = (page.parent / place).resolve() if place else page
-        titles = re.findall(r"^#+ (.+)$", PROSE.get(path, ""), re.M)
-        anchors = [re.sub(r"[^\w\- ]|&\w+;", "", t.lower()).replace(" ", "-") for t in titles]
-        assert path.exists() and (not anchor or anchor in anchors), target
+        assert path.exists(), target
+        assert not anchor or anchor in anchors_of(path), target
     for path in re.findall(rf"`({FOLDERS}[^`\s]*)`", TEXTS[page]):
         assert [*ROOT.glob(re.sub(r"<\w+>|…", "*", path.rstrip("/")))], path
     for module, name in re.findall(r"`(perfkit(?:\.\w+)*)\.(\w+)", TEXTS[page]):

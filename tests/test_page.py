@@ -56,13 +56,16 @@ def test_the_page_has_every_notebook_section_and_no_dead_link(published):
 
 def many_steps(ranks):
     """Return the steps of two repeats of 5 steps, the first 2 of which are warm-up."""
-    step = {"data_wait_seconds": 0.1, "samples": 4, "loss": None}
-    return pd.DataFrame(
-        step
-        | {"repeat": k, "rank": rank, "step": n, "seconds": k + rank + n, "measured": n > 2}
-        for k in (1, 2)
-        for rank in range(ranks)
-        for n in range(1, 6)
+    places = pd.MultiIndex.from_product(
+        [(1, 2), range(ranks), range(1, 6)], names=["repeat", "rank", "step"]
+    )
+    steps = places.to_frame(index=False)
+    return steps.assign(
+        seconds=steps["repeat"] + steps["rank"] + steps["step"],
+        measured=steps["step"] > 2,
+        data_wait_seconds=0.1,
+        samples=4,
+        loss=None,
     )
 
 

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from operator import itemgetter
 
 import nbformat
 import pandas as pd
@@ -48,14 +49,16 @@ def fastest(outputs, *results):
 
 def tables(section):
     """Return each table's caption and its rows as heading -> cell text."""
-    found = []
+    captions_and_rows = []
     for table in BeautifulSoup(section.html, "html.parser").find_all("table"):
         names = [heading.get_text() for heading in table.thead.find_all("th")]
-        lines = [[cell.get_text(" ") for cell in row.find_all("td")] for row in table("tr")[1:]]
+        rows = []
+        for line in table("tr")[1:]:
+            cells = [cell.get_text(" ") for cell in line.find_all("td")]
+            rows.append(dict(zip(names, cells, strict=True)))
         caption = table.caption.get_text() if table.caption else ""
-        rows = [dict(zip(names, line, strict=True)) for line in lines]
-        found.append((caption, rows))
-    return found
+        captions_and_rows.append((caption, rows))
+    return captions_and_rows
 
 
 def only_table(section):
@@ -84,10 +87,13 @@ def only_axes(section):
 
 def lines_of(axes):
     """Return label -> y values of each line in the legend."""
-    bars = {bar.get_label(): bar.lines[0].get_ydata() for bar in axes.containers}
-    bars |= {line.get_label(): line.get_ydata() for line in axes.lines}
-    named = {name: ys for name, ys in bars.items() if not name.startswith("_")}
-    return {name: [round(float(y), 6) for y in ys] for name, ys in named.items()}
+    lines = {bars.get_label(): bars.lines[0] for bars in axes.containers}
+    for line in axes.lines:
+        if not line.get_label().startswith("_"):
+            lines[line.get_label()] = line
+    return {
+        name: line.get_ydata().astype(float).round(6).tolist() for name, line in lines.items()
+    }
 
 
 def notes_of(axes):
@@ -186,12 +192,13 @@ def test_frameworks_share_a_row_despite_layout_and_execution(tmp_path):
 
 def test_every_compared_row_has_an_answer(tmp_path, monkeypatch):
     results = [
-        measured(values, batch_size=size, **way)
-        for size, paddle, torch in ((4, SLOW, FAST), (8, FASTER, SLOW))
-        for values, way in ((paddle, {}), (torch, TORCH))
+        measured(SLOW, batch_size=4),
+        measured(FAST, batch_size=4, **TORCH),
+        measured(FASTER, batch_size=8),
+        measured(SLOW, batch_size=8, **TORCH),
     ]
     write_all(tmp_path, *results)
-    folders = [name_of(result, k) for k, result in enumerate(results)]
+    folders = [name_of(result, number) for number, result in enumerate(results)]
     compare(tmp_path, *folders[:2], name="b4")
     compare(tmp_path, *folders[2:], name="b8", created="2026-01-03")
     assert answers(report.fastest(Summary.read(tmp_path))) == [
@@ -225,17 +232,18 @@ def test_a_cell_shows_the_compared_or_newest_measurement(tmp_path):
 
 
 def test_frameworks_are_columns_and_batch_topology_and_input_are_rows(tmp_path):
-    rows = only_table(
-        fastest(
-            tmp_path,
-            measured([2.0], batch_size=8, processes=2),
-            measured([1.0], batch_size=4),
-            measured([1.5], batch_size=4, **TORCH),
-            measured([1.7], batch_size=4, input="synthetic"),
-        )
+    section = fastest(
+        tmp_path,
+        measured([2.0], batch_size=8, processes=2),
+        measured([1.0], batch_size=4),
+        measured([1.5], batch_size=4, **TORCH),
+        measured([1.7], batch_size=4, input="synthetic"),
     )
-    names = ("Batch", "Topology", "Input", "Paddle", "PyTorch")
-    assert [[row[name].split()[0] for name in names] for row in rows] == [
+    first_words = []
+    for row in only_table(section):
+        cells = itemgetter("Batch", "Topology", "Input", "Paddle", "PyTorch")(row)
+        first_words.append([cell.split()[0] for cell in cells])
+    assert first_words == [
         ["4", "1x1", "dali", "1.000", "1.500"],
         ["4", "1x1", "synthetic", "1.700", "–"],
         ["8", "1x2", "dali", "2.000", "–"],
@@ -399,19 +407,19 @@ def test_the_throughput_chart_starts_at_zero_with_all_repeats(tmp_path):
 
 
 def test_different_hardware_has_a_separate_figure(tmp_path):
-    results = [
-        measured([float(b)], batch_size=b, facts={"cpu": cpu})
-        for b in (32, 64)
-        for cpu in ("Xeon", "EPYC")
-    ]
-    assert len(figures(report.throughput_by_batch(read(tmp_path, *results)))) == 2
+    results = []
+    for cpu in ("Xeon", "EPYC"):
+        results.append(measured([32.0], batch_size=32, facts={"cpu": cpu}))
+        results.append(measured([64.0], batch_size=64, facts={"cpu": cpu}))
+    section = report.throughput_by_batch(read(tmp_path, *results))
+    assert len(figures(section)) == 2
 
 
 def test_speedup_is_relative_to_the_fewest_devices(tmp_path):
-    one = [90.0, 100.0, 110.0, 120.0]
+    on_one, on_eight = [90.0, 100.0, 110.0, 120.0], [798.0] * 4
     results = [
-        measured(one, gpus=1, device="gpu", batch_size=48),
-        measured([798.0] * 4, gpus=8, device="gpu", batch_size=48),
+        measured(on_one, gpus=1, device="gpu", batch_size=48),
+        measured(on_eight, gpus=8, device="gpu", batch_size=48),
         measured([1512.0], batch_size=48, **NODES),
         measured([], gpus=4, device="gpu", batch_size=48),
         measured([500.0], gpus=8, device="gpu", batch_size=64),
@@ -420,9 +428,10 @@ def test_speedup_is_relative_to_the_fewest_devices(tmp_path):
     axes = only_axes(section)
     assert lines_of(axes) == {"ideal": [1, 8, 16], "Paddle": [1, 7.6, 14.4]}
     assert notes_of(axes) == ["95 %", "90 %"]
-    named = {bar.get_label(): bar for bar in axes.containers}
-    _first, eight, _last = named["Paddle"].lines[2][0].get_segments()
-    expected = ratio_interval([798.0] * 4, one)
+    (paddle,) = [bars for bars in axes.containers if bars.get_label() == "Paddle"]
+    error_bars = paddle.lines[2][0]
+    _first, eight, _last = error_bars.get_segments()
+    expected = ratio_interval(on_eight, on_one)
     assert sorted(eight[:, 1]) == pytest.approx([expected.low, expected.high])
     assert expected.high > expected.low, "the spread of both sides"
     words = "Paddle: 16 devices give 14.4 × the throughput of 1, 90 % of ideal"
