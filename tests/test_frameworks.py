@@ -19,25 +19,25 @@ from perfkit.core.request.resolve import resolve
 from perfkit.core.system import software
 
 NAMES = tuple(FRAMEWORKS)
+ONLY_NODE = NodeRank()
 
 
-def planned(framework, model="resnet50", **given):
-    wanted = {"framework": framework, "input": "synthetic", "device": "cpu"}
-    return plan(model, wanted | given).config
+def planned(framework, model="resnet50", **changes):
+    request = {"framework": framework, "input": "synthetic", "device": "cpu"}
+    return plan(model, request | changes).config
 
 
-def problems(framework, **given):
+def problems(framework, **changes):
     with pytest.raises(RequestError) as refused:
-        planned(framework, **given)
+        planned(framework, **changes)
     return refused.value.problems
 
 
-def command(framework, place=None, **changes):
+def command(framework, place=ONLY_NODE, **changes):
     values = {"model": "resnet50", "framework": framework, "device": "cpu", "batch_size": 4}
+    config = resolve(values | changes)
     launch = FRAMEWORKS[framework].launch_command
-    return launch(
-        resolve(values | changes), place or NodeRank(), Path("/logs"), "job", ["worker"]
-    )
+    return launch(config, place, Path("/logs"), "job", ["worker"])
 
 
 def test_every_framework_that_can_be_requested_is_supported():
@@ -46,9 +46,9 @@ def test_every_framework_that_can_be_requested_is_supported():
 
 @pytest.mark.parametrize("framework", ["oneflow", "caffe", None, 7, []])
 def test_an_unknown_framework_is_rejected_with_all_other_problems(framework):
-    wanted = {"framework": framework, "precision": "fp8", "device": "cpu"}
+    request = {"framework": framework, "precision": "fp8", "device": "cpu"}
     with pytest.raises(RequestError) as refused:
-        plan("resnet50", wanted)
+        plan("resnet50", request)
     first, second = refused.value.problems
     assert first == f"framework: {framework!r} is not available; allowed: {', '.join(NAMES)}"
     assert second.startswith("precision: 'fp8' is not available")
@@ -131,12 +131,18 @@ def test_a_missing_framework_is_named_with_the_install_command(monkeypatch):
 
 
 def test_torchrun_starts_one_process_per_device_and_joins_the_nodes():
-    words = command("torch", NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500"), nodes=2)
-    given, alone = dict(pairwise(words)), dict(pairwise(command("torch", processes=2)))
-    assert (alone["--nproc-per-node"], alone["--max-restarts"]) == ("2", "0")
-    assert (given["--nnodes"], given["--node-rank"]) == ("2", "1")
-    assert (given["--master-addr"], given["--master-port"]) == ("10.0.0.1", "29500")
-    assert given["--local-addr"] == "10.0.0.2" and words[-1] == "worker"
+    alone = dict(pairwise(command("torch", processes=2)))
+    assert alone["--nproc-per-node"] == "2"
+    assert alone["--max-restarts"] == "0"
+    second = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
+    words = command("torch", second, nodes=2)
+    options = dict(pairwise(words))
+    assert options["--nnodes"] == "2"
+    assert options["--node-rank"] == "1"
+    assert options["--master-addr"] == "10.0.0.1"
+    assert options["--master-port"] == "29500"
+    assert options["--local-addr"] == "10.0.0.2"
+    assert words[-1] == "worker"
 
 
 @pytest.mark.parametrize(
@@ -150,20 +156,29 @@ def test_torchrun_starts_one_process_per_device_and_joins_the_nodes():
     ],
 )
 def test_each_framework_gets_its_cpu_settings(framework, settings):
-    given = {"model": "resnet50", "framework": framework, "device": "cpu", "processes": 2}
-    config = resolve(given)
-    assert cpu_settings(config, "AuthenticAMD", 8) == settings
-    facts = FRAMEWORKS[framework]
-    assert facts.several_processes == (framework in ("paddle", "torch"))
-    # One process needs no launcher.
-    assert facts.several_processes or command(framework) == ["worker"]
+    values = {"model": "resnet50", "framework": framework, "device": "cpu", "processes": 2}
+    assert cpu_settings(resolve(values), "AuthenticAMD", 8) == settings
+
+
+@pytest.mark.parametrize("framework", ["jax", "tensorflow", "mxnet"])
+def test_one_process_needs_no_launcher(framework):
+    assert not FRAMEWORKS[framework].several_processes
+    assert command(framework) == ["worker"]
+
+
+@pytest.mark.parametrize("framework", ["paddle", "torch"])
+def test_several_processes_have_a_launcher(framework):
+    assert FRAMEWORKS[framework].several_processes
+    assert command(framework, processes=2)[-1] == "worker"
 
 
 @pytest.mark.parametrize("framework", NAMES)
 def test_the_environment_has_only_the_training_frameworks_facts(framework):
-    own = {*FRAMEWORKS[framework].facts}
-    every = {fact for name in NAMES for fact in FRAMEWORKS[name].facts}
-    assert {*read_environment(framework, Path("/"))} & every == own
+    facts_of_all = set()
+    for facts in FRAMEWORKS.values():
+        facts_of_all.update(facts.facts)
+    environment = read_environment(framework, Path("/"))
+    assert environment.keys() & facts_of_all == {*FRAMEWORKS[framework].facts}
 
 
 def test_versions_are_those_of_the_installed_packages():

@@ -37,7 +37,7 @@ CASES = {
     },
 }
 """Models without batch norm, whose statistics are local to each rank."""
-EACH = [(framework, case) for framework, cases in CASES.items() for case in cases]
+EACH = [(framework, case) for framework in CASES for case in CASES[framework]]
 
 SCRIPT = '''
 """Train every case on this process's share of the samples and store the parameters."""
@@ -73,8 +73,10 @@ side.backend.enable_float64()
 
 def config(case):
     """Return this process's configuration; a single process takes all samples at once."""
-    case = case | {"processes": ranks} | ({} if together else {"accumulate": 1})
-    return side.config(**case, batch_size=SAMPLES // ranks // case.get("accumulate", 1))
+    case = {"accumulate": 1} | case | {"processes": ranks}
+    if not together:
+        case["accumulate"] = 1
+    return side.config(**case, batch_size=SAMPLES // ranks // case["accumulate"])
 
 
 def micro_batches(chosen, step):
@@ -82,7 +84,8 @@ def micro_batches(chosen, step):
     arrays = side.arrays(chosen.model, size=SAMPLES, dtype="float64", seed=step)
     first = rank * chosen.samples_per_step
     for begin in range(first, first + chosen.samples_per_step, chosen.batch_size):
-        yield side.tensors(tuple(a[begin : begin + chosen.batch_size] for a in arrays))
+        end = begin + chosen.batch_size
+        yield side.tensors(tuple(array[begin:end] for array in arrays))
 
 
 device = side.backend.open_device(config(CASES["vgg16"]))
@@ -94,15 +97,16 @@ for name, case in CASES.items():
     trainer = side.backend.Trainer(chosen)
     inspector = side.backend.Inspector(trainer)
     inspector.disable_dropout()
-    begun, losses = inspector.weights(), []
+    begun = inspector.weights()
+    losses = []
     for step in range(STEPS):
         batches = list(micro_batches(chosen, step))
-        shares = [
-            trainer.backward(batch, sync_gradients=number == chosen.accumulate)
-            for number, batch in enumerate(batches, 1)
-        ]
+        loss = 0.0
+        for number, batch in enumerate(batches, 1):
+            is_last = number == chosen.accumulate
+            loss += float(trainer.backward(batch, sync_gradients=is_last))
         trainer.update()
-        losses.append(float(sum(shares)))
+        losses.append(loss)
         if ranks > 1 and not step:
             # Called between two steps: any side effect would show in the next ones.
             before = inspector.weights()
@@ -112,11 +116,12 @@ for name, case in CASES.items():
     trained = inspector.weights()
     assert all(value.dtype == np.float64 for value in trained.values())
     moved = max(np.abs(trained[name] - begun[name]).max() for name in trained)
+    # Not exchanged, so that each rank has gradients of its own.
     trainer.backward(batches[0], sync_gradients=False)
-    own = max(inspector.gradients().values(), key=np.size)
+    gradient = max(inspector.gradients().values(), key=np.size)
     trainer.zero_grad()
     file = f"{FOLDER}/{name}-{rank}of{ranks}.npz"
-    np.savez(file, losses=losses, moved=moved, own=own, **trained)
+    np.savez(file, losses=losses, moved=moved, gradient=gradient, **trained)
 '''
 
 
@@ -125,17 +130,11 @@ def supervised(folder, name, command):
     """Run `command`; all its processes have ended afterwards."""
     scratch = folder / name
     scratch.mkdir()
+    supervisor = [sys.executable, "-m", "perfkit.core.driver.supervisor", str(scratch), "inf"]
     env = {k: v for k, v in os.environ.items() if not k.startswith("PADDLE_")}
     with (scratch / "log").open("wb") as log:
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "perfkit.core.driver.supervisor",
-                str(scratch),
-                "inf",
-                *command,
-            ],
+            [*supervisor, *command],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -162,19 +161,22 @@ def folder(processes, framework, tmp_path_factory):
     folder = tmp_path_factory.mktemp("parallel")
     script = folder / "train.py"
     script.write_text(SCRIPT)
-    given = [str(Path(__file__).parent), framework, RANKS, STEPS, SAMPLES, CASES[framework]]
-    run = [sys.executable, str(script), json.dumps([*given, str(folder)])]
-    values = {"model": "vgg16", "framework": framework, "device": "cpu", "processes": RANKS}
-    start = FRAMEWORKS[framework].launch_command
+    tests = str(Path(__file__).parent)
+    sizes = [RANKS, STEPS, SAMPLES]
+    values = json.dumps([tests, framework, *sizes, CASES[framework], str(folder)])
+    run = [sys.executable, str(script), values]
+    request = {"model": "vgg16", "framework": framework, "device": "cpu", "processes": RANKS}
+    config = resolve(request)
     logs = folder / "together"
-    launch = start(resolve(values), NodeRank(), logs, "job", [*run, "together"])
+    launch = FRAMEWORKS[framework].launch_command
+    command = launch(config, NodeRank(), logs, "job", [*run, "together"])
     with (
-        supervised(folder, "together", launch) as together,
+        supervised(folder, "together", command) as together,
         supervised(folder, "alone", [*run, "alone"]) as alone,
     ):
-        statuses = [process.wait(200) for process in (together, alone)]
-    logs = [log.read_text()[-3000:] for log in folder.rglob("*log*") if log.is_file()]
-    assert statuses == [0, 0], "\n".join(logs)
+        statuses = [together.wait(200), alone.wait(200)]
+    ends = [log.read_text()[-3000:] for log in folder.rglob("*log*") if log.is_file()]
+    assert statuses == [0, 0], "\n".join(ends)
     return folder
 
 
@@ -185,16 +187,17 @@ def stored(folder, case, rank=0, ranks=RANKS):
 
 @pytest.mark.parametrize(("framework", "case"), EACH, indirect=["framework"])
 def test_ranks_train_like_one_process_on_the_joined_batch(folder, case):
-    together = first, second = [stored(folder, case, rank) for rank in range(RANKS)]
+    first = stored(folder, case, rank=0)
+    second = stored(folder, case, rank=1)
     alone = stored(folder, case, ranks=1)
     # The single process's loss is the mean over ranks, with micro-batches joined.
-    losses = [rank.pop("losses") for rank in together]
+    losses = first.pop("losses"), second.pop("losses")
     assert not np.array_equal(*losses)
     assert sum(losses) / RANKS == pytest.approx(alone.pop("losses"), rel=1e-9)
     assert first.pop("moved") == second.pop("moved") > 1e-6
     # Gradients that were not exchanged differ between ranks.
-    assert not np.allclose(first.pop("own"), second.pop("own"))
-    del alone["moved"], alone["own"]
+    assert not np.allclose(first.pop("gradient"), second.pop("gradient"))
+    del alone["moved"], alone["gradient"]
     assert first.keys() == second.keys() == alone.keys()
     for name, expected in alone.items():
         assert np.array_equal(first[name], second[name]), name

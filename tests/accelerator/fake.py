@@ -77,9 +77,11 @@ def plugin(processes, request):
 def environment(plugin, name):
     """Return the variables that give a process the accelerator as device type `name`. As `gpu`,
     Paddle and NVML answer as on a machine with two GPUs."""
-    paths = [FOLDER / "site", *([FOLDER / "as_gpu"] if name == "gpu" else [])]
-    paths += [ROOT, FOLDER.parent]
-    paths += filter(None, [os.environ.get("PYTHONPATH")])
+    paths = [FOLDER / "site", ROOT, FOLDER.parent]
+    if name == "gpu":
+        paths.insert(1, FOLDER / "as_gpu")
+    if os.environ.get("PYTHONPATH"):
+        paths.append(os.environ["PYTHONPATH"])
     return {
         "CUSTOM_DEVICE_ROOT": str(plugin),
         "FAKE_NAME": name,
@@ -88,29 +90,10 @@ def environment(plugin, name):
     }
 
 
-def measured(plugin, name, parameters, outputs, **variables):
-    """Run `perfkit run resnet50`; return the finished process and the stored result or None."""
-    options = [word for key, value in parameters.items() for word in ("-p", key, str(value))]
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, "run", "resnet50", *options, "-p", "outputs_dir", outputs],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-        cwd=outputs.parent,
-        env=os.environ | environment(plugin, name) | variables,
-    )
-    stored = [read_result(file) for file in outputs.glob("*/result.json")]
-    return done, stored[0] if stored else None
-
-
-def trained(plugin, name, folder, configurations, launcher=(), **variables):
-    """Return what train.py prints for each configuration; with a launcher, on all ranks."""
-    file = folder / "configurations.json"
-    file.write_text(json.dumps(configurations))
-    worker = [str(FOLDER / "train.py"), str(file)]
-    done = subprocess.run(
-        [sys.executable, *launcher, *worker],
+def run_python(words, folder, plugin, name, variables):
+    """Run Python with these words in a folder; return the finished process."""
+    return subprocess.run(
+        [sys.executable, *words],
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -118,9 +101,30 @@ def trained(plugin, name, folder, configurations, launcher=(), **variables):
         cwd=folder,
         env=os.environ | environment(plugin, name) | variables,
     )
-    # The launcher also prints rank 0's log.
-    logs = "\n".join(log.read_text() for log in folder.glob("log/workerlog.*"))
-    output = logs if launcher else done.stdout
-    printed = [json.loads(line) for line in output.splitlines() if line.startswith('{"')]
-    assert len(printed) >= len(configurations), (output + done.stderr)[-4000:]
-    return printed
+
+
+def measured(plugin, name, parameters, outputs, **variables):
+    """Run `perfkit run resnet50`; return the finished process and the stored result or None."""
+    words = ["-c", RUN, "run", "resnet50"]
+    for key, value in parameters.items():
+        words += ["-p", key, str(value)]
+    words += ["-p", "outputs_dir", str(outputs)]
+    done = run_python(words, outputs.parent, plugin, name, variables)
+    results = [read_result(file) for file in outputs.glob("*/result.json")]
+    return done, results[0] if results else None
+
+
+def trained(plugin, name, folder, configurations, launcher=(), **variables):
+    """Return what train.py prints for each configuration; with a launcher, on all ranks."""
+    file = folder / "configurations.json"
+    file.write_text(json.dumps(configurations))
+    words = [*launcher, str(FOLDER / "train.py"), str(file)]
+    done = run_python(words, folder, plugin, name, variables)
+    output = done.stdout
+    if launcher:
+        # The launcher also prints rank 0's log.
+        logs = [log.read_text() for log in folder.glob("log/workerlog.*")]
+        output = "\n".join(logs)
+    answers = [json.loads(line) for line in output.splitlines() if line.startswith('{"')]
+    assert len(answers) >= len(configurations), (output + done.stderr)[-4000:]
+    return answers

@@ -37,16 +37,19 @@ PRODUCTS = {"resnet50": 18, "vgg16": 16, "bert": 20, "gpt": 13}
 
 def configuration(case, **changes):
     model, precision, *execution = case.split()
-    of_model = SEQUENCES if model in ("bert", "gpt") else IMAGES
-    values = ON_GPU | of_model | {"model": model, "precision": precision}
-    return values | ({"execution": execution[0]} if execution else {}) | changes
+    sizes = SEQUENCES if model in ("bert", "gpt") else IMAGES
+    values = ON_GPU | sizes | {"model": model, "precision": precision}
+    if execution:
+        (values["execution"],) = execution
+    return values | changes
 
 
 @pytest.fixture(scope="module")
 def steps(plugin, tmp_path_factory):
     folder = tmp_path_factory.mktemp("steps")
-    found = trained(plugin, "gpu", folder, [configuration(case) for case in CASES])
-    return dict(zip(CASES, found, strict=True))
+    configurations = [configuration(case) for case in CASES]
+    answers = trained(plugin, "gpu", folder, configurations)
+    return dict(zip(CASES, answers, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +66,8 @@ def special(plugin, samples, tmp_path_factory):
         "cpu": configuration("resnet50 fp32", device="cpu", gpus=0),
     }
     folder = tmp_path_factory.mktemp("special")
-    found = trained(plugin, "gpu", folder, [*configurations.values()])
-    return dict(zip(configurations, found, strict=True))
+    answers = trained(plugin, "gpu", folder, [*configurations.values()])
+    return dict(zip(configurations, answers, strict=True))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -78,28 +81,28 @@ def test_a_step_has_no_extra_synchronizations_or_copies(steps, case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_synthetic_batches_stay_on_the_device(steps, case):
-    found = steps[case]
-    assert {*found["places"]} == {"Place(gpu:0)"}
-    assert found["effective"]["device"] == "gpu"
-    assert found["addresses"] == 1
+    answer = steps[case]
+    assert {*answer["places"]} == {"Place(gpu:0)"}
+    assert answer["effective"]["device"] == "gpu"
+    assert answer["addresses"] == 1
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_effective_precision_comes_from_the_matrix_products(steps, case):
     model, precision, *_ = case.split()
-    found = steps[case]["effective"]
-    assert found["precision"] == precision
-    assert found["dtypes"] == {DTYPES[precision]: PRODUCTS[model]}
+    effective = steps[case]["effective"]
+    assert effective["precision"] == precision
+    assert effective["dtypes"] == {DTYPES[precision]: PRODUCTS[model]}
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_losses_are_finite_and_evaluation_works(steps, case):
-    found = steps[case]
-    assert np.isfinite(found["losses"]).all()
-    assert np.isfinite(found["evaluation"]).all()
-    assert found["skipped_steps"] == 0
-    assert found["loss_scale"] == (2**15 if CASES[case][1] else None)
-    assert found["memory_bytes"] > found["bytes"]
+    answer = steps[case]
+    assert np.isfinite(answer["losses"]).all()
+    assert np.isfinite(answer["evaluation"]).all()
+    assert answer["skipped_steps"] == 0
+    assert answer["loss_scale"] == (2**15 if CASES[case][1] else None)
+    assert answer["memory_bytes"] > answer["bytes"]
 
 
 def test_the_device_matches_the_cpu(steps, special):
@@ -122,20 +125,20 @@ def test_a_dataloader_batch_is_copied_once(special):
 
 
 def test_an_overflow_skips_the_step_and_halves_the_loss_scale(special):
-    found = special["overflow"]
-    assert (found["skipped_steps"], found["loss_scale"]) == (1, 2**14)
-    assert found["steps"][0]["to_host"] == 1
-    assert "momentum" not in found["calls"] and "merged_momentum" not in found["calls"]
-    assert np.isfinite(found["losses"]).all()
+    answer = special["overflow"]
+    assert (answer["skipped_steps"], answer["loss_scale"]) == (1, 2**14)
+    assert answer["steps"][0]["to_host"] == 1
+    assert "momentum" not in answer["calls"] and "merged_momentum" not in answer["calls"]
+    assert np.isfinite(answer["losses"]).all()
 
 
 def test_event_times_sum_to_the_window(special):
-    found = special["late"]
-    kernels = found["steps"][-1]["kernels"]
-    assert found["seconds"][-1] >= 0.0005 * kernels
-    assert sum(found["seconds"][-2:]) == pytest.approx(found["window"], rel=0.02)
+    answer = special["late"]
+    kernels = answer["steps"][-1]["kernels"]
+    assert answer["seconds"][-1] >= 0.0005 * kernels
+    assert sum(answer["seconds"][-2:]) == pytest.approx(answer["window"], rel=0.02)
     # Event synchronization happens only at the end of the window.
-    assert [step.get("event_syncs", 0) for step in found["steps"]] == [0, 0]
+    assert [step.get("event_syncs", 0) for step in answer["steps"]] == [0, 0]
 
 
 def test_not_waiting_for_the_last_step_is_an_error(special):
@@ -171,12 +174,12 @@ def test_two_devices_exchange_each_gradient_once_per_step(plugin, tmp_path, accu
     wanted = configuration("resnet50 fp32", gpus=2, accumulate=accumulate)
     launcher = ["-m", "paddle.distributed.launch", "--devices", "0,1", "--log_dir", "log"]
     ranks = trained(plugin, "gpu", tmp_path, [wanted], launcher)
-    assert sorted(found["rank"] for found in ranks) == [0, 1]
-    for found in ranks:
-        assert {*found["places"]} == {f"Place(gpu:{found['rank']})"}
-        for step in found["steps"]:
+    assert sorted(answer["rank"] for answer in ranks) == [0, 1]
+    for answer in ranks:
+        assert {*answer["places"]} == {f"Place(gpu:{answer['rank']})"}
+        for step in answer["steps"]:
             # float32 gradients, in buckets.
             assert step["collective_bytes"] == pytest.approx(
-                4 * found["effective"]["parameters"], rel=0.01
+                4 * answer["effective"]["parameters"], rel=0.01
             )
             assert not {"device_syncs", "to_device", "to_host"} & step.keys()

@@ -7,11 +7,11 @@ Additional parameters: `warmup`, in steps; `overflow_at`, a step whose gradients
 """
 
 import ctypes
-import itertools
 import json
 import os
 import sys
 import traceback
+from itertools import count, pairwise
 from pathlib import Path
 
 from accelerator.fake import NAMES
@@ -91,17 +91,15 @@ def run(parameters):
         read_losses_at_once=False,
     )
     library.fake_kernel_seconds(0.0)
-    steps = list(zip(device.counted, device.counted[1:], strict=False))[-MEASURED:]
-    return {
+    addresses = {next(batches)[0].data_ptr() for _ in range(3)}
+    answer = {
         "rank": rank,
-        "steps": [increase(*pair) for pair in steps],
-        "calls": increase(device.called[-2], device.called[-1]),
         "effective": effective.model_dump(),
         "losses": [event["value"] for event in events if event["event"] == "loss"],
         "seconds": [event["seconds"] for event in events if event["event"] == "step"],
         "window": window.seconds,
         "places": [str(tensor.place) for tensor in batch],
-        "addresses": len({next(batches)[0].data_ptr() for _ in range(3)}),
+        "addresses": len(addresses),
         "bytes": sum(tensor.size * tensor.element_size() for tensor in batch),
         "skipped_steps": trainer.skipped_steps,
         "loss_scale": trainer.loss_scale,
@@ -109,11 +107,20 @@ def run(parameters):
         "matrix_products": inspector.multiply_adds(batch),
         "evaluation": inspector.evaluate(batch),
     }
+    return answer | counted(device)
+
+
+def counted(device):
+    """Return the counters of each measured step, and the last step's kernels."""
+    steps = [increase(*pair) for pair in pairwise(device.counted)]
+    *_earlier, before, after = device.called
+    return {"steps": steps[-MEASURED:], "calls": increase(before, after)}
 
 
 def plant_overflow(trainer, step):
     """Make the gradients of one step overflow."""
-    backward, numbers = trainer.backward, itertools.count(1)
+    backward = trainer.backward
+    numbers = count(1)
 
     def infinite(batch, **options):
         loss = backward(batch, **options)

@@ -6,7 +6,7 @@ those of perfkit.core.frameworks.inspector.Weights.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ WITH_BIAS = ("dense", "batch_norm", "layer_norm")
 """Kinds of layers that always have a bias."""
 
 Array = Any
+Operation = Callable[..., Array]
 Arrays = dict[str, np.ndarray]
 
 
@@ -74,19 +75,19 @@ class Forward:
 
     wide: Any = "float32"
     """Shared by all passes; float64 once enabled."""
-    cast: ClassVar[Callable[..., Array]]
-    concat: ClassVar[Callable[..., Array]]
-    gelu: ClassVar[Callable[..., Array]]
-    maximum: ClassVar[Callable[..., Array]]
-    mean: ClassVar[Callable[..., Array]]
-    relu: ClassVar[Callable[..., Array]]
-    reshape: ClassVar[Callable[..., Array]]
-    rsqrt: ClassVar[Callable[..., Array]]
-    softmax: ClassVar[Callable[..., Array]]
-    split: ClassVar[Callable[..., Array]]
-    sum: ClassVar[Callable[..., Array]]
-    tanh: ClassVar[Callable[..., Array]]
-    transpose: ClassVar[Callable[..., Array]]
+    cast: Operation
+    concat: Operation
+    gelu: Operation
+    maximum: Operation
+    mean: Operation
+    relu: Operation
+    reshape: Operation
+    rsqrt: Operation
+    softmax: Operation
+    split: Operation
+    sum: Operation
+    tanh: Operation
+    transpose: Operation
 
     def __init__(
         self,

@@ -175,7 +175,7 @@ class Workloads:
         return call
 
 
-def tensors(batches: Iterator[tuple[Any, ...]], _config: Config) -> Iterator[Batch]:
+def tensors(batches: Iterator[Batch], _config: Config) -> Iterator[Batch]:
     """See Backend. JAX shares memory that is aligned to 64 bytes and copies other memory;
     integers become 32-bit."""
     return converted(batches, _as_tensor)

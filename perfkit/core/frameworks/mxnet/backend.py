@@ -114,7 +114,7 @@ class Workloads:
         return lambda: source.copyto(target).wait_to_read()
 
 
-def tensors(batches: Iterator[tuple[Any, ...]], _config: Config) -> Iterator[Batch]:
+def tensors(batches: Iterator[Batch], _config: Config) -> Iterator[Batch]:
     """See Backend; always copies."""
     return converted(batches, _as_tensor)
 

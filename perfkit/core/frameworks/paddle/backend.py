@@ -191,12 +191,12 @@ def build_optimizer(
 
 def data_loader(
     samples: Any, indices: Iterator[Sequence[Any]], processes: int
-) -> Iterator[tuple[Any, ...]]:
+) -> Iterator[Batch]:
     loader = paddle.io.DataLoader(samples, batch_sampler=indices, num_workers=processes)
     return map(tuple, loader)
 
 
-def tensors(batches: Iterator[tuple[Any, ...]], config: Config) -> Iterator[Batch]:
+def tensors(batches: Iterator[Batch], config: Config) -> Iterator[Batch]:
     """See Backend; on a CPU, tensors share the input's memory."""
     return converted(batches, _on_device if config.accelerated else as_tensor)
 

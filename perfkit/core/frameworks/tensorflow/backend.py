@@ -199,7 +199,7 @@ class Workloads:
         return lambda: target.scatter_update(tf.IndexedSlices(source, rows))
 
 
-def tensors(batches: Iterator[tuple[Any, ...]], _config: Config) -> Iterator[Batch]:
+def tensors(batches: Iterator[Batch], _config: Config) -> Iterator[Batch]:
     """See Backend; copies arrays that are not yet TensorFlow's."""
     return converted(batches, _as_tensor)
 

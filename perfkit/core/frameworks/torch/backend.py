@@ -170,7 +170,7 @@ def build_optimizer(
 
 def data_loader(
     samples: Any, indices: Iterator[Sequence[Any]], processes: int
-) -> Iterator[tuple[Any, ...]]:
+) -> Iterator[Batch]:
     pin = torch.cuda.is_initialized()
     loader = torch.utils.data.DataLoader(
         samples, batch_sampler=indices, num_workers=processes, pin_memory=pin
@@ -178,7 +178,7 @@ def data_loader(
     return map(tuple, loader)
 
 
-def tensors(batches: Iterator[tuple[Any, ...]], config: Config) -> Iterator[Batch]:
+def tensors(batches: Iterator[Batch], config: Config) -> Iterator[Batch]:
     """See Backend; on a CPU, tensors share the input's memory."""
     convert = _on_gpu if config.device == "gpu" else _as_tensor
     return converted(batches, convert)
