@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -149,16 +150,22 @@ def supervised(folder, name, command):
             process.wait()
 
 
-@pytest.fixture(scope="module", params=CASES)
-def framework(request):
-    pytest.importorskip(request.param)
-    return request.param
-
-
 @pytest.fixture(scope="module")
-def folder(processes, framework, tmp_path_factory):
-    """A folder with the results of ranks together and of a single process for every case."""
-    folder = tmp_path_factory.mktemp("parallel")
+def trained(processes, tmp_path_factory):
+    """Returns a folder with a framework's results of every case: of ranks together and of a
+    single process."""
+
+    @cache
+    def folder_of(framework):
+        pytest.importorskip(framework)
+        folder = tmp_path_factory.mktemp(framework)
+        train(framework, folder)
+        return folder
+
+    return folder_of
+
+
+def train(framework, folder):
     script = folder / "train.py"
     script.write_text(SCRIPT)
     tests = str(Path(__file__).parent)
@@ -177,7 +184,6 @@ def folder(processes, framework, tmp_path_factory):
         statuses = [together.wait(200), alone.wait(200)]
     ends = [log.read_text()[-3000:] for log in folder.rglob("*log*") if log.is_file()]
     assert statuses == [0, 0], "\n".join(ends)
-    return folder
 
 
 def stored(folder, case, rank=0, ranks=RANKS):
@@ -185,8 +191,9 @@ def stored(folder, case, rank=0, ranks=RANKS):
         return dict(arrays)
 
 
-@pytest.mark.parametrize(("framework", "case"), EACH, indirect=["framework"])
-def test_ranks_train_like_one_process_on_the_joined_batch(folder, case):
+@pytest.mark.parametrize(("framework", "case"), EACH)
+def test_ranks_train_like_one_process_on_the_joined_batch(trained, framework, case):
+    folder = trained(framework)
     first = stored(folder, case, rank=0)
     second = stored(folder, case, rank=1)
     alone = stored(folder, case, ranks=1)
@@ -204,8 +211,11 @@ def test_ranks_train_like_one_process_on_the_joined_batch(folder, case):
         assert np.allclose(first[name], expected, rtol=1e-9, atol=1e-12), name
 
 
-def test_rank_output_is_where_the_driver_expects_it(folder, framework):
-    place = FRAMEWORKS[framework].log_pattern
+@pytest.mark.parametrize("framework", CASES)
+def test_rank_output_is_where_the_driver_expects_it(trained, framework):
+    logs = trained(framework) / "together"
+    pattern = FRAMEWORKS[framework].log_pattern
     for rank in range(RANKS):
-        files = sorted((folder / "together").glob(place.format(index=rank)))
-        assert f"this is rank {rank}\n" in "".join(file.read_text() for file in files)
+        files = sorted(logs.glob(pattern.format(index=rank)))
+        output = "".join(file.read_text() for file in files)
+        assert f"this is rank {rank}\n" in output
