@@ -17,7 +17,7 @@ from perfkit.analysis.series import segment
 from perfkit.core.results.outputs import load
 from perfkit.core.results.store import RESULT, read_result
 from perfkit.core.statistics import ratio_interval
-from perfkit.report.comparison import history_overview
+from perfkit.report.history import history_overview
 from perfkit.report.history_text import history_text
 from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary

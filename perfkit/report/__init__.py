@@ -15,7 +15,8 @@ step_charts.py  charts of its raw steps
 peaks.py        what limits its throughput
 setup.py        its parameters, settings, environment and method
 words.py        its number and warnings in words
-comparison.py   sections of the pages of interleaved comparisons and of the history
+comparison.py   sections of the pages of interleaved comparisons
+history.py      sections of the history's page
 comparison_text.py  comparisons as text for a terminal
 history_text.py  the history as text for a terminal
 audit.py        sections of an audit's page
@@ -56,8 +57,8 @@ MODULES = {
     "comparison_headline": "comparison",
     "comparison_variants": "comparison",
     "comparison_pairs": "comparison",
-    "history_overview": "comparison",
-    "history_series": "comparison",
+    "history_overview": "history",
+    "history_series": "history",
     "audit_headline": "audit",
     "audit_waterfall": "audit",
     "audit_claims": "audit",

@@ -1,31 +1,45 @@
-"""Sections of the history's page and of an interleaved comparison's page. The latter raise
-ResultError for a folder without a comparison."""
+"""Sections of an interleaved comparison's page. They raise ResultError for a folder without a
+comparison."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from markupsafe import Markup
 
-from perfkit.analysis.comparison.history import RECENT, Point, Series
 from perfkit.analysis.comparison.interleaved import disagreements
-from perfkit.analysis.comparison.keys import contrasted
-from perfkit.analysis.comparison.stored import InterleavedComparison, read_comparison
-from perfkit.core.format import minute, number, plain
+from perfkit.analysis.comparison.keys import Differences, KeyValue, format_pair
+from perfkit.analysis.comparison.stored import (
+    InterleavedComparison,
+    PairResult,
+    Variant,
+    read_comparison,
+)
+from perfkit.analysis.ratios import Turn
+from perfkit.analysis.warning_types import severity, worst_first
+from perfkit.core.format import interval, minute, number, one_line, percent
 from perfkit.core.models import model_named
 from perfkit.core.paths import resolved_path
-from perfkit.report.elements import more, table
-from perfkit.report.history_text import RATIO_NOTE
+from perfkit.report.elements import (
+    Text,
+    bullets,
+    code,
+    joined,
+    link,
+    markup,
+    note,
+    paragraph,
+    severity_mark,
+    strong,
+    table,
+)
 from perfkit.report.links import Site
-from perfkit.report.rendering import render
 from perfkit.report.section import Section, folded, picture
-from perfkit.report.style import COLOURS, FAINT, INK, estimates, forest, new_figure
-from perfkit.report.summary import Summary
-from perfkit.report.text import names
+from perfkit.report.style import forest
 from perfkit.report.text.language import gettext as _
+from perfkit.report.text.names import device_name, peak_share, variant_name
+from perfkit.report.text.statements import sentence
 
 
 @dataclass(frozen=True)
@@ -52,138 +66,299 @@ def _page(shown: Shown) -> ComparisonPage:
     return shown if isinstance(shown, ComparisonPage) else ComparisonPage.read(shown)
 
 
-def _text(page: ComparisonPage, macro: str, *values: Any) -> Section:
-    return render("comparison", macro, page.folder, *values)
-
-
 def comparison_facts(page: ComparisonPage) -> tuple[str, str]:
     """Return the page's title, and the time of the comparison with its device if known."""
-    c = page.comparison
-    words, made = [model_named(c.model).short_name], [names.minute(c.created)]
-    for keys in (pair.keys for pair in c.pairs[:1]):
-        batch = _("batch %(size)s") % {"size": keys.get("batch_size", "–")}
-        known = [keys.get(name) for name in ("precision", "topology", "input")]
-        words += [str(word) for word in (known[0], batch, *known[1:]) if word is not None]
-        facts = {f"environment.{name}": value for name, value in keys.items()}
-        made += [names.device_name(facts | keys)] if "device" in keys else []
-    variants = ", ".join(map(names.variant_name, c.variants))
-    return f"{' · '.join(words)}: {variants}", " · ".join(made)
+    comparison = page.comparison
+    title = [model_named(comparison.model).short_name]
+    made = [minute(comparison.created)]
+    if comparison.pairs:
+        keys = comparison.pairs[0].keys
+        title += _work(keys)
+        if "device" in keys:
+            facts = {f"environment.{name}": value for name, value in keys.items()}
+            made.append(device_name(facts | keys))
+    variants = ", ".join(map(variant_name, comparison.variants))
+    return f"{' · '.join(title)}: {variants}", " · ".join(made)
+
+
+def _work(keys: dict[str, KeyValue]) -> list[str]:
+    """Return precision, batch size, topology and input, as far as all variants agree in them.
+    A dash stands for several batch sizes."""
+    batch = _("batch %(size)s") % {"size": keys.get("batch_size", "–")}
+    words = [keys.get("precision"), batch, keys.get("topology"), keys.get("input")]
+    return [str(word) for word in words if word is not None]
+
+
+# The verdicts.
 
 
 def comparison_headline(shown: Shown) -> Section:
     """The verdict on each variant, a forest plot of the ratios, and failures."""
     page = _page(shown)
-    c = page.comparison
-    text = _text(page, "headline", c, comparison_facts(page)[0])
-    variants = [(c.variant_of(pair), pair) for pair in c.pairs]
-    rows = [(names.variant_name(variant), variant, pair) for variant, pair in variants]
-    base = _("throughput / throughput of %(base)s") % {"base": names.variant_name(c.base)}
-    return text + picture(forest(rows, base), base) if rows else text
+    comparison = page.comparison
+    title, _made = comparison_facts(page)
+    section = markup(Markup('<p class="title">%s</p>') % title)
+    for pair in comparison.pairs:
+        section += _verdict(comparison, pair)
+    if not comparison.pairs:
+        words = _("No ratio yet: no pair of repeats can be compared.")
+        section += paragraph(strong(words))
+    for variant in comparison.variants:
+        section += _shortfall(comparison, variant)
+    if not comparison.complete:
+        words = _("the command at the end of this page continues the comparison.")
+        section += paragraph(Markup("%s: %s") % (strong(_("partial")), words))
+    words = _(
+        "%(repeats)s repeats of each variant, alternating in one run. A difference is shown if "
+        "an interval with a level of at least %(level)s excludes 1; a variant has regressed if "
+        "it is slower by more than %(threshold)s."
+    )
+    section += note(
+        words
+        % {
+            "repeats": comparison.repeats,
+            "level": percent(comparison.level, 4),
+            "threshold": percent(comparison.threshold),
+        }
+    )
+    return section.on_page_in(page.folder) + _forest(comparison)
+
+
+def _forest(comparison: InterleavedComparison) -> Section:
+    """Return the chart of all ratios; empty without any."""
+    rows = []
+    for pair in comparison.pairs:
+        variant = comparison.variant_of(pair)
+        rows.append((variant_name(variant), variant, pair))
+    if not rows:
+        return Section()
+    base = variant_name(comparison.base)
+    label = _("throughput / throughput of %(base)s") % {"base": base}
+    return picture(forest(rows, label), label)
+
+
+def _verdict(comparison: InterleavedComparison, pair: PairResult) -> Section:
+    """Return the verdict on a variant, its ratio, and what speaks against trusting it."""
+    base = variant_name(comparison.base)
+    variant = variant_name(comparison.variant_of(pair))
+    verdict = pair.statement(comparison.level, comparison.threshold, base, variant)
+    caution = pair.caution(base, variant)
+    texts: list[Text] = [strong(sentence(verdict)), _ratio(pair)]
+    if caution:
+        texts.append(sentence(caution))
+    if pair.out_of_turn:
+        words = _(
+            "Not interleaved, judging by the start times: pair %(repeats)s. The ratio includes "
+            "the drift of the machine between the repeats of such a pair."
+        )
+        repeats = ", ".join(map(str, pair.out_of_turn))
+        texts.append(strong(words % {"repeats": repeats}))
+    return paragraph(*texts)
+
+
+def _ratio(pair: PairResult) -> str:
+    if len(pair.turns) == 1:
+        return _("Ratio %(ratio)s; one pair, no interval.") % {"ratio": number(pair.ratio)}
+    low, high = pair.interval
+    words = _("Ratio %(ratio)s; %(level)s interval %(low)s – %(high)s from %(n)s pairs.")
+    return words % {
+        "ratio": number(pair.ratio),
+        "level": percent(pair.interval_level, 4),
+        "low": number(low),
+        "high": number(high),
+        "n": len(pair.turns),
+    }
+
+
+def _shortfall(comparison: InterleavedComparison, variant: Variant) -> Section:
+    """Return why a variant lacks repeats or a ratio; empty if it lacks nothing."""
+    complete = variant.number.n if variant.number else 0
+    if complete == comparison.repeats and not (variant.failure or variant.differs):
+        return Section()
+    count = _("%(n)s of %(all)s repeats are complete.")
+    texts: list[Text] = [
+        Markup("%s:") % strong(variant_name(variant)),
+        count % {"n": complete, "all": comparison.repeats},
+    ]
+    if variant.failure:
+        failure = f"{variant.failure.code}: {sentence(variant.failure)}"
+        texts.append(Markup("%s: %s") % (strong(_("failed")), failure))
+    if variant.differs:
+        words = _("Not compared. Settings that must agree with the base differ:")
+        texts += [strong(words), joined(_differences(variant.differs), "; ")]
+    return paragraph(*texts)
+
+
+def _differences(differs: Differences) -> list[Markup]:
+    texts = []
+    for key, values in differs.items():
+        texts.append(Markup("%s %s") % (code(key), format_pair(key, *values)))
+    return texts
+
+
+# The variants.
 
 
 def comparison_variants(shown: Shown) -> Section:
     """Throughput, shares of the measured peaks and warnings per variant."""
     page = _page(shown)
-    variants = page.comparison.variants
-    linked = [variant.id for variant in variants if page.site.has_page(variant.id)]
-    return _text(page, "variants", page.comparison, linked)
+    rows = [_variant_row(variant, page) for variant in page.comparison.variants]
+    headings = [_("Variant"), _("Throughput"), _("Interval"), _("Level")]
+    headings += [_("Number of repeats"), _("Share of measured peak")]
+    headings += [_("Share of highest peak"), _("Warnings")]
+    section = table(rows, headings) + note(
+        _(
+            "The measured peak is the speed of the framework's matrix product in the same "
+            "processes, the higher one of before and after the training; the share is the "
+            "median over repeats. The highest peak is the highest of all variants and repeats: "
+            "relative to it, a variant with a low peak does not look efficient."
+        )
+    )
+    return section.on_page_in(page.folder)
+
+
+def _variant_row(variant: Variant, page: ComparisonPage) -> list[Any]:
+    name = variant_name(variant)
+    if variant is page.comparison.base:
+        name = f"{name} ({_('base')})"
+    address = page.site.address(variant.id)
+    # The page lies in comparisons/<name>.
+    cells: list[Any] = [link(f"../{address}" if address else "", name)]
+    result = variant.number
+    if result:
+        low, high = result.interval or (None, None)
+        cells += [f"{number(result.value)} {result.unit}", interval(low, high)]
+        cells += [percent(result.interval_level, 4), result.n]
+    else:
+        cells += [None] * 4
+    cells += [peak_share([variant.of_own_peak]), peak_share([variant.of_highest_peak])]
+    cells.append(_warnings(result.warnings) if result else None)
+    return cells
+
+
+def _warnings(codes: list[str]) -> Markup:
+    names = ", ".join(worst_first(codes)) or _("none")
+    return Markup("%s %s") % (severity_mark(severity(codes)), names)
+
+
+# The pairs.
 
 
 def comparison_pairs(shown: Shown) -> Section:
     """Work equivalence, agreement with the results, all pairs, differences, the command."""
     page = _page(shown)
-    trouble = disagreements(page.comparison, page.site.outputs)
-    return _text(page, "pairs", page.comparison, trouble)
-
-
-MOST_CHARTS = 20
-"""Series whose charts are drawn; the table lists all series."""
-MOST_TICKS = 12
-LEAST_HEIGHT = 0.02
-"""Least margin above and below the points, in median throughputs."""
-
-
-def history_overview(summary: Summary) -> Section:
-    """The series that regressed, and a table of all series: newest throughput, ratio to the
-    previous measurement, last change of level. Then the reasons why results are left out."""
-    overview = render(
-        "history", "overview", summary.folder, summary.history, RECENT, RATIO_NOTE
+    comparison = page.comparison
+    section = Section()
+    for pair in comparison.pairs:
+        section += _work_equivalence(comparison, pair)
+    section += _agreement(page)
+    if comparison.pairs:
+        section += folded(_("All pairs"), _all_pairs(comparison))
+        section += folded(_("Differences between the variants"), _all_differences(comparison))
+        section += folded(_("Settings that agree"), _agreeing(comparison.pairs))
+    section += paragraph(_("To repeat this comparison:"))
+    section += markup(Markup('<pre class="command">%s</pre>') % comparison.command)
+    section += note(
+        _(
+            "The command reuses existing measurements and makes missing ones; with -p label "
+            "NAME it measures everything anew."
+        )
     )
-    return overview + table([[reason] for reason in summary.unreadable], [_("Left out")])
+    return section.on_page_in(page.folder)
 
 
-def history_series(summary: Summary) -> Section:
-    """A chart and the changes of each series, series that regressed first."""
-    section, text = Section(), partial(render, "history")
-    site, folder = summary.site, summary.folder
-    ordered = sorted(summary.history.series, key=lambda series: not series.regressed)
-    for series in ordered[:MOST_CHARTS]:
-        points = folded(_("All measurements"), text("points", folder, series, site))
-        section += text("series", folder, series) + picture(chart(series), series.name)
-        section += text("changes", folder, series, site) + points
-    rest = len(ordered) - MOST_CHARTS
-    return section + more(rest, _("in the table above"))
+def _work_equivalence(comparison: InterleavedComparison, pair: PairResult) -> Section:
+    """Return whether the same work was verified; empty for a single framework."""
+    work = pair.same_work
+    if not work:
+        return Section()
+    if work.state == "verified":
+        words = _(
+            "Work equivalence of %(variant)s and %(base)s: <strong>verified</strong> in "
+            "float32 and float64 (%(made)s). The measurements' pages show every check."
+        )
+    elif work.state == "not the same":
+        words = _(
+            "Work equivalence of %(variant)s and %(base)s: <strong>they do different "
+            "work</strong>, as float32 and float64 show (%(made)s). The measurements' pages "
+            "show where."
+        )
+    else:
+        words = _(
+            "Work equivalence of %(variant)s and %(base)s: <strong>not verified</strong>."
+        )
+    facts = {
+        "variant": variant_name(comparison.variant_of(pair)),
+        "base": variant_name(comparison.base),
+        "made": minute(work.created or ""),
+    }
+    texts: list[Text] = [Markup(words) % facts]
+    if work.state == "not verified" and work.command:
+        texts += [_("To verify it:"), code(work.command)]
+    return paragraph(*texts)
 
 
-def chart(series: Series) -> Figure:
-    """Chart of a series in chronological order: throughputs with intervals, a line per level
-    with its ratio to the previous level, a dotted line at changes of the environment."""
-    points = pd.DataFrame(
-        {
-            "x": x,
-            "name": series.framework,
-            "throughput": point.throughput,
-            "throughput_low": point.interval and point.interval[0],
-            "throughput_high": point.interval and point.interval[1],
-            "repeat_throughputs": point.repeat_throughputs,
-        }
-        for x, point in enumerate(series.points)
+def _agreement(page: ComparisonPage) -> Section:
+    """Return whether the ratios still follow from the measurements."""
+    reasons = disagreements(page.comparison, page.site.outputs)
+    if reasons:
+        words = _(
+            "The measurements have changed since this comparison was made; the command below "
+            "repeats it."
+        )
+        return paragraph(strong(words)) + bullets(reasons, "en")
+    if page.comparison.pairs:
+        return paragraph(_("The ratios agree with the measurements' results."))
+    return Section()
+
+
+def _all_pairs(comparison: InterleavedComparison) -> Section:
+    rows = []
+    for pair in comparison.pairs:
+        name = variant_name(comparison.variant_of(pair))
+        rows += [[name, *_turn_cells(turn)] for turn in pair.turns]
+    headings = [_("Variant"), _("Pair"), _("Throughput of the base"), _("Throughput")]
+    headings += [_("Ratio"), _("Started (UTC)"), _("Interleaved")]
+    return table(rows, headings) + note(
+        _(
+            "A ratio divides repeat k of the variant by repeat k of the base, which ran "
+            "directly before or after it; the result is the median of these ratios. The "
+            "interval lies between two order statistics and covers the median of any "
+            "distribution at the level given. Drift slower than a pair affects both repeats "
+            "and cancels; faster drift does not."
+        )
     )
-    with new_figure(8, 3.2) as (figure, (axes,)):
-        estimates(axes, points, "x", "throughput", series.framework)
-        for x, point in enumerate(series.points):
-            _mark_change(axes, x, point)
-        _draw_levels(axes, series, points["throughput"])
-        count, names = len(points), _point_names(series)
-        ticks = range(0, count, -(-count // MOST_TICKS))
-        axes.set_xticks(ticks, [names[x] for x in ticks], rotation=20)
-        axes.set(ylabel=series.unit, xlim=(-0.7, count - 0.3))
-        axes.grid(visible=False, axis="x")
-    return figure
 
 
-def _point_names(series: Series) -> list[str]:
-    """Return the dates of the measurements; their labels or times if a date occurs twice."""
-    dates = [point.created[:10] for point in series.points]
-    if len({*dates}) == len(dates):
-        return dates
-    return [plain(point.label) or minute(point.created) for point in series.points]
+def _turn_cells(turn: Turn) -> list[Any]:
+    numbers = [number(turn.a), number(turn.b), number(turn.ratio)]
+    # Date and time of the base's repeat, the time alone of the variant's.
+    started = f"{(turn.a_began or '–')[:19]} / {(turn.b_began or '')[11:19]}"
+    in_turn = _("yes") if turn.in_turn else _("no")
+    return [turn.repeat, *numbers, started, in_turn]
 
 
-def _mark_change(axes: Axes, x: int, point: Point) -> None:
-    """Draw a dotted line, with the first change, before a measurement whose environment
-    changed."""
-    facts = [name for name in point.changes if name != "label"]
-    if not facts:
-        return
-    axes.axvline(x - 0.5, color=FAINT, linestyle=":", linewidth=1)
-    _before, after = contrasted(facts[0], *point.changes[facts[0]], width=16)
-    text = f"{plain(facts[0])} {names.shortened(after, 18)}"
-    at_bottom = axes.get_xaxis_transform()
-    axes.text(x - 0.45, 0.02, text, transform=at_bottom, color=INK, rotation=90, size=7)
+def _all_differences(comparison: InterleavedComparison) -> Section:
+    section = Section()
+    base = variant_name(comparison.base)
+    for pair in comparison.pairs:
+        items = []
+        for key, text in zip(pair.across, _differences(pair.across), strict=True):
+            follows = _("follows from a variant's settings")
+            reason = _("set by a variant") if key in comparison.named else follows
+            items.append(Markup("%s (%s)") % (text, reason))
+        for text in _differences(pair.differs):
+            items.append(Markup("%s (%s)") % (text, _("not part of the work")))
+        names = f"{base} | {variant_name(comparison.variant_of(pair))}"
+        section += paragraph(names) + bullets(items)
+    return section
 
 
-def _draw_levels(axes: Axes, series: Series, throughputs: "pd.Series[float]") -> None:
-    """Draw a line at each level's median, and name each change's ratio. The axis does not start
-    at 0: a change of a few percent must be visible. The least margin keeps noise from filling
-    the chart."""
-    colour = COLOURS[series.framework]
-    for first, last in series.levels:
-        level = throughputs[first : last + 1].median()
-        axes.hlines(level, first - 0.4, last + 0.4, color=colour, linewidth=1.5, alpha=0.6)
-    low, high = axes.dataLim.y0, axes.dataLim.y1
-    margin = max(0.25 * (high - low), LEAST_HEIGHT * throughputs.median())
-    axes.set_ylim(low - margin, high + margin)
-    for change in series.changes:
-        text, at = f"× {number(change.ratio, 3)}", (change.start, throughputs[change.start])
-        axes.annotate(text, at, (0, 14), textcoords="offset points", ha="center")
+def _agreeing(pairs: Iterable[PairResult]) -> Section:
+    """Return the settings in which the variants of all pairs agree."""
+    first, *others = pairs
+    items = []
+    for key, value in first.keys.items():
+        if all(key in pair.keys for pair in others):
+            items.append(Markup("%s %s") % (code(key), one_line(value)))
+    return bullets(items)

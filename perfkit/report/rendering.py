@@ -9,8 +9,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from perfkit.analysis.comparison.keys import format_pair
-from perfkit.analysis.comparison.verdicts import VERDICTS as PAIR_VERDICTS
 from perfkit.analysis.warning_types import MeasurementWarning, severity, worst_first
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import find_model, model_named, model_of
@@ -92,7 +90,7 @@ def _environment() -> Environment:
         "variant_name": names.variant_name,
     }
     functions = (
-        *(language.file_name, format_pair, median),
+        *(language.file_name, median),
         *(sentence, severity, worst_first),
         *(page_warnings, topology_size),
     )
@@ -104,7 +102,6 @@ def _environment() -> Environment:
         "find_model": find_model,
         "model_named": model_named,
         "model_of": model_of,
-        "PAIR_VERDICTS": PAIR_VERDICTS,
         "PUBLISHED_STEPS": PUBLISHED_STEPS,
         "mark": elements.severity_mark,
         "style": Markup(STYLE),

@@ -1,0 +1,288 @@
+"""Sections of the history's page."""
+
+import pandas as pd
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from perfkit.analysis.comparison.history import RECENT, Change, History, Point, Series
+from perfkit.analysis.comparison.keys import Differences, contrasted
+from perfkit.analysis.comparison.verdicts import VERDICTS
+from perfkit.analysis.ratios import Ratio
+from perfkit.core.format import interval, minute, number, percent, plain, shortened
+from perfkit.report.elements import (
+    code,
+    hint,
+    joined,
+    link,
+    markup,
+    more,
+    note,
+    paragraph,
+    severity_mark,
+    strong,
+    table,
+)
+from perfkit.report.history_text import RATIO_NOTE
+from perfkit.report.links import Site
+from perfkit.report.section import Section, folded, picture
+from perfkit.report.style import COLOURS, FAINT, INK, estimates, new_figure
+from perfkit.report.summary import Summary
+from perfkit.report.text.language import gettext as _
+from perfkit.report.text.language import ngettext
+
+MOST_CHARTS = 20
+"""Series whose charts are drawn; the table lists all series."""
+MOST_TICKS = 12
+LEAST_HEIGHT = 0.02
+"""Least margin above and below the points, in median throughputs."""
+MOST_FACTS = 4
+"""Most facts of a changed environment that a cell names; the others are in its title."""
+
+
+def history_overview(summary: Summary) -> Section:
+    """The series that regressed, and a table of all series: newest throughput, ratio to the
+    previous measurement, last change of level. Then the reasons why results are left out."""
+    history = summary.history
+    if history.series:
+        section = _findings(history) + _all_series(history) + _method(history)
+    else:
+        words = _("No configuration has been measured three times yet. To measure one anew:")
+        section = hint(words, "perfkit run resnet50 -p label NAME")
+    if history.left_out:
+        words = ngettext(
+            "%(count)s measurement belongs to a series with fewer than three.",
+            "%(count)s measurements belong to series with fewer than three.",
+            history.left_out,
+        )
+        section += note(words % {"count": history.left_out})
+    reasons = [[reason] for reason in summary.unreadable]
+    section += table(reasons, [_("Left out")])
+    return section.on_page_in(summary.folder)
+
+
+def _findings(history: History) -> Section:
+    """Return which series regressed, and which have been lower for longer."""
+    regressed = [series for series in history.series if series.regressed]
+    count = len(history.series)
+    if regressed:
+        words = ngettext(
+            "%(count)s of %(all)s series regressed:",
+            "%(count)s of %(all)s series regressed:",
+            len(regressed),
+        )
+        names = "; ".join(series.name for series in regressed)
+        finding = f"{words % {'count': len(regressed), 'all': count}} {names}."
+    else:
+        words = ngettext(
+            "No regression in the newest %(recent)s measurements of %(count)s series.",
+            "No regression in the newest %(recent)s measurements of %(count)s series.",
+            count,
+        )
+        finding = words % {"recent": RECENT, "count": count}
+    section = paragraph(strong(finding))
+    for series in history.series:
+        fall = series.fall(history.threshold)
+        if fall and not series.regressed:
+            words = _("%(name)s: a lower level (× %(ratio)s) began %(count)s measurements ago.")
+            ago = len(series.points) - fall.start
+            facts = {"name": series.name, "ratio": number(fall.ratio), "count": ago}
+            section += paragraph(strong(words % facts))
+    return section
+
+
+def _all_series(history: History) -> Section:
+    rows = []
+    for series in history.series:
+        newest, last_change = series.points[-1], None
+        began = None
+        if series.changes:
+            last_change = _ratio(series.changes[-1])
+            began = _day(series.points[series.changes[-1].start])
+        row = [
+            _mark(series, history.threshold),
+            series.name,
+            len(series.points),
+            _day(newest),
+            f"{number(newest.throughput)} {series.unit}",
+            _ratio(series.newest),
+            _(VERDICTS[series.newest.verdict]),
+            began,
+            last_change,
+        ]
+        rows.append(row)
+    headings = ["", _("Series"), _("Measurements"), _("Newest"), _("Throughput")]
+    headings += [_("Ratio to the previous"), _("Verdict"), _("Last change")]
+    return table(rows, [*headings, _("Ratio of levels")])
+
+
+def _mark(series: Series, threshold: float) -> Markup:
+    """Return an error for a series that regressed, a caution for one that is lower since
+    longer."""
+    if series.regressed:
+        return severity_mark("error")
+    return severity_mark("caution" if series.fall(threshold) else None)
+
+
+def _day(point: Point) -> str:
+    return point.created[:10]
+
+
+def _ratio(ratio: Ratio) -> str:
+    return f"{number(ratio.ratio)} ({interval(*ratio.interval)})"
+
+
+def _method(history: History) -> Section:
+    words = _(
+        "A series is one configuration, measured at least three times. A change of level is "
+        "accepted by an exact test of the repeats on both sides; a series without any change "
+        "has a false one with a probability of at most %(level)s. A regression is a change to "
+        "a level that is lower by more than %(threshold)s, in the newest %(recent)s "
+        "measurements."
+    )
+    facts = {
+        "level": percent(history.level),
+        "threshold": percent(history.threshold),
+        "recent": RECENT,
+    }
+    return note(words % facts, _(RATIO_NOTE))
+
+
+# Each series.
+
+
+def history_series(summary: Summary) -> Section:
+    """A chart and the changes of each series, series that regressed first."""
+    section = Section()
+    site, folder = summary.site, summary.folder
+    ordered = sorted(summary.history.series, key=lambda series: not series.regressed)
+    for series in ordered[:MOST_CHARTS]:
+        points = folded(_("All measurements"), _points(series, site))
+        section += _heading(series).on_page_in(folder) + picture(chart(series), series.name)
+        section += (_changes(series, site) + points).on_page_in(folder)
+    return section + more(len(ordered) - MOST_CHARTS, _("in the table above"))
+
+
+def _heading(series: Series) -> Section:
+    name = series.name
+    if series.regressed:
+        name = joined([severity_mark("error"), name])
+    count = len(series.changes)
+    changes = _("No change of level.")
+    if count:
+        words = ngettext("%(count)s change of level.", "%(count)s changes of level.", count)
+        changes = words % {"count": count}
+    words = _(
+        "From one measurement to the next, throughput scatters by %(scatter)s. A single test "
+        "has the level %(test)s."
+    )
+    facts = {
+        "scatter": percent(series.scatter_share, 2),
+        "test": percent(series.test_level, 2),
+    }
+    return markup(Markup("<h3>%s</h3>") % name) + paragraph(changes, words % facts)
+
+
+def _changes(series: Series, site: Site) -> Section:
+    rows = [_change_row(change, series.points[change.start], site) for change in series.changes]
+    headings = [_("First measurement of the level"), _("Ratio of levels")]
+    headings += [_("Level of the interval"), _("p-value"), _("Changed environment")]
+    return table(rows, headings)
+
+
+def _change_row(change: Change, first: Point, site: Site) -> list[str]:
+    page = link(site.address(first.folder), minute(first.created))
+    level, p_value = percent(change.interval_level, 4), f"{change.p_value:.2g}"
+    facts = _facts(first.changes) or _("none known")
+    return [page, _ratio(change), level, p_value, facts]
+
+
+def _points(series: Series, site: Site) -> Section:
+    rows = []
+    for point in series.points:
+        page = link(site.address(point.folder), minute(point.created))
+        low, high = point.interval or (None, None)
+        throughput = f"{number(point.throughput)} {series.unit}"
+        facts = _facts(point.changes)
+        rows.append([page, throughput, interval(low, high), point.n, point.label, facts])
+    headings = [_("Started (UTC)"), _("Throughput"), _("Interval")]
+    headings += [_("Number of repeats"), _("Label"), _("Changed environment")]
+    return table(rows, headings)
+
+
+def _facts(changes: Differences) -> Markup:
+    """Return the first changes of the environment, and the number of others."""
+    texts = []
+    for name, (before, after) in [*changes.items()][:MOST_FACTS]:
+        values = f"{shortened(before, 24)} → {shortened(after, 24)}"
+        texts.append(Markup("%s %s") % (code(name), values))
+    facts = joined(texts, "; ")
+    others = [*changes][MOST_FACTS:]
+    if others:
+        count = Markup(' <span title="%s">+%s</span>') % (", ".join(others), len(others))
+        facts += count
+    return facts
+
+
+def chart(series: Series) -> Figure:
+    """Chart of a series in chronological order: throughputs with intervals, a line per level
+    with its ratio to the previous level, a dotted line at changes of the environment."""
+    points = pd.DataFrame(
+        {
+            "x": x,
+            "name": series.framework,
+            "throughput": point.throughput,
+            "throughput_low": point.interval and point.interval[0],
+            "throughput_high": point.interval and point.interval[1],
+            "repeat_throughputs": point.repeat_throughputs,
+        }
+        for x, point in enumerate(series.points)
+    )
+    with new_figure(8, 3.2) as (figure, (axes,)):
+        estimates(axes, points, "x", "throughput", series.framework)
+        for x, point in enumerate(series.points):
+            _mark_change(axes, x, point)
+        _draw_levels(axes, series, points["throughput"])
+        count, names = len(points), _point_names(series)
+        ticks = range(0, count, -(-count // MOST_TICKS))
+        axes.set_xticks(ticks, [names[x] for x in ticks], rotation=20)
+        axes.set(ylabel=series.unit, xlim=(-0.7, count - 0.3))
+        axes.grid(visible=False, axis="x")
+    return figure
+
+
+def _point_names(series: Series) -> list[str]:
+    """Return the dates of the measurements; their labels or times if a date occurs twice."""
+    dates = [point.created[:10] for point in series.points]
+    if len({*dates}) == len(dates):
+        return dates
+    return [plain(point.label) or minute(point.created) for point in series.points]
+
+
+def _mark_change(axes: Axes, x: int, point: Point) -> None:
+    """Draw a dotted line, with the first change, before a measurement whose environment
+    changed."""
+    facts = [name for name in point.changes if name != "label"]
+    if not facts:
+        return
+    axes.axvline(x - 0.5, color=FAINT, linestyle=":", linewidth=1)
+    _before, after = contrasted(facts[0], *point.changes[facts[0]], width=16)
+    text = f"{plain(facts[0])} {shortened(after, 18)}"
+    at_bottom = axes.get_xaxis_transform()
+    axes.text(x - 0.45, 0.02, text, transform=at_bottom, color=INK, rotation=90, size=7)
+
+
+def _draw_levels(axes: Axes, series: Series, throughputs: "pd.Series[float]") -> None:
+    """Draw a line at each level's median, and name each change's ratio. The axis does not start
+    at 0: a change of a few percent must be visible. The least margin keeps noise from filling
+    the chart."""
+    colour = COLOURS[series.framework]
+    for first, last in series.levels:
+        level = throughputs[first : last + 1].median()
+        axes.hlines(level, first - 0.4, last + 0.4, color=colour, linewidth=1.5, alpha=0.6)
+    low, high = axes.dataLim.y0, axes.dataLim.y1
+    margin = max(0.25 * (high - low), LEAST_HEIGHT * throughputs.median())
+    axes.set_ylim(low - margin, high + margin)
+    for change in series.changes:
+        text, at = f"× {number(change.ratio, 3)}", (change.start, throughputs[change.start])
+        axes.annotate(text, at, (0, 14), textcoords="offset points", ha="center")
