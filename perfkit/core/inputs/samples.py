@@ -92,11 +92,14 @@ def _noise(
     """Return noise of this amplitude for each pixel: a random image of so many columns and
     rows of cells, enlarged to `size`."""
     columns, rows = cells
-    words = bits.random_raw(-(-rows * columns // 8)).astype("<u8")
-    values = words.view(np.uint8)[: rows * columns]
+    count = rows * columns
+    eight_bytes_each = bits.random_raw(-(-count // 8)).astype("<u8")
+    values = eight_bytes_each.view(np.uint8)[:count]
     small = Image.fromarray(values.reshape(rows, columns))
-    large = np.asarray(small.resize(size, Image.Resampling.BICUBIC), np.int32)
-    return ((large - 128) * amplitude // 128)[..., None]
+    large = small.resize(size, Image.Resampling.BICUBIC)
+    deviation = np.asarray(large, np.int32) - 128
+    noise = deviation * amplitude // 128
+    return noise[..., None]
 
 
 def path_of(number: int) -> str:
@@ -192,13 +195,15 @@ def mask(
     `vocabulary` is the number of words. Returns the masked ids, the sorted positions of masked
     words, and their original ids."""
     words = np.flatnonzero(ids >= FIRST_WORD)
-    size = min(most, max(1, (15 * len(words) + 50) // 100))
+    rounded_share = (15 * len(words) + 50) // 100
+    size = min(most, max(1, rounded_share))
     keys = bits.random_raw(len(words))
     chosen = np.argsort(keys, kind="stable")[:size]
     positions = words[np.sort(chosen)]
     originals = ids[positions]
     draw = bits.random_raw(size) % 10
-    random_words = FIRST_WORD + (bits.random_raw(size) % vocabulary).astype(np.int64)
+    random_numbers = bits.random_raw(size) % vocabulary
+    random_words = FIRST_WORD + random_numbers.astype(np.int64)
     masked = ids.copy()
     # 80 % become [MASK], 10 % a random word, and 10 % stay.
     masked[positions] = np.select([draw < 8, draw == 8], [MASK, random_words], originals)
