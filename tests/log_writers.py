@@ -31,29 +31,37 @@ class Suite:
     def text(self, seconds, every=10, epoch=0):
         """Return prints at every `every`-th step, given the seconds of each step."""
         lines = []
-        for k in range(every, len(seconds) + 1, every):
-            since = self.since if k >= self.since else 1
-            begin = {"running": since, "step": k, "window": max(since, k - every + 1)}
-            mean = np.mean(seconds[begin[self.covers] - 1 : k])
-            ended = START + timedelta(seconds=np.sum(seconds[:k]))
-            lines.append(
-                self.line.format(
-                    k=k,
-                    i=k - 1,
-                    before=k - every,
-                    epoch=epoch,
-                    at=ended,
-                    unix=ended.timestamp(),
-                    mean=mean,
-                    ms=1000 * mean,
-                    inverse=1 / mean,
-                    total=np.sum(seconds[k - every : k]),
-                    wait=mean / 4,
-                    rate=BATCH / mean,
-                    both=BATCH / (mean + mean / 4),
-                )
+        for step in range(every, len(seconds) + 1, every):
+            total = np.sum(seconds[step - every : step])
+            mean = np.mean(seconds[self._first(step, every) - 1 : step])
+            ended = START + timedelta(seconds=np.sum(seconds[:step]))
+            line = self.line.format(
+                k=step,
+                i=step - 1,
+                before=step - every,
+                epoch=epoch,
+                at=ended,
+                unix=ended.timestamp(),
+                mean=mean,
+                ms=1000 * mean,
+                inverse=1 / mean,
+                total=total,
+                wait=mean / 4,
+                rate=BATCH / mean,
+                both=BATCH / (mean + mean / 4),
             )
-        return "".join(f"{line}\n" for line in lines)
+            lines.append(f"{line}\n")
+        return "".join(lines)
+
+    def _first(self, step, every):
+        """Return the first step in the mean that is printed at a step."""
+        begin = self.since if step >= self.since else 1
+        match self.covers:
+            case "running":
+                return begin
+            case "step":
+                return step
+        return max(begin, step - every + 1)
 
 
 def as_file(text):
@@ -62,18 +70,16 @@ def as_file(text):
     for line in text.splitlines():
         at, place, pairs = re.fullmatch(r"DLL (.{26}) - (.*?) +(\S+ : .*)", line).groups()
         step = [int(number) for number in re.findall(r"\d+", place)]
-        data = re.findall(r"(\S+) : ([\d.e-]+)(?= |$)", pairs)
+        values = re.findall(r"(\S+) : ([\d.e-]+)(?= |$)", pairs)
         record = {"timestamp": "0", "datetime": at, "elapsedtime": "0", "type": "LOG"}
         record["step"] = step if len(step) > 1 else step[0]
-        record["data"] = {name: float(value) for name, value in data}
+        record["data"] = {name: float(value) for name, value in values}
         lines.append(f"DLLL {json.dumps(record)}\n")
     return "".join(lines)
 
 
-SUITES = {
-    name: Suite(**entry)
-    for name, entry in tomllib.loads(Path(__file__).with_suffix(".toml").read_text()).items()
-}
+WRITERS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+SUITES = {name: Suite(**entry) for name, entry in WRITERS.items()}
 """Format -> its writer."""
 IN_FILES = [name for name in SUITES if re.search(r"\S : {rate", SUITES[name].line)]
 """Formats that `as_file` converts."""
