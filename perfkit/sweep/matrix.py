@@ -73,9 +73,11 @@ def read_sweep(
         return [], file.problems
     configurations = []
     for cell in Matrix(file, sweep).cells(given or {}):
-        values = {name: setting.value for name, setting in cell.items()}
-        lines = {name: setting.line for name, setting in cell.items()}
-        lines["model"] = file.line("notebook")
+        values = {}
+        lines = {"model": file.line("notebook")}
+        for name, setting in cell.items():
+            values[name] = setting.value
+            lines[name] = setting.line
         configurations.append(Configuration(sweep.notebook, values, lines))
     return configurations, file.problems
 
@@ -115,7 +117,7 @@ class Matrix:
                 allowed = ", ".join(str(each) for each in dict.fromkeys(values))
                 problem = f"{name}: {value!r} is not in the matrix; allowed: {allowed}"
                 self.file.add(Problem(GIVEN, problem))
-        return [cell for cell in cells if _matches(chosen, cell)]
+        return _matching(chosen, cells)
 
     def combinations(self) -> list[Cell]:
         """Return the cells of the matrix, after `exclude` and `include`."""
@@ -150,7 +152,7 @@ class Matrix:
                 for item in _as_list(value):
                     self.setting(name, item, "exclude", index, name)
             remaining = [cell for cell in remaining if not _matches(values, cell)]
-            if not any(_matches(values, cell) for cell in cells):
+            if not _matching(values, cells):
                 problem = f"exclude: {dict(values)} matches nothing in the matrix"
                 self.file.refuse(("exclude", index), problem)
         return remaining
@@ -162,11 +164,12 @@ class Matrix:
         for index, values in enumerate(self.sweep.include):
             entry = self.entry(values, "include", index)
             of_matrix = {}
+            added = {**entry}
             for name, value in values.items():
                 if name in self.sweep.matrix:
                     of_matrix[name] = value
-            added = {name: entry[name] for name in entry if name not in of_matrix}
-            if not any(_matches(of_matrix, cell) for cell in cells):
+                    added.pop(name, None)
+            if not _matching(of_matrix, cells):
                 further += self.further_cell(index, entry)
             elif added:
                 cells = self.extended(cells, of_matrix, added)
@@ -232,6 +235,11 @@ def _merged(cells: Iterable[Cell]) -> Cell:
 
 def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
+
+
+def _matching(values: dict[str, Any], cells: list[Cell]) -> list[Cell]:
+    """Return the cells with these values."""
+    return [cell for cell in cells if _matches(values, cell)]
 
 
 def _matches(values: dict[str, Any], cell: Cell) -> bool:

@@ -14,7 +14,7 @@ from perfkit.core.format import interval, number
 from perfkit.core.paths import portable
 from perfkit.report.text.terminal import wrapped
 from perfkit.sweep.jobs import missing
-from perfkit.sweep.status import JobStatus, State
+from perfkit.sweep.status import JobStatus, State, in_state
 
 MEASURED: tuple[State, ...] = ("done", "kept", "failed")
 ENDED: tuple[State, ...] = (*MEASURED, "skipped")
@@ -65,9 +65,8 @@ def headline(name: str, statuses: list[JobStatus], *, in_turn: bool) -> str:
     seconds = seconds_left(pending, statuses)
     if seconds:
         parts.append(f"{about(seconds, in_turn=in_turn)} left")
-    for status in pending:
-        if status.state == "running":
-            parts.append(f"{status.job.label} ({repeats_words(status)} left)")
+    for status in in_state(pending, "running"):
+        parts.append(f"{status.job.label} ({repeats_words(status)} left)")
     return "; ".join(parts)
 
 
@@ -79,7 +78,7 @@ def about(seconds: float, *, in_turn: bool) -> str:
 
 def print_failures(console: Console, statuses: list[JobStatus]) -> None:
     """Print the command to run each failed job again, on a line of its own."""
-    failed = [status for status in statuses if status.state == "failed"]
+    failed = in_state(statuses, "failed")
     if failed:
         console.print(f"{len(failed)} of {len(statuses)} failed. To run a single job again:")
     for status in failed:
@@ -88,7 +87,7 @@ def print_failures(console: Console, statuses: list[JobStatus]) -> None:
 
 def print_skipped(console: Console, statuses: list[JobStatus]) -> None:
     """Print what can't run here: each reason, and the configurations that it concerns."""
-    skipped = [status for status in statuses if status.state == "skipped"]
+    skipped = in_state(statuses, "skipped")
     if skipped:
         console.print(f"{len(skipped)} of {len(statuses)} can't run here and were skipped:")
     labels: dict[str, list[str]] = defaultdict(list)
@@ -103,8 +102,8 @@ def print_skipped(console: Console, statuses: list[JobStatus]) -> None:
 
 def planned(statuses: list[JobStatus], *, in_turn: bool) -> Group:
     """List what is done, what would run and how long, and what can't run here and why."""
-    runnable = [status for status in statuses if status.state == "waiting"]
-    skipped = [status for status in statuses if status.state == "skipped"]
+    runnable = in_state(statuses, "waiting")
+    skipped = in_state(statuses, "skipped")
     reasons = missing(status.job for status in skipped)
     lines = [_would_run(runnable, statuses, in_turn=in_turn)]
     files = _absent_samples(runnable)

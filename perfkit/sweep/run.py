@@ -14,7 +14,7 @@ from perfkit.report.site import write_site
 from perfkit.sweep.jobs import SweepJob, missing
 from perfkit.sweep.local import Show, perfkit_command, run_here, run_supervised
 from perfkit.sweep.slurm import run_on_slurm
-from perfkit.sweep.status import JobStatus, StoredResults
+from perfkit.sweep.status import JobStatus, StoredResults, in_state
 from perfkit.sweep.sweep_file import SweepError
 
 STALE_SECONDS = 3600.0
@@ -45,10 +45,9 @@ def run_sweep(
         _remove_partial_files(outputs)
         stored = StoredResults(outputs, on_slurm=sbatch_options is not None)
         statuses = [stored.before_run(job) for job in jobs]
-        if all(status.state == "skipped" for status in statuses):
+        if len(in_state(statuses, "skipped")) == len(statuses):
             raise SweepError([f"nothing can run here: {reason}" for reason in missing(jobs)])
-        waiting = [status.job for status in statuses if status.state == "waiting"]
-        _make_samples(waiting, notify)
+        _make_samples(in_state(statuses, "waiting"), notify)
         if sbatch_options is None:
             statuses = run_here(statuses, stored, show)
         else:
@@ -80,9 +79,10 @@ def _remove_partial_files(outputs: Path) -> None:
                 path.unlink()
 
 
-def _make_samples(jobs: list[SweepJob], notify: Callable[[str], None]) -> None:
+def _make_samples(waiting: list[JobStatus], notify: Callable[[str], None]) -> None:
     """Make the sample data of these jobs that doesn't exist. Raises SweepError."""
-    for job in jobs:
+    for status in waiting:
+        job = status.job
         file = job.sample_file
         if not file or file.exists():
             continue

@@ -1,5 +1,6 @@
 """The state of each job, from the stored measurements."""
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,11 @@ class JobStatus:
     state: State
     measurement: Measurement | None = None
     reason: str = ""
+
+
+def in_state(statuses: Iterable[JobStatus], *states: State) -> list[JobStatus]:
+    """Return the statuses of the jobs in one of these states."""
+    return [status for status in statuses if status.state in states]
 
 
 class Stored(NamedTuple):
