@@ -18,10 +18,12 @@ notebooks/<model>.ipynb        the parameters cell, with meanings as comments
 is empty, which tests/test_docs.py finds.
 """
 
+import ast
 import inspect
 import json
 import re
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,7 @@ from perfkit.core.results.events import RANK_EVENTS, TELEMETRY_EVENTS
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import write_atomically
+from perfkit.core.statements import Statement
 
 DOCS = ROOT / "docs"
 OTHER_FILES = (Comparison, InterleavedComparison, Diagnosis, Verification, Audit)
@@ -246,14 +249,31 @@ def failures_page() -> str:
     )
 
 
+def field_descriptions(statement: type[Statement]) -> dict[str, str]:
+    """Return the docstrings of a statement's fields. Pydantic would read them at every start of
+    a worker."""
+    descriptions = {}
+    for base in reversed(statement.__mro__):
+        if issubclass(base, Statement):
+            (definition,) = ast.parse(inspect.getsource(base)).body
+            assert isinstance(definition, ast.ClassDef)
+            for field, docstring in pairwise(definition.body):
+                if isinstance(field, ast.AnnAssign) and isinstance(docstring, ast.Expr):
+                    description = ast.literal_eval(docstring.value)
+                    descriptions[ast.unparse(field.target)] = " ".join(description.split())
+    return descriptions
+
+
 def of_failure_fields() -> str:
     """Return a table of the fields of all failures, with each of their meanings."""
     meanings: dict[str, list[str]] = {}
     for failure in Failure.classes.values():
-        for name, field in failure.model_fields.items():
+        descriptions = field_descriptions(failure)
+        for name in failure.model_fields:
             of_name = meanings.setdefault(name, [])
-            if field.description and field.description not in of_name:
-                of_name.append(field.description)
+            description = descriptions.get(name)
+            if description and description not in of_name:
+                of_name.append(description)
     rows = [(f"`{name}`", "; ".join(texts)) for name, texts in meanings.items()]
     return table(("field", "meaning"), rows)
 

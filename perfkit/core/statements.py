@@ -81,7 +81,9 @@ class Statement(BaseModel):
     """One statement; its subclasses have its code, its fields, and `sentence` with `%(field)s`.
     A class with several cases defines `english` instead, which chooses the sentence."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    # Workers import many statements and make few: schemas are built at first use, and
+    # docs/reference.py reads the fields' docstrings.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     classes: ClassVar[dict[str, type["Statement"]]]
     """Code -> class, in the order of their definition; each family has its own."""
     code: ClassVar[str]
