@@ -34,6 +34,17 @@ FACTS = dict.fromkeys([*environment.FACTS, *FRAMEWORKS["paddle"].facts], "1.0") 
 }
 
 
+USUAL = {
+    "model": "resnet50",
+    "input": "dali",
+    "device": "cpu",
+    "batch_size": 32,
+    "optimizer": "momentum",
+    "layout": "NCHW",
+    "image_size": 224,
+    "launcher": "local",
+}
+"""Parameters of `measured`."""
 CREATED = "2026-01-01T00:00:00+00:00"
 
 
@@ -148,9 +159,7 @@ def measured(
     `facts` override FACTS, `used` and `tf32_used` are the effective precision and TF32, and
     `parameters` override the configuration.
     """
-    usual = {"model": "resnet50", "input": "dali", "device": "cpu", "batch_size": 32}
-    usual |= {"optimizer": "momentum", "layout": "NCHW", "image_size": 224, "launcher": "local"}
-    config = resolve(usual | parameters)
+    config = resolve(USUAL | parameters)
     steps = {"warmup_steps": warmup_steps, "measured_steps": measured_steps}
     protocol = Protocol.named(protocol, repeats=len(values) or 1, **steps)
     result = {
@@ -382,18 +391,16 @@ def write_many(outputs, count, seed=0, raw=True):
 
 def _varying_result(chance, label):
     model = chance.choice(["resnet50", "vgg16", "bert"])
-    return measured(
-        [chance.gauss(1000, 5) for _repeat in range(7)],
-        model=model,
-        input="dataloader" if model == "bert" else "dali",
-        device="gpu",
-        precision=chance.choice(["fp32", "amp"]),
-        batch_size=chance.choice([32, 64, 128, 256]),
-        nodes=chance.choice([1, 2]),
-        gpus=chance.choice([1, 2]),
-        label=label,
-        facts={"driver": chance.choice(["525.60", "550.54"])},
-    )
+    throughputs = [chance.gauss(1000, 5) for _repeat in range(7)]
+    parameters = {"model": model, "input": "dali", "device": "gpu", "label": label}
+    if model == "bert":
+        parameters["input"] = "dataloader"
+    parameters["precision"] = chance.choice(["fp32", "amp"])
+    parameters["batch_size"] = chance.choice([32, 64, 128, 256])
+    parameters["nodes"] = chance.choice([1, 2])
+    parameters["gpus"] = chance.choice([1, 2])
+    driver = chance.choice(["525.60", "550.54"])
+    return measured(throughputs, facts={"driver": driver}, **parameters)
 
 
 def _varying_events(chance):
