@@ -80,10 +80,15 @@ def test_a_window_between_two_samples_uses_both():
 
 
 def test_without_samples_of_ranks_around_the_window_there_is_no_telemetry():
-    for began, seconds in ((-0.5, 2), (5, 2), (7, 1), (-3, 20)):
-        assert summary(began=began, seconds=seconds) is None
-    lines = [event("sample", at=float(at), busy_seconds=1.0) for at in range(7)]
-    assert summarize_telemetry([BEGIN, *lines], 1.5, 3.0, [30]) is None
+    assert summary(began=-0.5, seconds=2) is None
+    assert summary(began=5, seconds=2) is None
+    assert summary(began=7, seconds=1) is None
+    assert summary(began=-3, seconds=20) is None
+
+
+def test_without_samples_of_the_measurements_processes_there_is_no_telemetry():
+    of_machine = [event("sample", at=float(at), busy_seconds=1.0) for at in range(7)]
+    assert summarize_telemetry([BEGIN, *of_machine], 1.5, 3.0, [30]) is None
     assert summarize_telemetry([], 1.5, 3.0, [30]) is None
 
 
