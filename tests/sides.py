@@ -22,14 +22,14 @@ SIDES = ("paddle", "torch", "jax", "tensorflow")
 
 def config(model="resnet50", framework="paddle", **changes):
     """Return the configuration of a small training on the CPU."""
+    facts = model_named(model)
     values = {"model": model, "framework": framework, "device": "cpu", "processes": 1}
-    values |= {
-        "input": "synthetic",
-        "batch_size": 2,
-        "optimizer": model_named(model).optimizers[0],
-    }
-    size = "sequence_length" if model_named(model).sample == "sequence" else "image_size"
-    return resolve(values | {size: 16 if size == "sequence_length" else 32} | changes)
+    values |= {"input": "synthetic", "batch_size": 2, "optimizer": facts.optimizers[0]}
+    if facts.sample == "sequence":
+        values["sequence_length"] = 16
+    else:
+        values["image_size"] = 32
+    return resolve(values | changes)
 
 
 def step(trainer, batch):
@@ -41,6 +41,8 @@ def step(trainer, batch):
 
 @dataclass(frozen=True)
 class Side:
+    """A framework with its backend, as one side of a comparison of frameworks."""
+
     framework: str
     backend: Any
 
@@ -55,8 +57,12 @@ class Side:
 
     def arrays(self, model="resnet50", *, size=2, dtype="float32", **changes):
         """Return a synthetic batch of `size` samples."""
-        arrays = next(synthetic.batches(self.config(model, batch_size=size, **changes), 0))
-        return tuple(a.astype(dtype) if a.dtype.kind == "f" else a for a in arrays)
+        config = self.config(model, batch_size=size, **changes)
+        arrays = []
+        for array in next(synthetic.batches(config, 0)):
+            is_float = array.dtype.kind == "f"
+            arrays.append(array.astype(dtype) if is_float else array)
+        return tuple(arrays)
 
     def tensors(self, arrays):
         return next(self.backend.tensors(iter([arrays]), self.config()))

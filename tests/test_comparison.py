@@ -92,8 +92,8 @@ def test_estimate_and_interval_match_the_textbook():
     # instead of shifts. R's wilcox.test(x, y, conf.int = TRUE) agrees.
     x = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46]
     y = [1.15, 0.88, 0.90, 0.74, 1.21]
-    found = ratio_interval([*map(exp, x)], [*map(exp, y)])
-    assert [log(end) for end in found[:3]] == pytest.approx([0.305, -0.15, 0.76])
+    ratio = ratio_interval([*map(exp, x)], [*map(exp, y)])
+    assert [log(end) for end in ratio[:3]] == pytest.approx([0.305, -0.15, 0.76])
 
 
 def test_the_interval_excludes_1_exactly_when_the_exact_test_rejects():
@@ -103,18 +103,19 @@ def test_the_interval_excludes_1_exactly_when_the_exact_test_rejects():
         m, n = chance.choice([(4, 4), (5, 5), (5, 7), (7, 7), (10, 10)])
         base = [chance.gauss(100, 1) for _repeat in range(n)]
         values = [chance.gauss(101, 1) for _repeat in range(m)]
-        found = ratio_interval(values, base)
+        ratio = ratio_interval(values, base)
         rejected = mannwhitneyu(values, base, method="exact").pvalue <= 0.05
-        assert (not found.low <= 1 <= found.high) == rejected
+        assert (not ratio.low <= 1 <= ratio.high) == rejected
         rejections += rejected
     assert 50 < rejections < 250
 
 
 def test_swapping_the_sides_inverts_ratio_and_interval():
-    found = ratio_interval([3.0, 4.0, 5.5, 7.0], BASE)
+    ratio = ratio_interval([3.0, 4.0, 5.5, 7.0], BASE)
     swapped = ratio_interval(BASE, [3.0, 4.0, 5.5, 7.0])
     inverse = (1 / swapped.value, 1 / swapped.high, 1 / swapped.low)
-    assert found[:3] == pytest.approx(inverse) and found.level == swapped.level
+    assert ratio[:3] == pytest.approx(inverse)
+    assert ratio.level == swapped.level
 
 
 @pytest.mark.parametrize(
@@ -130,8 +131,8 @@ def test_swapping_the_sides_inverts_ratio_and_interval():
     ],
 )
 def test_intervals_achieve_the_tabulated_levels(m, n, level):
-    found = ratio_interval((BASE * 2)[:m], [*BASE, *times(1.1)][:n])
-    assert found.level == pytest.approx(level, abs=5e-5)
+    ratio = ratio_interval((BASE * 2)[:m], [*BASE, *times(1.1)][:n])
+    assert ratio.level == pytest.approx(level, abs=5e-5)
 
 
 @pytest.mark.parametrize(("m", "n"), [(10, 10), (10, 100), (40, 40)])
@@ -141,9 +142,9 @@ def test_the_intervals_of_many_repeats_are_nearly_exact(monkeypatch, m, n):
     exact = ratio_interval(values, base)
     monkeypatch.setattr(statistics, "MOST_EXACT", 0)
     statistics._rank.cache_clear()
-    found = ratio_interval(values, base)
+    ratio = ratio_interval(values, base)
     statistics._rank.cache_clear()
-    assert [log(end) for end in found] == pytest.approx([log(end) for end in exact], abs=0.0021)
+    assert [log(end) for end in ratio] == pytest.approx([log(end) for end in exact], abs=0.0021)
 
 
 # Short simulations; `benchmarks/simulations.py` runs more.
@@ -190,9 +191,11 @@ def test_the_interval_covers_the_ratio_at_its_level(noise, m, n):
 def test_a_regression_is_significant_and_beyond_the_threshold(
     compare, base, values, threshold, verdict, regressed
 ):
-    found = compare([measured(base)], [measured(values)], threshold=threshold)
-    (pair,) = found.pairs
-    assert (pair.verdict, pair.regressed, found.regressed) == (verdict, regressed, regressed)
+    comparison = compare([measured(base)], [measured(values)], threshold=threshold)
+    (pair,) = comparison.pairs
+    assert pair.verdict == verdict
+    assert pair.regressed == regressed
+    assert comparison.regressed == regressed
 
 
 @pytest.mark.parametrize(
@@ -224,9 +227,9 @@ def test_a_regression_is_significant_and_beyond_the_threshold(
 def test_the_sentence_of_a_verdict_states_equality_only_within_the_threshold(
     compare, base, values, sentence
 ):
-    found = compare([measured(base)], [measured(values)])
-    assert sentence in words(comparison_text(found))
-    assert sentence in str(found)
+    comparison = compare([measured(base)], [measured(values)])
+    assert sentence in words(comparison_text(comparison))
+    assert sentence in str(comparison)
 
 
 @pytest.mark.parametrize(
@@ -244,20 +247,21 @@ def test_the_sentence_of_a_verdict_states_equality_only_within_the_threshold(
 def test_differences_are_rejected_unless_allowed_by_across(sides, key, changes, values):
     folders = sides([measured(BASE)], [measured(times(1.1), **changes)])
     message = refused(*folders)
-    assert f"{key}: {values}" in message and message.endswith(
-        f"the differences: --across {key}"
-    )
-    found = perfkit.compare(*folders, across=[key])
-    (pair,) = found.pairs
-    assert [*pair.across] == [key] and key not in pair.keys
+    assert f"{key}: {values}" in message
+    assert message.endswith(f"the differences: --across {key}")
+    comparison = perfkit.compare(*folders, across=[key])
+    (pair,) = comparison.pairs
+    assert [*pair.across] == [key]
+    assert key not in pair.keys
     assert pair.verdict == "faster"
-    assert f"across {key}: {values}" in comparison_text(found)
+    assert f"across {key}: {values}" in comparison_text(comparison)
 
 
 def test_all_differences_are_reported_together(sides):
     folders = sides([measured(BASE)], [measured(BASE, batch_size=8, layout="NHWC")])
     message = refused(*folders, across=["layout"])
-    assert "batch_size: 32 | 8" in message and "--across layout --across batch_size" in message
+    assert "batch_size: 32 | 8" in message
+    assert "--across layout --across batch_size" in message
 
 
 def test_across_input_does_not_allow_another_data_set(sides):
@@ -277,9 +281,11 @@ def test_across_input_does_not_allow_another_data_set(sides):
     ],
 )
 def test_software_and_labels_may_differ_and_are_reported(compare, changes, message):
-    found = compare([measured(BASE)], [measured(times(1.01), **changes)])
-    assert found.pairs[0].across == {}
-    lines = [line for line in comparison_text(found).splitlines() if line.startswith("differs")]
+    comparison = compare([measured(BASE)], [measured(times(1.01), **changes)])
+    assert comparison.pairs[0].across == {}
+    lines = [
+        line for line in comparison_text(comparison).splitlines() if line.startswith("differs")
+    ]
     assert lines == ([message] if message else [])
 
 
@@ -289,7 +295,8 @@ def test_framework_settings_may_differ_and_are_reported(compare):
         used = result.effective.model_copy(update={"settings": {"optimizer": optimizer}})
         results.append(result.model_copy(update={"effective": used}))
     (pair,) = compare(results[:1], results[1:]).pairs
-    assert pair.differs == {"settings.optimizer": ("fused", "foreach")} and not pair.across
+    assert pair.differs == {"settings.optimizer": ("fused", "foreach")}
+    assert not pair.across
 
 
 def test_every_fact_is_hardware_or_software():
@@ -305,7 +312,9 @@ def test_every_parameter_is_a_key_or_does_not_define_the_work():
     not_work |= {"python"}
     in_topology = {"nodes", "processes", "gpus"}
     work = {*perfkit.Config.model_fields} - not_work - in_topology
-    assert work <= {*KEYS} and not not_work & {*KEYS} and "topology" in KEYS
+    assert work <= {*KEYS}
+    assert not not_work & {*KEYS}
+    assert "topology" in KEYS
 
 
 def test_long_values_are_shown_where_they_differ(sides):
@@ -320,15 +329,21 @@ def test_long_values_are_shown_where_they_differ(sides):
 
 def test_measurements_are_paired_by_their_keys_and_the_rest_named(compare):
     ones = [measured(times(size), batch_size=size) for size in (4, 8, 16)]
-    others = [measured(times(1.0001 * size), batch_size=size) for size in (8, 32)]
-    found = compare(ones, [measured(times(0.9 * 16), batch_size=16), *others])
-    assert [pair.keys["batch_size"] for pair in found.pairs] == [8, 16]
-    assert [name[:-9] for name in found.alone_a] == ["resnet50-fp32-1x1-b4-0"]
-    assert [name[:-9] for name in found.alone_b] == ["resnet50-fp32-1x1-b32-2"]
+    others = [
+        measured(times(8.001), batch_size=8),
+        measured(times(0.9 * 16), batch_size=16),
+        measured(times(32), batch_size=32),
+    ]
+    comparison = compare(ones, others)
+    assert [pair.keys["batch_size"] for pair in comparison.pairs] == [8, 16]
+    assert [name[:-9] for name in comparison.alone_a] == ["resnet50-fp32-1x1-b4-0"]
+    assert [name[:-9] for name in comparison.alone_b] == ["resnet50-fp32-1x1-b32-2"]
     # A single regression makes the whole comparison one.
-    assert [pair.regressed for pair in found.pairs] == [False, True] and found.regressed
-    text = comparison_text(found)
-    assert "1 of A without partner in B" in text and found.alone_b[0] in text
+    assert [pair.regressed for pair in comparison.pairs] == [False, True]
+    assert comparison.regressed
+    text = comparison_text(comparison)
+    assert "1 of A without partner in B" in text
+    assert comparison.alone_b[0] in text
     assert "2 pairs at 95 %: 1 slower, 1 no difference shown; 1 slower by more than 2 %" in text
 
 
@@ -356,7 +371,8 @@ def test_a_failed_measurement_is_named_with_its_failure_code(sides):
     failed, base = measured([]).model_copy(update={"failure": failure}), measured(BASE)
     done = command(*sides([base], [failed]))
     message = words(done.stdout)
-    assert done.exit_code == 1 and "B resnet50-fp32-1x1-b32-0-" in message
+    assert done.exit_code == 1
+    assert "B resnet50-fp32-1x1-b32-0-" in message
     assert "has no number: worker_error: Traceback: no room; A has the number" in message
 
 
@@ -374,36 +390,40 @@ def test_a_single_measurement_without_a_number_is_rejected(sides, a, b):
 
 def test_a_new_failure_is_a_regression(compare):
     ones = [measured(BASE, batch_size=size) for size in (4, 8)]
-    found = compare(ones, [measured(times(1.1), batch_size=4), measured([], batch_size=8)])
-    assert found.regressed and not found.pairs[0].regressed
-    assert found.failed[0].partner.startswith("resnet50-fp32-1x1-b8-1-")
-    assert "out_of_memory: no room; A has the number" in words(comparison_text(found))
-    assert words(comparison_text(found)).count("a regression") == 1
+    comparison = compare(ones, [measured(times(1.1), batch_size=4), measured([], batch_size=8)])
+    assert comparison.regressed
+    assert not comparison.pairs[0].regressed
+    assert comparison.failed[0].partner.startswith("resnet50-fp32-1x1-b8-1-")
+    assert "out_of_memory: no room; A has the number" in words(comparison_text(comparison))
+    assert words(comparison_text(comparison)).count("a regression") == 1
 
 
 def test_an_unfinished_measurement_is_no_regression(compare):
     ones = [measured(BASE, batch_size=size) for size in (4, 8)]
     unfinished = measured([], batch_size=8).model_copy(update={"failure": None})
-    found = compare(ones, [measured(times(1.1), batch_size=4), unfinished])
-    assert not found.regressed and "a regression" not in words(comparison_text(found))
-    assert "A has the number" in words(comparison_text(found))
+    comparison = compare(ones, [measured(times(1.1), batch_size=4), unfinished])
+    assert not comparison.regressed
+    assert "a regression" not in words(comparison_text(comparison))
+    assert "A has the number" in words(comparison_text(comparison))
 
 
 def test_other_failures_are_named_and_no_regression(compare):
     failed, amp = measured([], batch_size=8), measured([], precision="amp")
     ones = [measured(BASE, batch_size=4), failed, measured(BASE)]
     others = [measured(times(1.01), batch_size=4), failed, amp]
-    found = compare(ones, others)
-    assert not found.regressed and [failure.side for failure in found.failed] == ["A", "B", "B"]
+    comparison = compare(ones, others)
+    assert not comparison.regressed
+    assert [failure.side for failure in comparison.failed] == ["A", "B", "B"]
     assert compare([], [], across=["precision"]).regressed
 
 
 def test_partial_measurements_are_compared_and_named(compare):
     partial = measured(times(1.1)).model_copy(update={"status": "partial"})
     protocol = partial.protocol.model_copy(update={"repeats": 7})
-    found = compare([measured(BASE)], [partial.model_copy(update={"protocol": protocol})])
-    assert found.pairs[0].verdict == "faster" and "incomplete" in found.pairs[0].b.warnings
-    text = words(comparison_text(found))
+    comparison = compare([measured(BASE)], [partial.model_copy(update={"protocol": protocol})])
+    assert comparison.pairs[0].verdict == "faster"
+    assert "incomplete" in comparison.pairs[0].b.warnings
+    text = words(comparison_text(comparison))
     assert "B is partial: 5 of 7 repeats" in text
     assert "does not cover drift of the machine between A and B" in text
 
@@ -413,14 +433,17 @@ def test_partial_measurements_are_compared_and_named(compare):
 
 def test_a_measurement_is_compared_with_its_published_number(tmp_path):
     write_all(tmp_path, measured(times(1.1, [2506.47] * 7), **FLEETX))
-    found = perfkit.compare("fleetx-resnet50", tmp_path)
-    (pair,) = found.pairs
-    assert (pair.a.value, pair.a.n, pair.a.interval) == (2506.47, None, None)
+    comparison = perfkit.compare("fleetx-resnet50", tmp_path)
+    (pair,) = comparison.pairs
+    assert pair.a.value == 2506.47
+    assert pair.a.n is None
+    assert pair.a.interval is None
     assert pair.a.source == "FleetX ResNet-50 benchmark page"
-    assert pair.verdict == "faster" and pair.ratio == pytest.approx(1.1)
+    assert pair.verdict == "faster"
+    assert pair.ratio == pytest.approx(1.1)
     assert pair.interval_level == pytest.approx(0.984375)
-    assert "The published number has no interval" in comparison_text(found)
-    assert len(found.alone_a) == 25
+    assert "The published number has no interval" in comparison_text(comparison)
+    assert len(comparison.alone_a) == 25
 
 
 def test_a_published_number_may_be_b(tmp_path):
@@ -451,14 +474,15 @@ def test_differences_from_published_are_rejected_unless_allowed(tmp_path, key, c
 
 def test_few_repeats_against_a_published_number_are_undecided(tmp_path):
     write_all(tmp_path, measured([2600.0] * 5, **FLEETX))
-    found = perfkit.compare("fleetx-resnet50", tmp_path, across=["statistic"])
-    assert found.pairs[0].verdict == "undecided"
-    assert "n=5 repeats reach at most 93.75 %; n=6 is enough" in comparison_text(found)
+    comparison = perfkit.compare("fleetx-resnet50", tmp_path, across=["statistic"])
+    assert comparison.pairs[0].verdict == "undecided"
+    assert "n=5 repeats reach at most 93.75 %; n=6 is enough" in comparison_text(comparison)
 
 
 def test_a_published_number_is_compared_only_with_its_configuration(kept):
     message = refused(kept, "fleetx-resnet50", across=["device"])
-    assert "in its place only" in message and "device: cpu | gpu" in message
+    assert "in its place only" in message
+    assert "device: cpu | gpu" in message
     assert "both published" in refused("fleetx-resnet50", "dlperf-resnet50")
 
 
@@ -468,14 +492,23 @@ def test_a_published_number_is_compared_only_with_its_configuration(kept):
 def test_a_name_may_be_a_file_a_folder_or_a_label(kept, files, tmp_path):
     copy = tmp_path / "base.json"
     copy.write_text(Path(files[0], "result.json").read_text())
-    names = [f"{files[0]}/result.json", files[0], Path(files[0]).name, "label:base", "base"]
-    copied, *found = [perfkit.compare(name, "new", outputs=kept) for name in (copy, *names)]
-    (pair,) = found[0].pairs
-    assert all(comparison.pairs == [pair] for comparison in found)
-    assert copied.pairs[0].ratio == pair.ratio
-    assert copied.pairs[0].a.warnings == [*pair.a.warnings, "raw_steps_unreadable"]
-    taken = ["result", "result", "result", "result", "label", "label"]
-    assert [comparison.a.taken_as for comparison in (copied, *found)] == taken
+    copied = perfkit.compare(copy, "new", outputs=kept)
+    (pair,) = copied.pairs
+    assert copied.a.taken_as == "result"
+    names = {
+        f"{files[0]}/result.json": "result",
+        files[0]: "result",
+        Path(files[0]).name: "result",
+        "label:base": "label",
+        "base": "label",
+    }
+    for name, taken_as in names.items():
+        comparison = perfkit.compare(name, "new", outputs=kept)
+        (of_name,) = comparison.pairs
+        assert comparison.a.taken_as == taken_as
+        assert of_name.ratio == pair.ratio
+        # The copy of the result has no raw files beside it.
+        assert [*of_name.a.warnings, "raw_steps_unreadable"] == pair.a.warnings
 
 
 def test_paths_take_precedence_over_tables_and_tables_over_labels(tmp_path, monkeypatch):
@@ -484,12 +517,13 @@ def test_paths_take_precedence_over_tables_and_tables_over_labels(tmp_path, monk
     outputs = write_all(tmp_path / "outputs", *results)
     assert "in its place only" in refused("fleetx-vgg16", "new", outputs=outputs)
     for name in ("label:fleetx-vgg16", "label:"):
-        found = perfkit.compare(name, "new", outputs=outputs)
-        assert found.a.taken_as == "label" and found.pairs[0].verdict == "faster"
+        comparison = perfkit.compare(name, "new", outputs=outputs)
+        assert comparison.a.taken_as == "label"
+        assert comparison.pairs[0].verdict == "faster"
     write_all(tmp_path / "fleetx-vgg16", labelled)
     monkeypatch.setattr("perfkit.core.paths.ROOT", tmp_path)
-    found = perfkit.compare("fleetx-vgg16", "new", outputs="outputs")
-    assert found.a.taken_as == "folder"
+    comparison = perfkit.compare("fleetx-vgg16", "new", outputs="outputs")
+    assert comparison.a.taken_as == "folder"
 
 
 def test_an_unknown_name_is_reported_with_the_alternatives(kept, files, tmp_path):
@@ -508,8 +542,8 @@ def test_unreadable_results_are_left_out_and_named(kept, tmp_path):
     outputs = shutil.copytree(kept, tmp_path / "outputs")
     (outputs / "bad").mkdir()
     (outputs / "bad" / "result.json").write_text("{")
-    found = perfkit.compare("base", "new", outputs=outputs)
-    assert "left out: bad/result.json: not JSON" in comparison_text(found)
+    comparison = perfkit.compare("base", "new", outputs=outputs)
+    assert "left out: bad/result.json: not JSON" in comparison_text(comparison)
 
 
 @pytest.mark.parametrize(
@@ -530,7 +564,8 @@ def test_an_invalid_across_key_is_explained(files, key, message):
 
 def test_compare_exits_with_1_only_for_a_regression(files):
     done = command(*files)
-    assert (done.exit_code, done.stderr) == (1, "")
+    assert done.exit_code == 1
+    assert done.stderr == ""
     assert "B is 3 % slower than A, at 95 %; a regression: more than 2 %." in done.stdout
     assert command(*files, "--threshold", 4).exit_code == 0
     assert command(*reversed(files)).exit_code == 0
@@ -538,11 +573,13 @@ def test_compare_exits_with_1_only_for_a_regression(files):
 
 def test_compare_exits_with_2_for_an_invalid_request(files, tmp_path):
     done = command(files[0], "nothing")
-    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.exit_code == 2
+    assert done.stdout == ""
     assert done.stderr.startswith("Not compared.")
     assert command(*files, "--level", 0.95).exit_code == 2
     done = command(*files, "--json", tmp_path / "none" / "x.json")
-    assert done.exit_code == 2 and "No such file or directory" in words(done.stderr)
+    assert done.exit_code == 2
+    assert "No such file or directory" in words(done.stderr)
     assert [*tmp_path.iterdir()] == []
 
 
@@ -550,10 +587,11 @@ def test_the_text_fits_80_columns_and_reports_unneeded_across(compare):
     ones, others = (
         [measured(times(f), batch_size=size) for size in (4, 128)] for f in (1.0, 1.1)
     )
-    found = compare(ones, others, across=["gpus"])
-    text = comparison_text(found)
-    assert found.pairs[0].across == {} and "across gpus: it does not differ" in text
-    for name in (found.a.name, found.b.name):
+    comparison = compare(ones, others, across=["gpus"])
+    text = comparison_text(comparison)
+    assert comparison.pairs[0].across == {}
+    assert "across gpus: it does not differ" in text
+    for name in (comparison.a.name, comparison.b.name):
         # Long names stay whole, so that they can be pasted.
         text = text.replace(name, "")
     assert max(map(len, text.splitlines())) <= 80
@@ -561,13 +599,13 @@ def test_the_text_fits_80_columns_and_reports_unneeded_across(compare):
 
 def test_the_text_has_its_table_without_colours_in_a_kernel_and_ci(compare, monkeypatch):
     sizes = [[measured(times(f), batch_size=size) for size in (4, 128)] for f in (1.0, 1.1)]
-    found = compare(*sizes)
-    expected = comparison_text(found)
-    assert len(found.pairs) == 2
+    comparison = compare(*sizes)
+    expected = comparison_text(comparison)
+    assert len(comparison.pairs) == 2
     monkeypatch.setenv("FORCE_COLOR", "1")
     kernel = type("ZMQInteractiveShell", (), {})
     monkeypatch.setattr("builtins.get_ipython", kernel, raising=False)
-    assert comparison_text(found) == expected
+    assert comparison_text(comparison) == expected
 
 
 @pytest.mark.parametrize("name", main.commands)
@@ -575,7 +613,8 @@ def test_a_command_of_perfkit_is_never_broken(name):
     command = f"perfkit {name} resnet50 --frameworks paddle,torch" + " -p image_size 32" * 3
     assert wrapped(command, "  ") == f"  {command}"
     first, second = wrapped(f"same work: not verified; {command}", "  ").splitlines()
-    assert first == "  same work: not verified;" and second.strip() == command
+    assert first == "  same work: not verified;"
+    assert second.strip() == command
 
 
 def test_options_and_commands_of_an_installation_are_never_broken():
@@ -584,14 +623,15 @@ def test_options_and_commands_of_an_installation_are_never_broken():
     install = "conda env create -f environment.yml" + " -n perfkit" * 5
     text = f"Paddle is not installed; to install it, run {install}"
     first, second = wrapped(text, "  ").splitlines()
-    assert first.endswith("run") and second.strip() == install
+    assert first.endswith("run")
+    assert second.strip() == install
 
 
 def test_the_json_holds_the_whole_comparison(files, tmp_path):
     path = tmp_path / "comparison.json"
     assert command(*files, "--json", path).exit_code == 1
-    found = Comparison.model_validate_json(path.read_text())
-    assert found == perfkit.compare(*files)
+    stored = Comparison.model_validate_json(path.read_text())
+    assert stored == perfkit.compare(*files)
     done = command(*files, "--json", "-")
     assert json.loads(done.stdout) == json.loads(path.read_text())
     assert "B is 3 % slower" in done.stderr
@@ -605,13 +645,15 @@ def test_the_json_goes_through_links_and_into_devices(files, tmp_path):
     os.mkfifo(pipe := tmp_path / "pipe")
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     assert command(*files, "--json", pipe).exit_code == 1
-    assert os.read(reader, 100).startswith(b"{") and pipe.is_fifo()
+    assert os.read(reader, 100).startswith(b"{")
+    assert pipe.is_fifo()
     os.close(reader)
 
 
 def test_the_text_is_shown_even_if_the_json_cannot_be_written(files, tmp_path):
     done = command(*files, "--json", tmp_path / "none" / "x.json")
-    assert done.exit_code == 2 and "B is 3 % slower" in done.stdout
+    assert done.exit_code == 2
+    assert "B is 3 % slower" in done.stdout
 
 
 def test_control_characters_in_results_are_escaped(tmp_path):
@@ -620,27 +662,37 @@ def test_control_characters_in_results_are_escaped(tmp_path):
     done = command(
         *(keep(tmp_path / f"{n}\x1b[31m", result).folder for n, result in results.items())
     )
-    assert done.exit_code == 0 and "\x1b" not in done.output + done.stderr
+    assert done.exit_code == 0
+    assert "\x1b" not in done.output + done.stderr
+
+
+def double_throughput(file):
+    """Double all throughputs in a result.json, so that it stays consistent in itself."""
+    content = json.loads(file.read_text())
+    throughput = content["throughput"]
+    throughput["value"] *= 2
+    throughput["steps_per_second"] *= 2
+    throughput["interval"] = [end * 2 for end in throughput["interval"]]
+    for repeat in content["repeats"]:
+        repeat["throughput"] *= 2
+        repeat["steps_per_second"] *= 2
+        for rank in repeat["ranks"]:
+            rank["window_seconds"] /= 2
+    file.write_text(json.dumps(content))
 
 
 def test_a_result_contradicting_its_raw_files_is_rejected(kept, tmp_path):
     """Even if it is consistent in itself."""
     outputs = shutil.copytree(kept, tmp_path / "outputs")
     folders = sorted(outputs.iterdir())
-    content = json.loads((folders[1] / "result.json").read_text())
-    for number in (content["throughput"], *content["repeats"]):
-        for name in number.keys() & {"value", "throughput", "steps_per_second"}:
-            number[name] *= 2
-        if interval := number.get("interval"):
-            number["interval"] = [end * 2 for end in interval]
-        for rank in number.get("ranks", ()):
-            rank["window_seconds"] /= 2
-    (folders[1] / "result.json").write_text(json.dumps(content))
+    double_throughput(folders[1] / "result.json")
     read_result(folders[1] / "result.json")
     why = "the raw files give another throughput, steps_per_second"
     done = command(*folders)
     assert done.exit_code == 2
-    assert "contradicts its raw files" in words(done.stderr) and why in words(done.stderr)
+    assert "contradicts its raw files" in words(done.stderr)
+    assert why in words(done.stderr)
     # Among several results, it is left out and named.
     done = command("label:base", "label:new", "--outputs", outputs)
-    assert done.exit_code == 2 and why in words(done.stderr)
+    assert done.exit_code == 2
+    assert why in words(done.stderr)

@@ -82,11 +82,11 @@ def stored(outputs):
 
 def repeats_by_time(outputs, comparison):
     """Return (variant, repeat) of all repeats by their start times."""
-    starts = [
-        (repeat.began, number, repeat.index)
-        for number, variant in enumerate(comparison.variants)
-        for repeat in Measurement.read(outputs / variant.id).result.repeats
-    ]
+    starts = []
+    for number, variant in enumerate(comparison.variants):
+        result = Measurement.read(outputs / variant.id).result
+        for repeat in result.repeats:
+            starts.append((repeat.began, number, repeat.index))
     return [(number, index) for _began, number, index in sorted(starts)]
 
 
@@ -98,33 +98,52 @@ def page(outputs, language="en"):
 # Measurement.
 
 
+def assert_ratios(comparison, outputs):
+    """Assert that each pair has the ratios of repeat k to the base's repeat k."""
+    base = Measurement.read(outputs / comparison.base.id).result
+    for pair in comparison.pairs:
+        other = Measurement.read(outputs / pair.b.name).result
+        repeats = zip(base.throughputs, other.throughputs, strict=True)
+        assert pair.ratios == [b / a for a, b in repeats]
+        assert pair.verdict != "undecided"
+        assert list(pair.across) == ["batch_size"]
+        assert pair.out_of_turn == []
+
+
+def assert_linked(comparison, outputs):
+    """Assert that the page links to the variants' pages, and both indexes to the page."""
+    (folder,) = comparison_folders(outputs)
+    links = re.findall(r'href="([^"#]+)"', page(outputs))
+    assert all((folder / link).exists() for link in links)
+    for variant in comparison.variants:
+        assert any(variant.id in link for link in links)
+    for language, index in (("en", "index.html"), ("zh", "index.zh.html")):
+        assert f"comparisons/{folder.name}/report" in (outputs / index).read_text()
+        assert "<figure" in page(outputs, language)
+        assert "<svg" in page(outputs, language)
+
+
 def test_variants_are_interleaved_and_written_as_json_and_page(compare, tmp_path):
     outputs, file = tmp_path / "outputs", tmp_path / "out.json"
     variants = ["batch_size=1", "batch_size=2", "batch_size=3"]
     done = compare(*variants, "--json", str(file))
     comparison = stored(outputs)
-    assert done.exit_code == comparison.regressed and comparison.complete
+    assert done.exit_code == comparison.regressed
+    assert comparison.complete
     interleaved = [(0, 1), (1, 1), (2, 1), (2, 2), (1, 2), (0, 2)]
     assert repeats_by_time(outputs, comparison) == interleaved
-    assert all(turn.in_turn for pair in comparison.pairs for turn in pair.turns)
     assert InterleavedComparison.model_validate_json(file.read_text()) == comparison
-    base, *others = [Measurement.read(outputs / variant.id) for variant in comparison.variants]
+    base = Measurement.read(outputs / comparison.base.id)
     assert base.result.config.label.startswith("live-")
-    for pair, other in zip(comparison.pairs, others, strict=True):
-        pairs = zip(base.result.throughputs, other.result.throughputs, strict=True)
-        assert pair.ratios == [b / a for a, b in pairs]
-        assert pair.verdict != "undecided" and list(pair.across) == ["batch_size"]
-    assert max(map(len, done.stdout.splitlines()[:-1])) <= 80
+    assert_ratios(comparison, outputs)
+    *text, last_line = done.stdout.splitlines()
+    assert max(map(len, text)) <= 80
     (folder,) = comparison_folders(outputs)
-    assert done.stdout.splitlines()[-1] == str(folder / "report.html")
-    links = re.findall(r'href="([^"#]+)"', page(outputs))
-    assert all((folder / link).exists() for link in links)
-    assert sum(variant.id in link for variant in comparison.variants for link in links) >= 3
-    for language, index in (("en", "index.html"), ("zh", "index.zh.html")):
-        assert f"comparisons/{folder.name}/report" in (outputs / index).read_text()
-        assert "<figure" in page(outputs, language) and "<svg" in page(outputs, language)
+    assert last_line == str(folder / "report.html")
+    assert_linked(comparison, outputs)
     again = compare(*variants)
-    assert stored(outputs) == comparison and again.stdout == done.stdout
+    assert stored(outputs) == comparison
+    assert again.stdout == done.stdout
     assert repeats_by_time(outputs, comparison) == interleaved
 
 
@@ -133,16 +152,20 @@ def test_a_failed_variant_is_skipped_and_retried_by_the_same_command(compare, tm
     variants = ["batch_size=1", "batch_size=2", "batch_size=3"]
     done = compare(*variants, dying=[2])
     comparison = stored(outputs)
-    assert done.exit_code == 1 and not comparison.complete
+    assert done.exit_code == 1
+    assert not comparison.complete
     assert "batch_size=2 makes no more repeats: worker_" in done.stderr
     assert [variant.name for variant in comparison.failed] == ["batch_size=2"]
     assert repeats_by_time(outputs, comparison) == [(0, 1), (1, 1), (2, 1), (2, 2), (0, 2)]
     (pair,) = comparison.pairs
-    assert comparison.variant_of(pair).name == "batch_size=3" and not pair.out_of_turn
-    assert "worker_" in page(outputs) and "continues the comparison" in page(outputs)
+    assert comparison.variant_of(pair).name == "batch_size=3"
+    assert not pair.out_of_turn
+    assert "worker_" in page(outputs)
+    assert "continues the comparison" in page(outputs)
     compare(*variants)
     comparison = stored(outputs)
-    assert comparison.complete and len(comparison.pairs) == 2
+    assert comparison.complete
+    assert len(comparison.pairs) == 2
     assert repeats_by_time(outputs, comparison)[-2:] == [(1, 1), (1, 2)]
     assert comparison.pairs[0].out_of_turn == [1, 2]
     assert "by the start times: pair 1, 2" in page(outputs)
@@ -151,7 +174,9 @@ def test_a_failed_variant_is_skipped_and_retried_by_the_same_command(compare, tm
 def test_a_failed_base_ends_the_run(compare, tmp_path):
     done = compare("batch_size=2", "batch_size=1", dying=[2])
     comparison = stored(tmp_path / "outputs")
-    assert done.exit_code == 1 and comparison.pairs == [] and comparison.base.failure
+    assert done.exit_code == 1
+    assert comparison.pairs == []
+    assert comparison.base.failure
     assert repeats_by_time(tmp_path / "outputs", comparison) == [(0, 1), (1, 1)]
     assert "no pair of repeats can be compared" in page(tmp_path / "outputs")
 
@@ -168,7 +193,8 @@ def test_after_a_kill_the_same_command_continues_interleaved(shared, tmp_path):
         made = wait_for(lambda: [*outputs.glob("*/repeats/2/*.jsonl")])
         run.send_signal(signal.SIGKILL)
     first = {path: path.read_bytes() for path in outputs.glob("*/repeats/1/*.jsonl")}
-    assert len(made) == 1 and not stored(outputs).complete
+    assert len(made) == 1
+    assert not stored(outputs).complete
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     comparison = stored(outputs)
     assert comparison.complete and done.returncode == comparison.regressed, done.stderr
@@ -188,9 +214,11 @@ def test_an_interrupt_stores_finished_repeats_and_exits_with_130(
 
     monkeypatch.setattr("perfkit.core.driver.measure.run_repeat", interrupted)
     done = compare("batch_size=1", "batch_size=2")
-    assert done.exit_code == 130 and "the same command continues" in done.stderr
+    assert done.exit_code == 130
+    assert "the same command continues" in done.stderr
     comparison = stored(tmp_path / "outputs")
-    assert len(comparison.pairs[0].turns) == 1 and "interrupted" in page(tmp_path / "outputs")
+    assert len(comparison.pairs[0].turns) == 1
+    assert "interrupted" in page(tmp_path / "outputs")
 
 
 # Requests.
@@ -198,7 +226,8 @@ def test_an_interrupt_stores_finished_repeats_and_exits_with_130(
 
 def test_all_problems_are_reported_first_with_their_variant(compare, tmp_path):
     done = compare("precisoin=fp32", "batch_size=0,input=dali", image_size=16, budget=60)
-    assert done.exit_code == 2 and not list((tmp_path / "outputs").glob("*/*"))
+    assert done.exit_code == 2
+    assert not list((tmp_path / "outputs").glob("*/*"))
     for message in (
         "precisoin=fp32: precisoin: no such parameter; did you mean 'precision'?",
         "batch_size=0,input=dali: batch_size: 0 is out of range; allowed: at least 1",
@@ -228,7 +257,8 @@ def test_all_problems_are_reported_first_with_their_variant(compare, tmp_path):
 )
 def test_invalid_variants_are_rejected(compare, variants, changes, message):
     done = compare(*variants, **changes)
-    assert done.exit_code == 2 and message in done.stderr
+    assert done.exit_code == 2
+    assert message in done.stderr
     assert ("are the same" in done.stderr) == ("are the same" in message)
 
 
@@ -236,7 +266,8 @@ def test_invalid_variants_are_rejected(compare, variants, changes, message):
 def test_too_few_repeats_for_the_level_are_rejected(compare, tmp_path, repeats, level, enough):
     done = compare("batch_size=1", "batch_size=2", repeats=repeats, level=level)
     message = f"takes at least {enough}: -p repeats {enough}"
-    assert done.exit_code == 2 and message in " ".join(done.stderr.split())
+    assert done.exit_code == 2
+    assert message in " ".join(done.stderr.split())
     assert not list((tmp_path / "outputs").glob("*/*"))
 
 
@@ -244,7 +275,8 @@ def test_the_command_of_a_comparison_has_its_level_and_threshold(small):
     variants, given = ["batch_size=1", "batch_size=2"], small(repeats=4)
     del given["batch_size"]
     usual = plan_interleaved("resnet50", variants, given | {"repeats": 6}).command
-    assert "--level" not in usual and "--threshold" not in usual
+    assert "--level" not in usual
+    assert "--threshold" not in usual
     other = plan_interleaved("resnet50", variants, given, level=0.75, threshold=0.05).command
     assert other.endswith(" --level 75 --threshold 5")
 
@@ -261,7 +293,8 @@ def test_the_command_of_a_comparison_has_its_level_and_threshold(small):
 )
 def test_options_of_the_other_comparison_mode_are_rejected(words, message):
     done = cli("compare", *words)
-    assert done.exit_code == 2 and message in " ".join(done.stderr.split())
+    assert done.exit_code == 2
+    assert message in " ".join(done.stderr.split())
 
 
 def test_label_and_repeats_follow_from_variants_and_level(shared):
@@ -288,17 +321,18 @@ def made(
 ):
     """Store a measurement of these throughputs with a repeat every 20 s, the first `later`
     seconds after noon. The seed is 1 for `base`, else 2."""
-    seed = {"seed": 1 if name == "base" else 2}
-    small = {"batch_size": 1, "measured_steps": 20, "input": "synthetic"}
-    result = measured(values, label=name, **small | seed | how)
-    begins = [NOON + timedelta(seconds=later + 20 * k) for k in range(len(values))]
-    repeats = [
-        repeat.model_copy(update={"began": begin.isoformat(), "wall_seconds": seconds})
-        for repeat, begin in zip(result.repeats, begins, strict=True)
-    ]
+    usual = {"batch_size": 1, "measured_steps": 20, "input": "synthetic"}
+    usual["seed"] = 1 if name == "base" else 2
+    result = measured(values, label=name, **usual | how)
+    repeats = []
+    for number, repeat in enumerate(result.repeats):
+        began = NOON + timedelta(seconds=later + 20 * number)
+        when = {"began": began.isoformat(), "wall_seconds": seconds}
+        repeats.append(repeat.model_copy(update=when))
     used = {"threads": {"libgomp": threads}, "parameters": parameters}
-    changes = {"repeats": repeats, "effective": result.effective.model_copy(update=used)}
-    return keep(folder / name, result.model_copy(update=changes))
+    effective = result.effective.model_copy(update=used)
+    changed = result.model_copy(update={"repeats": repeats, "effective": effective})
+    return keep(folder / name, changed)
 
 
 SEEDS = {"seed=1": {"seed": 1}, "seed=2": {"seed": 2}}
@@ -316,17 +350,23 @@ def words(text):
 
 def plain(a, b, across="seed"):
     """Return the pair of a comparison of stored measurements, and its text on one line."""
-    found = perfkit.compare(a.folder, b.folder, across=[across])
-    return found.pairs[0], words(comparison_text(found))
+    comparison = perfkit.compare(a.folder, b.folder, across=[across])
+    return comparison.pairs[0], words(comparison_text(comparison))
+
+
+def with_peak(measurement, flops):
+    """Store the measurement again, with a peak of so many FLOP/s in each repeat."""
+    peak = Peak(matmul_flops_per_second=flops, copy_bytes_per_second=1e9)
+    result = measurement.result
+    repeats = [repeat.model_copy(update={"peak": peak}) for repeat in result.repeats]
+    keep(measurement.folder, result.model_copy(update={"repeats": repeats}))
+    return Measurement.read(measurement.folder)
 
 
 def test_a_share_over_100_percent_of_the_peak_is_unreliable(tmp_path):
-    sides = [made(tmp_path, [4.0] * 6), made(tmp_path, [4.0] * 6, "b", 10)]
-    for side, flops in zip(sides, (1e9, 1e15), strict=True):
-        peak = Peak(matmul_flops_per_second=flops, copy_bytes_per_second=1e9)
-        repeats = [repeat.model_copy(update={"peak": peak}) for repeat in side.result.repeats]
-        keep(side.folder, side.result.model_copy(update={"repeats": repeats}))
-    comparison = judged(*(Measurement.read(side.folder) for side in sides))
+    low = with_peak(made(tmp_path, [4.0] * 6), 1e9)
+    high = with_peak(made(tmp_path, [4.0] * 6, "b", 10), 1e15)
+    comparison = judged(low, high)
     message = words(interleaved_text(comparison))
     assert "unreliable, over 100 % of its own matrix-multiply peak, 0.0" in message
     assert message.count("unreliable") == 1
@@ -346,25 +386,41 @@ def test_a_variant_is_named_after_framework_and_environment(values, name):
 
 
 DRIFT = [100.0, 90.0, 82.0, 75.0, 70.0, 66.0, 63.0]
+SLOWER = [0.97 * value for value in DRIFT]
 
 
 def test_interleaving_finds_a_ratio_that_drift_hides(tmp_path):
-    base, slower = made(tmp_path, DRIFT), [0.97 * value for value in DRIFT]
-    other = made(tmp_path, slower, "b", 10)
-    (pair,) = judged(base, other).pairs
-    assert pair.ratio == pytest.approx(0.97) and pair.interval == pytest.approx((0.97, 0.97))
-    assert (pair.verdict, pair.regressed, pair.out_of_turn) == ("slower", True, [])
+    base = made(tmp_path, DRIFT)
+    (pair,) = judged(base, made(tmp_path, SLOWER, "b", 10)).pairs
+    assert pair.ratio == pytest.approx(0.97)
+    assert pair.interval == pytest.approx((0.97, 0.97))
     assert pair.interval_level == pytest.approx(1 - 2 / 2**7)
-    apart, _told = plain(base, made(tmp_path, slower, "c", later=86400))
-    assert apart.verdict == "no difference" and apart.interval[0] < 0.8
-    # Stored measurements with interleaved repeats are also compared by pairs.
-    stored, message = plain(base, other)
-    assert stored.method == "pairs"
-    assert (stored.ratio, stored.interval) == (pair.ratio, pair.interval)
-    assert stored.ratios == pair.ratios and stored.regressed
-    assert "The repeats were interleaved" in message and "Hodges" not in message
-    few, message = plain(base, made(tmp_path, slower[:5], "few", 10))
-    assert few.method == "pairs" and "n=5 pairs reach at most 93.75 %; 6 pairs" in message
+    assert pair.verdict == "slower"
+    assert pair.regressed
+    assert pair.out_of_turn == []
+    apart, _text = plain(base, made(tmp_path, SLOWER, "c", later=86400))
+    assert apart.verdict == "no difference"
+    assert apart.interval[0] < 0.8
+
+
+def test_stored_measurements_with_interleaved_repeats_are_compared_by_pairs(tmp_path):
+    base, other = made(tmp_path, DRIFT), made(tmp_path, SLOWER, "b", 10)
+    (interleaved,) = judged(base, other).pairs
+    pair, text = plain(base, other)
+    assert pair.method == "pairs"
+    assert pair.ratio == interleaved.ratio
+    assert pair.interval == interleaved.interval
+    assert pair.ratios == interleaved.ratios
+    assert pair.regressed
+    assert "The repeats were interleaved" in text
+    assert "Hodges" not in text
+
+
+def test_too_few_interleaved_pairs_are_undecided(tmp_path):
+    base = made(tmp_path, DRIFT)
+    pair, text = plain(base, made(tmp_path, SLOWER[:5], "few", 10))
+    assert pair.method == "pairs"
+    assert "n=5 pairs reach at most 93.75 %; 6 pairs" in text
 
 
 @pytest.mark.parametrize(
@@ -380,8 +436,10 @@ def test_interleaving_finds_a_ratio_that_drift_hides(tmp_path):
 def test_measurements_not_interleaved_are_compared_by_all_ratios(tmp_path, later, n):
     values = [100.0, 101.0, 102.0]
     pair, message = plain(made(tmp_path, values), made(tmp_path, values[:n], "b", later))
-    assert (pair.method, pair.turns) == ("Hodges-Lehmann", [])
-    assert "(Hodges and Lehmann)" in message and "not interleaved" in message
+    assert pair.method == "Hodges-Lehmann"
+    assert pair.turns == []
+    assert "(Hodges and Lehmann)" in message
+    assert "not interleaved" in message
 
 
 @pytest.mark.parametrize(
@@ -396,12 +454,12 @@ def test_measurements_not_interleaved_are_compared_by_all_ratios(tmp_path, later
 def test_the_verdict_follows_from_the_pairs_interval(tmp_path, ratios, verdict):
     base = [50.0 + k for k in range(len(ratios))]
     other = [ratio * value for ratio, value in zip(ratios, base, strict=True)]
-    found = judged(made(tmp_path, base), made(tmp_path, other, "b", 10))
-    (pair,) = found.pairs
+    comparison = judged(made(tmp_path, base), made(tmp_path, other, "b", 10))
+    (pair,) = comparison.pairs
     assert pair.verdict == verdict
     assert pair.interval == pytest.approx((min(ratios), max(ratios)))
     enough = "n=5 pairs reach at most 93.75 %; 6 pairs are enough"
-    assert (enough in words(interleaved_text(found))) == (verdict == "undecided")
+    assert (enough in words(interleaved_text(comparison))) == (verdict == "undecided")
 
 
 @pytest.mark.parametrize(
@@ -423,28 +481,34 @@ def test_interleaving_is_checked_by_start_times(tmp_path, later, seconds, in_tur
 
 
 def test_repeats_without_start_times_are_not_interleaved(tmp_path):
-    found = [keep(tmp_path / str(seed), measured([10.0, 10.0], seed=seed)) for seed in (1, 2)]
-    assert judged(*found).pairs[0].out_of_turn == [1, 2]
+    measurements = []
+    for seed in (1, 2):
+        measurements.append(keep(tmp_path / str(seed), measured([10.0, 10.0], seed=seed)))
+    assert judged(*measurements).pairs[0].out_of_turn == [1, 2]
 
 
 def test_a_variant_that_did_other_work_has_a_reason_and_no_ratio(tmp_path):
     other = made(tmp_path, [10.0, 10.0], "b", parameters=5)
     comparison = judged(made(tmp_path, [10.0, 10.0]), other)
-    assert comparison.pairs == [] and not comparison.complete
+    assert comparison.pairs == []
+    assert not comparison.complete
     assert comparison.variants[1].differs == {"parameters": (25_557_032, 5)}
     assert "it differs: parameters 25557032 | 5" in words(interleaved_text(comparison))
 
 
 def test_framework_defaults_may_differ_across_frameworks(tmp_path):
-    own = {"layout": "NHWC", "execution": "static", "threads": 1}
+    defaults = {"layout": "NHWC", "execution": "static", "threads": 1}
     base = made(tmp_path, [10.0] * 2)
-    torch = made(tmp_path, [20.0] * 2, "torch", framework="torch", seed=1, **own)
-    names = {f"framework={name}": {"framework": name} for name in ("paddle", "torch")}
-    (pair,) = judged(base, torch, variants=names).pairs
+    torch = made(tmp_path, [20.0] * 2, "torch", framework="torch", seed=1, **defaults)
+    variants = {
+        "framework=paddle": {"framework": "paddle"},
+        "framework=torch": {"framework": "torch"},
+    }
+    (pair,) = judged(base, torch, variants=variants).pairs
     assert {*pair.across} == {"framework", "layout", "execution", "threads"}
     assert plain(base, torch, "framework")[0].across == pair.across
     # Within a framework, they must agree.
-    same = made(tmp_path, [20.0] * 2, "same", seed=1, **own)
+    same = made(tmp_path, [20.0] * 2, "same", seed=1, **defaults)
     with pytest.raises(perfkit.ComparisonError, match="--across layout"):
         plain(base, same, "framework")
     assert allowed({"framework"}, {"threads"}) == {"framework"}
@@ -482,7 +546,8 @@ def test_perfkit_report_rebuilds_the_page_and_names_missing_results(
     assert caution in page(tmp_path)
     text = words(interleaved_text(read_comparison(comparison)))
     assert f"pairs are enough. {caution}" in text
-    assert "1.191" in page(tmp_path) and f'href="../../{base}/report.html"' in page(tmp_path)
+    assert "1.191" in page(tmp_path)
+    assert f'href="../../{base}/report.html"' in page(tmp_path)
 
 
 def changed(folder, paths, value):
@@ -496,11 +561,12 @@ def changed(folder, paths, value):
 def test_settings_agree_only_if_they_do_in_every_pair(tmp_path):
     sides = [made(tmp_path, [10.0]), made(tmp_path, [10.0], "b", 10)]
     sides.append(made(tmp_path, [10.0], "c", 20, seed=1, accumulate=2))
-    found = judged(*sides, variants=SEEDS | {"accumulate=2": {"accumulate": 2}})
-    write_comparison(tmp_path / "comparisons" / "three", found)
+    comparison = judged(*sides, variants=SEEDS | {"accumulate=2": {"accumulate": 2}})
+    write_comparison(tmp_path / "comparisons" / "three", comparison)
     text = report.comparison_pairs(tmp_path / "comparisons" / "three").html
     settings = re.findall("<code>(.*?)</code>", text.partition("Settings that agree")[2])
-    assert "model" in settings and not {"seed", "accumulate"} & {*settings}
+    assert "model" in settings
+    assert not {"seed", "accumulate"} & {*settings}
 
 
 @pytest.mark.parametrize(
@@ -522,15 +588,18 @@ def test_a_self_contradictory_comparison_is_named_and_left_out(
     with pytest.raises(ResultError, match=why):
         read_comparison(comparison)
     left_out = write_site(tmp_path, lambda _done: None)[1]
-    assert why in page(tmp_path) and 'href="../../index.html"' in page(tmp_path)
-    assert len(left_out) == 1 and why in left_out[0]
+    assert why in page(tmp_path)
+    assert 'href="../../index.html"' in page(tmp_path)
+    assert len(left_out) == 1
+    assert why in left_out[0]
     assert why in unescape((tmp_path / "index.html").read_text())
 
 
 def test_a_throughput_other_than_its_results_is_named(comparison, tmp_path):
     changed(comparison, [["pairs", 0, "b", "value"], ["variants", 1, "number", "value"]], 99.0)
-    (problem,) = disagreements(found := read_comparison(comparison), tmp_path)
-    assert problem == f"{found.variants[1].id}: its throughput has changed"
+    changed_comparison = read_comparison(comparison)
+    (problem,) = disagreements(changed_comparison, tmp_path)
+    assert problem == f"{changed_comparison.variants[1].id}: its throughput has changed"
 
 
 def test_foreign_names_are_escaped_on_every_page(comparison, tmp_path, without_summary):
@@ -543,14 +612,16 @@ def test_foreign_names_are_escaped_on_every_page(comparison, tmp_path, without_s
     (comparison / FILE).write_text(json.dumps(content))
     write_site(tmp_path, lambda _done: None)
     for path in (comparison / "report.html", tmp_path / "index.html"):
-        assert "<script>alert" not in path.read_text() and "<b>" not in path.read_text()
+        assert "<script>alert" not in path.read_text()
+        assert "<b>" not in path.read_text()
 
 
 @pytest.mark.slow
 def test_the_comparison_notebook_runs_with_papermill(comparison, run_notebook):
     done, out = run_notebook("comparison", "folder", comparison)
     assert done.returncode == 0, done.stderr
-    assert "from 2 pairs" in out.read_text() and (comparison / "report.zh.html").exists()
+    assert "from 2 pairs" in out.read_text()
+    assert (comparison / "report.zh.html").exists()
 
 
 @pytest.mark.timeout(60)

@@ -70,25 +70,42 @@ def segment(
     differs from the previous measurement's."""
     count = len(throughputs)
     medians = [log(median(values)) for values in throughputs]
-    # The median of the moving ranges is robust against a few changes of level.
-    ranges = [abs(later - earlier) for earlier, later in pairwise(medians)]
-    scatter = 1.4826 * median(ranges) / sqrt(2) if ranges else 0.0
+    scatter = _scatter(medians)
     if count < FEWEST_MEASUREMENTS:
         return Segmentation([], level, scatter)
     test_level = level / comb(count + 1, 3)
     changes = sorted({*_candidates(medians, scatter), *declared})
-    p_values: dict[int, float] = {}
+    p_values = _accepted(throughputs, changes, scatter, test_level)
+    change_points = []
+    for start, p_value in p_values.items():
+        before, after = _repeats(*_neighbours(throughputs, [*p_values], start))
+        change_points.append(ChangePoint(start, ratio_interval(after, before), p_value))
+    return Segmentation(change_points, test_level, scatter)
+
+
+def _scatter(medians: Sequence[float]) -> float:
+    """Return the standard deviation between consecutive measurements, from the logarithms of
+    their medians. The median of the moving ranges is robust against a few changes of level."""
+    ranges = [abs(later - earlier) for earlier, later in pairwise(medians)]
+    return 1.4826 * median(ranges) / sqrt(2) if ranges else 0.0
+
+
+def _accepted(
+    throughputs: Repeats, candidates: Sequence[int], scatter: float, test_level: float
+) -> dict[int, float]:
+    """Drop the least significant candidate until the p-values of all others are at most
+    `test_level`; return these with their p-values."""
+    changes = [*candidates]
     while changes:
-        p_values = {k: _p_value(*_sides(throughputs, changes, k), scatter) for k in changes}
+        p_values = {}
+        for start in changes:
+            before, after = _neighbours(throughputs, changes, start)
+            p_values[start] = _p_value(before, after, scatter)
         worst = max(p_values, key=p_values.__getitem__)
         if p_values[worst] <= test_level:
-            break
+            return p_values
         changes.remove(worst)
-    found = []
-    for start in changes:
-        before, after = _repeats(*_sides(throughputs, changes, start))
-        found.append(ChangePoint(start, ratio_interval(after, before), p_values[start]))
-    return Segmentation(found, test_level, scatter)
+    return {}
 
 
 def _candidates(medians: Sequence[float], scatter: float) -> list[int]:
@@ -97,15 +114,20 @@ def _candidates(medians: Sequence[float], scatter: float) -> list[int]:
     from ruptures import KernelCPD
 
     penalty = PENALTY * max(scatter, 1e-6) ** 2
-    found = KernelCPD("linear", min_size=1).fit(np.asarray(medians)[:, None])
-    *changes, _end = found.predict(pen=penalty)
+    detector = KernelCPD("linear", min_size=1)
+    detector.fit(np.asarray(medians)[:, None])
+    *changes, _end = detector.predict(pen=penalty)
     return [int(change) for change in changes]
 
 
-def _sides(throughputs: Repeats, changes: Sequence[int], start: int) -> tuple[Repeats, Repeats]:
+def _neighbours(
+    throughputs: Repeats, changes: Sequence[int], start: int
+) -> tuple[Repeats, Repeats]:
     """Return the measurements before and after the change at `start`, at most REACH each."""
-    first = max([0, start - REACH, *(change for change in changes if change < start)])
-    end = min([start + REACH, *(change for change in changes if change > start)])
+    earlier = [change for change in changes if change < start]
+    later = [change for change in changes if change > start]
+    first = max([0, start - REACH, *earlier])
+    end = min([start + REACH, *later])
     return throughputs[first:start], throughputs[start:end]
 
 
@@ -124,5 +146,6 @@ def _p_value(before: Repeats, after: Repeats, scatter: float) -> float:
 
 def _repeats(before: Repeats, after: Repeats) -> tuple[list[float], list[float]]:
     """Return the repeats nearest to a change, at most MOST_REPEATS before and after it."""
-    first, second = map(list, map(chain.from_iterable, (before, after)))
-    return first[-MOST_REPEATS:], second[:MOST_REPEATS]
+    repeats_before = [*chain.from_iterable(before)]
+    repeats_after = [*chain.from_iterable(after)]
+    return repeats_before[-MOST_REPEATS:], repeats_after[:MOST_REPEATS]

@@ -43,16 +43,16 @@ class Utilization(NamedTuple):
 
 def utilization(result: Result) -> Utilization | None:
     """Return the utilization; None if no repeat has a peak."""
-    flops, repeats = training_flops(result.config), result.complete_repeats
-    known = [(r.throughput or 0.0, r.peak) for r in repeats if r.peak]
-    if not known:
-        return None
-    return Utilization(
-        flops=flops,
-        shares=[value * flops / peak.matmul_flops_per_second for value, peak in known],
-        peaks=[peak.matmul_flops_per_second for _value, peak in known],
-        copies=[peak.copy_bytes_per_second for _value, peak in known],
-    )
+    flops = training_flops(result.config)
+    utilization = Utilization(flops, shares=[], peaks=[], copies=[])
+    for repeat in result.complete_repeats:
+        if repeat.peak:
+            peak = repeat.peak.matmul_flops_per_second
+            throughput = repeat.throughput or 0.0
+            utilization.shares.append(throughput * flops / peak)
+            utilization.peaks.append(peak)
+            utilization.copies.append(repeat.peak.copy_bytes_per_second)
+    return utilization if utilization.peaks else None
 
 
 def share_of_datasheet(result: Result, sheet: Datasheet) -> float | None:
@@ -66,26 +66,35 @@ def share_of_datasheet(result: Result, sheet: Datasheet) -> float | None:
 def datasheet(result: Result) -> Datasheet | None:
     """Return the datasheet of the GPUs that trained, in the effective precision; None if they
     differ or are not listed."""
-    names = result.fact("gpus")
-    if result.config.device != "gpu" or not result.effective or not isinstance(names, list):
+    gpus, effective = result.fact("gpus"), result.effective
+    if result.config.device != "gpu" or not effective or not isinstance(gpus, list):
         return None
-    used = {name.split(",")[0] for name in names[: result.config.devices]}
-    column = PRECISIONS.get(result.effective.precision, "")
-    if column == "fp32" and result.effective.tf32:
+    names = {gpu.split(",")[0] for gpu in gpus[: result.config.devices]}
+    if len(names) != 1:
+        return None
+    column = PRECISIONS.get(effective.precision, "")
+    if column == "fp32" and effective.tf32:
         column = "tf32"
-    return datasheet_of(used.pop(), column) if len(used) == 1 else None
+    return datasheet_of(names.pop(), column)
 
 
 def datasheet_of(name: str, column: str) -> Datasheet | None:
     """Return the datasheet of the GPU with this NVML name, in the precision `column`."""
     words = _words(name)
-    # The most specific name wins: an H200 NVL is no H200. A MIG instance is a part of its GPU.
-    alike = [peak for peak in _peaks() if _words(peak["gpu"]) <= words and "MIG" not in words]
-    peak = max(alike, key=lambda row: len(_words(row["gpu"])), default={})
+    if "MIG" in words:
+        # An instance is a part of its GPU.
+        return None
+    matches = [peak for peak in _peaks() if _words(peak["gpu"]) <= words]
+    # The most specific name wins: an H200 NVL is no H200.
+    peak = max(matches, key=lambda row: len(_words(row["gpu"])), default={})
     if not peak.get(column):
         return None
-    speeds = float(peak[column]) * 1e12, float(peak["memory"]) * 1e9
-    return Datasheet(peak["gpu"], *speeds, peak["source"])
+    return Datasheet(
+        gpu=peak["gpu"],
+        flops_per_second=float(peak[column]) * 1e12,
+        bytes_per_second=float(peak["memory"]) * 1e9,
+        source=peak["source"],
+    )
 
 
 @cache
