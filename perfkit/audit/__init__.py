@@ -14,6 +14,7 @@ matching.py        published numbers and the logs that match them
 findings.py        findings about one log
 joint_findings.py  findings about several logs or claims together
 dlperf.py          DLPerf's own summary of a folder in its layout
+refusals.py        reasons why an audit is refused
 audit.py           the stored form of an audit
 auditing.py        files to an audit
 """

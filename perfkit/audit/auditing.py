@@ -19,6 +19,14 @@ from perfkit.audit.log import LogError
 from perfkit.audit.matching import claims_of_tables
 from perfkit.audit.reader import read_logs
 from perfkit.audit.recompute import Figures
+from perfkit.audit.refusals import (
+    NegativeShare,
+    NoFileIn,
+    NoLog,
+    NoSuchFile,
+    NoThroughput,
+    SeveralLogs,
+)
 from perfkit.core.format import plain
 from perfkit.core.paths import portable
 from perfkit.core.refusals import NotAvailable, Refusal
@@ -33,7 +41,10 @@ LONGEST_REASON = 2000
 def files_of(paths: Sequence[Path]) -> list[Path]:
     """Return the files under `paths`, without duplicates; a folder stands for all regular files
     in it and below, sorted by name. Raises RequestError."""
-    missing = [f"no file or folder {path}" for path in paths if not path.exists()]
+    missing: list[Refusal] = []
+    for path in paths:
+        if not path.exists():
+            missing.append(NoSuchFile(parameter="FILE", path=str(path)))
     if missing:
         raise RequestError(missing)
     by_target: dict[Path, Path] = {}
@@ -44,7 +55,8 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
         for file in files:
             by_target[file.resolve()] = file
     if not by_target:
-        raise RequestError([f"no file in {', '.join(map(str, paths))}"])
+        folders = [str(path) for path in paths]
+        raise RequestError([NoFileIn(parameter="FILE", folders=folders)])
     return [*by_target.values()]
 
 
@@ -80,7 +92,7 @@ def audit(
             _refuse_several(logs)
         progress(path)
     if claim and not logs:
-        raise RequestError(["--claim: compares one log, but no file is one", *left_out])
+        raise RequestError([NoLog(parameter="--claim"), *left_out])
     claims = _claims_of_tables(tables, logs, tolerance)
     if claim:
         number = ClaimedNumber(text=claim, value=_value(claim), place="--claim")
@@ -102,14 +114,14 @@ def audit(
 
 
 def _check_request(tables: Sequence[str], claim: str | None, tolerance: float) -> None:
-    problems: list[Refusal | str] = []
+    problems: list[Refusal] = []
     for table in tables:
         if table not in LAYOUTS:
             problems.append(NotAvailable.of("--published", table, LAYOUTS))
     if claim is not None and not 0 < _value(claim) < inf:
-        problems.append(f"--claim {claim}: not a throughput; type it as printed: 10984.436")
+        problems.append(NoThroughput(parameter="--claim", value=claim))
     if not 0 <= tolerance < inf:
-        problems.append(f"--tolerance {tolerance}: must be a share of at least 0")
+        problems.append(NegativeShare(parameter="--tolerance", value=str(tolerance)))
     if problems:
         raise RequestError(problems)
 
@@ -137,9 +149,7 @@ def _read(path: Path, custom_format: LogFormat | None) -> list[LogFigures]:
 
 def _refuse_several(logs: list[LogFigures]) -> None:
     first, second = (portable(audited.log.name) for audited in logs[:2])
-    raise RequestError(
-        [f"--claim: compares one log, but {first} and {second} are logs; give one alone"]
-    )
+    raise RequestError([SeveralLogs(parameter="--claim", first=first, second=second)])
 
 
 def _claims_of_tables(

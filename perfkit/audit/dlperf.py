@@ -56,7 +56,7 @@ def cases(logs: Iterable[AuditedLog]) -> list[Case]:
     names = defaultdict(set)
     for runs in speeds:
         names[runs.model].add(runs.name)
-    found = []
+    in_layout = []
     for runs, speeds_of_runs in sorted(speeds.items()):
         # DLPerf names only the model, which may be ambiguous.
         is_unique = len(names[runs.model]) == 1
@@ -66,8 +66,8 @@ def cases(logs: Iterable[AuditedLog]) -> list[Case]:
             batch_size=runs.batch_size,
             speeds=speeds_of_runs,
         )
-        found.append(case)
-    return found
+        in_layout.append(case)
+    return in_layout
 
 
 def _speed_per_sample(log: AuditedLog) -> float | None:

@@ -211,8 +211,8 @@ def _data_wait(rows: Columns, share: float) -> Finding:
 
     rows = some_of(rows, inside(rows, "warm"))
     waits, times = rows["reader"] / rows["steps"], rows["seconds"] / rows["steps"]
-    known = ~np.isnan(waits + times)
-    waits, times = waits[known][-MOST_WAITS:], times[known][-MOST_WAITS:]
+    is_printed = ~np.isnan(waits + times)
+    waits, times = waits[is_printed][-MOST_WAITS:], times[is_printed][-MOST_WAITS:]
     if len(waits) < FEW:
         return InputWait(share=share)
     spread = np.ptp(np.quantile(waits, (0.1, 0.9)))

@@ -10,7 +10,18 @@ from typing import Any, Literal
 from pydantic import ConfigDict, PositiveInt, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
+from perfkit.audit.refusals import (
+    GroupMissing,
+    InvalidRegex,
+    RateOfMissing,
+    UnknownGroup,
+    WrongOption,
+)
+from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
+
+REGEX, OPTIONS = "--format-regex", "--format-options"
+"""Options of the command line that define a format."""
 
 _DATA = tomllib.loads((Path(__file__).parent / "formats.toml").read_text(encoding="utf-8"))
 COLUMNS: dict[str, str] = _DATA["columns"]
@@ -143,7 +154,8 @@ def user_format(regex: str, options: str = "") -> LogFormat:
     try:
         pattern = expression(regex)
     except re.error as error:
-        raise RequestError([f"--format-regex: {error}"]) from error
+        invalid = InvalidRegex(parameter=REGEX, fault=str(error))
+        raise RequestError([invalid]) from error
     values: dict[str, Any] = {}
     for option in options.split():
         name, _equals, text = option.partition("=")
@@ -151,26 +163,28 @@ def user_format(regex: str, options: str = "") -> LogFormat:
     work = {name: values.pop(name) for name in ("unit", "framework") if name in values}
     values["source"] = f"given on the command line: {regex} {options}".strip()
     groups = {name.rstrip("0123456789") for name in pattern.groupindex}
-    problems = [*_problems_of_groups(groups)]
+    problems: list[Refusal] = [*_problems_of_groups(groups)]
     semantics = Semantics()
     try:
         semantics = Semantics(**values)
     except ValidationError as error:
-        wrong = "; ".join(f"{detail['loc'][0]}: {detail['msg']}" for detail in error.errors())
-        allowed = ", ".join((*SEMANTICS, "unit", "framework"))
-        problems.append(f"--format-options {wrong}; known options: {allowed}")
+        allowed = [*SEMANTICS, "unit", "framework"]
+        for detail in error.errors():
+            option, fault = str(detail["loc"][0]), detail["msg"]
+            problems.append(
+                WrongOption(parameter=OPTIONS, option=option, fault=fault, allowed=allowed)
+            )
     else:
         if "rate" in groups and "rate_of" not in values:
-            problems.append("--format-options: add rate_of=device or rate_of=all")
+            problems.append(RateOfMissing(parameter=OPTIONS))
     if problems:
         raise RequestError(problems)
     return LogFormat("a custom format", semantics, "", pattern, is_custom=True, **work)
 
 
-def _problems_of_groups(groups: Collection[str]) -> Iterator[str]:
+def _problems_of_groups(groups: Collection[str]) -> Iterator[Refusal]:
     unknown = sorted({*groups} - {*COLUMNS})
     if unknown:
-        names, allowed = ", ".join(unknown), ", ".join(COLUMNS)
-        yield f"--format-regex: unknown group {names}; known: {allowed}"
+        yield UnknownGroup(parameter=REGEX, names=unknown, allowed=[*COLUMNS])
     elif "step" not in groups or not {*groups} & {*TIMES, "rate", "at", "clock"}:
-        yield "--format-regex: needs a group `step` and a group for a time or a rate"
+        yield GroupMissing(parameter=REGEX)

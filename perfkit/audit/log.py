@@ -103,16 +103,16 @@ def prints_of(columns: Mapping[str, Sequence[Any]]) -> Columns:
     else nan. Milliseconds of "250" and None become seconds of 0.25 and nan."""
     parsed = {}
     for name, values in columns.items():
-        numbers = [_moment(text) for text in values] if name == "at" else values
-        parsed[name] = np.array(numbers, float)
+        readable = [_moment(text) for text in values] if name == "at" else values
+        parsed[name] = np.array(readable, float)
     unknown = np.full(len(columns["line"]), np.nan)
 
     def column(*names: str) -> np.ndarray:
         """Return, for each print, the first of these columns that is printed."""
-        found = unknown
+        printed = unknown
         for name in names:
-            found = known_first(found, parsed.get(name, unknown))
-        return found
+            printed = known_first(printed, parsed.get(name, unknown))
+        return printed
 
     parsed["milliseconds"] = column("milliseconds") / 1000
     parsed["steps_per_second"] = 1 / column("steps_per_second")
@@ -126,8 +126,8 @@ def prints_of(columns: Mapping[str, Sequence[Any]]) -> Columns:
         is_printed = np.array([text is not None for text in columns["loss"]], bool)
         prints["loss"][is_printed & np.isnan(prints["loss"])] = np.inf
     for name, missing in ({"line": 1} | WHOLE).items():
-        known = column(name, "tag") if name == "rank" else column(name)
-        prints[name] = np.nan_to_num(known, nan=missing).astype("int64")
+        numbers = column(name, "tag") if name == "rank" else column(name)
+        prints[name] = np.nan_to_num(numbers, nan=missing).astype("int64")
     step, begin, index = (prints[name] for name in ("step", "begin", "since_index"))
     prints["since"] = np.select([index >= 0, begin >= 0], [index + 1, step - begin], 0)
     return prints

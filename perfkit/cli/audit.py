@@ -10,10 +10,22 @@ import click
 from perfkit.cli import options
 from perfkit.core.config import LABEL
 from perfkit.core.paths import portable
+from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
 
 if TYPE_CHECKING:
     from perfkit.audit.formats import LogFormat
+
+
+class InvalidLabel(Refusal):
+    code = "invalid_label"
+    sentence = "%(value)s; use at most 40 letters, digits, _ and -"
+    value: str
+
+
+class OptionsAlone(Refusal):
+    code = "options_alone"
+    sentence = "describes the groups of --format-regex"
 
 
 @options.command(failure="claim not reproduced, or no readable file")
@@ -79,7 +91,7 @@ def audit(
     from perfkit.report.audit_terminal import audit_text
 
     if label is not None and not re.fullmatch(LABEL, label or " "):
-        raise RequestError([f"--label {label}: use at most 40 letters, digits, _ and -"])
+        raise RequestError([InvalidLabel(parameter="--label", value=label)])
     custom_format = _format(regex, semantics)
     command = shlex.join(["perfkit", *context.find_root().obj])
     sizes = {path: path.stat().st_size for path in files_of(paths)}
@@ -112,5 +124,5 @@ def _format(regex: str | None, semantics: str) -> "LogFormat | None":
     from perfkit.audit.formats import user_format
 
     if semantics and not regex:
-        raise RequestError(["--format-options: describes the groups of --format-regex"])
+        raise RequestError([OptionsAlone(parameter="--format-options")])
     return user_format(regex, semantics) if regex else None

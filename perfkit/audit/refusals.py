@@ -1,0 +1,75 @@
+"""Reasons why an audit is refused."""
+
+from perfkit.core.refusals import Refusal
+
+
+class NoSuchFile(Refusal):
+    code = "no_such_file"
+    sentence = "no file or folder %(path)s"
+    path: str
+
+
+class NoFileIn(Refusal):
+    code = "no_file_in"
+    sentence = "no file in %(folders)s"
+    folders: list[str]
+
+
+class NoThroughput(Refusal):
+    code = "no_throughput"
+    sentence = "%(value)s is not a throughput; type it as printed: 10984.436"
+    value: str
+
+
+class NegativeShare(Refusal):
+    code = "negative_share"
+    sentence = "%(value)s must be a share of at least 0"
+    value: str
+
+
+class SeveralLogs(Refusal):
+    code = "several_logs"
+    sentence = "compares one log, but %(first)s and %(second)s are logs; give one alone"
+    first: str
+    second: str
+
+
+class NoLog(Refusal):
+    code = "no_log"
+    sentence = "compares one log, but no file is one"
+
+
+# The format on the command line.
+
+
+class InvalidRegex(Refusal):
+    code = "invalid_regex"
+    sentence = "%(fault)s"
+    fault: str
+    """in the words of Python's `re`"""
+
+
+class UnknownGroup(Refusal):
+    code = "unknown_group"
+    sentence = "unknown group %(names)s; known: %(allowed)s"
+    names: list[str]
+    allowed: list[str]
+
+
+class GroupMissing(Refusal):
+    code = "group_missing"
+    sentence = "needs a group `step` and a group for a time or a rate"
+
+
+class WrongOption(Refusal):
+    code = "wrong_option"
+    sentence = "%(option)s: %(fault)s; known options: %(allowed)s"
+    option: str
+    fault: str
+    """in pydantic's words"""
+    allowed: list[str]
+
+
+class RateOfMissing(Refusal):
+    code = "rate_of_missing"
+    sentence = "add rate_of=device or rate_of=all"
