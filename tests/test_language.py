@@ -50,7 +50,7 @@ def catalogue():
 @pytest.fixture(scope="module")
 def templates():
     """The messages in templates."""
-    options = {"**.j2": {"extensions": "jinja2.ext.do", "trimmed": "true", "silent": "false"}}
+    options = {"**.j2": {"trimmed": "true", "silent": "false"}}
     found = extract_from_dir(ROOT / "perfkit", METHODS, options, KEYWORDS, comment_tags=())
     return {message for _file, _line, message, _comments, _context in found}
 

@@ -9,18 +9,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from perfkit.analysis.warning_types import MeasurementWarning, severity, worst_first
-from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.models import find_model, model_named, model_of
-from perfkit.core.results.frames import topology_size
+from perfkit.analysis.warning_types import MeasurementWarning, worst_first
 from perfkit.core.results.store import open_stored
-from perfkit.core.statistics import median
-from perfkit.core.steady import PUBLISHED_STEPS
 from perfkit.report import elements
 from perfkit.report.section import Section
 from perfkit.report.style import INK
-from perfkit.report.text import language, names
-from perfkit.report.text.statements import sentence
+from perfkit.report.text import language
 
 FOLDER = Path(__file__).parent / "templates"
 INDENT_OR_COMMENT = re.compile(r"^ *(//.*\n|\n)?", re.MULTILINE)
@@ -70,14 +64,10 @@ def page_warnings(page: Path) -> list[str] | None:
     return worst_first(codes)
 
 
-def _table(*cells: Any) -> Markup:
-    return Markup(elements.table(*cells).html)
-
-
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("perfkit.report"),
-        extensions=["jinja2.ext.i18n", "jinja2.ext.do"],
+        extensions=["jinja2.ext.i18n"],
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -85,31 +75,12 @@ def _environment() -> Environment:
     )
     environment.install_gettext_callables(language.gettext, language.ngettext, newstyle=True)  # type: ignore[attr-defined]
     environment.policies["ext.i18n.trimmed"] = True
-    environment.filters |= {
-        "translated": language.gettext,
-        "variant_name": names.variant_name,
-    }
-    functions = (
-        *(language.file_name, median),
-        *(sentence, severity, worst_first),
-        *(page_warnings, topology_size),
-    )
-    environment.globals |= {function.__name__: function for function in functions}
     environment.globals |= {
-        "FRAMEWORKS": FRAMEWORKS,
         "INK": INK,
-        "link": elements.link,
-        "find_model": find_model,
-        "model_named": model_named,
-        "model_of": model_of,
-        "PUBLISHED_STEPS": PUBLISHED_STEPS,
-        "mark": elements.severity_mark,
         "style": Markup(STYLE),
         "script": Markup(SCRIPT),
         "index_script": Markup(INDEX_SCRIPT),
         "policy": Markup(POLICY),
-        "table": _table,
-        "text": names,
     }
     return environment
 

@@ -7,18 +7,7 @@ from typing import Any
 from perfkit.analysis import wording
 from perfkit.core import config
 from perfkit.core.command import run_command
-from perfkit.core.format import (  # noqa: F401 (templates look them up here)
-    change,
-    changes,
-    counted,
-    interval,
-    minute,
-    number,
-    one_line,
-    percent,
-    shortened,
-    spread,
-)
+from perfkit.core.format import interval, number, percent
 from perfkit.core.frameworks import DISPLAY_NAMES
 from perfkit.core.models import model_of
 from perfkit.core.results.schema import Result
