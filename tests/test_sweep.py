@@ -486,7 +486,7 @@ def test_a_sweep_with_any_invalid_configuration_is_rejected(
 def test_a_slurm_sweep_needs_the_number_of_gpus(sweep_file):
     done = cli("sweep", sweep_file({}, device="auto"), "--slurm")
     assert done.exit_code == 2
-    assert "gpus: set the number per node" in done.stderr
+    assert "gpus: set the number per node" in " ".join(done.stderr.split())
 
 
 def test_options_of_sbatch_need_slurm(sweep_file):
