@@ -1,4 +1,4 @@
-"""PyTorch specifics: memory formats, fused optimizers, compiler, profiler."""
+"""PyTorch specifics: memory formats, fused optimizers, compiler."""
 
 import math
 import os
