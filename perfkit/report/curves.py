@@ -1,10 +1,9 @@
 """The summary's sections on throughput by batch size and on scaling, with their charts."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
@@ -13,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
 from perfkit.analysis.comparison import blocks
-from perfkit.analysis.comparison.scaling import PANEL, speedups
+from perfkit.analysis.comparison.scaling import PANEL, Gain, gains, speedups
 from perfkit.core.format import number, percent
 from perfkit.core.results.frames import records
 from perfkit.report import style
@@ -59,23 +58,22 @@ def scaling(summary: Summary) -> Section:
     points = speedups(summary.cells)
     if points.empty:
         return paragraph(_("No two measurements differ in the topology alone."))
-    lines = points[points["source"] == ""].groupby([*PANEL, "name"], sort=False)
-    rows = records(lines.tail(1))
-    gains = [strong(_gain(row)) for row in rows[:MOST_PANELS]]
-    section = paragraph(Markup("<br>").join(gains)) + note(*_scaling_notes(rows))
+    line_gains = gains(points)
+    sentences = [strong(_gain_sentence(gain)) for gain in line_gains[:MOST_PANELS]]
+    section = paragraph(Markup("<br>").join(sentences)) + note(*_scaling_notes(line_gains))
     return section + _charts(points, Curves("topology", "devices", "speedup", _("Topology")))
 
 
-def _gain(row: Mapping[str, Any]) -> str:
+def _gain_sentence(gain: Gain) -> str:
     """Return the gain of a line's most devices over its fewest in words."""
     facts = {
-        "title": blocks.title(row, PANEL[1:], language=translations()),
-        "name": row["name"],
-        "devices": row["devices"],
-        "gain": number(row["gain"], 3),
-        "base": row["base_devices"],
+        "title": blocks.title(gain.work._asdict(), PANEL[1:], language=translations()),
+        "name": gain.framework,
+        "devices": gain.devices,
+        "gain": number(gain.ratio, 3),
+        "base": gain.base_devices,
     }
-    if row["shares_cores"]:
+    if gain.shares_cores:
         words = _(
             "%(title)s, %(name)s: %(devices)d devices give %(gain)s × the throughput of "
             "%(base)d"
@@ -85,12 +83,12 @@ def _gain(row: Mapping[str, Any]) -> str:
         "%(title)s, %(name)s: %(devices)d devices give %(gain)s × the throughput of %(base)d, "
         "%(share)s of ideal"
     )
-    return words % (facts | {"share": percent(row["efficiency"])})
+    return words % (facts | {"share": percent(gain.efficiency)})
 
 
-def _scaling_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _scaling_notes(line_gains: Sequence[Gain]) -> list[str]:
     notes = [_("Error bars: interval of the ratio to the repeats on the fewest devices.")]
-    if any(row["shares_cores"] for row in rows):
+    if any(gain.shares_cores for gain in line_gains):
         notes.append(_("No ideal line where the processes share the cores."))
     return notes
 
@@ -101,15 +99,15 @@ def _charts(points: pd.DataFrame, curves: Curves) -> Section:
     section = Section()
     panel_numbers = blocks.numbered(points, curves.alike)
     shown = points[panel_numbers < MOST_PANELS]
-    for caption, facts, block in blocks.captioned(shown, translations()):
-        section += note(Markup("%s<br>%s") % (caption, facts))
-        section += picture(_figure(block, curves), caption)
+    for block in blocks.captioned(shown, translations()):
+        section += note(Markup("%s<br>%s") % (block.caption, block.facts))
+        section += picture(_figure(block.measurements, curves), block.caption)
     return section + more(int(panel_numbers.max()) + 1 - MOST_PANELS)
 
 
-def _figure(block: pd.DataFrame, curves: Curves) -> Figure:
+def _figure(points: pd.DataFrame, curves: Curves) -> Figure:
     """Draw the panels of a block."""
-    panels = [panel for _key, panel in block.groupby(curves.alike, sort=False)]
+    panels = [panel for _key, panel in points.groupby(curves.alike, sort=False)]
     columns, rows = min(len(panels), COLUMNS), ceil(len(panels) / COLUMNS)
     width, height = 3.4 * columns + 0.4, 2.8 * rows + 0.2
     with style.new_figure(width, height, columns, rows) as (figure, places):

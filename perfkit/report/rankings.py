@@ -1,9 +1,7 @@
 """The summary's section on which framework is fastest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 import pandas as pd
@@ -11,10 +9,10 @@ from markupsafe import Markup, escape
 
 from perfkit.analysis.comparison import blocks
 from perfkit.analysis.comparison.rankings import Ranking, rankings
+from perfkit.analysis.comparison.table_rows import Cell, TableRow, table_rows
 from perfkit.analysis.warning_types import severity
 from perfkit.core.format import interval, number, percent
 from perfkit.core.models import model_named
-from perfkit.core.results.frames import records
 from perfkit.core.statistics import Estimate
 from perfkit.report.elements import (
     Text,
@@ -32,7 +30,6 @@ from perfkit.report.elements import (
 from perfkit.report.rendering import page_warnings
 from perfkit.report.section import Section
 from perfkit.report.summary import LIVE_COMPARISON, Summary
-from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import translations
 
@@ -99,29 +96,44 @@ def fastest(summary: Summary) -> Section:
     if cells.empty:
         return hint(_("There are no measurements yet. To measure:"), "perfkit run resnet50")
     by_row = rankings(cells, [comparison for _name, comparison in summary.newest])
-    section = _answers(answers(cells, by_row))
-    first_rows = cells["row"].unique()[:MOST_ROWS]
-    tables = _tables(summary, cells[cells["row"].isin(first_rows)], by_row)
+    rows = table_rows(cells, translations())
+    section = _answers(answers(rows, by_row))
+    first_numbers = [row.number for row in rows[:MOST_ROWS]]
+    tables = _tables(summary, cells[cells["row"].isin(first_numbers)], by_row)
     for framework_table in tables:
         section += framework_table.section
-    section += note(*_legend(cells, by_row, tables))
-    section += more(cells["row"].nunique() - len(first_rows))
+    section += note(*_legend(rows, by_row, tables))
+    section += more(len(rows) - MOST_ROWS)
     return section.on_page_in(summary.folder)
 
 
-def answers(cells: pd.DataFrame, by_row: Mapping[int, Ranking]) -> dict[str, Ranking]:
+def answers(rows: Iterable[TableRow], by_row: Mapping[int, Ranking]) -> dict[str, Ranking]:
     """Return rankings by row title, which has topology, input, setup and device only where
     rows differ in nothing else. Of rankings with the same title, the first block's is kept."""
-    frame = cells[cells["row"].isin(by_row)].drop_duplicates("row")
-    frame = frame.assign(on=[names.device_name(row) for row in records(frame)])
-    always, if_needed = blocks.ROW[1:4], [*blocks.ROW[4:], "on"]
-    alike = frame.groupby(always)
-    differing = [key for key in if_needed if alike[key].nunique().max() > 1]
+    alike: dict[tuple[str, str, int], list[TableRow]] = {}
+    for row in rows:
+        if row.number in by_row:
+            work = row.work
+            alike.setdefault((work.model, work.used, work.batch_size), []).append(row)
+    keys = ["model", "used", "batch_size"]
+    for key in ("topology", "input", "setup", "device"):
+        if any(_differ(group, key) for group in alike.values()):
+            keys.append(key)
     by_title: dict[str, Ranking] = {}
-    for row in records(frame.sort_values(always, kind="stable")):
-        title = blocks.title(row, [*always, *differing], " ", translations())
-        by_title.setdefault(title, by_row[row["row"]])
+    for _work, group in sorted(alike.items()):
+        for row in group:
+            title = blocks.title(_title_values(row), keys, " ", translations())
+            by_title.setdefault(title, by_row[row.number])
     return by_title
+
+
+def _differ(rows: Iterable[TableRow], key: str) -> bool:
+    values = {_title_values(row)[key] for row in rows}
+    return len(values) > 1
+
+
+def _title_values(row: TableRow) -> dict[str, Any]:
+    return row.work._asdict() | {"device": row.device}
 
 
 def _answers(by_title: Mapping[str, Ranking]) -> Section:
@@ -162,61 +174,63 @@ def _tables(
 ) -> list[FrameworkTable]:
     """Return a table per block of measurements."""
     tables = []
-    for caption, facts, block in blocks.captioned(cells, translations()):
-        text = strong(caption)
-        if facts:
-            text += Markup("<br><small>%s</small>") % facts
-        frameworks = [name for name in blocks.NAMES if name in {*block["name"]}]
-        rows = []
-        for row_number, measurements in groupby(records(block), itemgetter("row")):
-            by_name = {row["name"]: row for row in measurements}
-            ranking = by_row.get(row_number)
-            row_cells = [_cell(summary, by_name, name, ranking) for name in frameworks]
-            rows.append([*_work(next(iter(by_name.values()))), *row_cells])
-        tables.append(FrameworkTable(text, frameworks, rows))
+    for block in blocks.captioned(cells, translations()):
+        caption = strong(block.caption)
+        if block.facts:
+            caption += Markup("<br><small>%s</small>") % block.facts
+        rows = table_rows(block.measurements, translations())
+        measured = {name for row in rows for name in row.cells}
+        frameworks = [name for name in blocks.NAMES if name in measured]
+        table_cells = []
+        for row in rows:
+            ranking = by_row.get(row.number)
+            numbers = [_number_cell(summary, row, name, ranking) for name in frameworks]
+            table_cells.append([*_work_cells(row), *numbers])
+        tables.append(FrameworkTable(caption, frameworks, table_cells))
     return tables
 
 
-def _work(row: Mapping[str, Any]) -> list[Any]:
+def _work_cells(row: TableRow) -> list[Any]:
     """Return the cells that name a row's work, and the unit of its numbers."""
-    model = model_named(row["model"]).short_name
-    way = joined([row["input"], row["setup"]], " · ")
-    return [model, row["used"], row["batch_size"], row["topology"], way, row["unit"]]
+    work = row.work
+    model = model_named(work.model).short_name
+    way = joined([work.input, work.setup], " · ")
+    return [model, work.used, work.batch_size, work.topology, way, row.unit]
 
 
-def _cell(
-    summary: Summary, by_name: Mapping[str, Any], name: str, ranking: Ranking | None
+def _number_cell(
+    summary: Summary, row: TableRow, framework: str, ranking: Ranking | None
 ) -> NumberCell | None:
-    """Return a framework's cell in a row with measurements by framework; None without one."""
-    row = by_name.get(name)
-    if row is None:
+    """Return a framework's cell in a row; None if it has no measurement there."""
+    cell = row.cells.get(framework)
+    if cell is None:
         return None
-    value: Text = number(row["throughput"])
-    if row["failure"] and not row["n"]:
-        value = _("failed: %(failure)s") % {"failure": row["failure"]}
-    if ranking and ranking.leader == name:
+    value: Text = number(cell.throughput)
+    if cell.failure and not cell.n:
+        value = _("failed: %(failure)s") % {"failure": cell.failure}
+    if ranking and ranking.leader == framework:
         value = strong(value)
-    lines = _interval_lines(row)
-    is_separate = False
-    if ranking and name in ranking.ratios:
-        lines.append(_ranked_ratio(ranking.ratios[name], ranking.base))
-    elif _has_separate_ratio(row, by_name.get("Paddle"), ranking):
-        is_separate = True
-        ratio = row["throughput"] / by_name["Paddle"]["throughput"]
-        lines.append(Line(_("Ratio"), f"≈ {number(ratio, 3)} × Paddle"))
-    lines += [Line(_("Note"), text) for text in _remarks(row)]
-    codes = page_warnings(summary.outputs / row["folder"] / "report.html") or []
-    page = summary.site.address(row["folder"])
-    return NumberCell(link(page, value), codes, lines, is_separate)
+    lines = _interval_lines(cell)
+    separate_ratio = None
+    if ranking and framework in ranking.ratios:
+        lines.append(_ranked_ratio(ranking.ratios[framework], ranking.base))
+    elif ranking is None or ranking.base != framework:
+        separate_ratio = _separate_ratio(cell, row.cells.get("Paddle"))
+    if separate_ratio is not None:
+        lines.append(Line(_("Ratio"), f"≈ {number(separate_ratio, 3)} × Paddle"))
+    lines += [Line(_("Note"), text) for text in _remarks(cell)]
+    codes = page_warnings(summary.outputs / cell.folder / "report.html") or []
+    page = summary.site.address(cell.folder)
+    return NumberCell(link(page, value), codes, lines, separate_ratio is not None)
 
 
-def _interval_lines(row: Mapping[str, Any]) -> list[Line]:
-    if not row["n"]:
+def _interval_lines(cell: Cell) -> list[Line]:
+    if cell.n == 0:
         return []
-    if row["n"] == 1:
+    if cell.n == 1:
         return [Line(_("Interval"), _("no interval (n=1)"))]
-    ends = interval(row["throughput_low"], row["throughput_high"])
-    return [Line(_("Interval"), f"{ends} (n={row['n']})")]
+    ends = interval(cell.low, cell.high)
+    return [Line(_("Interval"), f"{ends} (n={cell.n})")]
 
 
 def _ranked_ratio(ratio: Estimate, base: str) -> Line:
@@ -225,45 +239,53 @@ def _ranked_ratio(ratio: Estimate, base: str) -> Line:
     return Line(_("Ratio"), text.replace(" (", Markup(" <br>(")))
 
 
-def _has_separate_ratio(
-    row: Mapping[str, Any], paddle: Mapping[str, Any] | None, ranking: Ranking | None
-) -> bool:
-    """Whether the ratio of separate runs to Paddle is shown."""
-    is_base = row["name"] == "Paddle" or (ranking is not None and ranking.base == row["name"])
-    return bool(row["n"] and paddle and paddle["n"]) and not is_base
+def _separate_ratio(cell: Cell, paddle: Cell | None) -> float | None:
+    """Return the ratio of separate runs to Paddle; None for Paddle itself, or if one of the two
+    has no throughput."""
+    if paddle is None or cell.framework == paddle.framework:
+        return None
+    if not cell.throughput or not paddle.throughput:
+        return None
+    return cell.throughput / paddle.throughput
 
 
-def _remarks(row: Mapping[str, Any]) -> list[str]:
+def _remarks(cell: Cell) -> list[str]:
     """Return what is unusual about a measurement."""
     remarks = []
-    if row["status"] == "partial":
-        counts = {"state": _("partial"), "n": row["n"] or 0, "repeats": row["repeats"]}
+    if cell.status == "partial":
+        counts = {"state": _("partial"), "n": cell.n, "repeats": cell.repeats}
         state = _("%(state)s: %(n)s of %(repeats)s repeats") % counts
-        remarks.append(f"{state}, {row['failure']}" if row["failure"] else state)
-    if row["count"] > 1:
-        remarks.append(_("1 of %(count)d measurements") % {"count": row["count"]})
-    if row["execution"] == "static":
+        remarks.append(f"{state}, {cell.failure}" if cell.failure else state)
+    if cell.count > 1:
+        remarks.append(_("1 of %(count)d measurements") % {"count": cell.count})
+    if cell.execution == "static":
         remarks.append("static")
     return remarks
 
 
 def _legend(
-    cells: pd.DataFrame, by_row: Mapping[int, Ranking], tables: Sequence[FrameworkTable]
+    rows: Iterable[TableRow],
+    by_row: Mapping[int, Ranking],
+    tables: Sequence[FrameworkTable],
 ) -> list[str]:
     """Return what the numbers and marks of the tables mean."""
     texts = [_("Median of n repeats.")]
-    levels = [*cells["interval_level"].quantile([0, 1]).dropna()]
+    levels = []
+    for row in rows:
+        for cell in row.cells.values():
+            if cell.interval_level is not None:
+                levels.append(cell.interval_level)
     if levels:
         words = _("Median of n repeats, with its interval below (%(min)s to %(max)s).")
-        least, greatest = (percent(level, 4) for level in levels)
-        texts = [words % {"min": least, "max": greatest}]
+        ends = {"min": percent(min(levels), 4), "max": percent(max(levels), 4)}
+        texts = [words % ends]
     if by_row:
         texts.append(_("×: ratio within an interleaved comparison, with its interval."))
     if any(ranking.leader for ranking in by_row.values()):
         texts.append(_("Bold: faster than all others in an interleaved comparison."))
-    shown = [cell for framework_table in tables for cell in framework_table.cells]
-    if any(cell.codes for cell in shown):
+    number_cells = [cell for framework_table in tables for cell in framework_table.cells]
+    if any(number_cell.codes for number_cell in number_cells):
         texts.append(_("▲ ■: caution or error; the measurement's page has its warnings."))
-    if any(cell.is_separate for cell in shown):
+    if any(number_cell.is_separate for number_cell in number_cells):
         texts.append(_("≈: ratio of the medians of separate runs."))
     return texts

@@ -11,6 +11,7 @@ interleaved.py  judges them
 verdicts.py     verdicts on a pair as statements
 history.py      series of one configuration over time
 blocks.py       blocks and rows of summary tables
+table_rows.py   rows of summary tables, with a cell for each framework
 rankings.py     the fastest framework of a row, by interleaved comparisons
 scaling.py      speed-ups over the fewest devices
 """

@@ -24,7 +24,22 @@ FACTS = [*HARDWARE, "driver", "driver_cuda", "os", "kernel"]
 MACHINE = ["nodes_differ", "statistic", *(f"environment.{name}" for name in FACTS)]
 """Columns in which, besides each framework's versions, the measurements of a block agree."""
 SUITE = [f"environment.{fact}" for fact in ("suite", "suite_source", *NOT_IDENTITY)]
-ROW = ["block", "model", "used", "batch_size", "topology", "input", "setup"]
+
+
+class Work(NamedTuple):
+    """The work of a row. The fields are columns of `placed`."""
+
+    model: str
+    used: str
+    """The effective precision."""
+    batch_size: int
+    topology: str
+    input: str
+    setup: str
+    """How the work differs from the model's other rows, in words."""
+
+
+ROW = ["block", *Work._fields]
 """Columns in which the measurements of a row agree."""
 EXECUTION = [name for name in WORK if name in FOLLOWING["framework"]]
 """Parameters of the work that each framework chooses for itself."""
@@ -46,14 +61,19 @@ def named(measurements: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def work_of(measurement: Mapping[str, Any]) -> Work:
+    """Return the work of a measurement, a record of `placed`."""
+    return Work(*(measurement[name] for name in Work._fields))
+
+
 class Block(NamedTuple):
-    """The rows of a block under its caption."""
+    """The measurements of a block under its caption."""
 
     caption: str
     """Hardware, the frameworks' versions and the protocol."""
     facts: str
     """Other facts in which the blocks of a page differ."""
-    rows: pd.DataFrame
+    measurements: pd.DataFrame
 
 
 def placed(

@@ -1,13 +1,14 @@
 """Scaling: speed-ups over the fewest devices, measured and published."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import nan
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.comparison.blocks import ROW, varying
+from perfkit.analysis.comparison.blocks import ROW, Work, varying, work_of
 from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import NO_BASE, RUNS, cells_of
 from perfkit.analysis.published.matches import place, place_of
@@ -58,6 +59,41 @@ def speedups(cells: pd.DataFrame) -> pd.DataFrame:
         repeat_speedups=points["repeat_throughputs"].map(np.array) * scale,
         shares_cores=panels["share"].transform("nunique") > 1,
     )
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The gain in throughput of the most devices of a line over its fewest."""
+
+    work: Work
+    framework: str
+    """The framework's name, as shown."""
+    devices: int
+    base_devices: int
+    ratio: float
+    efficiency: float
+    """The share of the ideal gain."""
+    shares_cores: bool
+    """Whether processes share cores, so that there is no ideal gain."""
+
+
+def gains(points: pd.DataFrame) -> list[Gain]:
+    """Return the gain of each measured line of `speedups`."""
+    measured = points[points["source"] == ""]
+    lines = measured.groupby([*PANEL, "name"], sort=False)
+    line_gains = []
+    for last in records(lines.tail(1)):
+        gain = Gain(
+            work=work_of(last),
+            framework=last["name"],
+            devices=last["devices"],
+            base_devices=last["base_devices"],
+            ratio=last["gain"],
+            efficiency=last["efficiency"],
+            shares_cores=last["shares_cores"],
+        )
+        line_gains.append(gain)
+    return line_gains
 
 
 def _interval(values: tuple[float, ...], base: tuple[float, ...]) -> tuple[float, float]:
