@@ -27,45 +27,56 @@ PLANTED = reports("KeyError: 'planted'")
 
 def came_to(done, begun=None, *further):
     """Return the events of a rank that finished step `done` and got the batch of `begun`."""
-    batches = [{"event": "batch", "step": step} for step in range(1, (begun or done) + 1)]
-    steps = [{"event": "step", "step": step} for step in range(1, done + 1)]
-    return [{"event": "start"}, *batches, *steps, *further]
+    events = [{"event": "start"}]
+    for step in range(1, (begun or done) + 1):
+        events.append({"event": "batch", "step": step})
+    for step in range(1, done + 1):
+        events.append({"event": "step", "step": step})
+    return [*events, *further]
 
 
-def cause_of(*events, exited_first=(), idle_seconds=(0.0, 0.0), **changes):
+EXIT = ExitInfo(
+    exited_first=[],
+    idle_seconds={0: 0.0, 1: 0.0},
+    status=250,
+    killed_for_memory=False,
+    free_bytes=2**30,
+    logs={},
+)
+"""An exit of the launcher that says nothing about the ranks."""
+
+
+def cause_of(*events, **changes):
     """Return code and sentence of the failure of two ranks with these events."""
-    values = {"status": 250, "killed_for_memory": False, "free_bytes": 2**30, "logs": {}}
-    exit_info = ExitInfo(
-        exited_first=[*exited_first],
-        idle_seconds=dict(enumerate(idle_seconds)),
-        **values | changes,
-    )
+    exit_info = EXIT.model_copy(update=changes)
     failure = cause([*events], NODES, exit_info)
     return failure.code, failure.text()
 
 
 def test_a_specific_error_outranks_a_peers_lost_connection():
-    memory = reports("too big", "out_of_memory")
-    named = cause_of(came_to(3, 4, CONNECTION_LOST), came_to(3, 4, memory))
-    assert named == ("out_of_memory", f"{RANKS[1]}: too big")
+    out_of_memory = reports("too big", "out_of_memory")
+    complains = came_to(3, 4, CONNECTION_LOST)
+    code, text = cause_of(complains, came_to(3, 4, out_of_memory))
+    assert code == "out_of_memory"
+    assert text == f"{RANKS[1]}: too big"
 
 
 @pytest.mark.parametrize("killed", [0, 1])
 def test_of_two_dead_ranks_the_one_without_a_trace_in_its_log_is_named(killed):
     logs = {f"rank{1 - killed}": "FatalError: `Process abort signal` is detected"}
-    code, text = cause_of(came_to(3, 4), came_to(3, 4), exited_first=(0, 1), logs=logs)
+    code, text = cause_of(came_to(3, 4), came_to(3, 4), exited_first=[0, 1], logs=logs)
     assert code == "worker_died"
     assert text.startswith(f"{RANKS[killed]} {DIED} 3")
 
 
 @pytest.mark.parametrize(("killed", "named"), [((3, 4), RANKS[0]), ((2, 3), RANKS[1])])
 def test_of_two_killed_ranks_the_one_with_less_progress_is_named(killed, named):
-    _code, text = cause_of(came_to(2, 4), came_to(*killed), exited_first=(0, 1))
+    _code, text = cause_of(came_to(2, 4), came_to(*killed), exited_first=[0, 1])
     assert text.startswith(f"{named} {DIED} 2")
 
 
 def test_two_killed_ranks_with_the_same_progress_are_both_named():
-    code, text = cause_of(came_to(3, 4), came_to(3, 4), exited_first=(0, 1))
+    code, text = cause_of(came_to(3, 4), came_to(3, 4), exited_first=[0, 1])
     who = f"one of the ranks 0, 1 on {', '.join(NODES)}"
     died, _semicolon, _launcher = text.partition("; ")
     assert code == "worker_died"
@@ -74,38 +85,36 @@ def test_two_killed_ranks_with_the_same_progress_are_both_named():
 
 def test_a_killed_rank_outranks_its_complaining_peer():
     complains = came_to(3, 4, CONNECTION_LOST)
-    assert cause_of(complains, came_to(3, 4), exited_first=(0, 1)) == (
-        "worker_died",
-        f"{RANKS[1]} {DIED} 3, with the batch of step 4; {RANKS[0]}: connection closed",
-    )
+    code, text = cause_of(complains, came_to(3, 4), exited_first=[0, 1])
+    died = f"{RANKS[1]} {DIED} 3, with the batch of step 4"
+    assert code == "worker_died"
+    assert text == f"{died}; {RANKS[0]}: connection closed"
 
 
 def test_a_raising_rank_outranks_its_aborted_peer():
     raised = came_to(3, 3, PLANTED)
     logs = {"rank0": "FatalError: `Process abort signal`"}
-    _code, text = cause_of(came_to(3, 4), raised, exited_first=(0, 1), logs=logs)
+    _code, text = cause_of(came_to(3, 4), raised, exited_first=[0, 1], logs=logs)
     assert text == f"{RANKS[1]}: KeyError: 'planted'"
 
 
 def test_of_two_raising_ranks_the_one_with_less_progress_is_named():
     raised = came_to(3, 3, PLANTED)
     complains = came_to(3, 4, CONNECTION_LOST)
-    assert cause_of(complains, raised, exited_first=(0, 1)) == (
-        "worker_error",
-        f"{RANKS[1]}: KeyError: 'planted'",
-    )
+    code, text = cause_of(complains, raised, exited_first=[0, 1])
+    assert code == "worker_error"
+    assert text == f"{RANKS[1]}: KeyError: 'planted'"
 
 
 def test_two_raising_ranks_with_the_same_progress_are_both_named():
     raised = came_to(3, 4, PLANTED)
     complains = came_to(3, 4, CONNECTION_LOST)
-    assert cause_of(complains, raised, exited_first=(0, 1)) == (
-        "worker_error",
-        f"{RANKS[0]}: connection closed; {RANKS[1]}: KeyError: 'planted'",
-    )
+    code, text = cause_of(complains, raised, exited_first=[0, 1])
+    assert code == "worker_error"
+    assert text == f"{RANKS[0]}: connection closed; {RANKS[1]}: KeyError: 'planted'"
 
 
-@pytest.mark.parametrize("exited_first", [(0,), (0, 1)])
+@pytest.mark.parametrize("exited_first", [[0], [0, 1]])
 @pytest.mark.parametrize(
     ("further", "gave_up"),
     [
@@ -114,58 +123,55 @@ def test_two_raising_ranks_with_the_same_progress_are_both_named():
     ],
 )
 def test_the_stalled_rank_is_named_not_the_one_that_gave_up(further, gave_up, exited_first):
-    named = cause_of(
-        came_to(3, 4, *further),
-        came_to(3, 3),
-        exited_first=exited_first,
-        idle_seconds=(30.0, 31.0),
+    idle_seconds = {0: 30.0, 1: 31.0}
+    gives_up = came_to(3, 4, *further)
+    stalled = came_to(3, 3)
+    code, text = cause_of(
+        gives_up, stalled, exited_first=exited_first, idle_seconds=idle_seconds
     )
-    assert named == ("worker_stalled", f"{RANKS[1]} stalled after step 3; then {gave_up}")
+    assert code == "worker_stalled"
+    assert text == f"{RANKS[1]} stalled after step 3; then {gave_up}"
 
 
 def test_a_rank_behind_for_a_moment_has_not_stalled():
-    _code, text = cause_of(
-        came_to(3, 4), came_to(3, 3), exited_first=(0,), idle_seconds=(0.3, 0.3)
-    )
+    idle_seconds = {0: 0.3, 1: 0.3}
+    behind = came_to(3, 3)
+    _code, text = cause_of(came_to(3, 4), behind, exited_first=[0], idle_seconds=idle_seconds)
     assert text.startswith(f"{RANKS[0]} {DIED} 3")
 
 
 def test_a_lost_node_outranks_rank_errors():
     lost = NodeLost(nodes=["node 1 (b)"], launcher="ssh", status=255)
-    named = cause_of(came_to(3, 4, CONNECTION_LOST), came_to(3, 4), error=lost)
-    assert named == ("node_lost", "node 1 (b): ssh ended with status 255")
+    complains = came_to(3, 4, CONNECTION_LOST)
+    code, text = cause_of(complains, came_to(3, 4), error=lost)
+    assert code == "node_lost"
+    assert text == "node 1 (b): ssh ended with status 255"
 
 
-@pytest.mark.parametrize(
-    ("code", "text", "changes"),
-    [
-        (
-            "disk_full",
-            "0 bytes are free on the disk of the results",
-            {"free_bytes": 0},
-        ),
-        (
-            "out_of_memory",
-            "the kernel killed a worker because memory ran out",
-            {"killed_for_memory": True},
-        ),
-    ],
-)
-def test_a_full_disk_and_a_lack_of_memory_outrank_dead_ranks(code, text, changes):
-    assert cause_of(came_to(3), came_to(3), exited_first=(1,), **changes) == (code, text)
+def test_a_full_disk_outranks_dead_ranks():
+    code, text = cause_of(came_to(3), came_to(3), exited_first=[1], free_bytes=0)
+    assert code == "disk_full"
+    assert text == "0 bytes are free on the disk of the results"
+
+
+def test_a_lack_of_memory_outranks_dead_ranks():
+    code, text = cause_of(came_to(3), came_to(3), exited_first=[1], killed_for_memory=True)
+    assert code == "out_of_memory"
+    assert text == "the kernel killed a worker because memory ran out"
 
 
 def test_ranks_that_ended_normally_are_not_blamed():
     ended = came_to(9, 9, {"event": "end"})
-    _code, text = cause_of(ended, came_to(9, 9), exited_first=(0, 1))
+    _code, text = cause_of(ended, came_to(9, 9), exited_first=[0, 1])
     assert text.startswith(f"{RANKS[1]} {DIED} 9")
 
 
 def test_workers_without_events_are_reported_with_their_last_lines():
-    assert cause_of([], [], logs={"launcher": "the first\nthe\nlast\nlines"}) == (
-        "worker_died",
+    code, text = cause_of([], [], logs={"launcher": "the first\nthe\nlast\nlines"})
+    assert code == "worker_died"
+    assert text == (
         "one of 2 workers exited without reporting an error; "
-        "the launcher's exit status was 250; last lines: the last lines",
+        "the launcher's exit status was 250; last lines: the last lines"
     )
 
 
@@ -186,25 +192,29 @@ def test_an_event_that_is_no_failure_of_a_rank_is_refused(code, params):
         cause_of(came_to(3, 4, event), came_to(3, 4))
 
 
+FURTHEST = came_to(3, 4)
+BEHIND = came_to(3)
+
+
 @pytest.mark.parametrize(
     ("events", "nodes", "behind"),
     [
-        ([came_to(3, 4)], [None], ""),
-        ([came_to(3, 4), came_to(3, 3)], NODES, f"; furthest behind: {RANKS[1]} after step 3"),
-        ([came_to(3, 4), []], NODES, f"; furthest behind: {RANKS[1]}"),
+        ([FURTHEST], [None], ""),
+        ([FURTHEST, BEHIND], NODES, f"; furthest behind: {RANKS[1]} after step 3"),
+        ([FURTHEST, []], NODES, f"; furthest behind: {RANKS[1]}"),
         (
-            [came_to(3, 4), came_to(3), came_to(3)],
+            [FURTHEST, BEHIND, BEHIND],
             [*NODES, NODES[1]],
             "; furthest behind: ranks 1, 2 on node 1 (b) after step 3",
         ),
         (
-            [came_to(3, 4), came_to(3), came_to(3)],
+            [FURTHEST, BEHIND, BEHIND],
             [None] * 3,
             "; furthest behind: ranks 1, 2 after step 3",
         ),
         ([[], []], NODES, "; all 2 ranks stopped; the logs show where each rank was"),
         (
-            [came_to(3, 4), came_to(3, 4)],
+            [FURTHEST, FURTHEST],
             NODES,
             "; all 2 ranks stopped after step 3, with the batch of step 4; "
             "the logs show where each rank was",
@@ -227,16 +237,20 @@ def test_an_unwritten_worker_failure_is_read_from_its_log(code, number):
     """The disk may still have free bytes, for example if a quota is exhausted."""
     error = OSError(number, os.strerror(number), "rank0.jsonl")
     logs = {"launcher": "ended", "rank0": f"Traceback:\n  …\nOSError: {error}\n"}
-    named = cause_of([], came_to(1), exited_first=(0,), logs=logs)
-    assert named == (code, f"OSError: {error}")
-    assert worker.classify(error)[0] == code
+    named, text = cause_of([], came_to(1), exited_first=[0], logs=logs)
+    assert named == code
+    assert text == f"OSError: {error}"
+    of_worker, _message = worker.classify(error)
+    assert of_worker == code
     assert unwritten(error).code == code
 
 
 def test_driver_write_errors_have_their_own_codes():
-    assert unwritten(OSError(errno.EACCES, "Permission denied", "x")).code == "io_error"
+    denied = OSError(errno.EACCES, "Permission denied", "x")
+    assert unwritten(denied).code == "io_error"
     no_memory = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-    assert worker.classify(no_memory)[0] == "out_of_memory"
+    of_worker, _message = worker.classify(no_memory)
+    assert of_worker == "out_of_memory"
     assert unwritten(no_memory).code == "out_of_memory"
 
 
@@ -321,5 +335,6 @@ def test_a_stored_failure_is_read_and_has_a_sentence(code, params, text):
     ],
 )
 def test_a_stored_failure_without_a_field_of_its_sentence_is_refused(code, params):
+    stored = {"code": code, "params": params}
     with pytest.raises(ValidationError, match="is missing"):
-        Failure.model_validate({"code": code, "params": params})
+        Failure.model_validate(stored)

@@ -5,11 +5,12 @@ from functools import cache
 from importlib.util import find_spec
 from inspect import signature
 from math import inf, nan
+from textwrap import indent
 from types import SimpleNamespace
 from typing import get_args
 
 import pytest
-from conftest import IN_WORKER
+from conftest import IN_WORKER, as_options
 from filelock import FileLock
 from made import keep as keep_result
 from made import measured
@@ -63,16 +64,22 @@ UNTRAINED = {SHAPES, ("multiply_adds", None), ("training_flops", None)}
 def narrow():
     with pytest.MonkeyPatch.context() as patch:
         for model, sizes in NARROW.items():
+            module = getattr(models, model)
             for name, value in sizes.items():
-                patch.setattr(getattr(models, model), name, value)
+                patch.setattr(module, name, value)
         yield
 
 
 def run_trace(config, folder):
     """Run a framework in this process and return its trace."""
     events = []
+
+    def write(event):
+        line = json.dumps(event)
+        events.append(json.loads(line))
+
     try:
-        write_trace(config, folder, lambda event: events.append(json.loads(json.dumps(event))))
+        write_trace(config, folder, write)
     finally:
         use_float32()
     return Trace.of(events)
@@ -85,7 +92,8 @@ def bases(narrow, tmp_path_factory):
     @cache
     def base(model):
         folder = tmp_path_factory.mktemp(model)
-        return run_trace(config(model), folder), folder
+        trace = run_trace(config(model), folder)
+        return trace, folder
 
     return base
 
@@ -103,10 +111,14 @@ def against_paddle(bases):
 
 
 def by_name(quantities):
-    return {(quantity.name, quantity.precision): quantity for quantity in quantities}
+    checks = {}
+    for quantity in quantities:
+        checks[quantity.name, quantity.precision] = quantity
+    return checks
 
 
 def disagreed(checks):
+    """Return name and precision of the checks that do not agree."""
     return {key for key, quantity in checks.items() if not quantity.agreed}
 
 
@@ -124,7 +136,8 @@ def test_paddle_and_pytorch_do_the_same_work(against_paddle, model):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.slow
 def test_compiled_pytorch_does_the_same_work(against_paddle):
-    assert not disagreed(against_paddle("vgg16", execution="static", layout="NCHW"))
+    checks = against_paddle("vgg16", execution="static", layout="NCHW")
+    assert not disagreed(checks)
 
 
 @pytest.mark.parametrize("framework", ["jax", "tensorflow"])
@@ -132,13 +145,15 @@ def test_compiled_pytorch_does_the_same_work(against_paddle):
 @pytest.mark.slow
 def test_jax_and_tensorflow_do_the_same_work(against_paddle, framework, model):
     pytest.importorskip(framework)
-    assert not disagreed(against_paddle(model, framework))
+    checks = against_paddle(model, framework)
+    assert not disagreed(checks)
 
 
 @pytest.mark.slow
 def test_tensorflow_compiled_by_xla_does_the_same_work(against_paddle):
     pytest.importorskip("tensorflow")
-    assert not disagreed(against_paddle("vgg16", "tensorflow", execution="static"))
+    checks = against_paddle("vgg16", "tensorflow", execution="static")
+    assert not disagreed(checks)
 
 
 # Planted differences in PyTorch's networks.
@@ -168,34 +183,38 @@ early_stride = after_creation(stride_first)
 
 def batch_norm_epsilon(epsilon):
     usual = torch.nn.BatchNorm2d
-    return lambda patch: patch.setattr(
-        torch.nn, "BatchNorm2d", lambda width: usual(width, eps=epsilon)
-    )
+
+    def changed(width):
+        return usual(width, eps=epsilon)
+
+    return lambda patch: patch.setattr(torch.nn, "BatchNorm2d", changed)
 
 
 def layer_norm_epsilon(epsilon):
     usual = torch.nn.LayerNorm
-    return lambda patch: patch.setattr(
-        torch.nn, "LayerNorm", lambda width, _usual: usual(width, epsilon)
-    )
+
+    def changed(width, _epsilon):
+        return usual(width, epsilon)
+
+    return lambda patch: patch.setattr(torch.nn, "LayerNorm", changed)
 
 
 def unmasked(patch):
     attention = Network.attention
-    patch.setattr(
-        Network,
-        "attention",
-        lambda self, x, heads, mask, p: attention(self, x, heads, 0 * mask, p),
-    )
+
+    def changed(self, x, heads, mask, p):
+        return attention(self, x, heads, 0 * mask, p)
+
+    patch.setattr(Network, "attention", changed)
 
 
 def optimizer(name, **changes):
     original = getattr(torch.optim, name)
 
     def changed(*values, **settings):
-        given = signature(original).bind(*values, **settings)
-        given.arguments.update(changes)
-        return original(*given.args, **given.kwargs)
+        call = signature(original).bind(*values, **settings)
+        call.arguments.update(changes)
+        return original(*call.args, **call.kwargs)
 
     return lambda patch: patch.setattr(torch.optim, name, changed)
 
@@ -205,9 +224,11 @@ def loss(reduction):
 
     def loss(self, scores, masked_ids, next_sentence):
         cross_entropy = torch.nn.functional.cross_entropy
+        of_words, of_sentences = scores
         ids = masked_ids.flatten()
-        words = cross_entropy(scores[0], ids, ignore_index=0, reduction=reduction)
-        return words.mean() + cross_entropy(scores[1], next_sentence.flatten())
+        words = cross_entropy(of_words, ids, ignore_index=0, reduction=reduction)
+        sentences = cross_entropy(of_sentences, next_sentence.flatten())
+        return words.mean() + sentences
 
     return lambda patch: patch.setattr(Network, "loss", loss)
 
@@ -216,12 +237,15 @@ def dropout(patch):
     patch.setattr(Inspector, "disable_dropout", lambda _self: None)
 
 
-LOSS32, LOSS, GRADIENTS = ("first_loss", "fp32"), ("first_loss", "fp64"), ("gradients", "fp64")
-FIRST, LAST = ("first_update", "fp64"), ("last_update", "fp64")
+LOSS32 = ("first_loss", "fp32")
+LOSS = ("first_loss", "fp64")
+GRADIENTS = ("gradients", "fp64")
+FIRST = ("first_update", "fp64")
+LAST = ("last_update", "fp64")
 
 
 @pytest.mark.parametrize(
-    ("model", "plant", "found", "agreed"),
+    ("model", "plant", "different", "agreed"),
     [
         ("resnet50", early_stride, {LOSS, *UNTRAINED - {SHAPES}}, {SHAPES}),
         ("resnet50", batch_norm_epsilon(1e-3), {LOSS, GRADIENTS}, {SHAPES}),
@@ -238,13 +262,15 @@ FIRST, LAST = ("first_update", "fp64"), ("last_update", "fp64")
     ],
 )
 def test_planted_differences_are_found(
-    against_paddle, monkeypatch, model, plant, found, agreed
+    against_paddle, monkeypatch, model, plant, different, agreed
 ):
     plant(monkeypatch)
     checks = against_paddle(model)
-    assert found <= disagreed(checks) and not disagreed(checks) & agreed
+    assert different <= disagreed(checks)
+    assert not disagreed(checks) & agreed
     where = checks["multiply_adds", None].where
-    assert ("by the model's architecture" in where) == (plant is early_stride)
+    names_the_architecture = "by the model's architecture" in where
+    assert names_the_architecture == (plant is early_stride)
 
 
 def test_a_missing_bias_is_found_by_its_name(against_paddle, monkeypatch):
@@ -260,10 +286,12 @@ def test_a_missing_bias_is_found_by_its_name(against_paddle, monkeypatch):
 
 
 def test_both_layouts_hold_the_same_images():
-    configs = [config("vgg16", layout=layout) for layout in ("NCHW", "NHWC")]
-    first, last = (fixed_batch(config, "float64") for config in configs)
-    assert (first[0].transpose(0, 2, 3, 1) == last[0]).all()
-    assert (first[1] == last[1]).all()
+    images, labels = fixed_batch(config("vgg16", layout="NCHW"), "float64")
+    images_nhwc, labels_nhwc = fixed_batch(config("vgg16", layout="NHWC"), "float64")
+    same_images = images.transpose(0, 2, 3, 1) == images_nhwc
+    assert same_images.all()
+    same_labels = labels == labels_nhwc
+    assert same_labels.all()
 
 
 # Checks on artificial traces.
@@ -275,12 +303,15 @@ TENSORS = [(precision, name) for precision in TOLERANCES for name in get_args(Te
 def trace(tensors=None, more=0, **changes):
     """Return a trace of a batch of 2, with `more` multiply-adds than the model has."""
     norms_by_tensor = dict.fromkeys(PARAMETERS, TensorNorms(1e-09, 1.0, 1.0))
-    for name, norms in (tensors or {}).items():
-        norms_by_tensor[name] = TensorNorms(*norms)
+    if tensors:
+        for name, norms in tensors.items():
+            norms_by_tensor[name] = TensorNorms(*norms)
+    of_one_image = models.multiply_adds(config("resnet50"))
+    losses = [7.0] * STEPS
     values = {
         "parameters": PARAMETERS,
-        "multiply_adds": 2 * models.multiply_adds(config("resnet50")) + more,
-        "losses": {precision: [7.0] * STEPS for precision in TOLERANCES},
+        "multiply_adds": 2 * of_one_image + more,
+        "losses": dict.fromkeys(TOLERANCES, losses),
         "distances": dict.fromkeys(TENSORS, norms_by_tensor),
     }
     return Trace(**values | changes)
@@ -288,11 +319,13 @@ def trace(tensors=None, more=0, **changes):
 
 def checks(base, other):
     """Return the compared quantities by name and precision."""
-    return by_name(judge(base, other, config("resnet50")))
+    quantities = judge(base, other, config("resnet50"))
+    return by_name(quantities)
 
 
 def test_identical_traces_agree():
-    assert not disagreed(checks(trace(), trace()))
+    compared = checks(trace(), trace())
+    assert not disagreed(compared)
 
 
 @pytest.mark.parametrize("loss", [nan, -inf])
@@ -302,8 +335,9 @@ def test_nonfinite_losses_never_agree(loss):
     for base, other in ((odd, trace()), (trace(), odd), (odd, odd)):
         compared = checks(base, other)
         assert disagreed(compared) == {("losses", "fp32"), ("losses", "fp64")}
-        assert compared["losses", "fp64"].where == "step 2"
-        assert compared["losses", "fp64"].difference is None
+        losses_fp64 = compared["losses", "fp64"]
+        assert losses_fp64.where == "step 2"
+        assert losses_fp64.difference is None
 
 
 @pytest.mark.parametrize("norms", [(nan, 1.0, nan), (inf, 1.0, inf), (nan, nan, nan)])
@@ -313,39 +347,51 @@ def test_nonfinite_tensors_never_agree(norms):
     assert compared["gradients", "fp32"].where == "a.bias"
 
 
-def test_missing_steps_and_tensors_do_not_agree():
-    short = checks(trace(), trace(losses={"fp32": [7.0] * STEPS, "fp64": [7.0]}))
-    assert "5 and 1 steps" in short["losses", "fp64"].where
-    without_losses = checks(trace(), trace(losses={}))
-    assert not without_losses["first_loss", "fp32"].agreed
+def test_missing_steps_do_not_agree():
+    short = trace(losses={"fp32": [7.0] * STEPS, "fp64": [7.0]})
+    compared = checks(trace(), short)
+    assert "5 and 1 steps" in compared["losses", "fp64"].where
+    compared = checks(trace(), trace(losses={}))
+    assert not compared[LOSS32].agreed
+
+
+def test_missing_tensors_do_not_agree():
     only_weight = {"a.weight": TensorNorms(0.0, 1.0, 1.0)}
     lacking = trace(distances=dict.fromkeys(TENSORS, only_weight))
-    assert checks(trace(), lacking)["gradients", "fp64"].where == "a.bias was not reported"
+    compared = checks(trace(), lacking)
+    assert compared[GRADIENTS].where == "a.bias was not reported"
 
 
 def test_near_zero_gradients_are_compared_relative_to_the_largest():
-    assert not disagreed(checks(trace(), trace({"a.bias": (3e-16, 2e-16, 2e-16)})))
-    compared = checks(trace(), trace({"a.bias": (3e-5, 2e-5, 4e-5)}))
-    assert ("gradients", "fp64") in disagreed(compared)
-    assert compared["gradients", "fp64"].where == "a.bias"
+    near_zero = trace({"a.bias": (3e-16, 2e-16, 2e-16)})
+    compared = checks(trace(), near_zero)
+    assert not disagreed(compared)
+    larger = trace({"a.bias": (3e-5, 2e-5, 4e-5)})
+    compared = checks(trace(), larger)
+    assert GRADIENTS in disagreed(compared)
+    assert compared[GRADIENTS].where == "a.bias"
 
 
 def test_all_zero_gradients_do_not_agree():
-    compared = checks(trace(), trace(dict.fromkeys(PARAMETERS, (0.0, 0.0, 0.0))))
-    assert ("gradients", "fp64") in disagreed(compared)
-    assert "nothing to compare" in compared["gradients", "fp64"].where
+    all_zero = trace(dict.fromkeys(PARAMETERS, (0.0, 0.0, 0.0)))
+    compared = checks(trace(), all_zero)
+    assert GRADIENTS in disagreed(compared)
+    assert "nothing to compare" in compared[GRADIENTS].where
 
 
 def test_different_shapes_are_listed_without_further_checks():
     shapes = {"a.weight": (2, 4), "b.bias": (2,)}
-    compared = checks(trace(), trace(parameters=shapes, losses={}, distances={}))
+    other = trace(parameters=shapes, losses={}, distances={})
+    compared = checks(trace(), other)
     assert compared[SHAPES].where == "a.bias 2 | none; a.weight 4 x 2 | 2 x 4; b.bias none | 2"
-    assert compared[SHAPES].difference == 3 and {*compared} == UNTRAINED
+    assert compared[SHAPES].difference == 3
+    assert {*compared} == UNTRAINED
 
 
-def test_multiply_adds_must_match_the_model():
-    for base, other in ((trace(more=2), trace(more=2)), (trace(), trace(more=1))):
-        assert ("multiply_adds", None) in disagreed(checks(base, other))
+@pytest.mark.parametrize(("more_in_base", "more_in_other"), [(2, 2), (0, 1)])
+def test_multiply_adds_must_match_the_model(more_in_base, more_in_other):
+    compared = checks(trace(more=more_in_base), trace(more=more_in_other))
+    assert ("multiply_adds", None) in disagreed(compared)
 
 
 # Stored verifications and the measurements they apply to.
@@ -356,29 +402,32 @@ TORCH = FrameworkSetup(
 )
 
 
-def verified(other=None, **changes):
+def verified(other=None, created="2026-01-01T00:00:00+00:00"):
     """Return a verification of Paddle and PyTorch with the trace `other` for PyTorch."""
     quantities = judge(trace(), other or trace(), config("resnet50"))
-    values = {
-        "schema_version": 1,
-        "created": "2026-01-01T00:00:00+00:00",
-        "model": "resnet50",
-        "optimizer": "momentum",
-        "image_size": 224,
-        "sequence_length": None,
-        "batch_size": 4,
-        "seed": 0,
-        "steps": STEPS,
-        "base": PADDLE,
-        "against": [SetupComparison(side=TORCH, checks=quantities)],
-        "environment": {"suite_source": Reading(value="1.0"), "cpu": Reading(value="one")},
-    }
-    return Verification(**values | changes)
+    in_torch = SetupComparison(side=TORCH, checks=quantities)
+    source = Reading(value="1.0")
+    cpu = Reading(value="one")
+    return Verification(
+        schema_version=1,
+        created=created,
+        model="resnet50",
+        optimizer="momentum",
+        image_size=224,
+        sequence_length=None,
+        batch_size=4,
+        seed=0,
+        steps=STEPS,
+        base=PADDLE,
+        against=[in_torch],
+        environment={"suite_source": source, "cpu": cpu},
+    )
 
 
 def keep(outputs, verification, name=""):
-    (outputs / FOLDER).mkdir(parents=True, exist_ok=True)
-    path = outputs / FOLDER / (name or verification.file_name)
+    folder = outputs / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / (name or verification.file_name)
     path.write_text(verification.model_dump_json())
     return path
 
@@ -397,19 +446,31 @@ def with_fact(result, name, value):
     return result.model_copy(update={"environment": environment})
 
 
-def test_a_verification_applies_only_to_the_same_work_versions_and_code(tmp_path):
+def test_a_verification_applies_to_both_of_its_frameworks(tmp_path):
     keep(tmp_path, verified())
     in_paddle, in_torch = results()
     assert verification_of(tmp_path, in_paddle, in_torch) == (verified(), PADDLE, TORCH)
     assert verification_of(tmp_path, in_torch, in_paddle) == (verified(), TORCH, PADDLE)
     assert verification_of(tmp_path, in_paddle, in_paddle) is None
-    assert verification_of(tmp_path / "elsewhere", in_paddle, in_torch) is None
-    for change in ({"image_size": 192}, {"execution": "static"}, {"layout": "NCHW"}):
-        _in_paddle, changed = results(**change)
-        assert verification_of(tmp_path, in_paddle, changed) is None
-    for fact in ("suite_source", "torch"):
-        changed = with_fact(in_torch, fact, "2.12.0")
-        assert verification_of(tmp_path, in_paddle, changed) is None
+    elsewhere = tmp_path / "elsewhere"
+    assert verification_of(elsewhere, in_paddle, in_torch) is None
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value"), [("image_size", 192), ("execution", "static"), ("layout", "NCHW")]
+)
+def test_a_verification_applies_only_to_the_same_work(tmp_path, parameter, value):
+    keep(tmp_path, verified())
+    in_paddle, changed = results(**{parameter: value})
+    assert verification_of(tmp_path, in_paddle, changed) is None
+
+
+@pytest.mark.parametrize("fact", ["suite_source", "torch"])
+def test_a_verification_applies_only_to_the_same_versions_and_code(tmp_path, fact):
+    keep(tmp_path, verified())
+    in_paddle, in_torch = results()
+    changed = with_fact(in_torch, fact, "2.12.0")
+    assert verification_of(tmp_path, in_paddle, changed) is None
 
 
 @pytest.mark.parametrize(
@@ -424,28 +485,46 @@ def test_a_verification_applies_only_to_the_same_work_versions_and_code(tmp_path
 )
 def test_an_invalid_verification_file_is_skipped_and_named(tmp_path, change, why):
     whole = keep(tmp_path, verified())
-    (whole.parent / "odd.json").write_text(change(whole.read_text()))
+    changed = change(whole.read_text())
+    whole.with_name("odd.json").write_text(changed)
     left_out = []
     assert read_verifications(tmp_path, left_out) == [verified()]
     (reason,) = left_out
-    assert "odd.json" in reason and why in reason
+    assert "odd.json" in reason
+    assert why in reason
 
 
-def test_the_page_shows_each_check_or_the_command_to_run(tmp_path):
+def page_section(outputs, result):
+    """Return the section on verification of the page of a measurement in `outputs`."""
+    measurement = Measurement(outputs / "m", result)
+    return work_equivalence(measurement).html
+
+
+def test_the_page_without_a_verification_shows_the_command_to_run(tmp_path):
+    in_paddle, _in_torch = results()
+    assert "perfkit verify resnet50" in page_section(tmp_path, in_paddle)
+
+
+def test_the_page_shows_each_check_of_the_same_work(tmp_path):
+    keep(tmp_path, verified())
     in_paddle, in_torch = results()
-    folder = tmp_path / "outputs"
-    page = work_equivalence(Measurement(folder / "m", in_paddle)).html
-    assert "perfkit verify resnet50" in page
-    keep(folder, verified())
     for result, partner in ((in_paddle, "PyTorch 2.13.0+cpu"), (in_torch, "Paddle 3.3.1")):
-        page = work_equivalence(Measurement(folder / "m", result)).html
-        assert partner in page and "the same work." in page
+        page = page_section(tmp_path, result)
+        assert partner in page
+        assert "the same work." in page
         assert page.count("<tr>") == 1 + 3 + 2 * 5
-    keep(folder, verified(trace(more=2), created="2026-02-01T00:00:00+00:00"))
-    (folder / FOLDER / "odd.json").write_text("<script>")
-    page = work_equivalence(Measurement(folder / "m", in_paddle)).html
-    assert "NOT the same work" in page and ">no</td>" in page
-    assert "odd.json" in page and "<script>" not in page
+
+
+def test_the_page_shows_different_work_and_names_an_unreadable_file(tmp_path):
+    keep(tmp_path, verified())
+    different = keep(tmp_path, verified(trace(more=2), created="2026-02-01T00:00:00+00:00"))
+    different.with_name("odd.json").write_text("<script>")
+    in_paddle, _in_torch = results()
+    page = page_section(tmp_path, in_paddle)
+    assert "NOT the same work" in page
+    assert ">no</td>" in page
+    assert "odd.json" in page
+    assert "<script>" not in page
 
 
 VERIFY = "perfkit verify resnet50 --frameworks"
@@ -457,11 +536,11 @@ def test_the_verify_command_names_what_differs_from_the_defaults():
     assert verify_command(in_paddle) == "perfkit verify resnet50"
     assert verify_command(in_paddle, in_torch) == f"{VERIFY} paddle,torch"
     compiled = in_torch.model_copy(update=COMPILED)
-    command = f"{VERIFY} torch:static:NCHW,paddle -p image_size 96"
-    assert verify_command(compiled, in_paddle) == command
+    command = verify_command(compiled, in_paddle)
+    assert command == f"{VERIFY} torch:static:NCHW,paddle -p image_size 96"
     elsewhere = in_torch.model_copy(update={"python": ".venv-old/bin/python"})
-    command = f"{VERIFY} paddle,torch:.venv-old/bin/python"
-    assert verify_command(in_paddle, elsewhere) == command
+    command = verify_command(in_paddle, elsewhere)
+    assert command == f"{VERIFY} paddle,torch:.venv-old/bin/python"
 
 
 def test_there_is_no_verify_command_if_no_other_framework_does_this_work():
@@ -470,11 +549,14 @@ def test_there_is_no_verify_command_if_no_other_framework_does_this_work():
 
 
 def test_a_framework_comparison_states_whether_the_work_was_verified(tmp_path):
-    both = [keep_result(tmp_path / n, r).folder for n, r in zip("ab", results(), strict=True)]
+    in_paddle, in_torch = results()
+    paddle_folder = keep_result(tmp_path / "a", in_paddle).folder
+    torch_folder = keep_result(tmp_path / "b", in_torch).folder
 
     def compared():
-        found = compare(*both, across=["framework", "layout"])
-        return found.pairs[0].same_work.state, comparison_text(found)
+        comparison = compare(paddle_folder, torch_folder, across=["framework", "layout"])
+        (pair,) = comparison.pairs
+        return pair.same_work.state, comparison_text(comparison)
 
     state, text = compared()
     assert state == "not verified"
@@ -486,7 +568,8 @@ def test_a_framework_comparison_states_whether_the_work_was_verified(tmp_path):
     # The newest verification counts, regardless of its file name.
     newer = verified(trace(more=2), created="2026-03-01T00:00:00+00:00")
     keep(tmp_path, newer, "0.json")
-    assert "same work: not the same" in compared()[1]
+    _state, text = compared()
+    assert "same work: not the same" in text
 
 
 # The command.
@@ -499,9 +582,10 @@ def in_workers(narrow, plant):
     def planted(code=""):
         lines = ["from perfkit.core import models"]
         for model, sizes in NARROW.items():
-            lines += [f"models.{model}.{name} = {value!r}" for name, value in sizes.items()]
+            for name, value in sizes.items():
+                lines.append(f"models.{model}.{name} = {value!r}")
         lines += code.splitlines()
-        plant(IN_WORKER + "".join(f"    {line}\n" for line in lines))
+        plant(IN_WORKER + indent("\n".join(lines) + "\n", "    "))
 
     return planted
 
@@ -511,9 +595,9 @@ def run(tmp_path, capsys):
     """Return a function that runs `perfkit verify resnet50`: exit status and output."""
 
     def verify():
-        small = ["-p", "image_size", "32", "-p", "outputs_dir", str(tmp_path / "outputs")]
+        options = as_options({"image_size": 32, "outputs_dir": tmp_path / "outputs"})
         with pytest.raises(SystemExit) as ended:
-            main(["verify", "resnet50", "--frameworks", "paddle,torch", *small])
+            main(["verify", "resnet50", "--frameworks", "paddle,torch", *options])
         return ended.value.code, capsys.readouterr()
 
     return verify
@@ -523,12 +607,15 @@ def run(tmp_path, capsys):
 def test_verify_runs_real_frameworks_and_stores_the_result(in_workers, run, tmp_path):
     in_workers()
     status, printed = run()
-    assert status == 0 and ": the same work." in printed.out
+    assert status == 0
+    assert ": the same work." in printed.out
     assert "PyTorch, dynamic, NHWC …" in printed.err
-    (file,) = (tmp_path / "outputs" / FOLDER).iterdir()
+    outputs = tmp_path / "outputs"
+    (file,) = (outputs / FOLDER).iterdir()
     assert str(file) in printed.out
-    (found,) = read_verifications(tmp_path / "outputs", [])
-    assert found.agreed and found.environment["suite_source"].value
+    (verification,) = read_verifications(outputs, [])
+    assert verification.agreed
+    assert verification.environment["suite_source"].value
 
 
 def test_verify_exits_with_1_for_different_work(run, tmp_path, monkeypatch):
@@ -536,25 +623,31 @@ def test_verify_exits_with_1_for_different_work(run, tmp_path, monkeypatch):
     monkeypatch.setattr(verification_run, "perform", lambda *_task: ([],))
     monkeypatch.setattr(Trace, "of", lambda _events: next(traces))
     status, printed = run()
-    assert status == 1 and max(map(len, printed.out.splitlines()[:-1])) <= 80
+    assert status == 1
+    *lines, _path = printed.out.splitlines()
+    for line in lines:
+        assert len(line) <= 80
     assert "dynamic, NHWC: NOT the same work." in printed.out
     assert "! Multiply-adds, forward pass: " in printed.out
     assert "! Loss, worst step, float64: 5 and 0 steps were trained" in printed.out
-    (found,) = read_verifications(tmp_path / "outputs", [])
-    assert not found.agreed
+    (verification,) = read_verifications(tmp_path / "outputs", [])
+    assert not verification.agreed
 
 
 @pytest.mark.slow
 def test_a_failed_framework_is_reported_and_leaves_no_files(in_workers, run, tmp_path):
     in_workers("from perfkit.core.frameworks.torch.layers import Network\ndel Network.forward")
     status, printed = run()
-    assert status == 1 and "worker_error: rank 0: NotImplementedError" in printed.err
-    assert [*(tmp_path / "outputs" / FOLDER).iterdir()] == []
+    assert status == 1
+    assert "worker_error: rank 0: NotImplementedError" in printed.err
+    folder = tmp_path / "outputs" / FOLDER
+    assert [*folder.iterdir()] == []
 
 
 def test_a_full_disk_is_reported_and_only_stale_traces_are_removed(run, tmp_path, monkeypatch):
     folder = tmp_path / "outputs" / FOLDER
-    killed, running = folder / ".traces-killed", folder / ".traces-running"
+    killed = folder / ".traces-killed"
+    running = folder / ".traces-running"
     for leftover in (killed, running):
         leftover.mkdir(parents=True)
         (leftover / "weights-1.npz").write_bytes(b"large")
@@ -563,11 +656,13 @@ def test_a_full_disk_is_reported_and_only_stale_traces_are_removed(run, tmp_path
     monkeypatch.setattr(verification_run.shutil, "disk_usage", lambda _path: room)
     with FileLock(running / ".lock"):
         status, printed = run()
+        assert status == 1
         text = " ".join(printed.err.split())
-        assert status == 1 and "disk_full" in text
+        assert "disk_full" in text
         assert "has 0.1 GB free, and the verification temporarily needs 1.1 GB" in text
         assert [*folder.iterdir()] == [running]
-    assert run()[0] == 1
+    status, _printed = run()
+    assert status == 1
     assert [*folder.iterdir()] == []
 
 
@@ -586,17 +681,29 @@ def test_a_full_disk_is_reported_and_only_stale_traces_are_removed(run, tmp_path
     ],
 )
 def test_a_wrong_verification_request_is_rejected(named, values, why, tmp_path):
+    parameters = values | {"outputs_dir": str(tmp_path)}
     with pytest.raises(RequestError, match=why):
-        verified_configs("resnet50", named, values | {"outputs_dir": str(tmp_path)})
+        verified_configs("resnet50", named, parameters)
 
 
 def test_all_installed_suitable_frameworks_are_compared(tmp_path):
-    places = {"outputs_dir": str(tmp_path)}
+    parameters = {"outputs_dir": str(tmp_path)}
     installed = [name for name in SIDES if find_spec(name)]
-    assert [c.framework for c in verified_configs("bert", None, places)] == installed
+    configs = verified_configs("bert", None, parameters)
+    assert [config.framework for config in configs] == installed
+    with_lamb = parameters | {"optimizer": "lamb"}
     with pytest.raises(RequestError, match="installed for this work: paddle"):
-        verified_configs("bert", None, places | {"optimizer": "lamb"})
+        verified_configs("bert", None, with_lamb)
+
+
+def test_an_unknown_model_is_not_verified(tmp_path):
     with pytest.raises(RequestError, match="alexnet"):
-        verified_configs("alexnet", None, places)
-    first, second = verified_configs("resnet50", "torch:static:NCHW,paddle", places)
-    assert (first.execution, first.layout, second.execution) == ("static", "NCHW", "dynamic")
+        verified_configs("alexnet", None, {"outputs_dir": str(tmp_path)})
+
+
+def test_frameworks_are_named_with_execution_and_layout(tmp_path):
+    frameworks = "torch:static:NCHW,paddle"
+    first, second = verified_configs("resnet50", frameworks, {"outputs_dir": str(tmp_path)})
+    assert first.execution == "static"
+    assert first.layout == "NCHW"
+    assert second.execution == "dynamic"
