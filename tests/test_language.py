@@ -38,7 +38,7 @@ NAMES = re.compile(
 )
 """Latin words that Chinese headings keep."""
 ENGLISH, CHINESE = re.compile("[A-Za-z]{2}"), re.compile("[\u4e00-\u9fff]")
-KEYWORDS = dict.fromkeys(("_", "N_", "gettext", "gettext_noop", "later")) | {"ngettext": (1, 2)}
+KEYWORDS = dict.fromkeys(("_", "N_", "gettext")) | {"ngettext": (1, 2)}
 
 
 @pytest.fixture(scope="module")

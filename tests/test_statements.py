@@ -4,9 +4,16 @@ import json
 from typing import ClassVar
 
 import pytest
+from babel.messages.pofile import read_po
 from pydantic import BaseModel, ValidationError
 
+from perfkit.analysis.comparison.verdicts import PairStatement
+from perfkit.analysis.diagnosis.statements import DiagnosisStatement
+from perfkit.analysis.warning_types import MeasurementWarning
+from perfkit.audit.statements import Finding
+from perfkit.core.results.failures import Failure
 from perfkit.core.statements import N_, Digits3, Repeats, Share, Statement
+from perfkit.report.text import language
 
 
 class Doubt(Statement):
@@ -75,6 +82,23 @@ def test_a_statement_is_stored_as_its_code_and_its_fields():
 def test_unknown_codes_and_fields_are_refused(stored, problem):
     with pytest.raises(ValidationError, match=problem):
         Page.model_validate({"doubt": stored})
+
+
+def test_two_statements_of_one_family_cannot_have_one_code():
+    with pytest.raises(TypeError, match="have the code 'slow'"):
+        type("AlsoSlow", (Doubt,), {"code": "slow", "__module__": __name__})
+
+
+def test_every_sentence_of_a_translated_family_has_a_translation():
+    with (language.CATALOGUES / "zh.po").open("rb") as stream:
+        catalogue = {message.id for message in read_po(stream)}
+    untranslated = []
+    for family in (MeasurementWarning, Failure, Finding, PairStatement, DiagnosisStatement):
+        for statement in family.classes.values():
+            sentence = vars(statement).get("sentence")
+            if sentence and sentence not in catalogue:
+                untranslated.append(statement.__name__)
+    assert untranslated == []
 
 
 def test_a_family_lists_its_codes_in_order():

@@ -207,8 +207,9 @@ class TelemetryGap(MeasurementWarning):
     code = "telemetry_gap"
     severity = "caution"
     sentence = N_(
-        "%(repeats)s: no telemetry for %(seconds)s s of the window. The driver was stopped or "
-        "could not see the workers; other load and throttling in that time are unknown."
+        "%(repeats)s: no telemetry for up to %(seconds)s s of the window. The driver was "
+        "stopped or could not see the workers; other load and throttling in that time are "
+        "unknown."
     )
     repeats: Repeats
     seconds: int

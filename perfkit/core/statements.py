@@ -20,7 +20,8 @@ class TookTooLong(Failure):
 from collections.abc import Callable
 from dataclasses import dataclass
 from gettext import NullTranslations
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -36,7 +37,7 @@ from pydantic_core import CoreSchema
 
 from perfkit.core.format import changes, number, percent
 
-Severity = Literal["error", "caution", "note"]
+Severity = Literal["error", "caution"]
 ENGLISH = NullTranslations()
 
 
@@ -91,8 +92,11 @@ class Statement(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_options: Any) -> None:
-        if "code" in vars(cls):
-            cls.classes[cls.code] = cls
+        if "code" not in vars(cls):
+            return
+        if cls.code in cls.classes:
+            raise TypeError(f"two statements of one family have the code {cls.code!r}")
+        cls.classes[cls.code] = cls
 
     @model_validator(mode="wrap")
     @classmethod
@@ -167,8 +171,9 @@ class Statement(BaseModel):
 def _declared_format(field: FieldInfo) -> Format | None:
     """Return the Format of a field whose type is `Share`, `Share | None` or the like."""
     notes = [*field.metadata]
-    for part in get_args(field.annotation):
-        notes += getattr(part, "__metadata__", ())
+    if get_origin(field.annotation) in (Union, UnionType):
+        for part in get_args(field.annotation):
+            notes += getattr(part, "__metadata__", ())
     return next((note for note in notes if isinstance(note, Format)), None)
 
 

@@ -9,17 +9,17 @@ from perfkit.core.command import run_command
 from perfkit.core.config import Config
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.schema import Result
+from perfkit.core.statements import N_
 from perfkit.core.statistics import fewest_values
 from perfkit.report.text import names
-from perfkit.report.text.language import gettext_noop
 from perfkit.report.text.statements import sentence
 from perfkit.report.text.terminal import wrapped
 
 LIMITED_BY: dict[Limit, str] = {
-    "input-bound": gettext_noop("input"),
-    "training-bound": gettext_noop("training"),
-    "mixed": gettext_noop("input and training"),
-    "undecided": gettext_noop("undecided"),
+    "input-bound": N_("input"),
+    "training-bound": N_("training"),
+    "mixed": N_("input and training"),
+    "undecided": N_("undecided"),
 }
 """Verdict -> what limits the throughput."""
 NOT_INTERLEAVED = ("label", "interval_target", "budget")

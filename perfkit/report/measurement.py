@@ -19,7 +19,7 @@ from perfkit.report.pages import (
     Page,
     keep_own_notebook,
     source_notebook,
-    write_notebook,
+    write_page,
 )
 from perfkit.report.section import Section
 from perfkit.report.step_charts import step_charts
@@ -99,21 +99,21 @@ def write_measurement(
     """Write the measurement's page in every language and, with `notebook`, notebook.ipynb with
     its outputs. `executed` is an executed notebook of the user's: it becomes notebook.ipynb,
     and its cells are on the page too."""
-    page = checked(measurement)
-    result = page.result
+    checked_measurement = checked(measurement)
+    result, folder = measurement.result, measurement.folder
     if executed:
-        keep_own_notebook(executed, page.folder)
-    source = source_notebook(page.folder, result.config.model)
+        keep_own_notebook(executed, folder)
+    source = source_notebook(folder, result.config.model)
     keeps_english = notebook and OWN not in source.metadata
     for language in LANGUAGES:
         with in_language(language):
             filling = Filling(
-                names={"measurement": page},
+                names={"measurement": checked_measurement},
                 parameters=result.parameters,
                 heading=names.title(result),
                 keep=keeps_english and language == "en",
             )
-            write_notebook(_page(page), source, filling)
+            write_page(_page(checked_measurement), source, filling)
 
 
 def _page(measurement: CheckedMeasurement) -> Page:

@@ -196,7 +196,7 @@ class Filling:
     keep: bool = False
 
 
-def write_notebook(page: Page, notebook: NotebookNode, filling: Filling) -> None:
+def write_page(page: Page, notebook: NotebookNode, filling: Filling) -> None:
     """Write the page of a notebook, without inputs, in the current language.
 
     Cells tagged `show`, each a call with one of the filling's names, are called; other cells

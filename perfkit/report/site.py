@@ -37,7 +37,7 @@ from perfkit.report.elements import link, paragraph
 from perfkit.report.index import Index
 from perfkit.report.links import Site
 from perfkit.report.measurement import checked, outcome, write_measurement
-from perfkit.report.pages import Filling, Page, suite_notebook, write_notebook, write_unreadable
+from perfkit.report.pages import Filling, Page, suite_notebook, write_page, write_unreadable
 from perfkit.report.section import Section
 from perfkit.report.summary import Summary, read_all
 from perfkit.report.text import names
@@ -186,7 +186,7 @@ def _write(kind: str, content: Content, site: Site, language: str, keep: bool = 
             values = {"folder": portable(str(folder))}
         filling = Filling(names, values | {"lang": language}, title, keep)
         page = Page(site, folder, title, made, place=kind, files=FILES)
-        write_notebook(page, suite_notebook(kind), filling)
+        write_page(page, suite_notebook(kind), filling)
 
 
 def _folder(kind: str, content: Content) -> Path:

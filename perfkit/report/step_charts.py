@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from perfkit.core.statements import N_
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import FAINT, WAIT, from_zero, new_figure
-from perfkit.report.text.language import gettext_noop as later
 
 MOST_RANKS = 8
 """With more ranks, only the fastest and the slowest rank are drawn."""
@@ -28,16 +28,16 @@ ROW_HEIGHT, AROUND = 0.55, 0.8
 def step_charts(steps: pd.DataFrame, colour: str) -> Section:
     """Return the charts of a measurement's steps, as `perfkit.load_steps` gives them."""
     charts = picture(
-        partial(overlaid, steps, colour), later("Time of each step, all repeats overlaid")
+        partial(overlaid, steps, colour), N_("Time of each step, all repeats overlaid")
     )
     lines = steps[["repeat", "rank"]].drop_duplicates()
     # A single line is in the first chart already.
     if len(lines) > 1 and steps["repeat"].nunique() <= MOST_ROWS:
         rows = picture(
             partial(each_repeat, steps, colour),
-            later("Time of each step, one repeat below another, on one scale"),
+            N_("Time of each step, one repeat below another, on one scale"),
         )
-        charts += folded(later("Each repeat"), rows)
+        charts += folded(N_("Each repeat"), rows)
     return charts
 
 
@@ -49,16 +49,16 @@ def overlaid(steps: pd.DataFrame, colour: str) -> Figure:
     wait = slowest["data_wait_seconds"].groupby("step").median()
     with new_figure(9, 2.7, layout=None, gridspec_kw=MARGINS) as (figure, (axes,)):
         repeats = axes.plot(seconds.index, seconds, color=FAINT, linewidth=0.7)
-        repeats[0].set_label(later("a repeat"))
+        repeats[0].set_label(N_("a repeat"))
         median = seconds.median(axis="columns")
-        axes.plot(median.index, median, color=colour, label=later("median of the repeats"))
-        axes.fill_between(wait.index, wait, color=WAIT, linewidth=0, label=later("data wait"))
+        axes.plot(median.index, median, color=colour, label=N_("median of the repeats"))
+        axes.fill_between(wait.index, wait, color=WAIT, linewidth=0, label=N_("data wait"))
         spans = _shade_warm_up(axes, steps)
         for span in spans[:1]:
-            span.set_label(later("warm-up"))
+            span.set_label(N_("warm-up"))
         _scale(axes, steps)
         axes.yaxis.set_major_locator(MaxNLocator(3))
-        axes.set_ylabel(later("step time (s)"))
+        axes.set_ylabel(N_("step time (s)"))
         axes.grid(visible=False, axis="x")
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
     return figure
@@ -86,8 +86,8 @@ def each_repeat(steps: pd.DataFrame, colour: str) -> Figure:
             axes.grid(visible=False)
             # All rows have the scale of the last one.
             axes.tick_params(labelleft=axes is rows[-1])
-        figure.text(0.005, 0.99, later("repeat"), va="top")
-        figure.text(0.07, 0.99, later("step time (s)"), va="top")
+        figure.text(0.005, 0.99, N_("repeat"), va="top")
+        figure.text(0.07, 0.99, N_("step time (s)"), va="top")
     return figure
 
 
@@ -111,6 +111,6 @@ def _shade_warm_up(axes: Axes, steps: pd.DataFrame) -> list[Rectangle]:
 
 def _scale(axes: Axes, steps: pd.DataFrame) -> None:
     """Show all steps, and times from 0."""
-    axes.set(xlim=(steps["step"].min() - 0.5, steps["step"].max() + 0.5), xlabel=later("step"))
+    axes.set(xlim=(steps["step"].min() - 0.5, steps["step"].max() + 0.5), xlabel=N_("step"))
     from_zero(axes, float(steps["seconds"].max()))
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))

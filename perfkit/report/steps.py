@@ -1,5 +1,5 @@
 """Sections of a measurement's page about its repeats: step times, warnings, repeats and ranks,
-telemetry, method, raw files."""
+telemetry, raw files."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -13,24 +13,24 @@ from perfkit.analysis.verification.stored import (
 from perfkit.core.format import minute, number
 from perfkit.core.models import model_named
 from perfkit.core.results.store import Measurement
+from perfkit.core.statements import N_
 from perfkit.report.elements import Text, code, foreign, note, paragraph, strong, table
 from perfkit.report.section import Section, folded
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.language import gettext_noop
 from perfkit.report.text.names import stored_value
 from perfkit.report.text.statements import sentence
 from perfkit.report.text.terminal import tabulated, wrapped
 
 PRECISIONS: dict[Precision | None, str] = {None: "", "fp32": "float32", "fp64": "float64"}
 QUANTITIES: dict[Quantity, str] = {
-    "parameters": gettext_noop("Parameters"),
-    "multiply_adds": gettext_noop("Multiply-adds, forward pass"),
-    "training_flops": gettext_noop("FLOPs, forward and backward pass"),
-    "first_loss": gettext_noop("Loss, step 1"),
-    "losses": gettext_noop("Loss, worst step"),
-    "gradients": gettext_noop("Gradients, step 1"),
-    "first_update": gettext_noop("Weight update, step 1"),
-    "last_update": gettext_noop("Weight update, step %(steps)d"),
+    "parameters": N_("Parameters"),
+    "multiply_adds": N_("Multiply-adds, forward pass"),
+    "training_flops": N_("FLOPs, forward and backward pass"),
+    "first_loss": N_("Loss, step 1"),
+    "losses": N_("Loss, worst step"),
+    "gradients": N_("Gradients, step 1"),
+    "first_update": N_("Weight update, step 1"),
+    "last_update": N_("Weight update, step %(steps)d"),
 }
 
 

@@ -157,11 +157,11 @@ class MeasurementRun:
         try:
             was_interrupted = self._make(missing, shared)
         except InputError as error:
-            self.fail(BadInput(detail=portable(str(error))))
+            self.conclude(BadInput(detail=portable(str(error))))
         except NodeError as error:
-            self.fail(error.failure)
+            self.conclude(error.failure)
         except KeyboardInterrupt:
-            self.fail(Interrupted())
+            self.conclude(Interrupted())
             raise
         else:
             if was_interrupted:
@@ -230,10 +230,10 @@ class MeasurementRun:
         repeats.sort(key=lambda repeat: repeat.index)
         changes = {"repeats": repeats, "effective": effective or self.result.effective}
         self.result = self.result.model_copy(update=changes)
-        self.fail(repeat.failure)
+        self.conclude(repeat.failure)
 
-    def fail(self, failure: Failure | None) -> None:
-        """Store the result with a failure, or without one."""
+    def conclude(self, failure: Failure | None) -> None:
+        """Store the result with the failure of its last repeat, or without one."""
         self.result = _concluded(self.result, failure)
         self.write()
 

@@ -85,16 +85,27 @@ def batches(config: Config, rank: int) -> Iterator[tuple[Any, Any]]:
     )
     try:
         if config.device == "gpu":
-            plugin = import_module(FRAMEWORKS[config.framework].dali_plugin)
-            for (batch,) in plugin.DALIGenericIterator([pipeline], ["images", "labels"]):
-                yield batch["images"], batch["labels"]
-        pipeline.build()
-        while True:
-            images, labels = pipeline.run()
-            yield images.as_tensor(), labels.as_tensor()
+            yield from _gpu_batches(pipeline, FRAMEWORKS[config.framework].dali_plugin)
+        else:
+            yield from _cpu_batches(pipeline)
     except RuntimeError as error:
         message = str(error)
         raise InputError(data.line_of(message) + _reason(message)) from error
+
+
+def _gpu_batches(pipeline: Any, plugin: str) -> Iterator[tuple[Any, Any]]:
+    """Yield batches as tensors of the framework, from DALI's plugin for it."""
+    iterator = import_module(plugin).DALIGenericIterator([pipeline], ["images", "labels"])
+    for (batch,) in iterator:
+        yield batch["images"], batch["labels"]
+
+
+def _cpu_batches(pipeline: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield batches as DALI's buffers."""
+    pipeline.build()
+    while True:
+        images, labels = pipeline.run()
+        yield images.as_tensor(), labels.as_tensor()
 
 
 def _reason(message: str) -> str:

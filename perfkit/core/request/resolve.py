@@ -43,7 +43,6 @@ def _defaults_of_machine(device: str, gpus: int, nodes: object) -> dict[str, Any
         "gpus": gpus,
         "processes": 1,
         "launcher": "srun",
-        "port": None,
     }
     if device == "cpu":
         defaults["gpus"] = 0

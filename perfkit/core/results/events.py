@@ -2,7 +2,7 @@
 
 Each line is one JSON object with an `event`, appended as it happens; a kill may truncate the
 last line. Workers write and the driver reads plain dicts: these classes say what is in a dict,
-for mypy, the tests and the reference.
+for the reference, and a test compares them with the raw files of the examples.
 """
 
 from typing import Any, Literal, NotRequired
@@ -58,7 +58,7 @@ class Step(TypedDict):
     """time between two events: readings of a monotonic clock on a CPU, events in the stream on
     a GPU; on a CPU, the steps of the window add up to the window"""
     samples: int
-    """samples of this rank"""
+    """samples that the configuration asks of this rank; the window counts those it had"""
     data_wait_seconds: float
     """host time from requesting the batches to receiving them; on a GPU it may overlap the
     device's work"""

@@ -50,11 +50,6 @@ def gettext(text: str) -> str:
     return translations().gettext(text) if text else ""
 
 
-def gettext_noop(text: str) -> str:
-    """Mark a text that is translated when it is shown."""
-    return text
-
-
 def ngettext(singular: str, plural: str, count: int) -> str:
     return translations().ngettext(singular, plural, count)
 
