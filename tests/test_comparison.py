@@ -138,7 +138,8 @@ def test_intervals_achieve_the_tabulated_levels(m, n, level):
 @pytest.mark.parametrize(("m", "n"), [(10, 10), (10, 100), (40, 40)])
 def test_the_intervals_of_many_repeats_are_nearly_exact(monkeypatch, m, n):
     # The logarithms of all ratios are 0.001 apart.
-    values, base = [exp(n * k / 1000) for k in range(m)], [exp(k / 1000) for k in range(n)]
+    values = [exp(n * k / 1000) for k in range(m)]
+    base = [exp(k / 1000) for k in range(n)]
     exact = ratio_interval(values, base)
     monkeypatch.setattr(statistics, "MOST_EXACT", 0)
     statistics._rank.cache_clear()
@@ -290,7 +291,8 @@ def test_software_and_labels_may_differ_and_are_reported(compare, changes, messa
 
 
 def test_framework_settings_may_differ_and_are_reported(compare):
-    result, results = measured(BASE), []
+    result = measured(BASE)
+    results = []
     for optimizer in ("fused", "foreach"):
         used = result.effective.model_copy(update={"settings": {"optimizer": optimizer}})
         results.append(result.model_copy(update={"effective": used}))
@@ -351,7 +353,8 @@ def test_ambiguous_matches_are_rejected_and_named(sides):
     ones = [measured(BASE, label=label) for label in ("monday", "tuesday")]
     message = refused(*sides(ones, [measured(BASE)]))
     assert "matches 2 measurements in A" in message
-    assert all(f"b32-{number}" in message for number in (0, 1))
+    for number in (0, 1):
+        assert f"b32-{number}" in message
 
 
 def test_a_measurement_is_not_compared_with_itself(files):
@@ -368,7 +371,8 @@ def test_different_units_are_never_compared(sides):
 
 def test_a_failed_measurement_is_named_with_its_failure_code(sides):
     failure = WorkerError(detail="Traceback:\n  no room")
-    failed, base = measured([]).model_copy(update={"failure": failure}), measured(BASE)
+    failed = measured([]).model_copy(update={"failure": failure})
+    base = measured(BASE)
     done = command(*sides([base], [failed]))
     message = words(done.stdout)
     assert done.exit_code == 1
@@ -408,7 +412,8 @@ def test_an_unfinished_measurement_is_no_regression(compare):
 
 
 def test_other_failures_are_named_and_no_regression(compare):
-    failed, amp = measured([], batch_size=8), measured([], precision="amp")
+    failed = measured([], batch_size=8)
+    amp = measured([], precision="amp")
     ones = [measured(BASE, batch_size=4), failed, measured(BASE)]
     others = [measured(times(1.01), batch_size=4), failed, amp]
     comparison = compare(ones, others)

@@ -114,7 +114,8 @@ def assert_linked(comparison, outputs):
     """Assert that the page links to the variants' pages, and both indexes to the page."""
     (folder,) = comparison_folders(outputs)
     links = re.findall(r'href="([^"#]+)"', page(outputs))
-    assert all((folder / link).exists() for link in links)
+    for link in links:
+        assert (folder / link).exists()
     for variant in comparison.variants:
         assert any(variant.id in link for link in links)
     for language, index in (("en", "index.html"), ("zh", "index.zh.html")):
@@ -124,7 +125,8 @@ def assert_linked(comparison, outputs):
 
 
 def test_variants_are_interleaved_and_written_as_json_and_page(compare, tmp_path):
-    outputs, file = tmp_path / "outputs", tmp_path / "out.json"
+    outputs = tmp_path / "outputs"
+    file = tmp_path / "out.json"
     variants = ["batch_size=1", "batch_size=2", "batch_size=3"]
     done = compare(*variants, "--json", str(file))
     comparison = stored(outputs)
@@ -197,7 +199,8 @@ def test_after_a_kill_the_same_command_continues_interleaved(shared, tmp_path):
     assert not stored(outputs).complete
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     comparison = stored(outputs)
-    assert comparison.complete and done.returncode == comparison.regressed, done.stderr
+    assert comparison.complete, done.stderr
+    assert done.returncode == comparison.regressed, done.stderr
     assert repeats_by_time(outputs, comparison) == [(0, 1), (1, 1), (1, 2), (0, 2)]
     assert first == {path: path.read_bytes() for path in outputs.glob("*/repeats/1/*.jsonl")}
 
@@ -272,7 +275,8 @@ def test_too_few_repeats_for_the_level_are_rejected(compare, tmp_path, repeats, 
 
 
 def test_the_command_of_a_comparison_has_its_level_and_threshold(small):
-    variants, given = ["batch_size=1", "batch_size=2"], small(repeats=4)
+    variants = ["batch_size=1", "batch_size=2"]
+    given = small(repeats=4)
     del given["batch_size"]
     usual = plan_interleaved("resnet50", variants, given | {"repeats": 6}).command
     assert "--level" not in usual
@@ -404,7 +408,8 @@ def test_interleaving_finds_a_ratio_that_drift_hides(tmp_path):
 
 
 def test_stored_measurements_with_interleaved_repeats_are_compared_by_pairs(tmp_path):
-    base, other = made(tmp_path, DRIFT), made(tmp_path, SLOWER, "b", 10)
+    base = made(tmp_path, DRIFT)
+    other = made(tmp_path, SLOWER, "b", 10)
     (interleaved,) = judged(base, other).pairs
     pair, text = plain(base, other)
     assert pair.method == "pairs"
@@ -527,7 +532,8 @@ def test_thread_pools_may_differ_across_environments(tmp_path):
 @pytest.fixture
 def comparison(tmp_path):
     """The folder of a stored comparison of two variants."""
-    base, other = made(tmp_path, [10.0, 11.0]), made(tmp_path, [12.0, 13.0], "b", 10)
+    base = made(tmp_path, [10.0, 11.0])
+    other = made(tmp_path, [12.0, 13.0], "b", 10)
     folder = tmp_path / "comparisons" / "one"
     write_comparison(folder, judged(base, other))
     return folder

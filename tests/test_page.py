@@ -47,8 +47,10 @@ def test_the_page_has_every_notebook_section_and_no_dead_link(published):
     text = published.page_file.read_text()
     cells = nbformat.read(ROOT / "notebooks" / "resnet50.ipynb", 4).cells
     headings = [cell.source[3:] for cell in cells if cell.source.startswith("## ")]
-    assert re.findall("<h2[^>]*>([^<]+)<", text) == headings and len(headings) == 10
-    assert text.count("<figure") == 2 and "image/png" not in text
+    assert re.findall("<h2[^>]*>([^<]+)<", text) == headings
+    assert len(headings) == 10
+    assert text.count("<figure") == 2
+    assert "image/png" not in text
     links = set(re.findall(r'href="([^"#]+)"', text))
     assert {"repeats/1/rank0.jsonl", "notebook.ipynb"} < links
     assert [link for link in links if not (published.folder / link).exists()] == []
@@ -74,7 +76,8 @@ def test_the_overlaid_chart_has_each_repeats_slowest_rank_and_their_median():
     assert [line.get_ydata()[0] for line in axes.lines] == [3.0, 4.0, 3.5]
     named = [text.get_text() for text in axes.get_legend().get_texts()]
     assert named == ["a repeat", "median of the repeats", "data wait", "warm-up"]
-    assert axes.get_ylim()[0] == 0 and axes.get_xlim() == (0.5, 5.5)
+    assert axes.get_ylim()[0] == 0
+    assert axes.get_xlim() == (0.5, 5.5)
 
 
 @pytest.mark.parametrize(("ranks", "drawn"), [(2, [2.0, 3.0]), (9, [2.0, 10.0])])
@@ -91,9 +94,12 @@ def test_the_stored_notebook_displays_in_any_viewer(published):
     nbformat.validate(notebook)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     figures = [output.data for output in outputs if "image/png" in output.data]
-    assert len(figures) == 2 and not any("image/svg+xml" in data for data in figures)
+    assert len(figures) == 2
+    for data in figures:
+        assert "image/svg+xml" not in data
     assert "var(--" not in str(outputs)
-    assert all(output.data["text/plain"] for output in outputs)
+    for output in outputs:
+        assert output.data["text/plain"]
 
 
 def test_writing_the_page_is_reproducible(published):
@@ -197,7 +203,8 @@ def test_page_titles_are_unique(tmp_path):
     }
     assert len(titles) == 2
     known = r"ResNet-50 · Paddle · fp32 · batch 4 · synthetic · [0-9a-f]{8}"
-    assert all(re.fullmatch(known, title) for title in titles)
+    for title in titles:
+        assert re.fullmatch(known, title)
 
 
 def tiles(measurement):
@@ -209,10 +216,12 @@ def test_the_tiles_show_throughput_limit_and_trust(tmp_path):
     events = [[rank_events([1.0] * 7, measured_steps=5)]] * 2
     measurement = with_raw_files(tmp_path / "m", measured([8.0] * 2, protocol="quick"), events)
     throughput, limit, trust = tiles(measurement)
-    assert "8.000 images/s" in throughput and "8.000 – 8.000 (50 %, n=2)" in throughput
+    assert "8.000 images/s" in throughput
+    assert "8.000 – 8.000 (50 %, n=2)" in throughput
     assert "Data wait: up to 10 % of a window" in limit
     assert "perfkit diagnose resnet50 -p batch_size 8 " in limit
-    assert "No warnings" in trust and "Not checked: step times" in trust
+    assert "No warnings" in trust
+    assert "Not checked: step times" in trust
 
 
 def test_the_trust_tile_names_the_worst_warning(tmp_path):
@@ -222,10 +231,12 @@ def test_the_trust_tile_names_the_worst_warning(tmp_path):
     ]
     changed = stored(tmp_path / "m", repeats=repeats)
     trust = tiles(changed)[-1]
-    assert "2 warnings" in trust and "the loss did not change" in trust
+    assert "2 warnings" in trust
+    assert "the loss did not change" in trust
     changed.rank_file(1, 0).unlink()
     trust = tiles(changed)[-1]
-    assert "3 warnings" in trust and "The raw files do not agree with the result" in trust
+    assert "3 warnings" in trust
+    assert "The raw files do not agree with the result" in trust
     assert "the loss did not change" not in trust
 
 
@@ -248,17 +259,20 @@ def test_language_model_utilization_is_shown_with_its_formula(tmp_path):
     peak = {"matmul_flops_per_second": 8e12, "copy_bytes_per_second": 1e9}
     measurement = with_peak(tmp_path / "m", result, **peak)
     throughput, _limit, _trust = tiles(measurement)
-    assert "tokens/s" in throughput and "125,000 tokens/s per device" in throughput
+    assert "tokens/s" in throughput
+    assert "125,000 tokens/s per device" in throughput
     text = report.limits(measurement).html
     assert "throughput × FLOPs per token / peak" in text
     # V100s do not support bf16: no datasheet peak is shown.
     assert "1,000,000 tokens/s × 0.8547 GFLOP / 8.00 TFLOP/s" in text
-    assert "N = 123,568,128 weights of matrix products" in text and "T = 1024 tokens" in text
+    assert "N = 123,568,128 weights of matrix products" in text
+    assert "T = 1024 tokens" in text
 
 
 def test_the_method_on_a_gpu_is_told_in_separate_sentences(tmp_path):
     text = report.method(keep(tmp_path / "m", measured([1.0], device="gpu", gpus=1))).html
-    assert "<li>" in text and not re.search(r"\w\.[A-Z]", text)
+    assert "<li>" in text
+    assert not re.search(r"\w\.[A-Z]", text)
 
 
 def test_cells_added_by_users_stay_on_the_page_without_scripts(tmp_path):
@@ -283,10 +297,12 @@ def test_cells_added_by_users_stay_on_the_page_without_scripts(tmp_path):
     write_measurement(measurement, executed=tmp_path / "executed.ipynb")
     for _ in range(2):
         text = (measurement.folder / "report.html").read_text()
-        assert "<em>added</em>" in text and "<p>my finding</p>" in text
+        assert "<em>added</em>" in text
+        assert "<p>my finding</p>" in text
         assert not re.search("<script>alert|<meta http-equiv=refresh|onload", text)
         assert '<a>c</a><img src="data:image/png;base64,aa">' in text
-        assert "4.150 images/s" in text and "<pre>Figure()</pre>" in text
+        assert "4.150 images/s" in text
+        assert "<pre>Figure()</pre>" in text
         write_measurement(measurement)
 
 
@@ -307,7 +323,8 @@ MARKDOWN = {
 
 
 def test_markdown_of_users_is_shown_as_written_without_scripts(tmp_path):
-    measurement, executed = stored(tmp_path / "m"), tmp_path / "executed.ipynb"
+    measurement = stored(tmp_path / "m")
+    executed = tmp_path / "executed.ipynb"
     cells = [*map(nbformat.v4.new_markdown_cell, MARKDOWN)]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), executed)
     write_measurement(measurement, executed=executed)
@@ -334,12 +351,15 @@ def test_numbers_show_four_digits(value, shown):
 
 def test_chosen_parameters_precede_defaults(published):
     chosen, folded = report.parameters(published).html.split("<details>")
-    assert ">batch_size<" in chosen and ">batch_size<" not in folded
-    assert ">seed<" in folded and ">seed<" not in chosen
+    assert ">batch_size<" in chosen
+    assert ">batch_size<" not in folded
+    assert ">seed<" in folded
+    assert ">seed<" not in chosen
 
 
 def test_missing_facts_are_grouped_by_reason_and_empty_facts_shown_as_none(tmp_path):
-    missing, empty = Reading(value=None, missing="no driver"), Reading(value=[])
+    missing = Reading(value=None, missing="no driver")
+    empty = Reading(value=[])
     environment = {"driver": missing, "cpu": Reading(value="X"), "nccl": missing}
     measurement = stored(tmp_path / "m", environment=environment | {"variables": empty})
     text = " ".join(re.sub("<.*?>", " ", report.environment(measurement).html).split())

@@ -108,11 +108,13 @@ def test_a_site_is_complete_in_every_language_without_dead_links(outputs):
     for language, name in product(LANGUAGES, ("summary", "published", "history")):
         assert (outputs / name / file_name("report", language)).exists()
         assert (outputs / file_name("index", language)).exists()
-        assert all((place / file_name("report", language)).exists() for place in measurements)
+        for place in measurements:
+            assert (place / file_name("report", language)).exists()
     assert {path.name for path in outputs.glob("results.*")} == {"results.csv", "results.json"}
     assert dead_links(outputs) == []
     (page,) = outputs.glob("*-b128-*/report.html")
-    assert "no number" in page.read_text() and "no room" in page.read_text()
+    assert "no number" in page.read_text()
+    assert "no room" in page.read_text()
 
 
 @pytest.mark.slow
@@ -341,7 +343,8 @@ def test_unreadable_measurements_are_named_and_the_others_shown(tmp_path, monkey
         assert f"{good.folder.name}/report.html" in text
     assert "not JSON" in (tmp_path / "cut" / "report.html").read_text()
     text = unescape(unread.page_file.read_text())
-    assert "The raw steps can't be read:" in text and "repeats/1/rank0.jsonl:1:" in text
+    assert "The raw steps can't be read:" in text
+    assert "repeats/1/rank0.jsonl:1:" in text
 
 
 @pytest.mark.usefixtures("without_published_charts")
@@ -359,7 +362,8 @@ def test_a_page_that_cannot_be_written_hides_no_contradiction_and_ends_nothing(t
     contradiction = f"{changed.folder.name}: contradicts its raw files"
     assert any(reason.startswith(contradiction) for reason in left_out)
     index = (tmp_path / "index.html").read_text()
-    assert [*warned(index)] == [good.folder.name] and contradiction in index
+    assert [*warned(index)] == [good.folder.name]
+    assert contradiction in index
     records = json.loads((tmp_path / "results.json").read_text())
     assert [record["id"] for record in records] == [good.folder.name]
 
@@ -409,7 +413,8 @@ def test_every_page_has_the_same_header_with_itself_marked(outputs):
 @pytest.fixture
 def open_page(browser):
     """Open a file in the browser; nothing may be logged or requested besides."""
-    contexts, problems = [], []
+    contexts = []
+    problems = []
 
     def opened(path, fragment="", **options):
         context = browser.new_context(**options)
@@ -470,7 +475,8 @@ def sorted_by(tab, name):
 def test_a_heading_sorts_within_a_unit_reverses_and_restores_groups(mixed, open_page):
     tab = open_page(mixed / "index.html")
     grouped = throughputs(tab)
-    images, sequences = [4.0, 11.0, 15.0, 21.0], [5.0, 30.0]
+    images = [4.0, 11.0, 15.0, 21.0]
+    sequences = [5.0, 30.0]
     for order, direction in (("ascending", 1), ("descending", -1)):
         heading = sorted_by(tab, "Throughput")
         assert heading.get_attribute("aria-sort") == order
@@ -479,7 +485,8 @@ def test_a_heading_sorts_within_a_unit_reverses_and_restores_groups(mixed, open_
         last = tab.locator("tbody").first.locator("tr").last
         assert "no number" in last.inner_text()
     sorted_by(tab, "Throughput")
-    assert throughputs(tab) == grouped and heading.get_attribute("aria-sort") is None
+    assert throughputs(tab) == grouped
+    assert heading.get_attribute("aria-sort") is None
     tab.get_by_role("columnheader", name="Batch").get_by_role("button").focus()
     tab.keyboard.press("Enter")
     batches = tab.locator("tbody td:nth-child(4)").all_inner_texts()
@@ -551,7 +558,8 @@ def test_the_url_keeps_filter_chips_and_order(mixed, open_page):
     again.goto(tab.url.replace("throughput-down", "throughput"))
     assert throughputs(again) == [4.0, 11.0, 15.0]
     again.get_by_role("button", name="Clear").click()
-    assert "#" not in again.url and len(throughputs(again)) == 6
+    assert "#" not in again.url
+    assert len(throughputs(again)) == 6
 
 
 def test_a_section_link_keeps_the_filter_and_drops_unknown_keys(mixed, open_page):
@@ -587,7 +595,8 @@ def test_buttons_copy_the_command_and_download_charts(outputs, open_page):
     found = downloaded(tab, buttons.first)
     assert found.suggested_filename.endswith(".svg")
     root = ElementTree.parse(found.path()).getroot()
-    assert root.tag == "{http://www.w3.org/2000/svg}svg" and len(list(root.iter())) > 20
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert len(list(root.iter())) > 20
     for details in tab.locator("details").all():
         details.evaluate("one => { one.open = true; }")
     tab.get_by_role("button", name="Copy command").click()
@@ -605,7 +614,8 @@ def test_visible_rows_download_as_csv_and_copy_as_markdown(mixed, open_page):
     tab.get_by_role("button", name="Copy as Markdown").click()
     lines = pasted(tab).splitlines()
     assert lines[0].startswith("| Model | Framework | Precision | Batch |")
-    assert lines[1] == "|" + " --- |" * len(head) and len(lines) == 3
+    assert lines[1] == "|" + " --- |" * len(head)
+    assert len(lines) == 3
     assert "| PyTorch | fp32 | 4 | 1x1 |" in lines[2]
 
 

@@ -32,11 +32,14 @@ def test_the_summary_notebook_shows_one_language_and_writes_pages_in_all(execute
     shown, _printed, done = executed("summary", "-p", "lang", "zh")
     assert done.returncode == 0, done.stderr
     text = "".join(shown["text/html"])
-    assert "重复的中位数" in text and "4.150" in text and "perfkit compare --live" in text
+    assert "重复的中位数" in text
+    assert "4.150" in text
+    assert "perfkit compare --live" in text
     for page in ("index.html", "summary/report.html", "summary/report.zh.html", "results.csv"):
         assert (tmp_path / "outputs" / page).exists()
     page = (tmp_path / "outputs" / "summary" / "report.html").read_text()
-    assert 'lang="en"' in page and "重复" not in page.split("<main")[1]
+    assert 'lang="en"' in page
+    assert "重复" not in page.split("<main")[1]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
@@ -59,5 +62,6 @@ def test_the_explore_notebook_falls_back_to_the_examples(executed, tmp_path, cou
 def test_the_notebooks_contain_no_logic(name):
     notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", 4)
     code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
-    assert "def " not in code and "class " not in code
+    assert "def " not in code
+    assert "class " not in code
     assert len([line for line in code.splitlines() if line]) <= 30
