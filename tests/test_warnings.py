@@ -24,6 +24,8 @@ from perfkit.core.results.repeat import Evaluation, Peak, TelemetrySummary
 from perfkit.core.steady import profile_repeats
 
 QUIET = [100.0, 100.2, 99.9, 100.1, 99.8, 100.0, 100.1]
+LANGUAGE = {"input": "synthetic", "optimizer": "adamw", "image_size": None, "layout": None}
+"""Parameters of a language model."""
 
 
 def measured(values, **how):
@@ -40,14 +42,20 @@ def codes(result, profiles=()):
 
 
 def changed(result, **changes):
+    """Return the measurement with fields of each repeat changed."""
     repeats = [repeat.model_copy(update=changes) for repeat in result.repeats]
     return result.model_copy(update={"repeats": repeats})
 
 
+def peak(flops):
+    return Peak(matmul_flops_per_second=flops, copy_bytes_per_second=1e11)
+
+
 def test_an_undisturbed_measurement_has_no_warning():
-    peak = Peak(matmul_flops_per_second=1e13, copy_bytes_per_second=1e11)
+    result = measured(QUIET)
     evaluation = Evaluation(loss=0.5, accuracy=0.9)
-    assert codes(changed(measured(QUIET), peak=peak, evaluation=evaluation)) == []
+    undisturbed = changed(result, peak=peak(1e13), evaluation=evaluation)
+    assert codes(undisturbed) == []
 
 
 @pytest.mark.parametrize(
@@ -59,7 +67,8 @@ def test_an_undisturbed_measurement_has_no_warning():
     ],
 )
 def test_suspicious_throughputs_give_warnings(values, warning):
-    assert warnings_of(measured(values), ()) == [warning]
+    result = measured(values)
+    assert warnings_of(result, ()) == [warning]
 
 
 def test_an_outlier_gives_a_warning_and_still_counts():
@@ -72,7 +81,8 @@ def test_an_outlier_gives_a_warning_and_still_counts():
 
 
 def test_a_repeat_that_is_far_only_relative_to_a_tiny_spread_is_no_outlier():
-    assert codes(measured([100.0, 100.01, 100.02, 99.99, 100.5])) == []
+    result = measured([100.0, 100.01, 100.02, 99.99, 100.5])
+    assert codes(result) == []
 
 
 @pytest.mark.parametrize(
@@ -85,21 +95,21 @@ def test_a_repeat_that_is_far_only_relative_to_a_tiny_spread_is_no_outlier():
         ("accuracy", {"evaluation": Evaluation(loss=0.01, accuracy=0.5)}),
         ("accuracy", {"evaluation": Evaluation(loss=5.0, accuracy=1.2)}),
         ("skipped_steps", {"skipped_steps": 3}),
-        (
-            "above_peak",
-            # 100 images/s are 2.4 TFLOP/s, or 0.6 with Winograd convolutions.
-            {"peak": Peak(matmul_flops_per_second=5e11, copy_bytes_per_second=1e11)},
-        ),
+        # 100 images/s are 2.4 TFLOP/s, or 0.6 with Winograd convolutions.
+        ("above_peak", {"peak": peak(5e11)}),
     ],
 )
 def test_implausible_training_gives_a_warning(name, changes):
-    assert codes(changed(measured(QUIET), **changes)) == [name]
+    result = measured(QUIET)
+    implausible = changed(result, **changes)
+    assert codes(implausible) == [name]
 
 
-@pytest.mark.parametrize(("warmup", "found"), [(14, []), (15, ["last_loss"])])
-def test_a_few_steps_do_not_show_a_divergence(warmup, found):
-    diverged = changed(measured(QUIET, measured_steps=5, warmup_steps=warmup), loss_last=17.6)
-    assert codes(diverged) == found
+@pytest.mark.parametrize(("warmup", "expected"), [(14, []), (15, ["last_loss"])])
+def test_a_few_steps_do_not_show_a_divergence(warmup, expected):
+    result = measured(QUIET, measured_steps=5, warmup_steps=warmup)
+    diverged = changed(result, loss_last=17.6)
+    assert codes(diverged) == expected
     assert HighLastLoss.severity == "error"
 
 
@@ -109,70 +119,98 @@ def test_a_few_steps_do_not_show_a_divergence(warmup, found):
         ({"batch_size": 15}, False),
         ({"batch_size": 1, "processes": 16}, False),
         ({"batch_size": 4, "accumulate": 4}, True),
-        ({"model": "bert", "batch_size": 1, "sequence_length": 16}, True),
-        ({"model": "gpt", "batch_size": 1, "sequence_length": 16}, True),
+        (LANGUAGE | {"model": "bert", "batch_size": 1, "sequence_length": 16}, True),
+        (LANGUAGE | {"model": "gpt", "batch_size": 1, "sequence_length": 16}, True),
     ],
 )
 def test_the_first_loss_of_few_predictions_depends_on_chance(parameters, is_checked):
-    if parameters.get("model"):
-        parameters |= {"input": "synthetic", "optimizer": "adamw"}
-        parameters |= {"image_size": None, "layout": None}
-    odd = changed(measured(QUIET, **parameters), loss_first=30.0)
+    result = measured(QUIET, **parameters)
+    odd = changed(result, loss_first=30.0)
     assert codes(odd) == ["first_loss"] * is_checked
 
 
-def telemetry(**changes):
-    seen = {"samples": 9, "cores": 2, "process_cores": 1.9, "other_load_cores": 0.01}
-    seen |= {"steal_share": 0.0, "clock_mhz": {}, "temperature_celsius": {}, "throttled": {}}
-    seen |= {"energy_joules": {}, "energy_joules_per_sample": None, "missing": {}}
-    return TelemetrySummary(**seen | changes)
+def telemetry(samples):
+    return TelemetrySummary(
+        samples=samples,
+        cores=2,
+        process_cores=1.9,
+        other_load_cores=0.01,
+        steal_share=0.0,
+        clock_mhz={},
+        temperature_celsius={},
+        throttled={},
+        energy_joules={},
+        energy_joules_per_sample=None,
+        missing={},
+    )
 
 
 @pytest.mark.parametrize(
-    ("samples", "gaps"), [(None, [50]), (0, [50]), (50, [25]), (79, [10]), (81, []), (100, [])]
+    ("summary", "gaps"),
+    [
+        (None, [50]),
+        (telemetry(samples=0), [50]),
+        (telemetry(samples=50), [25]),
+        (telemetry(samples=79), [10]),
+        (telemetry(samples=81), []),
+        (telemetry(samples=100), []),
+    ],
 )
-def test_a_telemetry_gap_gives_a_warning(samples, gaps):
-    result = changed(measured([8.0] * 7, batch_size=4), began="2026-01-01T00:00:00.000+00:00")
+def test_a_telemetry_gap_gives_a_warning(summary, gaps):
+    result = measured([8.0] * 7, batch_size=4)
     assert result.repeats[0].ranks[0].window_seconds == 50
-    summary = None if samples is None else telemetry(samples=samples)
-    warnings = warnings_of(changed(result, telemetry=summary), ())
-    assert [w.seconds for w in warnings if w.code == "telemetry_gap"] == gaps
+    watched = changed(result, began="2026-01-01T00:00:00.000+00:00", telemetry=summary)
+    seconds = []
+    for warning in warnings_of(watched, ()):
+        if warning.code == "telemetry_gap":
+            seconds.append(warning.seconds)
+    assert seconds == gaps
 
 
 def test_a_rising_loss_on_a_constant_batch_gives_a_warning():
-    rising = {"loss_first": 6.5, "loss_last": 7.0}
-    synthetic = changed(measured(QUIET, input="synthetic"), **rising)
-    assert codes(synthetic) == ["loss_not_falling"]
-    assert codes(changed(measured(QUIET), **rising)) == []
+    constant = measured(QUIET, input="synthetic")
+    rising = changed(constant, loss_first=6.5, loss_last=7.0)
+    assert codes(rising) == ["loss_not_falling"]
+    varying = measured(QUIET)
+    rising = changed(varying, loss_first=6.5, loss_last=7.0)
+    assert codes(rising) == []
 
 
 def test_missing_samples_give_a_warning():
     result = measured(QUIET)
     (rank,) = result.repeats[0].ranks
-    wanted = result.protocol.steps * result.config.samples_per_step
-    for seen, expected in ((wanted, []), (wanted - 1, ["fewer_samples"])):
-        ranks = [rank.model_copy(update={"samples_seen": seen})]
-        assert codes(changed(result, ranks=ranks)) == expected
+    samples = result.protocol.steps * result.config.samples_per_step
+    all_seen = rank.model_copy(update={"samples_seen": samples})
+    whole = changed(result, ranks=[all_seen])
+    assert codes(whole) == []
+    one_missing = rank.model_copy(update={"samples_seen": samples - 1})
+    short = changed(result, ranks=[one_missing])
+    assert codes(short) == ["fewer_samples"]
 
 
 def test_throughput_above_the_datasheet_gives_a_warning():
-    assert codes(measured([400.0] * 7, device="gpu", gpus=1)) == []
     # 15.7 TFLOP/s / 24.3 GFLOP per image = 646 images/s, times 4 for Winograd.
-    assert codes(measured([2700.0] * 7, device="gpu", gpus=1)) == ["above_datasheet"]
-    assert codes(measured([2700.0] * 7, device="gpu", gpus=2)) == []
+    plausible = measured([400.0] * 7, device="gpu", gpus=1)
+    implausible = measured([2700.0] * 7, device="gpu", gpus=1)
+    on_two = measured([2700.0] * 7, device="gpu", gpus=2)
+    assert codes(plausible) == []
+    assert codes(implausible) == ["above_datasheet"]
+    assert codes(on_two) == []
 
 
 def test_a_throughput_of_sequences_is_compared_with_the_whole_datasheet():
-    bert = {"model": "bert", "input": "dataloader", "image_size": None, "layout": None}
-    bert |= {"sequence_length": 128, "optimizer": "adamw", "device": "gpu", "gpus": 1}
+    bert = LANGUAGE | {"model": "bert", "input": "dataloader", "sequence_length": 128}
     # 69.9 GFLOP per sequence without Winograd savings: 225 sequences/s.
-    assert "above_datasheet" in codes(measured([230.0] * 7, **bert))
-    assert "above_datasheet" not in codes(measured([220.0] * 7, **bert))
+    above = measured([230.0] * 7, device="gpu", gpus=1, **bert)
+    below = measured([220.0] * 7, device="gpu", gpus=1, **bert)
+    assert "above_datasheet" in codes(above)
+    assert "above_datasheet" not in codes(below)
 
 
 def test_an_unknown_gpu_has_no_datasheet_to_exceed():
     facts = {"gpus": ["Some GPU, 32 GiB"]}
-    assert codes(measured([9e9] * 7, device="gpu", gpus=1, facts=facts)) == []
+    result = measured([9e9] * 7, device="gpu", gpus=1, facts=facts)
+    assert codes(result) == []
 
 
 @pytest.mark.parametrize(
@@ -190,15 +228,16 @@ def test_an_unknown_gpu_has_no_datasheet_to_exceed():
     ],
 )
 def test_the_datasheet_depends_on_gpu_and_effective_precision(gpu, precision, tf32, teraflops):
-    result = measured(
-        QUIET, device="gpu", gpus=1, precision=precision, tf32=tf32, facts={"gpus": [gpu]}
-    )
+    facts = {"gpus": [gpu]}
+    settings = {"precision": precision, "tf32": tf32}
+    result = measured(QUIET, device="gpu", gpus=1, facts=facts, **settings)
     assert datasheet(result).flops_per_second == teraflops * 1e12
 
 
 def test_a_mig_slice_has_no_datasheet():
     facts = {"gpus": ["NVIDIA A100-SXM4-80GB MIG 1g.10gb, 10 GiB"]}
-    assert datasheet(measured(QUIET, device="gpu", gpus=1, facts=facts)) is None
+    result = measured(QUIET, device="gpu", gpus=1, facts=facts)
+    assert datasheet(result) is None
 
 
 def test_published_numbers_are_plausible():
@@ -208,10 +247,13 @@ def test_published_numbers_are_plausible():
     cells = cells[cells["precision"].isin(["fp32", "amp"])]
     assert len(cells) > 50
     for cell in cells.itertuples():
-        topology = {"nodes": int(cell.nodes), "gpus": int(cell.gpus_per_node), "device": "gpu"}
-        launcher = {"launcher": "srun"} if cell.nodes > 1 else {}
-        work = {"model": cell.model, "precision": cell.precision, **topology, **launcher}
-        assert "above_datasheet" not in codes(measured([cell.throughput] * 2, **work))
+        work = {"model": cell.model, "precision": cell.precision, "device": "gpu"}
+        work["nodes"] = int(cell.nodes)
+        work["gpus"] = int(cell.gpus_per_node)
+        if cell.nodes > 1:
+            work["launcher"] = "srun"
+        result = measured([cell.throughput] * 2, **work)
+        assert "above_datasheet" not in codes(result)
 
 
 @pytest.mark.parametrize(
@@ -226,43 +268,47 @@ def test_a_missed_interval_target_gives_a_warning(target, repeats, budget, expec
     result = measured(QUIET)
     auto = {"interval_target": target, "repeats": repeats, "budget": budget}
     protocol = result.protocol.model_copy(update=auto)
-    assert codes(result.model_copy(update={"protocol": protocol})) == expected
+    aimed = result.model_copy(update={"protocol": protocol})
+    assert codes(aimed) == expected
 
 
 def test_aspects_without_data_count_as_unchecked():
-    assert checked_aspects(measured([1.0]), ()) == {
-        "spread": False,
-        "step times": False,
-        "telemetry": False,
-        "losses": True,
-        "accuracy": False,
-        "measured peak": False,
-    }
+    single = measured([1.0])
+    aspects = checked_aspects(single, ())
+    names = ["spread", "step times", "telemetry", "losses", "accuracy", "measured peak"]
+    assert [*aspects] == names
+    checked = [name for name, is_checked in aspects.items() if is_checked]
+    assert checked == ["losses"]
 
 
 def test_the_share_of_the_peak_is_computed_per_repeat():
     result = measured([100.0, 200.0])
-    peaks = [Peak(matmul_flops_per_second=v, copy_bytes_per_second=1e9) for v in (1e13, 4e13)]
-    repeats = []
-    for repeat, peak in zip(result.repeats, peaks, strict=True):
-        repeats.append(repeat.model_copy(update={"peak": peak}))
-    used = utilization(result.model_copy(update={"repeats": repeats}))
-    # 24.3 GFLOP per image: 2.43 of 10 TFLOP/s, 4.86 of 40.
-    assert used.shares == [pytest.approx(0.243, rel=1e-3), pytest.approx(0.1215, rel=1e-3)]
     assert utilization(result) is None
+    repeats = []
+    for repeat, flops in zip(result.repeats, (1e13, 4e13), strict=True):
+        repeats.append(repeat.model_copy(update={"peak": peak(flops)}))
+    with_peaks = result.model_copy(update={"repeats": repeats})
+    # 24.3 GFLOP per image: 2.43 of 10 TFLOP/s, 4.86 of 40.
+    first, second = utilization(with_peaks).shares
+    assert first == pytest.approx(0.243, rel=1e-3)
+    assert second == pytest.approx(0.1215, rel=1e-3)
 
 
 def test_untrained_losses_assume_uniform_predictions():
-    assert untrained_losses(model_named("resnet50")) == pytest.approx(
-        (0.75 * 6.9078, 1.5 * 6.9078), abs=1e-4
-    )
-    assert untrained_losses(model_named("bert"))[1] == pytest.approx(1.5 * 11.0193, abs=2e-4)
+    resnet50 = model_named("resnet50")
+    lowest, highest = untrained_losses(resnet50)
+    assert lowest == pytest.approx(0.75 * 6.9078, abs=1e-4)
+    assert highest == pytest.approx(1.5 * 6.9078, abs=1e-4)
+    bert = model_named("bert")
+    _lowest, highest = untrained_losses(bert)
+    assert highest == pytest.approx(1.5 * 11.0193, abs=2e-4)
 
 
 def stored_profiles(tmp_path, result, events):
     """Store a measurement with these raw events. Return its result and its profiles."""
     measurement = with_raw_files(tmp_path, result, events)
-    return measurement.result, profile_repeats(load_steps(measurement.folder))
+    steps = load_steps(measurement.folder)
+    return measurement.result, profile_repeats(steps)
 
 
 STEPS = np.arange(120)
@@ -301,9 +347,10 @@ def test_failed_repeats_give_no_warnings(tmp_path):
 
 def test_a_window_that_differs_from_its_steps_gives_a_warning(tmp_path):
     events = rank_events([1.0] * 120, measured_steps=100)
-    (window,) = [event for event in events if event["event"] == "window"]
-    # The host did not wait: the device's steps took longer than the window.
-    window["seconds"] = 60.0
+    for event in events:
+        if event["event"] == "window":
+            # The host did not wait: the device's steps took longer than the window.
+            event["seconds"] = 60.0
     result = measured([1.0], protocol="published")
     result, profiles = stored_profiles(tmp_path / "m", result, [[events]])
     assert "window_mismatch" in codes(result, profiles)
