@@ -17,6 +17,7 @@ from scipy.stats import mannwhitneyu
 
 import perfkit
 from perfkit.analysis.comparison.keys import HARDWARE, KEYS, format_pair
+from perfkit.analysis.comparison.refusals import NoPath, PairDiffers
 from perfkit.analysis.comparison.stored import Comparison
 from perfkit.cli import main
 from perfkit.core import statistics
@@ -263,6 +264,24 @@ def test_all_differences_are_reported_together(sides):
     message = refused(*folders, across=["layout"])
     assert "batch_size: 32 | 8" in message
     assert "--across layout --across batch_size" in message
+
+
+def test_a_rejected_comparison_has_its_refusals(sides):
+    folders = sides([measured(BASE)], [measured(BASE, batch_size=8)])
+    with pytest.raises(perfkit.ComparisonError) as error:
+        perfkit.compare(*folders)
+    (refusal,) = error.value.refusals
+    assert isinstance(refusal, PairDiffers)
+    assert refusal.keys == ["batch_size"]
+    assert refusal.values == ["batch_size: 32 | 8"]
+    assert error.value.problems == refusal.text().split("\n")
+
+
+def test_the_refusals_of_names_have_their_sides(tmp_path):
+    with pytest.raises(perfkit.ComparisonError) as error:
+        perfkit.compare("missing", "label:none", outputs=write_all(tmp_path, measured(BASE)))
+    assert isinstance(error.value.refusals[0], NoPath)
+    assert [refusal.parameter for refusal in error.value.refusals] == ["A", "A", "A", "B"]
 
 
 def test_across_input_does_not_allow_another_data_set(sides):

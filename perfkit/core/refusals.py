@@ -22,6 +22,10 @@ class Refusal(Statement):
     def text(self, language: NullTranslations = ENGLISH) -> str:
         return f"{self.parameter}: {super().text(language)}"
 
+    def lines(self) -> list[str]:
+        """Return the text line by line; a text of several lines is a list or a table."""
+        return [self.text()]
+
 
 def nearest_name(name: object, names: Iterable[Any]) -> str | None:
     """Return the closest of `names` to a misspelt one; None if none is close."""

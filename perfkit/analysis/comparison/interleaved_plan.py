@@ -12,10 +12,24 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from perfkit.analysis.comparison.refusals import (
+    InVariant,
+    NotAnAssignment,
+    NotForLive,
+    ProtocolsDiffer,
+    RepeatsNotAuto,
+    SameVariants,
+    SetForAll,
+    SetTwice,
+    SharedOnly,
+    TooFewForVerdict,
+    TooFewVariants,
+)
 from perfkit.analysis.comparison.stored import FOLDER
 from perfkit.core.config import PROTOCOL_PARAMETERS, Protocol, select
 from perfkit.core.driver.measure import measurement_folder
 from perfkit.core.paths import portable, resolved_path
+from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import Plan, plan, typed
 from perfkit.core.request.requirements import read_environment
@@ -97,21 +111,21 @@ def plan_interleaved(
     """
     variants: dict[str, dict[str, Any]] = {}
     planned: list[tuple[str, Plan]] = []
-    problems: list[tuple[str, list[str]]] = []
+    of_variants: list[tuple[str, list[Refusal]]] = []
     for word in words:
         values, wrong = _parsed(word, shared)
         variants[portable(word)] = values
         try:
             variant = plan(model, {**shared, **values})
         except RequestError as error:
-            wrong += error.problems
+            wrong += error.refusals
         if not wrong:
             planned.append((word, variant))
-        problems.append((word, wrong))
+        of_variants.append((word, wrong))
     refused = [
-        *_shared_problems(words, shared, level),
-        *_variant_problems(problems),
-        *_pair_problems(planned),
+        *_of_all(words, shared, level),
+        *_of_variants(of_variants),
+        *_of_pairs(planned),
     ]
     if refused:
         raise RequestError(refused)
@@ -150,70 +164,61 @@ def _command(
     return shlex.join(words)
 
 
-def _variant_problems(problems: Sequence[tuple[str, list[str]]]) -> Iterator[str]:
-    """Yield the problems of the variants, those of a single variant after its name. A problem
+def _of_variants(variants: Sequence[tuple[str, list[Refusal]]]) -> Iterator[Refusal]:
+    """Yield the refusals of the variants, those of a single variant after its name. A refusal
     of all variants is one of the shared values."""
-    if not problems:
+    if not variants:
         return
-    _word, first = problems[0]
-    common = [problem for problem in first if all(problem in wrong for _, wrong in problems)]
+    _word, first = variants[0]
+    common = [refusal for refusal in first if all(refusal in wrong for _, wrong in variants)]
     yield from common
-    for word, wrong in problems:
-        for problem in wrong:
-            if problem not in common:
-                yield f"{word}: {problem}"
+    for word, wrong in variants:
+        for refusal in wrong:
+            if refusal not in common:
+                yield InVariant(parameter=word, refusal=refusal)
 
 
-def _shared_problems(
-    words: Sequence[str], shared: Mapping[str, Any], level: float
-) -> Iterator[str]:
-    """Yield the errors that do not depend on a single variant."""
+def _of_all(words: Sequence[str], shared: Mapping[str, Any], level: float) -> Iterator[Refusal]:
+    """Yield the refusals that do not depend on a single variant."""
     if len(words) < 2:
-        yield (
-            f"variants: {len(words)} given, but at least two are needed, the base first: "
-            "framework=paddle framework=torch"
-        )
+        yield TooFewVariants(count=len(words))
     for name in ("interval_target", "budget"):
         if shared.get(name) is not None:
-            yield f"{name}: not for --live, where all variants make equally many repeats"
+            yield NotForLive(parameter=name)
     repeats, enough = shared.get("repeats"), fewest_values(level)
     if repeats == "auto":
-        yield "repeats: 'auto' is not for --live: all variants make equally many; set a number"
+        yield RepeatsNotAuto()
     elif isinstance(repeats, int) and 1 <= repeats < enough:
-        yield (
-            f"repeats: {repeats} are too few for a verdict at the {level * 100:g} % level, "
-            f"which takes at least {enough}: -p repeats {enough}"
-        )
+        yield TooFewForVerdict(repeats=repeats, level=f"{level * 100:g}", fewest=enough)
 
 
-def _pair_problems(planned: Iterable[tuple[str, Plan]]) -> Iterator[str]:
+def _of_pairs(planned: Iterable[tuple[str, Plan]]) -> Iterator[Refusal]:
     """Yield why variants that can be measured can't be compared."""
     for (a_name, a), (b_name, b) in combinations(planned, 2):
         if a == b:
-            yield f"{a_name} and {b_name} are the same"
+            yield SameVariants(a=a_name, b=b_name)
         if a.protocol != b.protocol:
-            names = f"{a.protocol.name} or {b.protocol.name}"
-            yield f"protocol: must be the same for all variants; -p protocol {names}"
+            yield ProtocolsDiffer(a=a.protocol.name, b=b.protocol.name)
 
 
-def _parsed(word: str, shared: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the values that a variant sets, and the errors in its text."""
+def _parsed(word: str, shared: Mapping[str, Any]) -> tuple[dict[str, Any], list[Refusal]]:
+    """Return the values that a variant sets, and what is wrong with its text."""
     values: dict[str, Any] = {}
-    problems = []
+    refusals: list[Refusal] = []
     # A value may be a list, such as disable_tuning=affinity,threads.
     for part in re.split(r",(?=\w+=)", word):
         name, equals, text = part.partition("=")
         if not equals:
-            problems.append(f"{part!r} is not NAME=VALUE")
+            refusals.append(NotAnAssignment(word=repr(part)))
         elif name in SHARED:
-            problems.append(f"{name}: must be the same for all variants; use -p {name} {text}")
+            refusals.append(SharedOnly(parameter=name, value=text))
         elif name in shared:
-            problems.append(f"{name}: set for all variants by -p; set it in only one place")
+            refusals.append(SetForAll(parameter=name))
         elif name in values:
-            problems.append(f"{name}: is set twice")
+            refusals.append(SetTwice(parameter=name))
         else:
             values[name] = typed(name, text)
-    return values, problems
+    return values, refusals
 
 
 def _label(plans: Iterable[Plan]) -> str:

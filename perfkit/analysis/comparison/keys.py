@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from perfkit.analysis.comparison.refusals import NotAKey
 from perfkit.core.config import ABOUT, Config, Protocol, select
 from perfkit.core.format import counted, one_line, plain, shortened
-from perfkit.core.request import suggest
 from perfkit.core.results.frames import row_of
 from perfkit.core.results.store import Measurement
 
@@ -101,16 +101,9 @@ def allowed(varied: Iterable[str], differences: Collection[str]) -> set[str]:
     return keys
 
 
-def across_problems(keys: Iterable[str]) -> list[str]:
+def across_refusals(keys: Iterable[str]) -> list[NotAKey]:
     """Return the errors in the keys of `--across`."""
-    problems = []
-    for key in keys:
-        if key not in KEYS:
-            problems.append(
-                f"--across {key}: not a key that must agree{suggest(key, KEYS)} (software and "
-                f"labels may differ anyway); the keys are {', '.join(KEYS)}"
-            )
-    return problems
+    return [NotAKey.of(key, KEYS) for key in keys if key not in KEYS]
 
 
 def format_pair(key: str, a: KeyValue, b: KeyValue) -> str:

@@ -20,8 +20,17 @@ from perfkit.analysis.comparison.pairs import (
     measured,
     ratio_of_pair,
 )
+from perfkit.analysis.comparison.refusals import (
+    BothPublished,
+    NoNumber,
+    PairDiffers,
+    SameMeasurement,
+    SeveralPartners,
+    UnitsDiffer,
+)
 from perfkit.analysis.comparison.selections import ComparisonError, Selected
 from perfkit.analysis.comparison.stored import Comparison, Unmeasured
+from perfkit.core.refusals import Refusal
 from perfkit.core.results.frames import row_order
 
 MOST_NAMED = 5
@@ -73,7 +82,7 @@ def compare_selected(
 def _matching(a: Selected, b: Selected, across: Sequence[str]) -> Matching:
     """Return the pairs that may be compared. Raises ComparisonError."""
     if a.cells and b.cells:
-        raise ComparisonError(["A and B are both published; one of them must be measured"])
+        raise ComparisonError([BothPublished()])
     a_operands, b_operands = _operands(a), _operands(b)
     numbers_a = [operand for operand in a_operands if operand.has_number]
     numbers_b = [operand for operand in b_operands if operand.has_number]
@@ -87,16 +96,16 @@ def _matching(a: Selected, b: Selected, across: Sequence[str]) -> Matching:
         *_unmeasured("B", b_operands, alone_a, across),
     ]
     matching = Matching(pairs, alone_a, alone_b, failed)
-    problems = [*islice(_contradictions(pairs), MOST_NAMED)]
+    refusals: list[Refusal] = [*islice(_contradictions(pairs), MOST_NAMED)]
     if not (a.cells or b.cells):
-        problems += _ambiguities(pairs)
+        refusals += _ambiguities(pairs)
     if not (pairs or matching.lost):
-        problems = [
+        refusals = [
             *_missing_numbers(failed),
-            *_refusal(numbers_a, numbers_b, candidates),
+            *_differing_pair(numbers_a, numbers_b, candidates),
         ]
-    if problems:
-        raise ComparisonError(problems)
+    if refusals:
+        raise ComparisonError(refusals)
     return matching
 
 
@@ -151,53 +160,52 @@ def _requested(operand: Operand) -> dict[str, KeyValue]:
 # Why nothing is compared.
 
 
-def _contradictions(pairs: list[Pair]) -> Iterator[str]:
+def _contradictions(pairs: list[Pair]) -> Iterator[Refusal]:
     """Yield errors for pairs of a measurement with itself, and of different units."""
     for a, b, _across in pairs:
         if a.measurement and b.measurement and a.measurement.result == b.measurement.result:
-            yield f"A and B name the same measurement, {a.name}"
+            yield SameMeasurement(name=a.name)
         if a.unit != b.unit:
-            yield f"{a.name} is in {a.unit}, {b.name} in {b.unit}"
+            yield UnitsDiffer(a=a.name, a_unit=a.unit, b=b.name, b_unit=b.unit)
 
 
-def _ambiguities(pairs: list[Pair]) -> list[str]:
+def _ambiguities(pairs: list[Pair]) -> list[SeveralPartners]:
     """Return errors for measurements with several partners."""
-    partners: dict[tuple[str, str], list[str]] = {}
+    partners: dict[tuple[Literal["A", "B"], str], list[str]] = {}
     for pair in pairs:
         partners.setdefault(("A", pair.b.name), []).append(pair.a.name)
         partners.setdefault(("B", pair.a.name), []).append(pair.b.name)
-    problems = []
+    refusals = []
     for (side, name), names in sorted(partners.items()):
         if len(names) > 1:
-            more = " …" if len(names) > MOST_NAMED else ""
-            problems.append(
-                f"{name} matches {len(names)} measurements in {side}: "
-                f"{', '.join(names[:MOST_NAMED])}{more}; pick one by its folder, or select a "
-                "label"
-            )
-    return problems[:MOST_NAMED]
+            first = names[:MOST_NAMED]
+            refusal = SeveralPartners(name=name, side=side, count=len(names), partners=first)
+            refusals.append(refusal)
+    return refusals[:MOST_NAMED]
 
 
-def _missing_numbers(failed: list[Unmeasured]) -> Iterator[str]:
+def _missing_numbers(failed: list[Unmeasured]) -> Iterator[NoNumber]:
     for each in failed[:MOST_NAMED]:
-        yield f"{each.side} {each.name} has no number: {each.reason}"
+        yield NoNumber(side=each.side, name=each.name, reason=each.reason)
 
 
-def _refusal(
+def _differing_pair(
     numbers_a: list[Operand], numbers_b: list[Operand], candidates: list[Pair]
-) -> list[str]:
-    """Return the keys in which the closest pair differs, and the options that allow it. Without
+) -> Iterator[PairDiffers]:
+    """Yield the keys in which the closest pair differs, if there is a pair at all. Without
     candidates, no measurement has the place of a published number."""
     pairs = candidates or [Pair(a, b, differences(a, b)) for a in numbers_a for b in numbers_b]
     if not pairs:
-        return []
+        return
     nearest = min(pairs, key=lambda pair: len(pair.across))
-    lines = [f"A {nearest.a.name}", f"B {nearest.b.name}", "differ in"]
-    for key, values in nearest.across.items():
-        lines.append(f"  {key}: {format_pair(key, *values)}")
-    if len(pairs) > 1:
-        lines.insert(0, "nothing in A agrees with anything in B; the closest pair:")
-    if not candidates:
-        return [*lines, "a published number is compared with measurements in its place only"]
-    options = " ".join(f"--across {key}" for key in nearest.across)
-    return [*lines, "to compare them anyway, and record the differences:", f"  {options}"]
+    values = []
+    for key, both in nearest.across.items():
+        values.append(f"{key}: {format_pair(key, *both)}")
+    yield PairDiffers(
+        a=nearest.a.name,
+        b=nearest.b.name,
+        keys=list(nearest.across),
+        values=values,
+        is_only_pair=len(pairs) == 1,
+        in_same_place=bool(candidates),
+    )

@@ -1,16 +1,27 @@
 """What the names A and B of a comparison select: measurements, or a published table."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from perfkit.analysis.comparison.refusals import (
+    ContradictsRawFiles,
+    FileLeftOut,
+    LabelsUnreadable,
+    NoPath,
+    NoSuchLabel,
+    NoSuchTable,
+    NothingLabelled,
+    NothingReadable,
+)
 from perfkit.analysis.comparison.stored import Selection, TakenAs
 from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import RUNS, PublishedCell, cells_of
 from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.core.format import plain
 from perfkit.core.paths import resolved_path
-from perfkit.core.request import RequestError, suggest
+from perfkit.core.refusals import Refusal, nearest_name
+from perfkit.core.request import RequestError
 from perfkit.core.results.outputs import agreeing, measurements
 from perfkit.core.results.store import Measurement, ResultError, Store, read_result
 from perfkit.core.results.summarize import check_against_raw
@@ -69,8 +80,8 @@ def select_results(name: str, outputs: str | Path) -> Selected:
         return _of_folder(name, path)
     if name in TABLES:
         return _of_table(name)
-    no_path = f"no file or folder {path}"
-    no_table = f"no such published table; there are {', '.join(TABLES)}{suggest(name, TABLES)}"
+    no_path = NoPath(path=str(path))
+    no_table = NoSuchTable(allowed=TABLES, nearest=nearest_name(name, TABLES))
     return _of_label(name, outputs, [no_path, no_table])
 
 
@@ -78,10 +89,11 @@ def _of_file(name: str, file: Path) -> Selected:
     try:
         measurement = Measurement(file.parent, read_result(file))
     except ResultError as error:
-        raise ComparisonError([str(error)]) from None
+        raise ComparisonError([FileLeftOut(reason=str(error))]) from None
     disagreements = check_against_raw(measurement)
     if disagreements:
-        raise ComparisonError([f"{file}: contradicts its raw files", *disagreements])
+        contradicts = ContradictsRawFiles(file=str(file))
+        raise ComparisonError([contradicts, *_left_out_refusals(disagreements)])
     return Selected(name, "result", [measurement])
 
 
@@ -89,7 +101,8 @@ def _of_folder(name: str, path: Path) -> Selected:
     left_out: list[str] = []
     readable = list(agreeing(measurements(path, left_out), left_out))
     if not readable:
-        raise ComparisonError([f"no readable measurement in {path}", *left_out])
+        nothing = NothingReadable(folder=str(path))
+        raise ComparisonError([nothing, *_left_out_refusals(left_out)])
     return Selected(name, "folder", readable, left_out=left_out)
 
 
@@ -101,24 +114,31 @@ def _of_table(name: str) -> Selected:
     return Selected(name, "published table", cells=cells)
 
 
-def _of_label(label: str, outputs: str | Path, problems: Sequence[str] = ()) -> Selected:
-    """Return the measurements of a label. `problems` say what else the name could have meant;
+def _of_label(label: str, outputs: str | Path, refusals: Sequence[Refusal] = ()) -> Selected:
+    """Return the measurements of a label. `refusals` say what else the name could have meant;
     they are part of the error if there is no such label."""
     left_out: list[str] = []
     try:
         every = list(measurements(outputs, left_out))
     except ResultError as error:
-        raise ComparisonError([*problems, f"no label {label!r}: {error}"]) from None
+        unreadable = LabelsUnreadable(label=repr(label), reason=str(error))
+        raise ComparisonError([*refusals, unreadable]) from None
     labelled = [each for each in every if each.result.config.label == label]
     if not labelled:
         labels = sorted({each.result.config.label for each in every} - {""})
-        no_label = (
-            f"no label {label!r} under {resolved_path(str(outputs))}, which has "
-            f"{', '.join(labels) or 'none'}{suggest(label, labels)}"
+        no_label = NoSuchLabel(
+            label=repr(label),
+            folder=str(resolved_path(str(outputs))),
+            allowed=labels,
+            nearest=nearest_name(label, labels),
         )
-        raise ComparisonError([*problems, no_label, *left_out])
+        raise ComparisonError([*refusals, no_label, *_left_out_refusals(left_out)])
     agreed = list(agreeing(labelled, left_out))
     if not agreed:
-        nothing = f"no measurement to compare of {label!r}"
-        raise ComparisonError([*problems, nothing, *left_out])
+        nothing = NothingLabelled(label=repr(label))
+        raise ComparisonError([*refusals, nothing, *_left_out_refusals(left_out)])
     return Selected(f"{LABEL}{label}", "label", agreed, left_out=left_out)
+
+
+def _left_out_refusals(reasons: Iterable[str]) -> list[FileLeftOut]:
+    return [FileLeftOut(reason=reason) for reason in reasons]

@@ -47,7 +47,7 @@ class RequestError(ValueError):
         for problem in problems:
             if isinstance(problem, Refusal):
                 self.refusals.append(problem)
-                self.problems.append(problem.text())
+                self.problems += problem.lines()
             else:
                 self.problems.append(problem)
         super().__init__("\n  ".join([self.heading, *self.problems]))
