@@ -42,7 +42,8 @@ from perfkit.report.site import write_site
     ],
 )
 def test_the_verdict_follows_from_ratio_and_input_rate(ratio, alone, limit):
-    assert limit_of(Estimate(*ratio), 100.0, alone) == limit
+    estimate = Estimate(*ratio)
+    assert limit_of(estimate, 100.0, alone) == limit
 
 
 STALLS = ([0.5] * 20 + [4.0]) * 5
@@ -82,14 +83,16 @@ def test_all_ranks_must_find_a_depth():
 def test_an_unreadable_diagnosis_is_an_error_shown_on_the_page(tmp_path, change, why):
     folder = stored(tmp_path / "m").folder
     assert read_diagnosis(folder) is None
+    text = diagnosis().model_dump_json()
     file = folder / FILE
-    file.write_text(diagnosis().model_dump_json())
+    file.write_text(text)
     assert read_diagnosis(folder) == diagnosis()
-    file.write_text(change(diagnosis().model_dump_json()))
+    file.write_text(change(text))
     with pytest.raises(ResultError, match=why):
         read_diagnosis(folder)
     page = limits(Measurement.read(folder)).html
-    assert "The diagnosis can't be read" in unescape(page) and why in page
+    assert "The diagnosis can't be read" in unescape(page)
+    assert why in page
     assert "<b>fine" not in page
 
 
@@ -112,7 +115,8 @@ def texts_of(config, **changes):
     ],
 )
 def test_every_verdict_has_its_own_advice(limit, advice):
-    texts = texts_of(measured([1.0], processes=2).config, verdict=limit)
+    config = measured([1.0], processes=2).config
+    texts = texts_of(config, verdict=limit)
     measurements = ["input_alone", "compute_alone", "both"]
     assert [*texts] == [*measurements, limit, "pairs", "cost", *advice]
     assert "(98 % interval 49 % to 51 %), the median of the ratios" in texts["pairs"]
@@ -124,43 +128,52 @@ def test_the_advice_names_the_setting_to_type():
     texts = texts_of(config)
     assert texts["enough"] == "dali_threads=16 or more is fast enough for this training."
     assert texts["depth"] == "dali_prefetch=2 or more hides the jitter of the batches."
-    assert "None of the tested" in texts_of(config, synthetic=1e6)["none_enough"]
+    of_fast_training = texts_of(config, synthetic=1e6)
+    assert "None of the tested" in of_fast_training["none_enough"]
 
 
 def test_only_a_clearly_faster_training_with_input_is_called_disturbed():
     config = measured([1.0]).config
-    assert "disturbance" in texts_of(config, ratio=1.98)["disturbed"]
-    assert "disturbed" not in texts_of(config, ratio=1.04)
+    clearly_faster = texts_of(config, ratio=1.98)
+    assert "disturbance" in clearly_faster["disturbed"]
+    hardly_faster = texts_of(config, ratio=1.04)
+    assert "disturbed" not in hardly_faster
 
 
 def test_repeats_out_of_turn_are_named():
-    text = texts_of(measured([1.0]).config, out_of_turn=[2, 5])["out_of_turn"]
-    assert text.endswith("changed their ratios: 2, 5.")
+    config = measured([1.0]).config
+    texts = texts_of(config, out_of_turn=[2, 5])
+    assert texts["out_of_turn"].endswith("changed their ratios: 2, 5.")
 
 
 def test_the_pages_of_a_diagnosis_and_its_synthetic_measurement_link_to_each_other(tmp_path):
-    base, twin = (stored(tmp_path / name).folder for name in ("base", "twin"))
-    (base / FILE).write_text(diagnosis(synthetic_id=twin.name).model_dump_json())
+    base = stored(tmp_path / "base").folder
+    twin = stored(tmp_path / "twin").folder
+    of_both = diagnosis(synthetic_id=twin.name)
+    (base / FILE).write_text(of_both.model_dump_json())
     back = f'<a href="../{base.name}/report.html">Diagnosis with this measurement</a>'
     assert back not in headline(Measurement.read(twin)).html, "a link to no page"
     write_site(tmp_path, lambda _part: None)
-    assert back in (twin / "report.html").read_text()
+    twin_page = (twin / "report.html").read_text()
+    assert back in twin_page
     assert back in headline(Measurement.read(twin)).html
-    page = (base / "report.html").read_text()
-    assert f'../{twin.name}/report.html">Same configuration, synthetic input</a>' in page
+    base_page = (base / "report.html").read_text()
+    assert f'../{twin.name}/report.html">Same configuration, synthetic input</a>' in base_page
 
 
 # The command.
 
 
 @pytest.fixture
-def request_of(small):
-    """Return a function that gives the parameters of a request for six repeats."""
+def six_repeats(small):
+    """The parameters of a request for six repeats."""
+    return small(repeats=6, dali_threads=2, batch_size=4)
 
-    def parameters(**changes):
-        return small(repeats=6, dali_threads=2, batch_size=4, **changes)
 
-    return parameters
+def diagnose(parameters):
+    """Run `perfkit diagnose resnet50`."""
+    options = as_options(parameters)
+    return cli("diagnose", "resnet50", *options)
 
 
 @pytest.fixture
@@ -171,10 +184,14 @@ def trained(monkeypatch):
     def plant(synthetic, with_input):
         def measure(live, _say):
             measurements = []
+            outputs = live.folder.parent.parent
             for plan, throughputs in zip(live.plans, (synthetic, with_input), strict=True):
-                result = measured(throughputs, **plan.config.model_dump())
-                measurements.append(keep(live.folder.parent.parent / result.id, result))
-            write_comparison(live.folder, judge_interleaved(live, measurements))
+                parameters = plan.config.model_dump()
+                result = measured(throughputs, **parameters)
+                measurement = keep(outputs / result.id, result)
+                measurements.append(measurement)
+            judged = judge_interleaved(live, measurements)
+            write_comparison(live.folder, judged)
 
         monkeypatch.setattr(run, "measure_interleaved", measure)
 
@@ -189,8 +206,11 @@ def reading(monkeypatch):
 
     def plant(seconds):
         def perform(config, *_task):
-            tried.append(config.dali_threads)
-            return [[{"event": "input", "intervals": [seconds(config.dali_threads)] * 12}]]
+            threads = config.dali_threads
+            tried.append(threads)
+            intervals = [seconds(threads)] * 12
+            of_the_only_rank = [{"event": "input", "intervals": intervals}]
+            return [of_the_only_rank]
 
         monkeypatch.setattr(run, "perform", perform)
         return tried
@@ -198,51 +218,66 @@ def reading(monkeypatch):
     return plant
 
 
+@pytest.fixture
+def outputs(tmp_path):
+    return tmp_path / "outputs"
+
+
 def only_diagnosis(outputs):
+    """Return the only stored diagnosis and its measurement's folder."""
     (file,) = outputs.glob(f"*/{FILE}")
-    return read_diagnosis(file.parent), file.parent
+    folder = file.parent
+    return read_diagnosis(folder), folder
 
 
 def test_a_diagnosis_interleaves_input_and_synthetic_input(
-    request_of, trained, reading, tmp_path
+    six_repeats, trained, reading, outputs
 ):
     trained([100.0] * 6, [50.0] * 6)
     reading(lambda threads: 4 / (26 * threads))
-    done = cli("diagnose", "resnet50", *as_options(request_of()))
+    done = diagnose(six_repeats)
     assert done.exit_code == 0, done.stderr
-    found, folder = only_diagnosis(tmp_path / "outputs")
-    assert (found.verdict, found.ratio) == ("input-bound", 0.5)
-    assert (found.throughput, found.synthetic) == (50.0, 100.0)
-    comparison = read_comparison(tmp_path / "outputs" / "comparisons" / found.comparison)
+    diagnosis, folder = only_diagnosis(outputs)
+    assert diagnosis.verdict == "input-bound"
+    assert diagnosis.ratio == 0.5
+    assert diagnosis.throughput == 50.0
+    assert diagnosis.synthetic == 100.0
+    comparison = read_comparison(outputs / "comparisons" / diagnosis.comparison)
     base, variant = comparison.variants
-    assert (base.name, base.id) == ("input=synthetic", found.synthetic_id)
-    assert (variant.name, variant.id) == ("input=dali", folder.name)
-    lines = done.stdout.splitlines()
-    assert lines[-1] == str(folder / "report.html")
-    assert max(map(len, lines[:-1])) <= 80
+    assert base.name == "input=synthetic"
+    assert base.id == diagnosis.synthetic_id
+    assert variant.name == "input=dali"
+    assert variant.id == folder.name
+    page = folder / "report.html"
+    *lines, last_line = done.stdout.splitlines()
+    assert last_line == str(page)
+    for line in lines:
+        assert len(line) <= 80
     assert "Input-bound: training runs at the speed of the input pipeline." in lines
-    assert "Input alone, dali_threads=2" in (folder / "report.html").read_text()
+    assert "Input alone, dali_threads=2" in page.read_text()
 
 
-def test_all_cores_are_tried_if_fewer_are_too_slow(request_of, trained, reading, monkeypatch):
+def test_all_cores_are_tried_if_fewer_are_too_slow(six_repeats, trained, reading, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _process: range(6))
     trained([1e6] * 6, [50.0] * 6)
     tried = reading(lambda _threads: 1.0)
-    assert cli("diagnose", "resnet50", *as_options(request_of())).exit_code == 0
+    done = diagnose(six_repeats)
+    assert done.exit_code == 0
     assert tried == [2, 1, 4, 6]
 
 
 def test_other_settings_are_tried_only_if_the_input_may_be_the_limit(
-    request_of, trained, reading
+    six_repeats, trained, reading
 ):
     trained([100.0] * 6, [99.0] * 6)
     tried = reading(lambda _threads: 4 / 101)
-    assert cli("diagnose", "resnet50", *as_options(request_of())).exit_code == 0
+    done = diagnose(six_repeats)
+    assert done.exit_code == 0
     assert tried == [2]
 
 
 def test_a_failed_part_is_reported_and_leaves_no_diagnosis(
-    request_of, trained, monkeypatch, tmp_path
+    six_repeats, trained, monkeypatch, outputs
 ):
     trained([100.0] * 6, [50.0] * 6)
 
@@ -250,15 +285,15 @@ def test_a_failed_part_is_reported_and_leaves_no_diagnosis(
         raise TaskError("out_of_memory: planted")
 
     monkeypatch.setattr(run, "perform", fail)
-    done = cli("diagnose", "resnet50", *as_options(request_of()))
+    done = diagnose(six_repeats)
     assert done.exit_code == 1
     assert "out_of_memory: planted" in done.stderr
-    assert not [*(tmp_path / "outputs").glob(f"*/{FILE}")]
+    assert [*outputs.glob(f"*/{FILE}")] == []
 
 
-def test_a_training_that_fails_is_reported(request_of, trained):
+def test_a_training_that_fails_is_reported(six_repeats, trained):
     trained([100.0] * 6, [])
-    done = cli("diagnose", "resnet50", *as_options(request_of()))
+    done = diagnose(six_repeats)
     assert done.exit_code == 1
     assert "out_of_memory" in done.stderr
 
@@ -271,33 +306,37 @@ def test_a_training_that_fails_is_reported(request_of, trained):
         ({"repeats": "auto"}, "repeats: a diagnosis makes the same number of repeats"),
     ],
 )
-def test_a_request_that_can_not_be_diagnosed_is_refused(request_of, changes, why):
-    done = cli("diagnose", "resnet50", *as_options(request_of() | changes))
+def test_a_request_that_can_not_be_diagnosed_is_refused(six_repeats, changes, why):
+    done = diagnose(six_repeats | changes)
     assert done.exit_code == 2
     assert why in " ".join(done.stderr.split())
 
 
-def test_several_nodes_are_refused(request_of, monkeypatch):
-    planned = perfkit.plan("resnet50", request_of())
+def test_several_nodes_are_refused(six_repeats, monkeypatch):
+    planned = perfkit.plan("resnet50", six_repeats)
     two_nodes = planned.config.model_copy(update={"nodes": 2})
-    monkeypatch.setattr(run, "plan", lambda *_request: Plan(two_nodes, planned.protocol))
+    on_two_nodes = Plan(two_nodes, planned.protocol)
+    monkeypatch.setattr(run, "plan", lambda *_request: on_two_nodes)
     with pytest.raises(perfkit.RequestError, match="a single node"):
-        run.plan_diagnosis("resnet50", request_of())
+        run.plan_diagnosis("resnet50", six_repeats)
 
 
 @pytest.mark.slow
 def test_a_real_diagnosis_is_complete_and_shown_on_the_page(
-    processes, request_of, monkeypatch, tmp_path
+    processes, six_repeats, monkeypatch, outputs
 ):
     """Two repeats of each are undecided, and reading is so fast that it can't be the limit."""
     monkeypatch.setattr(run, "LEVEL", 0.5)
-    done = cli("diagnose", "resnet50", *as_options(request_of() | {"repeats": 2}))
+    done = diagnose(six_repeats | {"repeats": 2})
     assert done.exit_code == 0, done.stderr
-    found, folder = only_diagnosis(tmp_path / "outputs")
-    assert found.verdict == "undecided"
-    assert found.throughput > 0 and found.out_of_turn == []
-    assert [alone.count for alone in found.input_alone] == [2]
-    raw_files = [*folder.glob("diagnosis/*/rank0.jsonl")]
-    assert [file.parent.name for file in raw_files] == ["read_input-2"]
-    assert "Input alone, dali_threads=2" in (folder / "report.html").read_text()
-    assert (tmp_path / "outputs" / found.synthetic_id / "result.json").exists()
+    diagnosis, folder = only_diagnosis(outputs)
+    assert diagnosis.verdict == "undecided"
+    assert diagnosis.throughput > 0
+    assert diagnosis.out_of_turn == []
+    (input_alone,) = diagnosis.input_alone
+    assert input_alone.count == 2
+    (raw_file,) = folder.glob("diagnosis/*/rank0.jsonl")
+    assert raw_file.parent.name == "read_input-2"
+    page = (folder / "report.html").read_text()
+    assert "Input alone, dali_threads=2" in page
+    assert (outputs / diagnosis.synthetic_id / "result.json").exists()
