@@ -35,11 +35,12 @@ def summary(*, began=1.5, seconds=3.0, samples=(30,), begin=None, **readings):
     """Summarize a window, by default 1.5 s to 4.5 s, with samples at 0, 1, …, 6 s. `readings`
     maps each reading to a function of the sample's time."""
     readings = {"process_seconds": lambda at: 2.0 * at} | readings
-    lines = [BEGIN | (begin or {})]
+    events = [BEGIN | (begin or {})]
     for at in range(7):
         values = {name: value_at(at) for name, value_at in readings.items()}
-        lines.append(event("sample", at=float(at), **values))
-    return summarize_telemetry(lines, began, seconds, samples)
+        sample = event("sample", at=float(at), **values)
+        events.append(sample)
+    return summarize_telemetry(events, began, seconds, samples)
 
 
 def test_load_is_the_counters_increase_over_the_window():
@@ -61,19 +62,24 @@ def test_load_outside_the_window_is_excluded():
 
 
 def test_samples_exactly_at_the_ends_of_the_window_suffice():
-    counters = {"busy_seconds": lambda at: 3.0 * at, "steal_seconds": lambda at: 1.0 * at}
-    telemetry = summary(began=0, seconds=6, **counters)
+    telemetry = summary(
+        began=0,
+        seconds=6,
+        busy_seconds=lambda at: 3.0 * at,
+        steal_seconds=lambda at: 1.0 * at,
+    )
     assert telemetry.samples == 7
     assert telemetry.other_load_cores == 1.0
     assert telemetry.steal_share == 0.25
 
 
 def test_a_window_between_two_samples_uses_both():
-    readings = {
-        "busy_seconds": lambda at: 3.0 * at,
-        "clock_mhz": lambda at: {"cpu": 1000.0 + at},
-    }
-    telemetry = summary(began=2.2, seconds=0.1, **readings)
+    telemetry = summary(
+        began=2.2,
+        seconds=0.1,
+        busy_seconds=lambda at: 3.0 * at,
+        clock_mhz=lambda at: {"cpu": 1000.0 + at},
+    )
     assert telemetry.samples == 0
     assert telemetry.clock_mhz == {"cpu": (1002.0, 1003.0)}
     assert telemetry.other_load_cores == pytest.approx(1.0)
@@ -87,8 +93,11 @@ def test_without_samples_of_ranks_around_the_window_there_is_no_telemetry():
 
 
 def test_without_samples_of_the_measurements_processes_there_is_no_telemetry():
-    of_machine = [event("sample", at=float(at), busy_seconds=1.0) for at in range(7)]
-    assert summarize_telemetry([BEGIN, *of_machine], 1.5, 3.0, [30]) is None
+    events = [BEGIN]
+    for at in range(7):
+        of_machine = event("sample", at=float(at), busy_seconds=1.0)
+        events.append(of_machine)
+    assert summarize_telemetry(events, 1.5, 3.0, [30]) is None
     assert summarize_telemetry([], 1.5, 3.0, [30]) is None
 
 
@@ -112,9 +121,10 @@ def test_steal_time_that_was_never_counted_is_missing():
 
 
 def test_energy_handles_counter_wraparound():
-    telemetry = summary(
-        energy_joules=lambda at: {"package-0": (900 + 50 * at) % 1000, "dram-0": 10.0 * at}
-    )
+    def energy(at):
+        return {"package-0": (900 + 50 * at) % 1000, "dram-0": 10.0 * at}
+
+    telemetry = summary(energy_joules=energy)
     assert telemetry.energy_joules == pytest.approx({"package-0": 150.0, "dram-0": 30.0})
     assert telemetry.energy_joules_per_sample == pytest.approx(180 / 30)
 
@@ -176,22 +186,25 @@ def with_telemetry(*summaries):
     return with_summaries(measured([4.0] * len(summaries), protocol="quick"), summaries)
 
 
+AT_LIMITS = TelemetrySummary(
+    samples=40,
+    cores=4,
+    process_cores=3.9,
+    other_load_cores=0.4,
+    steal_share=0.02,
+    clock_mhz={},
+    temperature_celsius={},
+    throttled={"gpu0": {"power_cap": 40}},
+    energy_joules={},
+    energy_joules_per_sample=None,
+    missing={},
+)
+"""A telemetry summary whose readings are at their limits."""
+
+
 def quiet(**changes):
-    """Return a telemetry summary whose readings are at their limits, with fields changed."""
-    values = {
-        "samples": 40,
-        "cores": 4,
-        "process_cores": 3.9,
-        "other_load_cores": 0.4,
-        "steal_share": 0.02,
-        "clock_mhz": {},
-        "temperature_celsius": {},
-        "throttled": {"gpu0": {"power_cap": 40}},
-        "energy_joules": {},
-        "energy_joules_per_sample": None,
-        "missing": {},
-    }
-    return TelemetrySummary(**values | changes)
+    """Return the summary with readings at their limits, with fields changed."""
+    return TelemetrySummary(**AT_LIMITS.model_dump() | changes)
 
 
 def test_disturbed_repeats_are_listed_with_value_and_limit():
@@ -200,14 +213,15 @@ def test_disturbed_repeats_are_listed_with_value_and_limit():
     unknown = quiet(other_load_cores=None, steal_share=None, throttled={})
     loaded = quiet(other_load_cores=0.41)
     stolen_from = quiet(steal_share=0.03, throttled=hot)
-    result = with_telemetry(loaded, quiet(), stolen_from, unknown, None)
-    disturbances = OtherLoad | StealTime | Throttled
-    warnings = [w for w in warnings_of(result, ()) if isinstance(w, disturbances)]
-    assert warnings == [
-        OtherLoad(repeats=[1], cores=0.41, core_limit=0.4),
-        StealTime(repeats=[3], share=0.03, share_limit=0.02),
-        Throttled(repeats=[3], reasons=["gpu0: hardware_thermal"]),
-    ]
+    result = with_telemetry(loaded, AT_LIMITS, stolen_from, unknown, None)
+    other_load = OtherLoad(repeats=[1], cores=0.41, core_limit=0.4)
+    steal_time = StealTime(repeats=[3], share=0.03, share_limit=0.02)
+    throttled = Throttled(repeats=[3], reasons=["gpu0: hardware_thermal"])
+    disturbances = []
+    for warning in warnings_of(result, ()):
+        if isinstance(warning, OtherLoad | StealTime | Throttled):
+            disturbances.append(warning)
+    assert disturbances == [other_load, steal_time, throttled]
 
 
 def test_a_measurement_has_the_maximum_other_load_and_median_energy():
@@ -237,19 +251,24 @@ def section_text(folder, *summaries):
 
 def test_the_page_shows_readings_and_reasons_for_missing_ones(tmp_path):
     missing = {"cpu_energy": "<b>no RAPL</b>", "steal_time": "none was counted"}
-    telemetry = quiet(steal_share=None, clock_mhz={"cpu": (2400.4, 3100.0)}, missing=missing)
+    clock_mhz = {"cpu": (2400.4, 3100.0)}
+    telemetry = quiet(steal_share=None, clock_mhz=clock_mhz, missing=missing)
     text = section_text(tmp_path / "m", telemetry, None)
     assert "1 40 3.900 0.4000 cpu 2400 – 3100 gpu0 power_cap 40 " in text
-    assert "Clock (MHz)" in text and "Steal time" not in text and "(J)" not in text
+    assert "Clock (MHz)" in text
+    assert "Steal time" not in text
+    assert "(J)" not in text
     assert "CPU energy ( <b>no RAPL</b> ); steal time ( none was counted )" in text
 
 
 def test_the_page_states_the_scope_of_energy_also_in_chinese(tmp_path):
     telemetry = quiet(energy_joules_per_sample=12.3456, throttled={"cpu": {}})
     text = section_text(tmp_path / "en", telemetry, telemetry)
-    assert "12.35" in text and "whole processor packages" in text
+    assert "12.35" in text
+    assert "whole processor packages" in text
     with language.in_language("zh"):
-        assert "每样本能耗（J）" in section_text(tmp_path / "zh", telemetry, telemetry)
+        chinese = section_text(tmp_path / "zh", telemetry, telemetry)
+    assert "每样本能耗（J）" in chinese
 
 
 def test_the_page_of_a_measurement_without_telemetry_says_so(tmp_path):
@@ -272,7 +291,8 @@ def children_seconds():
 def test_only_processes_outside_the_measurement_are_other_load(measure, plant):
     """Compare with independent counts: the kernel's for ended children and the busy process."""
     plant(WITH_BUSY_CHILD)
-    began, used_before = time.monotonic(), children_seconds()
+    began = time.monotonic()
+    used_before = children_seconds()
     with subprocess.Popen(BUSY) as busy:
         try:
             measurement = measure(input="dataloader", batch_size=2, measured_steps=8)
@@ -281,8 +301,10 @@ def test_only_processes_outside_the_measurement_are_other_load(measure, plant):
             wall = time.monotonic() - began
         finally:
             busy.kill()
-    events = read_events(measurement.telemetry_file(1))
-    counts = [event["process_seconds"] for event in events if "process_seconds" in event]
+    counts = []
+    for line in read_events(measurement.telemetry_file(1)):
+        if "process_seconds" in line:
+            counts.append(line["process_seconds"])
     assert 0.8 * used < counts[-1] < used + 0.1
     (repeat,) = measurement.result.repeats
     busy_cores = (busy_times.user + busy_times.system) / wall
