@@ -46,7 +46,9 @@ def sides(tmp_path):
     """Stores results and returns the folders of A and B."""
 
     def stored(ones, others):
-        return write_all(tmp_path / "a", *ones), write_all(tmp_path / "b", *others)
+        a = write_all(tmp_path / "a", *ones)
+        b = write_all(tmp_path / "b", *others)
+        return a, b
 
     return stored
 
@@ -54,18 +56,28 @@ def sides(tmp_path):
 @pytest.fixture
 def compare(sides):
     """Stores and compares results."""
-    return lambda ones, others, **how: perfkit.compare(*sides(ones, others), **how)
+
+    def compared(ones, others, **options):
+        a, b = sides(ones, others)
+        return perfkit.compare(a, b, **options)
+
+    return compared
 
 
-def refused(*sides, **how):
+def on_one_line(text):
+    return " ".join(text.split())
+
+
+def refused(a, b, **options):
     """Return the error of a rejected comparison on one line."""
     with pytest.raises(perfkit.ComparisonError) as error:
-        perfkit.compare(*sides, **how)
-    return " ".join(str(error.value).split())
+        perfkit.compare(a, b, **options)
+    return on_one_line(str(error.value))
 
 
-def words(text):
-    return " ".join(text.split())
+def text_of(comparison):
+    """Return the text of a comparison on one line."""
+    return on_one_line(comparison_text(comparison))
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +105,12 @@ def test_estimate_and_interval_match_the_textbook():
     # instead of shifts. R's wilcox.test(x, y, conf.int = TRUE) agrees.
     x = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46]
     y = [1.15, 0.88, 0.90, 0.74, 1.21]
-    ratio = ratio_interval([*map(exp, x)], [*map(exp, y)])
-    assert [log(end) for end in ratio[:3]] == pytest.approx([0.305, -0.15, 0.76])
+    values = [exp(shift) for shift in x]
+    base = [exp(shift) for shift in y]
+    ratio = ratio_interval(values, base)
+    assert log(ratio.value) == pytest.approx(0.305)
+    assert log(ratio.low) == pytest.approx(-0.15)
+    assert log(ratio.high) == pytest.approx(0.76)
 
 
 def test_the_interval_excludes_1_exactly_when_the_exact_test_rejects():
@@ -112,10 +128,12 @@ def test_the_interval_excludes_1_exactly_when_the_exact_test_rejects():
 
 
 def test_swapping_the_sides_inverts_ratio_and_interval():
-    ratio = ratio_interval([3.0, 4.0, 5.5, 7.0], BASE)
-    swapped = ratio_interval(BASE, [3.0, 4.0, 5.5, 7.0])
-    inverse = (1 / swapped.value, 1 / swapped.high, 1 / swapped.low)
-    assert ratio[:3] == pytest.approx(inverse)
+    values = [3.0, 4.0, 5.5, 7.0]
+    ratio = ratio_interval(values, BASE)
+    swapped = ratio_interval(BASE, values)
+    assert ratio.value == pytest.approx(1 / swapped.value)
+    assert ratio.low == pytest.approx(1 / swapped.high)
+    assert ratio.high == pytest.approx(1 / swapped.low)
     assert ratio.level == swapped.level
 
 
@@ -132,7 +150,9 @@ def test_swapping_the_sides_inverts_ratio_and_interval():
     ],
 )
 def test_intervals_achieve_the_tabulated_levels(m, n, level):
-    ratio = ratio_interval((BASE * 2)[:m], [*BASE, *times(1.1)][:n])
+    values = (BASE * 2)[:m]
+    base = (BASE + times(1.1))[:n]
+    ratio = ratio_interval(values, base)
     assert ratio.level == pytest.approx(level, abs=5e-5)
 
 
@@ -146,7 +166,8 @@ def test_the_intervals_of_many_repeats_are_nearly_exact(monkeypatch, m, n):
     statistics._rank.cache_clear()
     ratio = ratio_interval(values, base)
     statistics._rank.cache_clear()
-    assert [log(end) for end in ratio] == pytest.approx([log(end) for end in exact], abs=0.0021)
+    for end, exact_end in zip(ratio, exact, strict=True):
+        assert log(end) == pytest.approx(log(exact_end), abs=0.0021)
 
 
 # Short simulations; `benchmarks/simulations.py` runs more.
@@ -230,7 +251,7 @@ def test_the_sentence_of_a_verdict_states_equality_only_within_the_threshold(
     compare, base, values, sentence
 ):
     comparison = compare([measured(base)], [measured(values)])
-    assert sentence in words(comparison_text(comparison))
+    assert sentence in text_of(comparison)
     assert sentence in str(comparison)
 
 
@@ -247,7 +268,8 @@ def test_the_sentence_of_a_verdict_states_equality_only_within_the_threshold(
     ],
 )
 def test_differences_are_rejected_unless_allowed_by_across(sides, key, changes, values):
-    folders = sides([measured(BASE)], [measured(times(1.1), **changes)])
+    other = measured(times(1.1), **changes)
+    folders = sides([measured(BASE)], [other])
     message = refused(*folders)
     assert f"{key}: {values}" in message
     assert message.endswith(f"the differences: --across {key}")
@@ -260,7 +282,8 @@ def test_differences_are_rejected_unless_allowed_by_across(sides, key, changes, 
 
 
 def test_all_differences_are_reported_together(sides):
-    folders = sides([measured(BASE)], [measured(BASE, batch_size=8, layout="NHWC")])
+    other = measured(BASE, batch_size=8, layout="NHWC")
+    folders = sides([measured(BASE)], [other])
     message = refused(*folders, across=["layout"])
     assert "batch_size: 32 | 8" in message
     assert "--across layout --across batch_size" in message
@@ -287,35 +310,38 @@ def test_the_refusals_of_names_have_their_sides(tmp_path):
 def test_across_input_does_not_allow_another_data_set(sides):
     data = InputData(samples=512, sha256="1" * 64)
     other = measured(BASE, input="dataloader").model_copy(update={"input_data": data})
-    message = refused(*sides([measured(BASE)], [other]), across=["input"])
+    folders = sides([measured(BASE)], [other])
+    message = refused(*folders, across=["input"])
     assert re.search(r"input_sha256: 0+… [|] 1+…", message)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "messages"),
     [
-        ({"facts": {"paddle": "3.4.0"}}, "differs: paddle 3.3.1 | 3.4.0"),
-        ({"facts": {"driver": "550.54"}}, "differs: driver – | 550.54"),
-        ({"label": "new"}, "differs: label – | new"),
-        ({"timeout": 7}, None),
+        ({"facts": {"paddle": "3.4.0"}}, ["differs: paddle 3.3.1 | 3.4.0"]),
+        ({"facts": {"driver": "550.54"}}, ["differs: driver – | 550.54"]),
+        ({"label": "new"}, ["differs: label – | new"]),
+        ({"timeout": 7}, []),
     ],
 )
-def test_software_and_labels_may_differ_and_are_reported(compare, changes, message):
-    comparison = compare([measured(BASE)], [measured(times(1.01), **changes)])
+def test_software_and_labels_may_differ_and_are_reported(compare, changes, messages):
+    other = measured(times(1.01), **changes)
+    comparison = compare([measured(BASE)], [other])
     assert comparison.pairs[0].across == {}
-    lines = [
-        line for line in comparison_text(comparison).splitlines() if line.startswith("differs")
-    ]
-    assert lines == ([message] if message else [])
+    lines = comparison_text(comparison).splitlines()
+    differing = [line for line in lines if line.startswith("differs")]
+    assert differing == messages
 
 
 def test_framework_settings_may_differ_and_are_reported(compare):
     result = measured(BASE)
     results = []
     for optimizer in ("fused", "foreach"):
-        used = result.effective.model_copy(update={"settings": {"optimizer": optimizer}})
-        results.append(result.model_copy(update={"effective": used}))
-    (pair,) = compare(results[:1], results[1:]).pairs
+        settings = {"optimizer": optimizer}
+        effective = result.effective.model_copy(update={"settings": settings})
+        results.append(result.model_copy(update={"effective": effective}))
+    fused, foreach = results
+    (pair,) = compare([fused], [foreach]).pairs
     assert pair.differs == {"settings.optimizer": ("fused", "foreach")}
     assert not pair.across
 
@@ -340,8 +366,10 @@ def test_every_parameter_is_a_key_or_does_not_define_the_work():
 
 def test_long_values_are_shown_where_they_differ(sides):
     matrix = "GPU0 X NV1 NV2 NV1 SYS SYS SYS SYS " * 3
-    facts = [{"gpu_topology": matrix + end} for end in ("PIX", "NODE")]
-    message = refused(*sides(*([measured(BASE, facts=changes)] for changes in facts)))
+    base = measured(BASE, facts={"gpu_topology": f"{matrix}PIX"})
+    other = measured(BASE, facts={"gpu_topology": f"{matrix}NODE"})
+    folders = sides([base], [other])
+    message = refused(*folders)
     assert re.search(r"gpu_topology: ….*PIX \| ….*NODE", message)
     common = ", ".join(f"variable{number}=1" for number in range(9))
     assert format_pair("x", f"A=5, {common}, B=None", common) == "A=5, B=None | –"
@@ -350,17 +378,20 @@ def test_long_values_are_shown_where_they_differ(sides):
 
 def test_measurements_are_paired_by_their_keys_and_the_rest_named(compare):
     ones = [measured(times(size), batch_size=size) for size in (4, 8, 16)]
-    others = [
-        measured(times(8.001), batch_size=8),
-        measured(times(0.9 * 16), batch_size=16),
-        measured(times(32), batch_size=32),
-    ]
-    comparison = compare(ones, others)
-    assert [pair.keys["batch_size"] for pair in comparison.pairs] == [8, 16]
-    assert [name[:-9] for name in comparison.alone_a] == ["resnet50-fp32-1x1-b4-0"]
-    assert [name[:-9] for name in comparison.alone_b] == ["resnet50-fp32-1x1-b32-2"]
+    near = measured(times(8.001), batch_size=8)
+    slower = measured(times(0.9 * 16), batch_size=16)
+    alone = measured(times(32), batch_size=32)
+    comparison = compare(ones, [near, slower, alone])
+    of_8, of_16 = comparison.pairs
+    assert of_8.keys["batch_size"] == 8
+    assert of_16.keys["batch_size"] == 16
+    (alone_a,) = comparison.alone_a
+    (alone_b,) = comparison.alone_b
+    assert alone_a[:-9] == "resnet50-fp32-1x1-b4-0"
+    assert alone_b[:-9] == "resnet50-fp32-1x1-b32-2"
     # A single regression makes the whole comparison one.
-    assert [pair.regressed for pair in comparison.pairs] == [False, True]
+    assert of_8.regressed is False
+    assert of_16.regressed is True
     assert comparison.regressed
     text = comparison_text(comparison)
     assert "1 of A without partner in B" in text
@@ -370,7 +401,8 @@ def test_measurements_are_paired_by_their_keys_and_the_rest_named(compare):
 
 def test_ambiguous_matches_are_rejected_and_named(sides):
     ones = [measured(BASE, label=label) for label in ("monday", "tuesday")]
-    message = refused(*sides(ones, [measured(BASE)]))
+    folders = sides(ones, [measured(BASE)])
+    message = refused(*folders)
     assert "matches 2 measurements in A" in message
     for number in (0, 1):
         assert f"b32-{number}" in message
@@ -382,18 +414,19 @@ def test_a_measurement_is_not_compared_with_itself(files):
 
 def test_different_units_are_never_compared(sides):
     across = ["model", "optimizer", "input", "input_sha256", "layout", "image_size"]
-    across += ["sequence_length"]
+    across.append("sequence_length")
     bert = measured(BASE, model="bert", input="synthetic", optimizer=None)
-    message = refused(*sides([measured(BASE)], [bert]), across=across)
+    folders = sides([measured(BASE)], [bert])
+    message = refused(*folders, across=across)
     assert re.search(r"in images/s, [^ ]* in sequences/s", message)
 
 
 def test_a_failed_measurement_is_named_with_its_failure_code(sides):
     failure = WorkerError(detail="Traceback:\n  no room")
     failed = measured([]).model_copy(update={"failure": failure})
-    base = measured(BASE)
-    done = command(*sides([base], [failed]))
-    message = words(done.stdout)
+    folders = sides([measured(BASE)], [failed])
+    done = command(*folders)
+    message = on_one_line(done.stdout)
     assert done.exit_code == 1
     assert "B resnet50-fp32-1x1-b32-0-" in message
     assert "has no number: worker_error: Traceback: no room; A has the number" in message
@@ -408,26 +441,32 @@ def test_a_failed_measurement_is_named_with_its_failure_code(sides):
     ],
 )
 def test_a_single_measurement_without_a_number_is_rejected(sides, a, b):
-    assert "has no number: " in refused(*sides([a], [b]))
+    folders = sides([a], [b])
+    assert "has no number: " in refused(*folders)
 
 
 def test_a_new_failure_is_a_regression(compare):
     ones = [measured(BASE, batch_size=size) for size in (4, 8)]
-    comparison = compare(ones, [measured(times(1.1), batch_size=4), measured([], batch_size=8)])
+    faster = measured(times(1.1), batch_size=4)
+    failed = measured([], batch_size=8)
+    comparison = compare(ones, [faster, failed])
     assert comparison.regressed
     assert not comparison.pairs[0].regressed
     assert comparison.failed[0].partner.startswith("resnet50-fp32-1x1-b8-1-")
-    assert "out_of_memory: no room; A has the number" in words(comparison_text(comparison))
-    assert words(comparison_text(comparison)).count("a regression") == 1
+    text = text_of(comparison)
+    assert "out_of_memory: no room; A has the number" in text
+    assert text.count("a regression") == 1
 
 
 def test_an_unfinished_measurement_is_no_regression(compare):
     ones = [measured(BASE, batch_size=size) for size in (4, 8)]
+    faster = measured(times(1.1), batch_size=4)
     unfinished = measured([], batch_size=8).model_copy(update={"failure": None})
-    comparison = compare(ones, [measured(times(1.1), batch_size=4), unfinished])
+    comparison = compare(ones, [faster, unfinished])
     assert not comparison.regressed
-    assert "a regression" not in words(comparison_text(comparison))
-    assert "A has the number" in words(comparison_text(comparison))
+    text = text_of(comparison)
+    assert "a regression" not in text
+    assert "A has the number" in text
 
 
 def test_other_failures_are_named_and_no_regression(compare):
@@ -442,12 +481,14 @@ def test_other_failures_are_named_and_no_regression(compare):
 
 
 def test_partial_measurements_are_compared_and_named(compare):
-    partial = measured(times(1.1)).model_copy(update={"status": "partial"})
-    protocol = partial.protocol.model_copy(update={"repeats": 7})
-    comparison = compare([measured(BASE)], [partial.model_copy(update={"protocol": protocol})])
-    assert comparison.pairs[0].verdict == "faster"
-    assert "incomplete" in comparison.pairs[0].b.warnings
-    text = words(comparison_text(comparison))
+    complete = measured(times(1.1))
+    protocol = complete.protocol.model_copy(update={"repeats": 7})
+    partial = complete.model_copy(update={"status": "partial", "protocol": protocol})
+    comparison = compare([measured(BASE)], [partial])
+    (pair,) = comparison.pairs
+    assert pair.verdict == "faster"
+    assert "incomplete" in pair.b.warnings
+    text = text_of(comparison)
     assert "B is partial: 5 of 7 repeats" in text
     assert "does not cover drift of the machine between A and B" in text
 
@@ -456,7 +497,8 @@ def test_partial_measurements_are_compared_and_named(compare):
 
 
 def test_a_measurement_is_compared_with_its_published_number(tmp_path):
-    write_all(tmp_path, measured(times(1.1, [2506.47] * 7), **FLEETX))
+    values = [2506.47 * 1.1] * 7
+    write_all(tmp_path, measured(values, **FLEETX))
     comparison = perfkit.compare("fleetx-resnet50", tmp_path)
     (pair,) = comparison.pairs
     assert pair.a.value == 2506.47
@@ -474,8 +516,10 @@ def test_a_published_number_may_be_b(tmp_path):
     values = [2000.0, 2010.0, 2020.0, 2030.0, 2040.0, 2050.0, 2060.0]
     write_all(tmp_path, measured(values, **FLEETX))
     (pair,) = perfkit.compare(tmp_path, "fleetx-resnet50").pairs
-    expected = (2506.47 / 2030, 2506.47 / 2060, 2506.47 / 2000)
-    assert (pair.ratio, *pair.interval) == pytest.approx(expected)
+    low, high = pair.interval
+    assert pair.ratio == pytest.approx(2506.47 / 2030)
+    assert low == pytest.approx(2506.47 / 2060)
+    assert high == pytest.approx(2506.47 / 2000)
 
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -490,14 +534,16 @@ H100 = "NVIDIA H100 80GB HBM3"
     ],
 )
 def test_differences_from_published_are_rejected_unless_allowed(tmp_path, key, changes, values):
-    write_all(tmp_path, measured([2600.0] * 7, **FLEETX | changes))
+    other = measured([2600.0] * 7, **FLEETX | changes)
+    write_all(tmp_path, other)
     assert f"{key}: {values}" in refused("fleetx-resnet50", tmp_path)
     (pair,) = perfkit.compare("fleetx-resnet50", tmp_path, across=[key]).pairs
     assert [*pair.across] == [key]
 
 
 def test_few_repeats_against_a_published_number_are_undecided(tmp_path):
-    write_all(tmp_path, measured([2600.0] * 5, **FLEETX))
+    few = measured([2600.0] * 5, **FLEETX)
+    write_all(tmp_path, few)
     comparison = perfkit.compare("fleetx-resnet50", tmp_path, across=["statistic"])
     assert comparison.pairs[0].verdict == "undecided"
     assert "n=5 repeats reach at most 93.75 %; n=6 is enough" in comparison_text(comparison)
@@ -514,31 +560,32 @@ def test_a_published_number_is_compared_only_with_its_configuration(kept):
 
 
 def test_a_name_may_be_a_file_a_folder_or_a_label(kept, files, tmp_path):
+    folder = Path(files[0])
     copy = tmp_path / "base.json"
-    copy.write_text(Path(files[0], "result.json").read_text())
+    shutil.copy(folder / "result.json", copy)
     copied = perfkit.compare(copy, "new", outputs=kept)
-    (pair,) = copied.pairs
+    (pair_of_copy,) = copied.pairs
     assert copied.a.taken_as == "result"
     names = {
-        f"{files[0]}/result.json": "result",
-        files[0]: "result",
-        Path(files[0]).name: "result",
+        folder / "result.json": "result",
+        folder: "result",
+        folder.name: "result",
         "label:base": "label",
         "base": "label",
     }
     for name, taken_as in names.items():
-        comparison = perfkit.compare(name, "new", outputs=kept)
-        (of_name,) = comparison.pairs
+        comparison = perfkit.compare(str(name), "new", outputs=kept)
+        (pair,) = comparison.pairs
         assert comparison.a.taken_as == taken_as
-        assert of_name.ratio == pair.ratio
+        assert pair.ratio == pair_of_copy.ratio
         # The copy of the result has no raw files beside it.
-        assert [*of_name.a.warnings, "raw_steps_unreadable"] == pair.a.warnings
+        assert [*pair.a.warnings, "raw_steps_unreadable"] == pair_of_copy.a.warnings
 
 
 def test_paths_take_precedence_over_tables_and_tables_over_labels(tmp_path, monkeypatch):
     labelled = measured(BASE, label="fleetx-vgg16")
-    results = labelled, measured(times(1.1), label="new"), measured(BASE)
-    outputs = write_all(tmp_path / "outputs", *results)
+    new = measured(times(1.1), label="new")
+    outputs = write_all(tmp_path / "outputs", labelled, new, measured(BASE))
     assert "in its place only" in refused("fleetx-vgg16", "new", outputs=outputs)
     for name in ("label:fleetx-vgg16", "label:"):
         comparison = perfkit.compare(name, "new", outputs=outputs)
@@ -603,27 +650,30 @@ def test_compare_exits_with_2_for_an_invalid_request(files, tmp_path):
     assert command(*files, "--level", 0.95).exit_code == 2
     done = command(*files, "--json", tmp_path / "none" / "x.json")
     assert done.exit_code == 2
-    assert "No such file or directory" in words(done.stderr)
+    assert "No such file or directory" in on_one_line(done.stderr)
     assert [*tmp_path.iterdir()] == []
 
 
+def of_two_sizes(factor):
+    """Return results of two batch sizes, so many times as fast as BASE."""
+    values = times(factor)
+    return [measured(values, batch_size=size) for size in (4, 128)]
+
+
 def test_the_text_fits_80_columns_and_reports_unneeded_across(compare):
-    ones, others = (
-        [measured(times(f), batch_size=size) for size in (4, 128)] for f in (1.0, 1.1)
-    )
-    comparison = compare(ones, others, across=["gpus"])
+    comparison = compare(of_two_sizes(1.0), of_two_sizes(1.1), across=["gpus"])
     text = comparison_text(comparison)
     assert comparison.pairs[0].across == {}
     assert "across gpus: it does not differ" in text
     for name in (comparison.a.name, comparison.b.name):
         # Long names stay whole, so that they can be pasted.
         text = text.replace(name, "")
-    assert max(map(len, text.splitlines())) <= 80
+    for line in text.splitlines():
+        assert len(line) <= 80
 
 
 def test_the_text_has_its_table_without_colours_in_a_kernel_and_ci(compare, monkeypatch):
-    sizes = [[measured(times(f), batch_size=size) for size in (4, 128)] for f in (1.0, 1.1)]
-    comparison = compare(*sizes)
+    comparison = compare(of_two_sizes(1.0), of_two_sizes(1.1))
     expected = comparison_text(comparison)
     assert len(comparison.pairs) == 2
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -681,13 +731,13 @@ def test_the_text_is_shown_even_if_the_json_cannot_be_written(files, tmp_path):
 
 
 def test_control_characters_in_results_are_escaped(tmp_path):
-    evil = {"facts": {"paddle": "3\x1b[2J\x1b]0;x\x07"}}
-    results = {"a": measured(BASE), "b": measured(times(1.1), **evil)}
-    done = command(
-        *(keep(tmp_path / f"{n}\x1b[31m", result).folder for n, result in results.items())
-    )
+    hostile = {"paddle": "3\x1b[2J\x1b]0;x\x07"}
+    a = keep(tmp_path / "a\x1b[31m", measured(BASE))
+    b = keep(tmp_path / "b\x1b[31m", measured(times(1.1), facts=hostile))
+    done = command(a.folder, b.folder)
     assert done.exit_code == 0
-    assert "\x1b" not in done.output + done.stderr
+    assert "\x1b" not in done.output
+    assert "\x1b" not in done.stderr
 
 
 def double_throughput(file):
@@ -708,15 +758,16 @@ def double_throughput(file):
 def test_a_result_contradicting_its_raw_files_is_rejected(kept, tmp_path):
     """Even if it is consistent in itself."""
     outputs = shutil.copytree(kept, tmp_path / "outputs")
-    folders = sorted(outputs.iterdir())
-    double_throughput(folders[1] / "result.json")
-    read_result(folders[1] / "result.json")
-    why = "the raw files give another throughput, steps_per_second"
-    done = command(*folders)
+    base, new = sorted(outputs.iterdir())
+    double_throughput(new / "result.json")
+    read_result(new / "result.json")
+    reason = "the raw files give another throughput, steps_per_second"
+    done = command(base, new)
+    message = on_one_line(done.stderr)
     assert done.exit_code == 2
-    assert "contradicts its raw files" in words(done.stderr)
-    assert why in words(done.stderr)
+    assert "contradicts its raw files" in message
+    assert reason in message
     # Among several results, it is left out and named.
     done = command("label:base", "label:new", "--outputs", outputs)
     assert done.exit_code == 2
-    assert why in words(done.stderr)
+    assert reason in on_one_line(done.stderr)
