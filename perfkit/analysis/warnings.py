@@ -185,19 +185,12 @@ def checked_aspects(result: Result, profiles: Iterable[RepeatProfile]) -> dict[s
 def warnings_of(result: Result, profiles: Iterable[RepeatProfile]) -> list[MeasurementWarning]:
     """Return all warnings about a measurement whose repeats have these profiles."""
     profiles = of_complete_repeats(result, profiles)
-    return [
-        *_about_throughputs(result),
-        *_about_steadiness(result, profiles),
-        *_about_windows(result, profiles),
-        *_about_warm_up(result),
-        *_about_steady_throughput(profiles),
-        *_about_telemetry(result),
-        *_about_losses(result),
-        *_about_changes_of_loss(result),
-        *_about_accuracy(result),
-        *_about_samples(result),
-        *_about_peaks(result),
-    ]
+    warnings = [*_about_throughputs(result)]
+    warnings += _about_step_times(result, profiles)
+    warnings += _about_telemetry(result)
+    warnings += _about_learning(result)
+    warnings += _about_work(result)
+    return warnings
 
 
 # Throughputs.
@@ -235,6 +228,13 @@ def _outlying_shares(result: Result) -> dict[int, float]:
 
 
 # Step times.
+
+
+def _about_step_times(result: Result, profiles: list[RepeatProfile]) -> Warnings:
+    yield from _about_steadiness(result, profiles)
+    yield from _about_windows(result, profiles)
+    yield from _about_warm_up(result)
+    yield from _about_steady_throughput(profiles)
 
 
 def _steadiness(profiles: list[RepeatProfile]) -> dict[int, Steadiness]:
@@ -371,6 +371,12 @@ def _about_gaps(repeats: list[Repeat]) -> Warnings:
 # Losses and accuracies that training can't have.
 
 
+def _about_learning(result: Result) -> Warnings:
+    yield from _about_losses(result)
+    yield from _about_changes_of_loss(result)
+    yield from _about_accuracy(result)
+
+
 def _about_losses(result: Result) -> Warnings:
     """Yield warnings about the losses of rank 0 that are far from the loss of guessing."""
     model = model_of(result.config)
@@ -417,6 +423,11 @@ def _about_accuracy(result: Result) -> Warnings:
 
 
 # Work.
+
+
+def _about_work(result: Result) -> Warnings:
+    yield from _about_samples(result)
+    yield from _about_peaks(result)
 
 
 def _about_samples(result: Result) -> Warnings:

@@ -155,35 +155,42 @@ def _series(name: str, rows: list[dict[str, Any]], level: float, threshold: floa
     segmentation = segment(throughputs, declared, level)
     changes = []
     for point in segmentation.change_points:
-        ratio = estimated(point.ratio)
-        changes.append(Change(start=point.start, **ratio, p_value=point.p_value))
-    newest = ratio_interval(throughputs[-1], throughputs[-2], PREDECESSOR_LEVEL)
+        estimate = estimated(point.ratio)
+        changes.append(Change(start=point.start, **estimate, p_value=point.p_value))
+    points = []
+    for row, differs in zip(rows, differences, strict=True):
+        points.append(_point(row, differs))
+    ratio = ratio_interval(throughputs[-1], throughputs[-2], PREDECESSOR_LEVEL)
+    newest = Newest(**estimated(ratio), verdict=verdict(ratio, PREDECESSOR_LEVEL))
     drop = newest_drop(changes, threshold)
+    first_recent = len(rows) - RECENT
     return Series(
         name=name,
         framework=rows[0]["name"],
         unit=rows[0]["unit"],
-        points=[_point(row, differs) for row, differs in zip(rows, differences, strict=True)],
+        points=points,
         changes=changes,
         test_level=segmentation.test_level,
         scatter_share=segmentation.scatter,
-        newest=Newest(**estimated(newest), verdict=verdict(newest, PREDECESSOR_LEVEL)),
-        regressed=drop is not None and drop.start >= len(rows) - RECENT,
+        newest=newest,
+        regressed=drop is not None and drop.start >= first_recent,
     )
 
 
 def _point(row: dict[str, Any], changes: Differences) -> Point:
-    low, high = row["throughput_low"], row["throughput_high"]
+    ends = (row["throughput_low"], row["throughput_high"])
+    has_interval = None not in ends
+    label = row["label"] or ""
     return Point(
         id=row["id"],
         folder=row["folder"],
         created=row["created"],
-        label=row["label"] or "",
+        label=label,
         throughput=row["throughput"],
-        interval=None if low is None else (low, high),
+        interval=ends if has_interval else None,
         interval_level=row["interval_level"],
         n=row["n"],
-        repeat_throughputs=[*row["repeat_throughputs"]],
+        repeat_throughputs=row["repeat_throughputs"],
         changes=changes,
     )
 

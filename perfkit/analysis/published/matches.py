@@ -176,6 +176,8 @@ def match(cells: Iterable[PublishedCell], measured: Iterable[MeasurementRow]) ->
 def place(row: MeasurementRow) -> Place:
     """Return the place of a measurement."""
     model = model_named(row["model"])
+    image_size = row.get("image_size") or model.default_image_size
+    sequence_length = row.get("sequence_length") or model.default_sequence_length
     return Place(
         model=row["model"],
         device=row["device"],
@@ -183,8 +185,8 @@ def place(row: MeasurementRow) -> Place:
         precision=row["precision"],
         topology=row["topology"],
         batch_size=row["batch_size"],
-        image_size=row.get("image_size") or model.default_image_size,
-        sequence_length=row.get("sequence_length") or model.default_sequence_length,
+        image_size=image_size,
+        sequence_length=sequence_length,
         accumulates=row["accumulate"] > 1,
     )
 
