@@ -3,8 +3,7 @@
 import hashlib
 import os
 import re
-from collections import Counter
-from itertools import islice, pairwise
+from itertools import groupby, islice
 from pathlib import Path
 
 import h5py
@@ -25,10 +24,12 @@ ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
 
 def text_of(number):
-    words = []
+    text = ""
     for i in range(60):
-        words.append(ALPHABET[i * i % 26] + ALPHABET[(i + number) % 26])
-    return ", ".join([*words, ""])
+        first = ALPHABET[i * i % 26]
+        second = ALPHABET[(i + number) % 26]
+        text += f"{first}{second}, "
+    return text
 
 
 TEXTS = {f"text {number}": text_of(number) for number in range(3)}
@@ -38,20 +39,30 @@ DIGEST = "af6911f53d436ac4a982f6ec8e864d4958eaf7a869ddc18e3c8ff98c98f3ee9b"
 
 
 def config(folder, **changes):
-    values = {"model": "bert", "device": "cpu", "processes": 1, "batch_size": 2}
-    values |= {"sequence_length": 16, "data_dir": str(folder), "input": "dataloader"}
-    return resolve(values | {"dataloader_workers": 2} | changes)
+    values = {
+        "model": "bert",
+        "device": "cpu",
+        "processes": 1,
+        "batch_size": 2,
+        "sequence_length": 16,
+        "data_dir": str(folder),
+        "input": "dataloader",
+        "dataloader_workers": 2,
+    }
+    return resolve(values | changes)
 
 
 def write(path, rows, first=0, length=16, **changes):
     """Write a shard whose row n holds only the id 1000 + first + n."""
     ids = np.arange(1000 + first, 1000 + first + rows, dtype=np.int32)
+    per_token = (rows, length)
+    per_masked_word = (rows, 3)
     fields = {
         "input_ids": np.tile(ids[:, None], (1, length)),
-        "segment_ids": np.zeros((rows, length), np.int8),
-        "input_mask": np.ones((rows, length), np.int8),
-        "masked_lm_positions": np.ones((rows, 3), np.int32),
-        "masked_lm_ids": np.full((rows, 3), 1000, np.int32),
+        "segment_ids": np.zeros(per_token, np.int8),
+        "input_mask": np.ones(per_token, np.int8),
+        "masked_lm_positions": np.ones(per_masked_word, np.int32),
+        "masked_lm_ids": np.full(per_masked_word, 1000, np.int32),
         "next_sentence_labels": np.zeros(rows, np.int8),
     }
     fields |= changes
@@ -64,13 +75,20 @@ def write(path, rows, first=0, length=16, **changes):
 @pytest.fixture(scope="module")
 def shard(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sequences")
-    assert len([*sample.make_sequences(folder, 4096, 128)]) == 4096
+    make(folder, 4096, 128)
     return folder
+
+
+def make(folder, count, length):
+    """Make sample sequences."""
+    written = [*sample.make_sequences(folder, count, length)]
+    assert len(written) == count
 
 
 @pytest.fixture(scope="module")
 def arrays(shard):
-    _count, arrays = Sequences(config(shard, sequence_length=128)).read(0)
+    data = Sequences(config(shard, sequence_length=128))
+    _count, arrays = data.read(0)
     return arrays
 
 
@@ -79,15 +97,18 @@ def test_sequences_have_the_bert_format(arrays):
     numbers = np.arange(128)
     rows = zip(arrays["input_ids"], arrays["segment_ids"], arrays["input_mask"], strict=True)
     for ids, segments, mask in rows:
+        starts = np.flatnonzero(ids == sample.CLS)
+        assert starts.tolist() == [0]
         first, last = np.flatnonzero(ids == sample.SEP)
-        assert np.flatnonzero(ids == sample.CLS).tolist() == [0]
         assert 1 < first < last - 1
         assert np.array_equal(mask, numbers <= last)
         in_second = (numbers > first) & (numbers <= last)
         assert np.array_equal(segments, in_second)
         between = ids[1:last]
         words = between[between != sample.SEP]
-        assert np.all((words >= FIRST_WORD) | (words == sample.MASK))
+        is_word = words >= FIRST_WORD
+        is_mask = words == sample.MASK
+        assert np.all(is_word | is_mask)
         assert not ids[last + 1 :].any()
 
 
@@ -109,7 +130,8 @@ def test_lengths_and_random_pairs_have_the_expected_shares(arrays):
     assert np.mean(lengths < 64) > 0.02
     is_random = arrays["next_sentence_labels"]
     assert {*is_random.tolist()} == {0, 1}
-    assert abs(is_random.mean() - 0.5) < 5 * 0.5 / np.sqrt(len(is_random))
+    deviation = 0.5 / np.sqrt(len(is_random))
+    assert abs(is_random.mean() - 0.5) < 5 * deviation
 
 
 def test_15_percent_of_the_words_are_masked(arrays):
@@ -120,8 +142,13 @@ def test_15_percent_of_the_words_are_masked(arrays):
     rounding = 0.5 + (words < 7)
     assert np.all(np.abs(masked - 0.15 * words) <= rounding)
     assert 1 <= masked.min() <= masked.max() <= 20
-    assert abs(masked.sum() / words.sum() - 0.15) < 0.003
-    assert [predictions(length) for length in (16, 64, 128, 512)] == [16, 20, 20, 80]
+    share = masked.sum() / words.sum()
+    assert abs(share - 0.15) < 0.003
+
+
+@pytest.mark.parametrize(("length", "places"), [(16, 16), (64, 20), (128, 20), (512, 80)])
+def test_the_places_for_masked_words_depend_on_the_length(length, places):
+    assert predictions(length) == places
 
 
 def test_a_masked_word_becomes_a_mask_or_a_random_word_or_stays(arrays):
@@ -129,18 +156,22 @@ def test_a_masked_word_becomes_a_mask_or_a_random_word_or_stays(arrays):
     by chance."""
     used = arrays["masked_lm_ids"] > 0
     labels = arrays["masked_lm_ids"][used]
-    inputs = np.take_along_axis(arrays["input_ids"], arrays["masked_lm_positions"], 1)[used]
-    is_mask, stays = inputs == sample.MASK, inputs == labels
+    at_places = np.take_along_axis(arrays["input_ids"], arrays["masked_lm_positions"], 1)
+    inputs = at_places[used]
+    is_mask = inputs == sample.MASK
+    stays = inputs == labels
     is_random = ~is_mask & ~stays
+    of_80_percent = 5 * np.sqrt(0.8 * 0.2 / len(labels))
+    assert abs(np.mean(is_mask) - 0.8) < of_80_percent
     of_10_percent = 5 * np.sqrt(0.1 * 0.9 / len(labels)) + 0.001
-    assert abs(np.mean(is_mask) - 0.8) < 5 * np.sqrt(0.8 * 0.2 / len(labels))
     assert abs(np.mean(stays) - 0.1) < of_10_percent
     assert abs(np.mean(is_random) - 0.1) < of_10_percent
-    assert len({*labels.tolist()}) > 2000
+    different_labels = {*labels.tolist()}
+    assert len(different_labels) > 2000
 
 
 def test_pairs_labelled_as_consecutive_are_consecutive():
-    texts = [np.arange(1000 * n, 1000 * n + 300) for n in range(1, 4)]
+    texts = [np.arange(start, start + 300) for start in (1000, 2000, 3000)]
     pairs = sample.pairs(texts, 60, np.random.PCG64(1))
     for first, second, is_random in islice(pairs, 500):
         assert np.all(np.diff(first) == 1)
@@ -148,7 +179,8 @@ def test_pairs_labelled_as_consecutive_are_consecutive():
         assert 2 <= len(first) + len(second) <= 60
         same_text = first[0] // 1000 == second[0] // 1000
         assert is_random != same_text
-        assert is_random or second[0] == first[-1] + 1
+        if not is_random:
+            assert second[0] == first[-1] + 1
 
 
 def test_labels_restore_the_original_text():
@@ -168,18 +200,29 @@ def test_token_ids_are_ordered_by_frequency():
     # it: 4 times, is: twice, then ' . ? and s once each, in alphabetical order.
     assert first.tolist() == [999, 1001, 1004, 999]
     assert second.tolist() == [1000, 999, 1003, 999, 1000, 1002]
-    words = Counter(np.concatenate(sample.documents(sample.topics)).tolist())
+
+
+def test_token_ids_of_the_sample_texts_are_within_the_vocabulary():
+    words = set()
+    for document in sample.documents(sample.topics):
+        words |= {*document.tolist()}
     assert min(words) == FIRST_WORD
     assert 3000 < len(words) < VOCABULARY - FIRST_WORD
 
 
 def test_sample_sequences_are_reproducible(tmp_path, shard):
-    assert len([*sample.make_sequences(tmp_path, 4096, 128)]) == 4096
-    assert (tmp_path / sample.SHARD).read_bytes() == (shard / sample.SHARD).read_bytes()
+    make(tmp_path, 4096, 128)
+    first = shard / sample.SHARD
+    second = tmp_path / sample.SHARD
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_sample_sequences_have_a_fixed_digest():
     digest = hashlib.sha256()
     for row in islice(sample.sequences(TEXTS, 64), 50):
         for name in FIELDS:
-            digest.update(row[name].astype("<i8").tobytes())
+            as_int64 = row[name].astype("<i8")
+            digest.update(as_int64.tobytes())
     assert digest.hexdigest() == DIGEST
 
 
@@ -196,20 +239,22 @@ def test_an_interrupted_shard_is_removed(tmp_path):
 
 @pytest.mark.parametrize("length", [16, 128, 512])
 def test_sample_sequences_of_every_length_are_valid(tmp_path, length):
-    assert len([*sample.make_sequences(tmp_path, 64, length)]) == 64
+    make(tmp_path, 64, length)
     wanted = config(tmp_path, sequence_length=length)
-    assert len(examine(wanted)) == 64
-    assert examine(wanted).sha256 == digest(wanted)
+    data = examine(wanted)
+    assert len(data) == 64
+    assert data.sha256 == digest(wanted)
 
 
 def test_the_digest_depends_on_names_sizes_and_content(tmp_path):
     wanted = config(tmp_path)
     assert digest(wanted) is None
+    shard = tmp_path / "a.hdf5"
     digests = set()
     for rows, first in ((4, 0), (4, 1), (5, 1)):
-        write(tmp_path / "a.hdf5", rows, first)
+        write(shard, rows, first)
         digests.add(digest(wanted))
-    (tmp_path / "a.hdf5").rename(tmp_path / "b.h5")
+    shard.rename(tmp_path / "b.h5")
     digests.add(digest(wanted))
     assert len(digests) == 4
     assert None not in digests
@@ -217,8 +262,10 @@ def test_the_digest_depends_on_names_sizes_and_content(tmp_path):
 
 def test_without_files_there_is_no_digest(tmp_path):
     write(tmp_path / "a.hdf5", 4)
-    assert digest(config(tmp_path, input="synthetic")) is None
-    assert digest(config(tmp_path / "nowhere")) is None
+    without_files = config(tmp_path, input="synthetic")
+    assert digest(without_files) is None
+    missing_folder = config(tmp_path / "nowhere")
+    assert digest(missing_folder) is None
 
 
 def test_shards_are_sorted_by_name_and_other_files_ignored(tmp_path):
@@ -273,27 +320,35 @@ def test_an_invalid_shard_is_rejected_with_file_and_dataset(tmp_path, changes, e
         examine(config(tmp_path))
 
 
-@pytest.mark.parametrize("content", ["half", "hello", ""])
-def test_a_truncated_or_foreign_file_is_rejected(tmp_path, content):
-    write(tmp_path / "a.hdf5", 400)
-    shard_bytes = (tmp_path / "a.hdf5").read_bytes()
-    written = content.encode()
-    if content == "half":
-        written = shard_bytes[: len(shard_bytes) // 2]
-    (tmp_path / "a.hdf5").write_bytes(written)
-    with pytest.raises(InputError, match=r"a\.hdf5: can't be read as HDF5: .*(truncated|sign)"):
+NOT_HDF5 = r"a\.hdf5: can't be read as HDF5: .*(truncated|sign)"
+
+
+def test_a_truncated_file_is_rejected(tmp_path):
+    path = tmp_path / "a.hdf5"
+    write(path, 400)
+    whole = path.read_bytes()
+    half = len(whole) // 2
+    path.write_bytes(whole[:half])
+    with pytest.raises(InputError, match=NOT_HDF5):
         examine(config(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("make", "expected"),
-    [(True, r"expected .* shards \(\*.hdf5 or \*.h5\), found none"), (False, "No such file")],
-)
-def test_a_folder_without_shards_is_rejected(tmp_path, make, expected):
+@pytest.mark.parametrize("content", ["hello", ""])
+def test_a_foreign_file_is_rejected(tmp_path, content):
+    (tmp_path / "a.hdf5").write_text(content)
+    with pytest.raises(InputError, match=NOT_HDF5):
+        examine(config(tmp_path))
+
+
+def test_a_folder_without_shards_is_rejected(tmp_path):
+    message = rf"{tmp_path}: expected .* shards \(\*.hdf5 or \*.h5\), found none"
+    with pytest.raises(InputError, match=message):
+        examine(config(tmp_path))
+
+
+def test_a_missing_folder_is_rejected(tmp_path):
     folder = tmp_path / "shards"
-    if make:
-        folder.mkdir()
-    with pytest.raises(InputError, match=rf"{folder}: {expected}"):
+    with pytest.raises(InputError, match=rf"{folder}: No such file"):
         examine(config(folder))
 
 
@@ -301,15 +356,16 @@ def test_a_folder_without_shards_is_rejected(tmp_path, make, expected):
 def test_the_dataloader_yields_shard_rows_as_int64(shard, arrays):
     wanted = config(shard, batch_size=4, sequence_length=128)
     (batch,) = loaded(wanted, 1)
-    tokens, words = (4, 128), (4, 20)
+    tokens = (4, 128)
+    words = (4, 20)
     shapes = [field.shape for field in batch]
     assert shapes == [tokens, tokens, tokens, words, words, (4, 1)]
-    assert {field.dtype for field in batch} == {np.dtype(np.int64)}
     first_batch = next(Sequences(wanted).batches(0, 1000))
     rows = [location.row for location in first_batch]
     for name, field in zip(FIELDS, batch, strict=True):
-        expected = arrays[name][rows].reshape(4, -1)
-        assert np.array_equal(field, expected)
+        assert field.dtype == np.int64
+        expected = arrays[name][rows]
+        assert np.array_equal(field, expected.reshape(4, -1))
 
 
 def test_ranks_read_disjoint_rows_in_equal_numbers(tmp_path):
@@ -317,17 +373,20 @@ def test_ranks_read_disjoint_rows_in_equal_numbers(tmp_path):
     write(tmp_path / "1.hdf5", rows=12, first=7)
     write(tmp_path / "2.hdf5", rows=5, first=19)
     data = Sequences(config(tmp_path, processes=2, batch_size=3))
+    of_first_rank = rows_read(data, 0, batches=4)
+    of_second_rank = rows_read(data, 1, batches=4)
+    assert sorted(of_first_rank + of_second_rank) == [*range(24)]
+
+
+def rows_read(data, rank, batches):
+    """Return n of each row in the first batches of a rank, in the order of reading; `write` has
+    written the rows."""
     numbers = []
-    for rank in (0, 1):
-        for batch in islice(data.batches(rank, 4), 4):
-            numbers += [row_number(data, location) for location in batch]
-    assert sorted(numbers) == [*range(24)]
-
-
-def row_number(data, location):
-    """Return n of a row that `write` has written."""
-    ids, *_others = data[location]
-    return int(ids[0]) - 1000
+    for batch in islice(data.batches(rank, batches), batches):
+        for location in batch:
+            ids, *_others = data[location]
+            numbers.append(int(ids[0]) - 1000)
+    return numbers
 
 
 @given(
@@ -341,20 +400,22 @@ def test_parts_of_an_epoch_are_disjoint_equal_and_read_shard_by_shard(shards, pa
     for _epoch in range(2):
         read_before = set()
         for rows in stretches:
-            part = [next(rows) for _row in range(length)]
-            assert all(location.row < shards[location.shard] for location in part)
-            assert len({*part}) == length
-            assert not read_before & {*part}
-            read_before |= {*part}
-            changes = sum(a.shard != b.shard for a, b in pairwise(part))
-            assert changes == len({location.shard for location in part}) - 1
+            part = [*islice(rows, length)]
+            assert len(part) == length
+            for location in part:
+                assert location.row < shards[location.shard]
+                assert location not in read_before
+                read_before.add(location)
+            stays_in_shard = [shard for shard, _rows in groupby(part, lambda row: row.shard)]
+            assert len(stays_in_shard) == len({*stays_in_shard})
 
 
 def test_the_order_differs_between_epochs_and_seeds():
     rows = stretch([7, 5], 0, 0, 1)
     first = [*islice(rows, 12)]
     second = [*islice(rows, 12)]
-    other_seed = [*islice(stretch([7, 5], 1, 0, 1), 12)]
+    rows_of_other_seed = stretch([7, 5], 1, 0, 1)
+    other_seed = [*islice(rows_of_other_seed, 12)]
     assert first != second
     assert first != other_seed
     assert {*first} == {*second} == {*other_seed}
@@ -364,18 +425,16 @@ def test_a_process_reads_each_shard_once(tmp_path, monkeypatch):
     for number in range(3):
         write(tmp_path / f"{number}.hdf5", 8, 8 * number)
     data = Sequences(config(tmp_path, dataloader_workers=1))
-    read, read_shard = [], data.read
+    shards_read = []
+    read = data.read
 
     def counted(shard):
-        read.append(shard)
-        return read_shard(shard)
+        shards_read.append(shard)
+        return read(shard)
 
     monkeypatch.setattr(data, "read", counted)
-    numbers = []
-    for batch in islice(data.batches(0, 12), 12):
-        numbers += [row_number(data, location) for location in batch]
-    assert sorted(numbers) == [*range(24)]
-    assert sorted(read) == [0, 1, 2]
+    assert sorted(rows_read(data, 0, batches=12)) == [*range(24)]
+    assert sorted(shards_read) == [0, 1, 2]
 
 
 def test_batches_are_endless_and_full(tmp_path):
@@ -392,10 +451,10 @@ def test_a_damaged_shard_is_reported_on_read(tmp_path):
     path = tmp_path / "a.hdf5"
     write(path, 400)
     with h5py.File(path) as file:
-        damaged = file["input_ids"].id.get_chunk_info(0).byte_offset
-    content = bytearray(path.read_bytes())
-    content[damaged : damaged + 20] = bytes(20)
-    path.write_bytes(content)
+        chunk = file["input_ids"].id.get_chunk_info(0)
+    with path.open("r+b") as stream:
+        stream.seek(chunk.byte_offset)
+        stream.write(bytes(20))
     # The file opens, and its size matches its headers.
     shards = Sequences(config(tmp_path))
     assert shards.rows == [400]
