@@ -89,31 +89,44 @@ def placed(
     nodes if processes share the cores; `measured`, whether there is a throughput; and `count`,
     the number of measurements of a row and framework. The preferred one comes first: in the
     newest comparison, with a throughput, the newest."""
-    compared: dict[str, str] = {}
-    for comparison in sorted(comparisons, key=lambda comparison: comparison.created):
-        for variant in comparison.variants:
-            compared[variant.id] = comparison.created
     sizes = measurements["topology"].map(topology_size)
     devices, nodes = sizes.str[0], sizes.str[1]
     frame = named(measurements).assign(
-        compared=measurements["id"].map(compared).fillna(""),
+        compared=_newest_comparisons(measurements["id"], comparisons),
         measured=measurements["throughput"].notna(),
         devices=devices,
         resources=devices.where(measurements["device"] != "cpu", nodes),
     )
     preferred = ["compared", "measured", "created", "folder"]
     frame = frame.sort_values(preferred, ascending=False, ignore_index=True)
-    protocol = ["protocol", "warmup_steps", "measured_steps"]
-    frame["machine"] = numbered(frame, ["device", *protocol, *MACHINE])
-    # The newest version of each framework shares a block with the others' newest.
-    versions = numbered(frame, ["machine", "framework", *_software(frame)])
-    by_framework = versions.groupby([frame["machine"], frame["framework"]])
-    frame["version"] = by_framework.rank("dense")
-    frame["block"] = numbered(frame, ["machine", "version"])
+    frame["block"] = _block_numbers(frame)
     frame["setup"] = _setups(frame, language)
     frame["row"] = numbered(frame, ROW)
     counts = frame.groupby(["row", "framework"])["row"].transform("size")
     return frame.assign(count=counts)
+
+
+def _newest_comparisons(
+    ids: "pd.Series[str]", comparisons: Iterable[InterleavedComparison]
+) -> "pd.Series[str]":
+    """Return when the newest comparison of each measurement started; "" without one."""
+    started: dict[str, str] = {}
+    for comparison in sorted(comparisons, key=lambda comparison: comparison.created):
+        for variant in comparison.variants:
+            started[variant.id] = comparison.created
+    return ids.map(started).fillna("")
+
+
+def _block_numbers(frame: pd.DataFrame) -> "pd.Series[int]":
+    """Number the blocks of the measurements, which are sorted. The newest version of each
+    framework shares a block with the others' newest."""
+    protocol = ["protocol", "warmup_steps", "measured_steps"]
+    machine = numbered(frame, ["device", *protocol, *MACHINE])
+    frame = frame.assign(machine=machine)
+    versions = numbered(frame, ["machine", "framework", *_software(frame)])
+    by_framework = versions.groupby([machine, frame["framework"]])
+    frame["version"] = by_framework.rank("dense")
+    return numbered(frame, ["machine", "version"])
 
 
 def cells(placed: pd.DataFrame) -> pd.DataFrame:
