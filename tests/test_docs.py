@@ -1,6 +1,7 @@
 """README and docs match the code: current reference, valid commands, working links."""
 
 import json
+import pkgutil
 import re
 import shlex
 from typing import Annotated, get_args, get_type_hints
@@ -26,10 +27,20 @@ CLUSTERS = ROOT / "docs" / "clusters.md"
 TEXTS = {path: path.read_text() for path in PAGES}
 MAKEFILE = (ROOT / "Makefile").read_text()
 PROSE = {path: re.sub(r"^```.*?^```", "", TEXTS[path], flags=re.M | re.S) for path in PAGES}
-BLOCKS = "".join(re.findall(r"^```sh\n(.*?)^```", "".join(TEXTS.values()), re.M | re.S))
 FOLDERS = "(?:perfkit|tests|benchmarks|notebooks|parameters|workflow|docs|outputs/examples)/"
-LINES = [shlex.split(line, comments=True) for line in BLOCKS.replace("\\\n", " ").splitlines()]
 MENTIONED = re.findall(r"`((?:perfkit|make) [a-z][^`]*)`", "".join(PROSE.values()))
+
+
+def documented_commands():
+    """Yield the words of each command in a block of shell commands."""
+    for text in TEXTS.values():
+        for block in re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S):
+            for line in block.replace("\\\n", " ").splitlines():
+                if words := shlex.split(line, comments=True):
+                    yield words
+
+
+COMMANDS = [*documented_commands()]
 
 
 @pytest.mark.parametrize("path", reference.pages(), ids=str)
@@ -38,14 +49,18 @@ def test_reference_pages_are_up_to_date(path):
 
 
 def test_parameters_and_public_names_are_documented():
-    assert all(reference.meaning(name) for name in perfkit.core.config.parameters())
-    assert all(getattr(perfkit, name).__doc__ for name in perfkit.__all__)
+    for name in perfkit.core.config.parameters():
+        assert reference.meaning(name), name
+    for name in perfkit.__all__:
+        assert getattr(perfkit, name).__doc__, name
 
 
 @pytest.mark.parametrize("file", [Result, *reference.OTHER_FILES], ids=lambda f: f.__name__)
 def test_every_field_of_a_json_file_is_documented(file):
-    for model in reference.models(file).values():
-        assert all(part.get("description") for part in [model, *model["properties"].values()])
+    for name, model in reference.models(file).items():
+        assert model.get("description"), name
+        for field, described in model["properties"].items():
+            assert described.get("description"), (name, field)
 
 
 def adapters(events):
@@ -58,58 +73,90 @@ def adapters(events):
 
 
 def test_every_line_of_a_raw_file_is_documented():
-    of_ranks, of_telemetry = adapters(RANK_EVENTS), adapters(TELEMETRY_EVENTS)
+    of_ranks = adapters(RANK_EVENTS)
+    of_telemetry = adapters(TELEMETRY_EVENTS)
     lines = 0
     for path in (ROOT / "outputs" / "examples").rglob("repeats/*/*.jsonl"):
-        by_kind = of_telemetry if path.stem == "telemetry" else of_ranks
+        by_kind = of_ranks
+        if path.stem == "telemetry":
+            by_kind = of_telemetry
         for line in path.read_text().splitlines():
             event = json.loads(line)
-            if event["event"] != "effective":
-                by_kind[event["event"]].validate_python(event)
+            kind = event["event"]
+            if kind != "effective":
+                by_kind[kind].validate_python(event)
                 lines += 1
     assert lines > 1000
 
 
-def assert_parameters(pairs):
-    for name, value in pairs:
-        given = typed(name, str(value))
-        if not name.startswith("environment.") and given != "auto" and not is_open(name, given):
-            TypeAdapter(Annotated[FIELDS[name].annotation, FIELDS[name]]).validate_python(given)
+def assert_parameter(name, text):
+    value = typed(name, text)
+    if name.startswith("environment.") or value == "auto" or is_open(name, value):
+        return
+    field = FIELDS[name]
+    adapter = TypeAdapter(Annotated[field.annotation, field])
+    adapter.validate_python(value)
 
 
-@pytest.mark.parametrize("words", [*filter(None, LINES)], ids=shlex.join)
-def test_documented_commands_parse_and_their_files_exist(words, tmp_path, monkeypatch):
-    assert [w for w in words if re.match(FOLDERS, w) and not (ROOT / w).exists()] == []
+def assert_perfkit_command(name, words):
+    """Parse a command of perfkit and examine its model and parameters."""
+    arguments = main.commands[name].make_context(name, words).params
+    model = arguments.get("model", "bert")
+    variants = []
+    if arguments.get("live"):
+        model, *variants = arguments["names"]
+    assert model in MODELS
+    for parameter, value in arguments.get("values", {}).items():
+        assert_parameter(parameter, str(value))
+    for variant in variants:
+        for pair in variant.split(","):
+            parameter, value = pair.split("=")
+            assert_parameter(parameter, value)
+
+
+def assert_papermill_command(words):
+    """Parse a command of papermill and examine its parameters."""
+    arguments = papermill.make_context("papermill", words).params
+    for name, value in arguments["parameters"]:
+        assert_parameter(name, str(value))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=shlex.join)
+def test_files_of_documented_commands_exist(words):
+    for word in words:
+        if re.match(FOLDERS, word):
+            assert (ROOT / word).exists(), word
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=shlex.join)
+def test_documented_commands_parse(words, tmp_path, monkeypatch):
     (tmp_path / "train.log").touch()
     monkeypatch.chdir(tmp_path)
-    program, *rest = words[: [*words, ">"].index(">")]
-    if program == "perfkit" and "--help" not in rest:
-        arguments = main.commands[rest[0]].make_context(rest[0], rest[1:]).params
-        model, *variants = [arguments.get("model", "bert")]
-        if arguments.get("live"):
-            model, *variants = arguments["names"]
-        assert model in MODELS
-        assert_parameters(arguments.get("values", {}).items())
-        for variant in variants:
-            assert_parameters(pair.split("=") for pair in variant.split(","))
-    elif program == "papermill" and "--help-notebook" not in rest and "summary" not in rest[0]:
-        assert_parameters(papermill.make_context("papermill", rest).params["parameters"])
-    elif program == "make":
+    if ">" in words:
+        words = words[: words.index(">")]
+    program, *rest = words
+    if program == "make":
         assert f"\n{rest[0]}:" in MAKEFILE
+    elif program == "perfkit" and "--help" not in rest:
+        assert_perfkit_command(rest[0], rest[1:])
+    elif program == "papermill" and "--help-notebook" not in rest and "summary" not in rest[0]:
+        assert_papermill_command(rest)
 
 
 @pytest.mark.parametrize("text", MENTIONED)
 def test_commands_in_prose_have_valid_options(text):
     program, name, *rest = text.split()
-    if program == "perfkit":
-        valid = {"--help"}
-        for parameter in main.commands[name].params:
-            valid.update(parameter.opts)
-        options = [word.strip("[]") for word in rest if re.match(r"\[?--?\w", word)]
-        assert {*options} <= valid
-        assert_parameters(re.findall(r"-p ([a-z_]+) ([^\s…]+)", text))
-    else:
+    if program == "make":
         assert f"\n{name}:" in MAKEFILE
+        return
+    valid = {"--help"}
+    for parameter in main.commands[name].params:
+        valid.update(parameter.opts)
+    for word in rest:
+        if re.match(r"\[?--?\w", word):
+            assert word.strip("[]") in valid
+    for parameter, value in re.findall(r"-p ([a-z_]+) ([^\s…]+)", text):
+        assert_parameter(parameter, value)
 
 
 def anchors_of(path):
@@ -121,19 +168,38 @@ def anchors_of(path):
     return anchors
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_paths_modules_and_tests_exist(page):
+EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@EACH_PAGE
+def test_links_within_the_documentation_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", PROSE[page]):
-        place, _, anchor = target.partition("#")
-        path = (page.parent / place).resolve() if place else page
+        place, _sign, anchor = target.partition("#")
+        path = page
+        if place:
+            path = (page.parent / place).resolve()
         assert path.exists(), target
         assert not anchor or anchor in anchors_of(path), target
+
+
+@EACH_PAGE
+def test_mentioned_files_and_folders_exist(page):
     for path in re.findall(rf"`({FOLDERS}[^`\s]*)`", TEXTS[page]):
-        assert [*ROOT.glob(re.sub(r"<\w+>|…", "*", path.rstrip("/")))], path
-    for module, name in re.findall(r"`(perfkit(?:\.\w+)*)\.(\w+)", TEXTS[page]):
-        assert hasattr(__import__(module, fromlist=[name]), name), f"{module}.{name}"
+        pattern = re.sub(r"<\w+>|…", "*", path.rstrip("/"))
+        assert [*ROOT.glob(pattern)], path
+
+
+@EACH_PAGE
+def test_mentioned_modules_and_names_exist(page):
+    for name in re.findall(r"`(perfkit(?:\.\w+)*\.\w+)", TEXTS[page]):
+        pkgutil.resolve_name(name)
+
+
+@EACH_PAGE
+def test_mentioned_tests_exist(page):
     for file, test in re.findall(r"(test_\w+\.py)(?:::(test_\w+))?", TEXTS[page]):
-        assert f"\ndef {test}" in (ROOT / "tests" / file).read_text(), f"{file}::{test}"
+        source = (ROOT / "tests" / file).read_text()
+        assert f"\ndef {test}" in source, f"{file}::{test}"
 
 
 @pytest.mark.parametrize("version", ["1.27", "1.31"])
@@ -144,11 +210,13 @@ def test_the_kubernetes_job_is_valid_and_measures_one_node(version):
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     command = shlex.split(container["args"][0])
-    values = dict(zip(command[4::3], command[5::3], strict=True))
-    values |= {name: typed(name, value) for name, value in values.items()}
+    assert command[:3] == ["perfkit", "run", "resnet50"]
+    options = command[3:]
+    values = {}
+    for name, text in zip(options[1::3], options[2::3], strict=True):
+        values[name] = typed(name, text)
     values["label"] = "node-0"
     config = plan("resnet50", values, skip_checks=("machine", "data")).config
-    assert command[:3] == ["perfkit", "run", "resnet50"]
     assert config.topology == "1x8"
     assert container["resources"]["limits"] == {"nvidia.com/gpu": config.gpus}
     memory = {"name": "memory", "emptyDir": {"medium": "Memory"}}

@@ -3,6 +3,7 @@
 import ast
 import re
 import string
+from typing import get_args
 
 import nbformat
 import pytest
@@ -29,15 +30,19 @@ from perfkit.report.text import language
 from perfkit.report.text.names import fact_name
 
 METHODS = [("**.j2", "jinja2.ext:babel_extract")]
-OPTIONAL = "cpu_time steal_time cpu_clock cpu_temperature cpu_throttling cpu_energy gpus"
-OPTIONAL += " gpu_clock gpu_temperature gpu_throttling gpu_energy gpu_memory accelerators"
+OPTIONAL = {
+    *("cpu_time", "steal_time", "cpu_clock", "cpu_temperature", "cpu_throttling", "cpu_energy"),
+    *("gpus", "gpu_clock", "gpu_temperature", "gpu_throttling", "gpu_energy", "gpu_memory"),
+    "accelerators",
+}
 """Telemetry that a machine may lack."""
 NAMES = re.compile(
     "Paddle|PyTorch|JAX|TensorFlow|MXNet|OneFlow|ResNet-50|VGG-16|BERT-base|GPT-2 124M|[AV]100|"
     "FP32|AMP|auto|SHA-256|[GC]PU|(images|sequences|tokens|samples)/s"
 )
 """Latin words that Chinese headings keep."""
-ENGLISH, CHINESE = re.compile("[A-Za-z]{2}"), re.compile("[\u4e00-\u9fff]")
+ENGLISH = re.compile("[A-Za-z]{2}")
+CHINESE = re.compile("[\u4e00-\u9fff]")
 KEYWORDS = dict.fromkeys(("_", "N_", "gettext")) | {"ngettext": (1, 2)}
 
 
@@ -58,7 +63,8 @@ def templates():
 def code():
     """Yield the messages in Python files."""
     for path in (ROOT / "perfkit").rglob("*.py"):
-        yield from marked(ast.parse(path.read_text(encoding="utf-8")))
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        yield from marked(module)
 
 
 def marked(module):
@@ -79,74 +85,102 @@ def headings():
     """Return the notebooks' headings and markdown that pages show."""
     texts = set()
     for path in (ROOT / "notebooks").glob("*.ipynb"):
-        if path.stem != "explore":
-            for cell in nbformat.read(path, 4).cells:
-                is_shown = "introduction" not in cell.metadata.get("tags", [])
-                if cell.cell_type == "markdown" and is_shown:
-                    texts.add(cell.source.lstrip("# "))
+        if path.stem == "explore":
+            continue
+        for cell in nbformat.read(path, 4).cells:
+            is_introduction = "introduction" in cell.metadata.get("tags", [])
+            if cell.cell_type == "markdown" and not is_introduction:
+                texts.add(cell.source.lstrip("# "))
     return texts
 
 
 def looked_up():
     """Return messages from data: parameters, facts, the published tables, logs."""
-    cells = published()
-    facts = {*FACTS, "data_disk", *OPTIONAL.split()}
-    facts |= {fact for framework in FRAMEWORKS.values() for fact in framework.facts}
+    messages = {"complete", "partial", "failed", "not stated", *SEVERITIES}
+    facts = {*FACTS, "data_disk", *OPTIONAL}
+    for framework in FRAMEWORKS.values():
+        facts |= {*framework.facts}
     with language.in_language("en"):
-        messages = {fact_name(fact) for fact in facts}
-    messages |= {meaning for _default, meaning in parameters().values()}
-    messages |= {*cells["note"].dropna(), *cells["statistic"].dropna()}
-    messages |= {layout.corner for layout in LAYOUTS.values()}
-    messages |= {*Option.model_fields["state"].annotation.__args__}
+        for fact in facts:
+            messages.add(fact_name(fact))
+    for _default, meaning in parameters().values():
+        messages.add(meaning)
+    for layout in LAYOUTS.values():
+        messages.add(layout.corner)
+    cells = published()
+    for column in ("note", "statistic"):
+        messages |= {*cells[column].dropna()}
+    messages |= {*get_args(Option.model_fields["state"].annotation)}
     messages |= {*checked_aspects(measured([1.0]), ())}
-    messages |= {*SEVERITIES}
-    return messages | {"complete", "partial", "failed", "not stated"}
+    return messages
 
 
 def test_template_messages_with_a_percent_sign_have_a_variable(templates):
     # Jinja doubles the sign in every message, but only undoubles it if there are variables.
-    texts = [str(message) for message in templates]
-    assert len(texts) > 10
-    assert [text for text in texts if "%" in text and "%(" not in text] == []
+    assert len(templates) > 10
+    for message in templates:
+        text = str(message)
+        assert "%" not in text or "%(" in text
 
 
 def test_every_message_is_translated_and_every_translation_is_used(catalogue, templates):
-    assert {*catalogue} == templates | {*code()} | headings() | looked_up()
-    translations = catalogue.values()
-    assert all(all(text) if isinstance(text, tuple) else text for text in translations)
+    messages = templates | {*code()} | headings() | looked_up()
+    assert {*catalogue} == messages
+    for message, translated in catalogue.items():
+        assert translated, message
+        for text in translated:
+            assert text, message
 
 
 def test_translations_keep_placeholders(catalogue):
     def placeholders(text):
-        named = re.findall(r"%\((\w+)\)[#.\d]*[a-z]", text)
-        return {*named, *(name for _, name, _, _ in string.Formatter().parse(text) if name)}
+        names = {*re.findall(r"%\((\w+)\)[#.\d]*[a-z]", text)}
+        for _literal, name, _format, _conversion in string.Formatter().parse(text):
+            if name:
+                names.add(name)
+        return names
 
     for message, translated in catalogue.items():
-        singular = message if isinstance(message, str) else message[-1]
-        chinese = translated if isinstance(translated, str) else translated[0]
-        assert placeholders(chinese) == placeholders(singular), message
+        if isinstance(message, tuple):
+            _singular, english = message
+            (chinese,) = translated
+        else:
+            english = message
+            chinese = translated
+        assert placeholders(chinese) == placeholders(english), message
 
 
 def test_the_chart_font_has_every_character_of_the_catalogue(catalogue):
-    font = get_font(findfont(FontProperties(family=style._font())))
-    texts = [text for pair in catalogue.items() for text in pair]
-    characters = {c for text in texts for c in "".join(text)} - {"\n"}
-    assert {c for c in characters if not font.get_char_index(ord(c))} == set()
+    path = findfont(FontProperties(family=style._font()))
+    font = get_font(path)
+    characters = set()
+    for message, translated in catalogue.items():
+        characters |= {*"".join(message), *"".join(translated)}
+    missing = set()
+    for character in characters - {"\n"}:
+        if not font.get_char_index(ord(character)):
+            missing.add(character)
+    assert missing == set()
 
 
 def test_a_language_applies_only_within_its_block():
-    def warnings():
-        texts = "%(num)d warning", "%(num)d warnings"
-        return [language.ngettext(*texts, count) for count in (1, 2)]
+    def warnings(count):
+        return language.ngettext("%(num)d warning", "%(num)d warnings", count)
 
     with language.in_language("zh"):
-        assert (language.gettext("Repeats"), language.gettext("")) == ("各次重复", "")
-        assert warnings() == ["%(num)d 项警告"] * 2
+        assert language.gettext("Repeats") == "各次重复"
+        assert language.gettext("") == ""
+        assert warnings(1) == "%(num)d 项警告"
+        assert warnings(2) == "%(num)d 项警告"
         with language.in_language("en"):
             assert language.gettext("Repeats") == "Repeats"
         assert language.current() == "zh"
     assert language.current() == "en"
-    assert warnings() == ["%(num)d warning", "%(num)d warnings"]
+    assert warnings(1) == "%(num)d warning"
+    assert warnings(2) == "%(num)d warnings"
+
+
+def test_an_unknown_language_is_refused():
     with pytest.raises(
         ValueError, match="'fr' is not a language of this report; use 'en' or 'zh'"
     ):
@@ -159,34 +193,60 @@ def pages(tmp_path_factory, processes):
     outputs = tmp_path_factory.mktemp("outputs")
     made = stored(outputs / "made")
     write_measurement(made)
-    falling = [[100.0, 101.0, 102.0, 103.0, 104.0, 105.0, 106.0]] * 9 + [[50.0] * 7]
-    write_all(outputs, *(measured(values) for values in falling))
-    folders = {name: outputs / name for name in ("summary", "published", "history")}
-    for folder in folders.values():
+    steady = measured([100.0, 101.0, 102.0, 103.0, 104.0, 105.0, 106.0])
+    fallen = measured([50.0] * 7)
+    write_all(outputs, *[steady] * 9, fallen)
+    folders = {"made": made.folder}
+    for name in ("summary", "published", "history"):
+        folder = outputs / name
         folder.mkdir()
+        folders[name] = folder
     write_summary(Summary.read(outputs), "zh")
-    folders["made"] = made.folder
-    return {name: (folder / "report.zh.html").read_text() for name, folder in folders.items()}
+    pages = {}
+    for name, folder in folders.items():
+        page = folder / "report.zh.html"
+        pages[name] = page.read_text()
+    return pages
 
 
 def texts(page, elements):
     """Return the texts of these elements of a page, except those marked as English."""
     page = re.sub(r'<(\w+)[^>]* lang="en".*?</\1>', "", page, flags=re.DOTALL)
-    found = re.findall(rf"<({elements})\b[^>]*>(.*?)</\1>", page, flags=re.DOTALL)
-    return {Markup(text).striptags().rstrip("¶") for _element, text in found}
+    texts = set()
+    for element in re.finditer(rf"<({elements})\b[^>]*>(.*?)</\1>", page, flags=re.DOTALL):
+        text = Markup(element[2]).striptags()
+        texts.add(text.rstrip("¶"))
+    assert len(texts) > 10
+    return texts
 
 
-@pytest.mark.parametrize("name", ["made", "summary", "published", "history"])
-def test_chinese_pages_have_no_english_headings_or_sentences(pages, name, catalogue):
-    found = texts(pages[name], "h1|h2|h3|summary|th|caption")
-    assert len(found) > 10
+PAGES = pytest.mark.parametrize("name", ["made", "summary", "published", "history"])
+
+
+@PAGES
+def test_chinese_pages_have_no_english_headings(pages, name):
+    headings = texts(pages[name], "h1|h2|h3|summary|th|caption")
     sources = {*published()["source"]}
-    foreign = {text for text in found - sources if not CHINESE.search(text)}
-    assert {text for text in foreign if ENGLISH.search(NAMES.sub("", text))} == set()
-    assert '<html lang="zh-Hans">' in pages[name]
-    assert name != "made" or re.search("<text[^>]*>[^<]*[\u4e00-\u9fff]", pages[name])
-    found = texts(pages[name], "td|p|li|text|strong|small")
-    assert len(found) > 10
+    english = set()
+    for heading in headings - sources:
+        without_names = NAMES.sub("", heading)
+        if ENGLISH.search(without_names) and not CHINESE.search(heading):
+            english.add(heading)
+    assert english == set()
+
+
+@PAGES
+def test_chinese_pages_have_no_english_sentences(pages, name, catalogue):
+    sentences = texts(pages[name], "td|p|li|text|strong|small")
     # A single word may also be a parameter's name.
     messages = {text for text in catalogue if isinstance(text, str) and " " in text}
-    assert found & messages == set()
+    assert sentences & messages == set()
+
+
+@PAGES
+def test_chinese_pages_state_their_language(pages, name):
+    assert '<html lang="zh-Hans">' in pages[name]
+
+
+def test_charts_of_a_chinese_page_are_chinese(pages):
+    assert re.search("<text[^>]*>[^<]*[\u4e00-\u9fff]", pages["made"])
