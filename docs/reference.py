@@ -63,9 +63,10 @@ from perfkit.core.statements import Statement
 
 DOCS = ROOT / "docs"
 OTHER_FILES = (Comparison, InterleavedComparison, Diagnosis, Verification, Audit)
-PATTERN_WORDS = {
-    Config.model_fields[name].metadata[0].pattern: words for name, words in PATTERNS.items()
-}
+PATTERN_WORDS = {}
+for name, meaning_of_pattern in PATTERNS.items():
+    (constraint, *_others) = Config.model_fields[name].metadata
+    PATTERN_WORDS[constraint.pattern] = meaning_of_pattern
 Schema = dict[str, Any]
 
 
@@ -91,76 +92,109 @@ def pages() -> dict[Path, str]:
 
 
 def parameters_page() -> str:
-    rows = [
-        (f"`{name}`", f"`{default!r}`", allowed(name), meaning(name), *applies(name))
-        for name, (default, _meaning) in parameters().items()
-    ]
-    protocols = [
-        (f"`{name}`", p.warmup_words, str(p.measured_steps), str(p.repeats))
-        for name, p in ((name, Protocol.named(name)) for name in PROTOCOLS)
-    ]
     return page(
         "Parameters",
         "Parameters of all measuring notebooks, for `-p NAME VALUE` of papermill and perfkit "
         "and for parameters files. `None`: chosen by model, framework, machine. *New id*: "
         "whether another value makes another measurement. *In a comparison*: how a comparison "
         "of two measurements treats the parameter.",
-        table(("name", "default", "allowed", "meaning", "new id", "in a comparison"), rows),
+        of_parameters(),
         "## Protocols",
-        table(("`protocol`", "warm-up steps", "measured steps", "repeats"), protocols),
+        of_protocols(),
         "## Values by model",
         "The first value is the default.",
-        table(("model", "`input`", "`optimizer`", "`batch_size` on a CPU, a GPU"), of_models()),
+        of_models(),
         "## Values by framework",
         "An empty cell allows every value. Other values are refused before anything starts.",
         of_frameworks(),
     )
 
 
+def of_parameters() -> str:
+    """Return a table of all parameters."""
+    rows = []
+    for name, (default, _meaning) in parameters().items():
+        makes_new_id = "no"
+        if ABOUT[name].identifies:
+            makes_new_id = "yes"
+        rows.append(
+            (
+                f"`{name}`",
+                f"`{default!r}`",
+                allowed(name),
+                meaning(name),
+                makes_new_id,
+                in_comparison(name),
+            )
+        )
+    return table(("name", "default", "allowed", "meaning", "new id", "in a comparison"), rows)
+
+
 def allowed(name: str) -> str:
     """Return the values that a parameter may have, as Markdown."""
     if name == "protocol":
         return words(choices(name))
-    model = Protocol if name in PROTOCOL_PARAMETERS else Config
-    text, default = kind(model.model_json_schema()["properties"][name]), parameters()[name][0]
-    also = {"auto"} if name in ("repeats", "warmup_steps") else set()
-    also |= {default} & {None, "auto"}
-    return " or ".join([text, *sorted(f"`{a}`" for a in also if f"`{a}`" not in text)])
+    model: type[BaseModel] = Config
+    if name in PROTOCOL_PARAMETERS:
+        model = Protocol
+    text = kind(model.model_json_schema()["properties"][name])
+    default, _meaning = parameters()[name]
+    if default is None and "`None`" not in text:
+        text += " or `None`"
+    takes_auto = default == "auto" or name in ("repeats", "warmup_steps")
+    if takes_auto and "`auto`" not in text:
+        text += " or `auto`"
+    return text
 
 
 def meaning(name: str) -> str:
     """Return the description of a parameter, without the choices that `parameters` adds."""
     field = Config.model_fields.get(name)
-    return " ".join(str(field.description).split()) if field else parameters()[name][1]
+    if field:
+        return " ".join(str(field.description).split())
+    _default, text = parameters()[name]
+    return text
 
 
-def applies(name: str) -> tuple[str, str]:
-    """Return whether another value makes another id, and how a comparison treats it."""
-    new = "yes" if ABOUT[name].identifies else "no"
+def in_comparison(name: str) -> str:
+    """Return how a comparison of two measurements treats a parameter."""
     if name in MAY_DIFFER:
-        return new, "may differ, is listed"
-    return new, "must agree" if name in (*KEYS, *ALIASES) else "ignored"
+        return "may differ, is listed"
+    if name in KEYS or name in ALIASES:
+        return "must agree"
+    return "ignored"
 
 
-def of_models() -> list[tuple[str, ...]]:
-    return [
-        (
-            f"`{name}`",
-            words(model.inputs),
-            words(model.optimizers),
-            f"{model.cpu_batch_size}, {model.gpu_batch_size}",
-        )
-        for name, model in MODELS.items()
-    ]
+def of_protocols() -> str:
+    rows = []
+    for name in PROTOCOLS:
+        protocol = Protocol.named(name)
+        steps = str(protocol.measured_steps)
+        rows.append((f"`{name}`", protocol.warmup_words, steps, str(protocol.repeats)))
+    return table(("`protocol`", "warm-up steps", "measured steps", "repeats"), rows)
+
+
+def of_models() -> str:
+    rows = []
+    for name, model in MODELS.items():
+        batch_sizes = f"{model.cpu_batch_size}, {model.gpu_batch_size}"
+        rows.append((f"`{name}`", words(model.inputs), words(model.optimizers), batch_sizes))
+    return table(("model", "`input`", "`optimizer`", "`batch_size` on a CPU, a GPU"), rows)
 
 
 def of_frameworks() -> str:
-    names = sorted({name for framework in FRAMEWORKS.values() for name in framework.supports})
-    rows = [
-        (f"`{name}`", *(words(f.supports.get(name, ())) for f in FRAMEWORKS.values()))
-        for name in names
-    ]
-    return table(("parameter", *(f"`{name}`" for name in FRAMEWORKS)), rows)
+    """Return a table of the values that each framework supports, by parameter."""
+    names: set[str] = set()
+    for framework in FRAMEWORKS.values():
+        names |= framework.supports.keys()
+    rows = []
+    for name in sorted(names):
+        row = [f"`{name}`"]
+        for framework in FRAMEWORKS.values():
+            values = framework.supports.get(name, ())
+            row.append(words(values))
+        rows.append(row)
+    return table(["parameter", *(f"`{name}`" for name in FRAMEWORKS)], rows)
 
 
 # Log formats.
@@ -173,32 +207,19 @@ COVERS = {
 READER = {"in": "included", "apart": "separate", None: "unknown"}
 
 
+RATE_OF = {"device": "a device", "all": "all"}
+COUNTED = {"batch": "micro-batches", "update": "updates"}
+
+
 def formats_page() -> str:
-    rows = []
-    for form in formats.FORMATS:
-        s = form.semantics
-        semantics = [
-            f"{form.unit or 'samples/s'} of {'a device' if s.rate_of == 'device' else 'all'}",
-            COVERS[s.covers].format(s.since),
-            f"{'micro-batches' if s.step == 'batch' else 'updates'} from {s.counts_from}",
-            READER[s.reader],
-        ]
-        cells = semantics if form.has_steps else [""] * len(semantics)
-        rows.append((form.name, form.framework, *cells, s.source))
-    head = ("format", "framework", "rate", "a print covers", "counts", "data wait", "source")
     groups = [(f"`{name}`", text) for name, text in formats.COLUMNS.items()]
-    options = [
-        (f"`{name}`", f"`{part['default']}`", kind(part).partition(" or ")[0])
-        for name, part in TypeAdapter(formats.Semantics).json_schema()["properties"].items()
-        if name != "source"
-    ]
-    options += [("`unit`", "`samples/s`", "text"), ("`framework`", "", "text")]
-    documents = "; ".join(dict.fromkeys(document["name"] for document in formats.DOCUMENTS))
+    names = dict.fromkeys(document["name"] for document in formats.DOCUMENTS)
+    documents = "; ".join(names)
     return page(
         "Log formats",
         "`perfkit audit` detects a file's format by its content and takes the first format "
         "found; gzip and xz are unpacked.",
-        table(head, dict.fromkeys(rows)),
+        of_formats(),
         f"Files that are one JSON object or one table: {documents}.",
         "## Custom formats",
         "`--format-regex` is a Python regular expression that matches a printed line. Its "
@@ -211,8 +232,46 @@ def formats_page() -> str:
             "unit=images/s'"
         ),
         table(("group", "content"), groups),
-        table(("option", "default", "allowed"), options),
+        of_format_options(),
     )
+
+
+def of_formats() -> str:
+    """Return a table of the log formats, each once."""
+    rows: dict[tuple[str, ...], None] = {}
+    for form in formats.FORMATS:
+        meanings = ["", "", "", ""]
+        if form.has_steps:
+            meanings = of_semantics(form)
+        row = (form.name, form.framework, *meanings, form.semantics.source)
+        rows[row] = None
+    head = ("format", "framework", "rate", "a print covers", "counts", "data wait", "source")
+    return table(head, rows)
+
+
+def of_semantics(form: formats.LogFormat) -> list[str]:
+    """Return what a format's rate, prints, steps and data wait mean."""
+    semantics = form.semantics
+    unit = form.unit or "samples/s"
+    return [
+        f"{unit} of {RATE_OF[semantics.rate_of]}",
+        COVERS[semantics.covers].format(semantics.since),
+        f"{COUNTED[semantics.step]} from {semantics.counts_from}",
+        READER[semantics.reader],
+    ]
+
+
+def of_format_options() -> str:
+    """Return a table of what `--format-options` sets."""
+    rows = []
+    fields = TypeAdapter(formats.Semantics).json_schema()["properties"]
+    for name, field in fields.items():
+        if name != "source":
+            allowed_values, _or, _none = kind(field).partition(" or ")
+            rows.append((f"`{name}`", f"`{field['default']}`", allowed_values))
+    rows.append(("`unit`", "`samples/s`", "text"))
+    rows.append(("`framework`", "", "text"))
+    return table(("option", "default", "allowed"), rows)
 
 
 # Warnings.
@@ -254,13 +313,16 @@ def field_descriptions(statement: type[Statement]) -> dict[str, str]:
     a worker."""
     descriptions = {}
     for base in reversed(statement.__mro__):
-        if issubclass(base, Statement):
-            (definition,) = ast.parse(inspect.getsource(base)).body
-            assert isinstance(definition, ast.ClassDef)
-            for field, docstring in pairwise(definition.body):
-                if isinstance(field, ast.AnnAssign) and isinstance(docstring, ast.Expr):
-                    description = ast.literal_eval(docstring.value)
-                    descriptions[ast.unparse(field.target)] = " ".join(description.split())
+        if not issubclass(base, Statement):
+            continue
+        source = inspect.getsource(base)
+        (definition,) = ast.parse(source).body
+        assert isinstance(definition, ast.ClassDef)
+        for field, docstring in pairwise(definition.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(docstring, ast.Expr):
+                name = ast.unparse(field.target)
+                description = ast.literal_eval(docstring.value)
+                descriptions[name] = " ".join(description.split())
     return descriptions
 
 
@@ -311,14 +373,15 @@ GROUPS = {
 
 def notebooks() -> dict[Path, str]:
     """Return the model notebooks with a new parameters cell."""
-    found = {}
+    contents = {}
     for model in MODELS:
         path = ROOT / "notebooks" / f"{model}.ipynb"
         notebook = nbformat.read(path, as_version=4)
-        (cell,) = (c for c in notebook.cells if "parameters" in c.metadata.get("tags", ()))
-        cell.source = parameters_cell()
-        found[path] = nbformat.writes(notebook) + "\n"
-    return found
+        for cell in notebook.cells:
+            if "parameters" in cell.metadata.get("tags", ()):
+                cell.source = parameters_cell()
+        contents[path] = nbformat.writes(notebook) + "\n"
+    return contents
 
 
 def parameters_cell() -> str:
@@ -336,72 +399,99 @@ def parameters_cell() -> str:
 def parameter_line(name: str) -> str:
     """Return `name = default  # meaning`: start of the description and choices, then the
     clauses for None and auto and other clauses, as far as they fit on the line."""
-    default = parameters()[name][0]
-    assignment = f"{name} = {json.dumps(default) if isinstance(default, str) else default}"
+    default, _meaning = parameters()[name]
+    if isinstance(default, str):
+        default = json.dumps(default)
+    assignment = f"{name} = {default}"
     # papermill parses no line with a second equals sign.
     first, *others = meaning(name).replace("=", " ").split("; ")
-    allowed = choices(name) if name in Config.model_fields else ()
-    ending = f" ({' | '.join(allowed)})" if allowed else ""
-    starts = [first, first.partition(": ")[0], first.partition(", ")[0]]
-    # A start that ends within brackets would be garbled.
-    shorter = [(text, ending) for text in starts if text.count("(") == text.count(")")]
-    shorter.append((first, ""))
-    first, ending = next(
-        text for text in shorter if len(f"{assignment}  # {''.join(text)}") <= WIDTH
-    )
-    kept: list[str] = []
+    start, ending = start_and_ending(name, first, len(assignment))
+    clauses = [start]
     for clause in sorted(others, key=lambda text: not text.startswith(("None: ", "auto: "))):
-        longer = [text for text in others if text in (*kept, clause)]
-        if len(f"{assignment}  # {'; '.join([first, *longer])}{ending}") <= WIDTH:
-            kept = longer
-    return f"{assignment}  # {'; '.join([first, *kept])}{ending}"
+        longer = [start, *(text for text in others if text in clauses or text == clause)]
+        if len(with_comment(assignment, longer, ending)) <= WIDTH:
+            clauses = longer
+    return with_comment(assignment, clauses, ending)
+
+
+def start_and_ending(name: str, clause: str, width: int) -> tuple[str, str]:
+    """Return the start of a parameter's first clause and its choices in brackets: as much of
+    both as fits beside `width` characters."""
+    choices_in_brackets = ""
+    if name in Config.model_fields and choices(name):
+        choices_in_brackets = f" ({' | '.join(choices(name))})"
+    until_colon, _colon, _rest = clause.partition(": ")
+    until_comma, _comma, _rest = clause.partition(", ")
+    for start in (clause, until_colon, until_comma):
+        # A start that ends within brackets would be garbled.
+        is_whole = start.count("(") == start.count(")")
+        if is_whole and width + len(f"  # {start}{choices_in_brackets}") <= WIDTH:
+            return start, choices_in_brackets
+    return clause, ""
+
+
+def with_comment(assignment: str, clauses: list[str], ending: str) -> str:
+    return f"{assignment}  # {'; '.join(clauses)}{ending}"
 
 
 # Commands.
 
 
 def cli_page() -> str:
-    commands = [main, *main.commands.values()]
     context = click.Context(main, info_name="perfkit", **main.context_settings)
-    parts = [part for command in commands for part in of_command(command, context)]
+    parts = of_command("perfkit", main, context)
+    for name, command in main.commands.items():
+        parts += of_command(f"perfkit {name}", command, context)
     return page("Commands", "The text of `perfkit COMMAND --help`.", *parts)
 
 
-def of_command(command: click.Command, context: click.Context) -> list[str]:
+def of_command(name: str, command: click.Command, context: click.Context) -> list[str]:
     """Return heading, usage, help, options and exit statuses of one command."""
-    name = "perfkit" if command is main else f"perfkit {command.name}"
     usage = " ".join([name, *command.collect_usage_pieces(context)])
-    records = [
-        option.get_help_record(context)
-        for option in command.get_params(context)
-        if isinstance(option, click.Option)
-    ]
-    options = [(f"`{record[0]}`", record[1]) for record in records if record]
     parts = [
         f"## {name}",
         block(usage),
         paragraphs(command.help),
-        table(("option", ""), options),
+        of_options(command, context),
     ]
     epilog = command.epilog or ""
     if parameter_list() in epilog:
         parts.append("`-p` takes any of the [parameters](parameters.md).")
-    return [*parts, paragraphs(epilog.replace(parameter_list(), ""))]
+        epilog = epilog.replace(parameter_list(), "")
+    return [*parts, paragraphs(epilog)]
+
+
+def of_options(command: click.Command, context: click.Context) -> str:
+    """Return a table of the options of a command."""
+    rows = []
+    for option in command.get_params(context):
+        record = None
+        if isinstance(option, click.Option):
+            record = option.get_help_record(context)
+        if record:
+            names, about = record
+            rows.append((f"`{names}`", about))
+    return table(("option", ""), rows)
 
 
 def paragraphs(text: str | None) -> str:
     r"""Return help text as Markdown; paragraphs with click's mark \b keep their line breaks."""
-    parts = inspect.cleandoc(text or "").split("\n\n")
-    return "\n\n".join(
-        block(part.removeprefix("\b\n")) if part.startswith("\b") else part for part in parts
-    )
+    parts = []
+    for part in inspect.cleandoc(text or "").split("\n\n"):
+        if part.startswith("\b"):
+            parts.append(block(part.removeprefix("\b\n")))
+        else:
+            parts.append(part)
+    return "\n\n".join(parts)
 
 
 # Python.
 
 
 def python_page() -> str:
-    parts = [part for name in perfkit.__all__ for part in of_name(name)]
+    parts = []
+    for name in perfkit.__all__:
+        parts += of_name(name)
     about = (
         "The public names of `import perfkit`; all others may change. Paths are text or `Path`."
     )
@@ -411,14 +501,15 @@ def python_page() -> str:
 def of_name(name: str) -> list[str]:
     """Return heading, signature and docstring of a public name, and the members of a class."""
     thing = getattr(perfkit, name)
-    fields = getattr(thing, "model_fields", None)
-    if fields is not None:
-        return [f"## {name}", paragraphs(thing.__doc__), of_fields(thing), members(thing)]
+    heading = f"## {name}"
+    docstring = paragraphs(thing.__doc__)
+    if hasattr(thing, "model_fields"):
+        return [heading, docstring, of_fields(thing), members(thing)]
     if inspect.isclass(thing) and issubclass(thing, Exception):
         bases = ", ".join(base.__name__ for base in thing.__bases__)
-        return [f"## {name}", f"An exception; base: `{bases}`.", paragraphs(thing.__doc__)]
-    shown = block(f"perfkit.{name}{signature(thing)}")
-    return [f"## {name}", shown, paragraphs(thing.__doc__), members(thing)]
+        return [heading, f"An exception; base: `{bases}`.", docstring]
+    call = block(f"perfkit.{name}{signature(thing)}")
+    return [heading, call, docstring, members(thing)]
 
 
 def of_fields(model: Any) -> str:
@@ -440,16 +531,23 @@ def members(thing: object) -> str:
         is_property = isinstance(plain, property)
         if name.startswith("_") or not (inspect.isfunction(plain) or is_property):
             continue
-        shown = name if is_property else f"{name}{signature(plain)}"
-        rows.append((f"`{shown}`", " ".join((plain.__doc__ or "").split())))
+        text = name
+        if not is_property:
+            text += signature(plain)
+        docstring = plain.__doc__ or ""
+        rows.append((f"`{text}`", " ".join(docstring.split())))
     return table(("member", ""), rows)
 
 
 def signature(function: Any) -> str:
     """Return the signature, with short names of types and without `self`."""
-    full = inspect.signature(function, eval_str=True)
-    kept = [part for name, part in full.parameters.items() if name not in ("self", "cls")]
-    return re.sub(r"\b(?:\w+\.)+(?=[A-Z])", "", str(full.replace(parameters=kept)))
+    signature = inspect.signature(function, eval_str=True)
+    parameters = []
+    for name, parameter in signature.parameters.items():
+        if name not in ("self", "cls"):
+            parameters.append(parameter)
+    text = str(signature.replace(parameters=parameters))
+    return re.sub(r"\b(?:\w+\.)+(?=[A-Z])", "", text)
 
 
 # result.json.
@@ -514,37 +612,39 @@ def of_models_in(every: Mapping[str, Schema]) -> list[str]:
     """Return a section for each model."""
     parts = []
     for name, model in every.items():
-        about = paragraphs(model.get("description"))
-        parts += [f"## {name}", about, of_config() if name == "Config" else of_model(model)]
+        parts.append(f"## {name}")
+        parts.append(paragraphs(model.get("description")))
+        if name == "Config":
+            parts.append("`model`, and the [parameters](parameters.md) with every field set.")
+        else:
+            parts.append(of_model(model))
     return parts
-
-
-def of_config() -> str:
-    return "`model`, and the [parameters](parameters.md) with every field set."
 
 
 def of_model(model: Schema) -> str:
     """Return a table of the fields of one model, in their order."""
     required = model.get("required", [])
-    rows = [
-        (f"`{key}`", kind(part), part.get("description", ""), "" if key in required else "yes")
-        for key, part in model["properties"].items()
-    ]
+    rows = []
+    for name, field in model["properties"].items():
+        optional = "yes"
+        if name in required:
+            optional = ""
+        rows.append((f"`{name}`", kind(field), field.get("description", ""), optional))
     return table(("field", "type", "meaning", "optional"), rows)
 
 
 def models(root: type[BaseModel]) -> dict[str, Schema]:
     """Return the schemas by name, each after the schema that first refers to it."""
     schema = root.model_json_schema()
-    found = {root.__name__: schema}
+    schemas = {root.__name__: schema}
     waiting = [schema]
     while waiting:
-        named = re.findall(r'"#/\$defs/(\w+)"', json.dumps(waiting.pop(0)["properties"]))
-        for name in named:
-            if name not in found:
-                found[name] = schema["$defs"][name]
-                waiting.append(found[name])
-    return found
+        properties = json.dumps(waiting.pop(0)["properties"])
+        for name in re.findall(r'"#/\$defs/(\w+)"', properties):
+            if name not in schemas:
+                schemas[name] = schema["$defs"][name]
+                waiting.append(schemas[name])
+    return schemas
 
 
 TYPES = {
@@ -597,11 +697,15 @@ def page(title: str, *parts: str) -> str:
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Return a Markdown table, or an empty text without rows."""
-    lines = [[*map(cell, row)] for row in rows]
+    lines = []
+    for row in rows:
+        cells = [cell(text) for text in row]
+        lines.append(f"| {' | '.join(cells)} |")
     if not lines:
         return ""
-    head = [*head]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *lines])
+    columns = [*head]
+    rule = ["---"] * len(columns)
+    return "\n".join([f"| {' | '.join(columns)} |", f"| {' | '.join(rule)} |", *lines])
 
 
 def cell(text: str) -> str:

@@ -24,7 +24,8 @@ from perfkit.core.worker import rank as worker
 # torch.compile itself uses deprecated functions of PyTorch.
 pytestmark = pytest.mark.filterwarnings("ignore:::torch.*")
 SIDE = side_of("torch")
-config, batch = SIDE.config, SIDE.batch
+config = SIDE.config
+batch = SIDE.batch
 
 
 @pytest.fixture
@@ -38,13 +39,15 @@ def test_nhwc_keeps_channels_last_in_every_layer(narrow, model):
     channels_last = []
 
     def record(_layer, _inputs, output):
-        channels_last.append(output.is_contiguous(memory_format=torch.channels_last))
+        is_nhwc = output.is_contiguous(memory_format=torch.channels_last)
+        channels_last.append(is_nhwc)
 
     convolutions = [part for part in network.modules() if isinstance(part, torch.nn.Conv2d)]
     for layer in convolutions:
         layer.register_forward_hook(record)
+    images = torch.randn(2, 64, 64, 3)
     with torch.no_grad():
-        network(torch.randn(2, 64, 64, 3))
+        network(images)
     assert channels_last == [True] * len(convolutions)
 
 
@@ -69,7 +72,8 @@ def test_an_overflow_in_the_first_step_leaves_no_uninitialized_momentum(narrow, 
     for _ in range(2):
         step(trainer, batch("vgg16"))
     assert trainer.skipped_steps == 1
-    assert all(np.isfinite(array).all() for array in inspector.weights().values())
+    for weights in inspector.weights().values():
+        assert np.isfinite(weights).all()
 
 
 def test_clipping_overflowing_gradients_leaves_weights_unchanged(narrow):
@@ -102,14 +106,16 @@ def test_channels_last_gradients_of_compiled_nchw_networks_are_aligned(narrow, m
             # The first scaled step may overflow.
             torch.testing.assert_close(aligned, gradient, rtol=0, atol=0, equal_nan=True)
             is_copy = aligned is not gradient
-            assert is_copy == (gradient.stride() != parameter.stride())
+            was_aligned = gradient.stride() == parameter.stride()
+            assert is_copy != was_aligned
             copied.add(is_copy)
 
     monkeypatch.setattr(backend, "align_gradients", checked_alignment)
     with inductor.patch(force_layout_optimization=True):
         trainer = SIDE.trainer(execution="static", layout="NCHW", precision="amp")
-        losses = [step(trainer, batch(layout="NCHW")) for _ in range(2)]
-    assert np.isfinite(losses).all()
+        for _ in range(2):
+            loss = step(trainer, batch(layout="NCHW"))
+            assert np.isfinite(loss)
     assert copied == {True, False}
 
 
@@ -123,7 +129,8 @@ def test_channels_last_gradients_of_compiled_nchw_networks_are_aligned(narrow, m
     ],
 )
 def test_reported_settings_match_network_and_optimizer(narrow, changes, expected):
-    assert SIDE.inspector(**changes).settings().items() >= expected.items()
+    settings = SIDE.inspector(**changes).settings()
+    assert settings.items() >= expected.items()
 
 
 @pytest.mark.parametrize(("disabled", "on"), [("", True), ("all", False)])
@@ -134,10 +141,12 @@ def test_gpu_settings_are_applied_unless_disabled(monkeypatch, disabled, on):
     cuda = torch.backends.cuda
     switches = [cuda.enable_flash_sdp, cuda.enable_mem_efficient_sdp, cuda.enable_cudnn_sdp]
     benchmark = torch.backends.cudnn.benchmark
+    on_gpu = config(device="gpu", gpus=1, processes=1, disable_tuning=disabled)
     try:
-        backend.open_device(config(device="gpu", gpus=1, processes=1, disable_tuning=disabled))
+        backend.open_device(on_gpu)
         assert torch.backends.cudnn.benchmark == on
-        assert cuda.flash_sdp_enabled() == cuda.mem_efficient_sdp_enabled() == on
+        assert cuda.flash_sdp_enabled() == on
+        assert cuda.mem_efficient_sdp_enabled() == on
         assert cuda.cudnn_sdp_enabled() == on
         assert cuda.math_sdp_enabled()
     finally:
@@ -175,8 +184,9 @@ def test_another_error_of_a_library_is_not_out_of_memory():
 
 
 def test_the_loss_of_a_batch_without_a_label_is_zero():
+    scores = torch.ones(2, 5)
     nothing = torch.zeros(2, dtype=torch.int64)
-    loss = Network.cross_entropy(None, torch.ones(2, 5), nothing, ignored=0)
+    loss = Network.cross_entropy(None, scores, nothing, ignored=0)
     assert loss.item() == 0.0
 
 
@@ -187,27 +197,30 @@ def test_dropout_has_the_same_places_and_rates_as_in_paddle(narrow, monkeypatch,
     ours = torch.nn.functional
     theirs = sys.modules["paddle"].nn.functional
     attend = ours.scaled_dot_product_attention
-    rates_and_sizes = {"paddle": [], "torch": []}
+    of_torch = []
+    of_paddle = []
 
-    def counting(framework, drop):
+    def counting(drop, rates_and_sizes):
         def dropped(x, p, *rest, **named):
-            rates_and_sizes[framework].append((float(p), math.prod(x.shape)))
+            size = math.prod(x.shape)
+            rates_and_sizes.append((float(p), size))
             return drop(x, p, *rest, **named)
 
         return dropped
 
     def attending(query, key, value, *, dropout_p, **named):
-        weights = math.prod(query.shape[:-1]) * key.shape[-2]
-        rates_and_sizes["torch"].append((dropout_p, weights))
+        queries = math.prod(query.shape[:-1])
+        weights = queries * key.shape[-2]
+        of_torch.append((dropout_p, weights))
         return attend(query, key, value, dropout_p=dropout_p, **named)
 
-    monkeypatch.setattr(ours, "dropout", counting("torch", ours.dropout))
+    monkeypatch.setattr(ours, "dropout", counting(ours.dropout, of_torch))
     monkeypatch.setattr(ours, "scaled_dot_product_attention", attending)
-    monkeypatch.setattr(theirs, "dropout", counting("paddle", theirs.dropout))
-    SIDE.inspector(model).predict(SIDE.batch(model))
+    monkeypatch.setattr(theirs, "dropout", counting(theirs.dropout, of_paddle))
+    SIDE.inspector(model).predict(batch(model))
     paddle.inspector(model).predict(paddle.batch(model))
-    assert rates_and_sizes["torch"] == rates_and_sizes["paddle"]
-    assert len(rates_and_sizes["torch"]) == layers
+    assert of_torch == of_paddle
+    assert len(of_torch) == layers
 
 
 OVERLAP = """
@@ -247,11 +260,16 @@ def test_compiled_networks_overlap_communication_with_the_backward_pass(tmp_path
     """torch.compile splits its graph at the buckets of DistributedDataParallel."""
     script = tmp_path / "overlap.py"
     script.write_text(OVERLAP)
-    run = [sys.executable, str(script), str(Path(__file__).parent)]
+    tests = Path(__file__).parent
+    run = [sys.executable, str(script), str(tests)]
     two = config(processes=2)
     command = FRAMEWORK.launch_command(two, NodeRank(), tmp_path, "job", run)
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     subprocess.run(command, env=env, check=True, capture_output=True, timeout=200)
-    output = "".join(file.read_text() for file in tmp_path.glob("*/attempt_0/0/std*.log"))
-    early, buckets = map(int, re.search(r"early: (\d+) of (\d+)", output).groups())
+    output = ""
+    for log in tmp_path.glob("*/attempt_0/0/std*.log"):
+        output += log.read_text()
+    printed = re.search(r"early: (\d+) of (\d+)", output)
+    early = int(printed[1])
+    buckets = int(printed[2])
     assert 0 < early < buckets
