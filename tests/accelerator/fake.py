@@ -42,29 +42,37 @@ def unavailable():
         return "Paddle is not installed"
     if not version("paddlepaddle").startswith("3.3."):
         return f"the fake accelerator is for Paddle 3.3, and this is {version('paddlepaddle')}"
-    return None if shutil.which("g++") else "g++ is not installed"
+    if not shutil.which("g++"):
+        return "g++ is not installed"
+    return None
 
 
 def build(cache):
     """Build the plugin unless the cache has it, which takes 15 s, and return its folder."""
     paddle = Path(find_spec("paddle").origin).parent
-    files = [FOLDER / name for name in (*SOURCES, "kernels.h", "collectives.h")]
-    contents = b"".join(file.read_bytes() for file in files)
-    digest = hashlib.sha256(contents + version("paddlepaddle").encode()).hexdigest()[:16]
-    folder = cache / digest
+    digest = hashlib.sha256(version("paddlepaddle").encode())
+    for name in (*SOURCES, "kernels.h", "collectives.h"):
+        digest.update((FOLDER / name).read_bytes())
+    folder = cache / digest.hexdigest()[:16]
+    unfinished = cache / "new"
     with FileLock(cache / "lock"):
         if not folder.exists():
-            shutil.rmtree(cache / "new", ignore_errors=True)
-            (cache / "new").mkdir()
-            command = ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", "-pthread"]
-            # The plugin's threads outlive main.
-            command += ["-Wl,-z,nodelete", "-DPADDLE_WITH_CUSTOM_DEVICE"]
-            command += ["-isystem", f"{paddle}/include", f"-I{paddle}/include/third_party"]
-            command += [*SOURCES, "-o", str(cache / "new/libfake.so"), f"-L{paddle}/libs"]
-            command += [*(f"-l:lib{name}.so" for name in LIBRARIES), "-lrt"]
-            subprocess.run(command, cwd=FOLDER, check=True)
-            (cache / "new").rename(folder)
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            compile_plugin(paddle, unfinished / "libfake.so")
+            unfinished.rename(folder)
     return folder
+
+
+def compile_plugin(paddle, library):
+    command = ["g++", "-std=c++17", "-O1", "-fPIC", "-shared", "-pthread"]
+    # The plugin's threads outlive main.
+    command += ["-Wl,-z,nodelete", "-DPADDLE_WITH_CUSTOM_DEVICE"]
+    command += ["-isystem", f"{paddle}/include", f"-I{paddle}/include/third_party"]
+    command += [*SOURCES, "-o", str(library), f"-L{paddle}/libs"]
+    for name in LIBRARIES:
+        command.append(f"-l:lib{name}.so")
+    subprocess.run([*command, "-lrt"], cwd=FOLDER, check=True)
 
 
 @pytest.fixture(scope="session")
@@ -92,14 +100,16 @@ def environment(plugin, name):
 
 def run_python(words, folder, plugin, name, variables):
     """Run Python with these words in a folder; return the finished process."""
+    env = os.environ | environment(plugin, name) | variables
+    command = [sys.executable, *words]
     return subprocess.run(
-        [sys.executable, *words],
+        command,
         capture_output=True,
         text=True,
         timeout=SECONDS,
         check=False,
         cwd=folder,
-        env=os.environ | environment(plugin, name) | variables,
+        env=env,
     )
 
 
@@ -110,8 +120,9 @@ def measured(plugin, name, parameters, outputs, **variables):
         words += ["-p", key, str(value)]
     words += ["-p", "outputs_dir", str(outputs)]
     done = run_python(words, outputs.parent, plugin, name, variables)
-    results = [read_result(file) for file in outputs.glob("*/result.json")]
-    return done, results[0] if results else None
+    for file in outputs.glob("*/result.json"):
+        return done, read_result(file)
+    return done, None
 
 
 def trained(plugin, name, folder, configurations, launcher=(), **variables):
@@ -123,8 +134,12 @@ def trained(plugin, name, folder, configurations, launcher=(), **variables):
     output = done.stdout
     if launcher:
         # The launcher also prints rank 0's log.
-        logs = [log.read_text() for log in folder.glob("log/workerlog.*")]
-        output = "\n".join(logs)
-    answers = [json.loads(line) for line in output.splitlines() if line.startswith('{"')]
+        output = ""
+        for log in folder.glob("log/workerlog.*"):
+            output += log.read_text() + "\n"
+    answers = []
+    for line in output.splitlines():
+        if line.startswith('{"'):
+            answers.append(json.loads(line))
     assert len(answers) >= len(configurations), (output + done.stderr)[-4000:]
     return answers

@@ -41,14 +41,21 @@ def calls():
 
 
 def increase(before, after):
-    return {name: after[name] - before[name] for name in after if after[name] != before[name]}
+    """Return by how much each count rose, without those that did not."""
+    rises = {}
+    for name, total in after.items():
+        if total != before[name]:
+            rises[name] = total - before[name]
+    return rises
 
 
 class Counting:
     """A device that records the counters at each event."""
 
     def __init__(self, device):
-        self.device, self.counted, self.called = device, [], []
+        self.device = device
+        self.counted = []
+        self.called = []
 
     def __getattr__(self, name):
         return getattr(self.device, name)
@@ -71,19 +78,20 @@ def run(parameters):
     if forgetful:
         device.wait_for = lambda _event: None
     trainer = backend.Trainer(config)
-    batches = backend.tensors(INPUTS[config.input].batches(config, rank), config)
+    host_batches = INPUTS[config.input].batches(config, rank)
+    batches = backend.tensors(host_batches, config)
     batch = next(batches)
     inspector = backend.Inspector(trainer)
     effective = inspector.effective(batch)
     if overflow:
         plant_overflow(trainer, overflow)
-    events = []
+    events = Events()
     library.fake_kernel_seconds(kernel_seconds)
     window = train(
         trainer,
         batches,
         device,
-        lambda *written: events.extend(written),
+        events.write,
         samples_per_step=config.samples_per_step,
         accumulate=config.accumulate,
         warmup_steps=warmup,
@@ -95,24 +103,48 @@ def run(parameters):
     answer = {
         "rank": rank,
         "effective": effective.model_dump(),
-        "losses": [event["value"] for event in events if event["event"] == "loss"],
-        "seconds": [event["seconds"] for event in events if event["event"] == "step"],
+        "losses": events.losses,
+        "seconds": events.step_seconds,
         "window": window.seconds,
-        "places": [str(tensor.place) for tensor in batch],
         "addresses": len(addresses),
-        "bytes": sum(tensor.size * tensor.element_size() for tensor in batch),
         "skipped_steps": trainer.skipped_steps,
         "loss_scale": trainer.loss_scale,
         "memory_bytes": device.peak_memory_bytes(),
         "matrix_products": inspector.multiply_adds(batch),
         "evaluation": inspector.evaluate(batch),
     }
-    return answer | counted(device)
+    return answer | about_batch(batch) | counted(device)
+
+
+class Events:
+    """The losses and step times that a training writes."""
+
+    def __init__(self):
+        self.losses = []
+        self.step_seconds = []
+
+    def write(self, *events):
+        for event in events:
+            if event["event"] == "loss":
+                self.losses.append(event["value"])
+            elif event["event"] == "step":
+                self.step_seconds.append(event["seconds"])
+
+
+def about_batch(batch):
+    """Return where the tensors of a batch lie, and their size."""
+    places = [str(tensor.place) for tensor in batch]
+    size = 0
+    for tensor in batch:
+        size += tensor.size * tensor.element_size()
+    return {"places": places, "bytes": size}
 
 
 def counted(device):
     """Return the counters of each measured step, and the last step's kernels."""
-    steps = [increase(*pair) for pair in pairwise(device.counted)]
+    steps = []
+    for before, after in pairwise(device.counted):
+        steps.append(increase(before, after))
     *_earlier, before, after = device.called
     return {"steps": steps[-MEASURED:], "calls": increase(before, after)}
 
