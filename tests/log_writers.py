@@ -30,32 +30,36 @@ class Suite:
 
     def text(self, seconds, every=10, epoch=0):
         """Return prints at every `every`-th step, given the seconds of each step."""
-        lines = []
+        text = ""
         for step in range(every, len(seconds) + 1, every):
-            total = np.sum(seconds[step - every : step])
-            mean = np.mean(seconds[self._first(step, every) - 1 : step])
+            before = step - every
+            first = self._first(step, every)
+            mean = np.mean(seconds[first - 1 : step])
+            wait = mean / 4
             ended = START + timedelta(seconds=np.sum(seconds[:step]))
             line = self.line.format(
                 k=step,
                 i=step - 1,
-                before=step - every,
+                before=before,
                 epoch=epoch,
                 at=ended,
                 unix=ended.timestamp(),
                 mean=mean,
                 ms=1000 * mean,
                 inverse=1 / mean,
-                total=total,
-                wait=mean / 4,
+                total=np.sum(seconds[before:step]),
+                wait=wait,
                 rate=BATCH / mean,
-                both=BATCH / (mean + mean / 4),
+                both=BATCH / (mean + wait),
             )
-            lines.append(f"{line}\n")
-        return "".join(lines)
+            text += f"{line}\n"
+        return text
 
     def _first(self, step, every):
         """Return the first step in the mean that is printed at a step."""
-        begin = self.since if step >= self.since else 1
+        begin = 1
+        if step >= self.since:
+            begin = self.since
         match self.covers:
             case "running":
                 return begin
@@ -69,11 +73,15 @@ def as_file(text):
     lines = []
     for line in text.splitlines():
         at, place, pairs = re.fullmatch(r"DLL (.{26}) - (.*?) +(\S+ : .*)", line).groups()
-        step = [int(number) for number in re.findall(r"\d+", place)]
-        values = re.findall(r"(\S+) : ([\d.e-]+)(?= |$)", pairs)
         record = {"timestamp": "0", "datetime": at, "elapsedtime": "0", "type": "LOG"}
-        record["step"] = step if len(step) > 1 else step[0]
-        record["data"] = {name: float(value) for name, value in values}
+        numbers = [int(number) for number in re.findall(r"\d+", place)]
+        record["step"] = numbers
+        if len(numbers) == 1:
+            record["step"] = numbers[0]
+        data = {}
+        for name, value in re.findall(r"(\S+) : ([\d.e-]+)(?= |$)", pairs):
+            data[name] = float(value)
+        record["data"] = data
         lines.append(f"DLLL {json.dumps(record)}\n")
     return "".join(lines)
 
@@ -96,7 +104,9 @@ def write(tmp_path):
     def written(text, name="some.log"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        if isinstance(text, str):
+            text = text.encode()
+        path.write_bytes(text)
         return path
 
     return written
@@ -107,7 +117,8 @@ def read(write):
     """Returns the only log in a file with this text."""
 
     def read_one(text, name="some.log", form=None):
-        (log,) = read_logs(write(text, name), form)
+        path = write(text, name)
+        (log,) = read_logs(path, form)
         return log
 
     return read_one

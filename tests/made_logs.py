@@ -30,10 +30,10 @@ def windows(count=12, each=10, after=0, **columns):
     """Return `count` consecutive prints of `each` steps in one epoch."""
     number = np.arange(1, count + 1)
     last = after + each * number
-    values = {"rank": -1, "epoch": 0, "run": 0, "line": number}
+    values = dict.fromkeys(WINDOW, np.nan)
+    values |= {"rank": -1, "epoch": 0, "run": 0, "line": number}
     values |= {"first": last - each + 1, "last": last} | columns
-    every = {name: values.get(name, np.nan) for name in WINDOW}
-    rows = pd.DataFrame(every, range(count)).astype(WINDOW)
+    rows = pd.DataFrame(values, range(count)).astype(WINDOW)
     steps = rows["last"] - rows["first"] + 1
     rows["printed_seconds"] = rows["seconds"] / steps
     rows["own_rate"] = rows["rate"]
@@ -42,16 +42,19 @@ def windows(count=12, each=10, after=0, **columns):
 
 def make_log(*rows, facts=FACTS, reported=(), notes=(), name="x.log", sha="a", **semantics):
     """Return a log with these prints."""
-    meaning = {"rate_of": "device", "reader": "in", "source": "this test"} | semantics
+    usual = {"rate_of": "device", "reader": "in", "source": "this test"}
+    meaning = Semantics(**usual | semantics)
     sourced = {}
     for fact, value in facts.items():
         sourced[fact] = SourcedFact(value=value, by=ByLine(line=1))
+    if not rows:
+        rows = [windows(0)]
     return Log(
         path=Path(name),
         format="made by hand",
         sha256=sha,
-        semantics=Semantics(**meaning),
-        windows=pd.concat(rows or [windows(0)], ignore_index=True),
+        semantics=meaning,
+        windows=pd.concat(rows, ignore_index=True),
         facts=sourced,
         reported=[*reported],
         notes=[*notes],
@@ -60,15 +63,25 @@ def make_log(*rows, facts=FACTS, reported=(), notes=(), name="x.log", sha="a", *
 
 def cold_epoch():
     """Return a slow first epoch and six faster ones."""
-    epochs = []
-    for epoch, time in enumerate([0.14, *[0.125] * 6]):
-        epochs.append(windows(20, 20, seconds=20 * time, rate=256 / time, epoch=epoch))
+    epochs = [_epoch(0, step_seconds=0.14)]
+    for number in range(1, 7):
+        epochs.append(_epoch(number, step_seconds=0.125))
     return pd.concat(epochs)
+
+
+def _epoch(number, step_seconds):
+    """Return twenty prints of twenty steps each."""
+    seconds = 20 * step_seconds
+    rate = 256 / step_seconds
+    return windows(20, 20, seconds=seconds, rate=rate, epoch=number)
 
 
 def by_statistic(log):
     """Return the figures of a log by statistic and period."""
-    return {(figure.statistic, figure.period): figure for figure in Figures(log).shown}
+    figures = {}
+    for figure in Figures(log).shown:
+        figures[figure.statistic, figure.period] = figure
+    return figures
 
 
 def recomputed(log):
@@ -79,7 +92,8 @@ def recomputed(log):
 
 def findings_of(log):
     """Return the located findings of a log by code."""
-    return {located.code: located for located in recomputed(log).log.findings}
+    findings = recomputed(log).log.findings
+    return {located.code: located for located in findings}
 
 
 def claimed(text, log, tolerance=0.0):
