@@ -40,20 +40,21 @@ def test_amp_runs_on_two_devices_of_a_gpu_build(measure, tmp_path):
     done, result = measure(parameters={"precision": "amp", "gpus": 2, "measured_steps": 12})
     assert done.returncode == 0, done.stderr
     effective = result.effective
-    assert (effective.device, effective.precision) == ("gpu", "amp")
+    assert effective.device == "gpu"
+    assert effective.precision == "amp"
     assert effective.step_clock == "device"
     assert result.config.topology == "1x2"
     assert result.environment["gpus"].value == ["Fake accelerator, 4 GiB"] * 2
     (repeat,) = result.repeats
-    assert {rank.samples for rank in repeat.ranks} == {24}
-    assert all(rank.memory_bytes for rank in repeat.ranks)
-    seen = repeat.telemetry
-    assert seen.clock_mhz == {"gpu0": (1000, 1000), "gpu1": (1001, 1001)}
-    assert seen.memory_used_bytes == {"gpu0": 1 << 30, "gpu1": 1 << 30}
-    assert seen.energy_joules["gpu0"] == pytest.approx(
-        100 * repeat.ranks[0].window_seconds, rel=0.2
-    )
-    assert "gpu_energy" not in seen.missing
+    for rank in repeat.ranks:
+        assert rank.samples == 24
+        assert rank.memory_bytes
+    telemetry = repeat.telemetry
+    assert telemetry.clock_mhz == {"gpu0": (1000, 1000), "gpu1": (1001, 1001)}
+    assert telemetry.memory_used_bytes == {"gpu0": 1 << 30, "gpu1": 1 << 30}
+    joules = 100 * repeat.ranks[0].window_seconds
+    assert telemetry.energy_joules["gpu0"] == pytest.approx(joules, rel=0.2)
+    assert "gpu_energy" not in telemetry.missing
     unreadable = []
     assert [*measurements(tmp_path / "outputs", unreadable)] == []
     assert "from the fake accelerator: no measurement" in unreadable[0]
@@ -62,28 +63,33 @@ def test_amp_runs_on_two_devices_of_a_gpu_build(measure, tmp_path):
 def test_cuda_visible_devices_selects_the_device(measure):
     done, result = measure(parameters={"gpus": 1}, CUDA_VISIBLE_DEVICES="1")
     assert done.returncode == 0, done.stderr
-    assert list(result.repeats[0].telemetry.clock_mhz) == ["gpu0"]
+    (repeat,) = result.repeats
     # The clock of the second GPU.
-    assert result.repeats[0].telemetry.clock_mhz["gpu0"] == (1001, 1001)
+    assert repeat.telemetry.clock_mhz == {"gpu0": (1001, 1001)}
 
 
 def test_more_devices_than_visible_are_rejected(measure):
     done, result = measure(parameters={"gpus": 2}, CUDA_VISIBLE_DEVICES="1")
-    assert (done.returncode, result) == (2, None)
+    assert done.returncode == 2
+    assert result is None
     assert "2 requested; visible on this machine: 1 GPU." in done.stderr
 
 
 @pytest.mark.parametrize(("visible", "devices"), [(None, 2), ("1", 1)])
 def test_any_custom_device_type_trains(measure, visible, devices):
-    variables = {"FAKE_VISIBLE_DEVICES": visible} if visible else {}
+    variables = {}
+    if visible:
+        variables["FAKE_VISIBLE_DEVICES"] = visible
     done, result = measure("fake", {"device": "fake", "precision": "fp32"}, **variables)
     assert done.returncode == 0, done.stderr
     assert result.config.topology == f"1x{devices}"
-    assert (result.effective.device, result.effective.step_clock) == ("fake", "host")
+    assert result.effective.device == "fake"
+    assert result.effective.step_clock == "host"
     (repeat,) = result.repeats
     assert repeat.step_seconds.minimum > 0
     assert repeat.telemetry.missing["accelerators"] == "no telemetry of fake devices"
-    page = Path(done.stdout.split()[-1]).read_text()
+    *_output, path = done.stdout.split()
+    page = Path(path).read_text()
     assert "Events of this device type do not measure time" in page
     assert "FAKE" in page
 

@@ -29,19 +29,20 @@ HELD_BATCHES = 6
 def identity(config, small):
     """Name and bytes of the first visible GPU, by NVML and by the framework."""
     with gpus.session():
-        nvml = pynvml.nvmlDeviceGetMemoryInfo(first_handle()).total
-        name = str(pynvml.nvmlDeviceGetName(first_handle()))
+        handle = first_handle()
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        name = pynvml.nvmlDeviceGetName(handle)
     if config.framework == "torch":
         import torch
 
-        seen = torch.cuda.get_device_properties(0)
+        properties = torch.cuda.get_device_properties(0)
     else:
         import paddle
 
-        seen = paddle.device.cuda.get_device_properties(0)
+        properties = paddle.device.cuda.get_device_properties(0)
     return {
-        "nvml": [name, int(nvml)],
-        "framework": [str(seen.name), int(seen.total_memory)],
+        "nvml": [str(name), int(memory.total)],
+        "framework": [str(properties.name), int(properties.total_memory)],
     }
 
 
@@ -56,7 +57,10 @@ def events(config, small):
     whether the last event had passed just after its launch."""
     framework = backend(config.framework)
     device = framework.open_device(config)
-    multiply = framework.Workloads(config).matmul(TINY if small else LARGE)
+    rows = LARGE
+    if small:
+        rows = TINY
+    multiply = framework.Workloads(config).matmul(rows)
     for _ in range(3):
         multiply()
     device.synchronize()
@@ -68,8 +72,10 @@ def events(config, small):
     passed = device.is_complete(marks[-1])
     device.synchronize()
     host = time.perf_counter() - began
-    between = [device.seconds_between(a, b) for a, b in pairwise(marks)]
-    return {"passed_at_once": passed, "device": sum(between), "host": host}
+    on_device = 0.0
+    for before, after in pairwise(marks):
+        on_device += device.seconds_between(before, after)
+    return {"passed_at_once": passed, "device": on_device, "host": host}
 
 
 def peaks(config, small):
@@ -87,8 +93,10 @@ class Watched:
     window."""
 
     def __init__(self, device, torch):
-        self.device, self.torch = device, torch
-        self.synchronized = self.events = 0
+        self.device = device
+        self.torch = torch
+        self.synchronized = 0
+        self.events = 0
 
     def __getattr__(self, name):
         return getattr(self.device, name)
@@ -122,14 +130,20 @@ def training(config, small):
     # The threads of a CPU, which need another package to be counted.
     inspector.threads = dict
     effective = inspector.effective(next(batches))
-    torch = sys.modules.get("torch") if config.framework == "torch" else None
+    torch = None
+    if config.framework == "torch":
+        torch = sys.modules["torch"]
     watched = Watched(device, torch)
     written = []
+
+    def write(*events):
+        written.extend(events)
+
     window = train(
         trainer,
         batches,
         watched,
-        lambda *events: written.extend(events),
+        write,
         samples_per_step=config.samples_per_step,
         accumulate=config.accumulate,
         warmup_steps=WARMUP_STEPS,
@@ -138,6 +152,7 @@ def training(config, small):
     )
     steps = [event["seconds"] for event in written if event["event"] == "step"]
     losses = [event["value"] for event in written if event["event"] == "loss"]
+    measured_steps = steps[WARMUP_STEPS:]
     return {
         "precision": effective.precision,
         "tf32": effective.tf32,
@@ -147,16 +162,17 @@ def training(config, small):
         # A skipped step updates nothing: the next loss belongs to the same weights.
         "losses": losses[trainer.skipped_steps :],
         "host": window.seconds,
-        "device": sum(steps[WARMUP_STEPS:]),
-        "step": median(steps[WARMUP_STEPS:]),
+        "device": sum(measured_steps),
+        "step": median(measured_steps),
     }
 
 
 def place(batch):
     """The device of a batch and the address of its first tensor."""
-    first = batch[0]
-    where = first.place if hasattr(first, "place") else first.device
-    return [str(where), first.data_ptr()]
+    first, *_others = batch
+    if hasattr(first, "place"):
+        return [str(first.place), first.data_ptr()]
+    return [str(first.device), first.data_ptr()]
 
 
 def overflow(config, small):
@@ -169,18 +185,23 @@ def overflow(config, small):
     if config.framework == "torch":
         import torch
 
-        sizes = [p.shape for p in trainer.network.parameters() for _ in range(2)]
-        freed = [torch.full(size, float("nan"), device="cuda") for size in sizes]
+        freed = []
+        for parameter in trainer.network.parameters():
+            for _ in range(2):
+                freed.append(torch.full(parameter.shape, float("nan"), device="cuda"))
         del freed
     for step in range(STEPS):
         trainer.backward(batch)
         if step == 0:
+            first = next(iter(trainer.network.parameters()))
             with sys.modules[config.framework].no_grad():
-                next(iter(trainer.network.parameters())).grad.fill_(float("inf"))
+                first.grad.fill_(float("inf"))
         trainer.update()
     weights = framework.Inspector(trainer).weights()
-    finite = [bool(np.isfinite(array).all()) for array in weights.values()]
-    return {"skipped": trainer.skipped_steps, "finite": sum(finite), "weights": len(finite)}
+    finite = 0
+    for array in weights.values():
+        finite += bool(np.isfinite(array).all())
+    return {"skipped": trainer.skipped_steps, "finite": finite, "weights": len(weights)}
 
 
 def dali(config, small):
@@ -196,7 +217,8 @@ def dali(config, small):
         framework = backend(config.framework)
         device = framework.open_device(config)
         on_cpu = config.model_copy(update={"device": "cpu", "processes": 1})
-        expected = np.array(next(source.batches(on_cpu, 0))[0])
+        images_on_cpu, *_labels = next(source.batches(on_cpu, 0))
+        expected = np.array(images_on_cpu)
         batches = framework.tensors(source.batches(config, 0), config)
         first = next(batches)[0]
         device.synchronize()
@@ -206,7 +228,8 @@ def dali(config, small):
             next(batches)
         device.synchronize()
         changed = not np.array_equal(copied, as_array(first))
-    return {"difference": float(np.abs(copied - expected).mean()), "changed": changed}
+    difference = np.abs(copied - expected).mean()
+    return {"difference": float(difference), "changed": changed}
 
 
 def main(function, config, small):
@@ -215,7 +238,8 @@ def main(function, config, small):
         from narrow import replace_sizes
 
         replace_sizes(setattr)
-    answer = globals()[function](Config.model_validate_json(config), small)
+    ask = globals()[function]
+    answer = ask(Config.model_validate_json(config), small)
     print(json.dumps(answer), flush=True)
     # Skip the framework's slow shutdown.
     os._exit(0)
