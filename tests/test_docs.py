@@ -27,7 +27,7 @@ CLUSTERS = ROOT / "docs" / "clusters.md"
 TEXTS = {path: path.read_text() for path in PAGES}
 MAKEFILE = (ROOT / "Makefile").read_text()
 PROSE = {path: re.sub(r"^```.*?^```", "", TEXTS[path], flags=re.M | re.S) for path in PAGES}
-FOLDERS = "(?:perfkit|tests|benchmarks|notebooks|parameters|workflow|docs|outputs/examples)/"
+FOLDERS = "(?:perfkit|tests|benchmarks|notebooks|parameters|docs|outputs/examples)/"
 MENTIONED = re.findall(r"`((?:perfkit|make) [a-z][^`]*)`", "".join(PROSE.values()))
 
 

@@ -151,7 +151,7 @@ def test_translations_keep_placeholders(catalogue):
 
 
 def test_the_chart_font_has_every_character_of_the_catalogue(catalogue):
-    path = findfont(FontProperties(family=style._font()))
+    path = findfont(FontProperties(family=style.chinese_font()))
     font = get_font(path)
     characters = set()
     for message, translated in catalogue.items():

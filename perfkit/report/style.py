@@ -37,7 +37,7 @@ HEADROOM = 1.1
 
 
 @cache
-def _font() -> str:
+def chinese_font() -> str:
     """Register zhplot's font with Latin and Chinese characters, and return its name."""
     path = str(distribution("zhplot").locate_file("zhplot/fonts/NotoSansSC-Regular.ttf"))
     fontManager.addfont(path)
@@ -50,7 +50,7 @@ def _settings() -> dict[str, Any]:
     seaborns = matplotlib.style.library["seaborn-v0_8-whitegrid"]
     own = matplotlib.rc_params_from_file(STYLE, use_default_template=False)
     # Viewers substitute fonts of their own; none is wider than DejaVu Sans.
-    return {**seaborns, **own, "font.family": ["DejaVu Sans", _font(), "sans-serif"]}
+    return {**seaborns, **own, "font.family": ["DejaVu Sans", chinese_font(), "sans-serif"]}
 
 
 def chart_style() -> AbstractContextManager[None]:
