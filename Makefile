@@ -19,7 +19,7 @@ report: .venv/cpu
 check: lint
 	$(PYTEST) --quick -m 'not slow'
 
-## test: all tests except the slow ones, on all cores (six minutes on two)
+## test: all tests except the slow ones, on all cores (five minutes on two)
 test: .venv/test
 	$(PYTEST) -m 'not slow'
 
