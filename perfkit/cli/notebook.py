@@ -17,6 +17,8 @@ from perfkit.core.request import RequestError
 
 PLAN_CALL = re.compile(r"^[^#\n]*\bplan\(\s*[\"'](\w*)[\"']", re.MULTILINE)
 """A cell's call of `perfkit.plan`; the group is the model's name."""
+KERNEL_START_SECONDS = 300
+"""On a busy node, or with packages on a network disk, papermill's 60 s may be too little."""
 INTERRUPTED = "Interrupted; finished repeats are kept, and the same command continues."
 
 
@@ -172,6 +174,7 @@ def _run_papermill(
                 stdout_file=kernel_output,
                 coalesce_streams=True,
                 on_cell_execute=on_cell,
+                start_timeout=KERNEL_START_SECONDS,
                 # Else the kernel gets another SIGINT at its end, and prints a stack trace.
                 shutdown_kernel="immediate",
             )
