@@ -137,7 +137,6 @@ def of_kind(events, kind, field=None):
 
 def test_known_step_times_are_measured_exactly_without_warm_up(clock):
     window, events = run(clock)
-    assert window.samples == 80
     assert window.seconds == pytest.approx(10 * STEP_SECONDS)
     assert window.began + window.seconds == pytest.approx(clock())
     assert of_kind(events, "step", "step") == [*range(1, 13)]
@@ -254,7 +253,6 @@ def test_waits_and_losses_of_micro_batches_add_up(clock):
     waits = of_kind(events, "step", "data_wait_seconds")
     assert waits == pytest.approx([4 * WAIT_SECONDS] * 3)
     assert of_kind(events, "step", "samples") == [8] * 3
-    assert window.samples == 8
     assert window.seconds == pytest.approx(4 * WAIT_SECONDS + STEP_SECONDS)
     # A trainer returns shares of a step's loss, not losses of micro-batches.
     assert of_kind(events, "loss", "value") == [2.0, 1.0, 0.5]

@@ -32,11 +32,9 @@ class NotSynchronizedError(RuntimeError):
 
 
 class TimedWindow(NamedTuple):
-    """The measured steps: samples of this rank, and host seconds from the synchronization of
-    the device to the completion of the last step; `began` is the clock's reading at the start.
-    """
+    """The measured steps: host seconds from the synchronization of the device to the completion
+    of the last step; `began` is the clock's reading at the start."""
 
-    samples: int
     seconds: float
     began: float
 
@@ -177,7 +175,7 @@ def train(
     for step in range(warmup_steps + 1, warmup_steps + measured_steps + 1):
         train_step(step)
     ended = timer.finish()
-    window = TimedWindow(samples_per_step * measured_steps, ended - began, began)
+    window = TimedWindow(ended - began, began)
     timer.write_rest()
     return window
 
