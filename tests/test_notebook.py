@@ -531,3 +531,14 @@ def test_a_kernel_out_of_memory_is_reported_with_a_sentence(monkeypatch, tmp_pat
     monkeypatch.setattr("papermill.execute_notebook", ends)
     error = execute(NOTEBOOK, tmp_path / "out.ipynb", {})
     assert error == NotebookError("MemoryError", TOO_LITTLE_MEMORY)
+
+
+def test_a_kernel_that_does_not_start_is_reported_with_a_sentence(monkeypatch, tmp_path):
+    late = "Kernel didn't respond in 300 seconds"
+
+    def ends(*_arguments, **_options):
+        raise RuntimeError(late)
+
+    monkeypatch.setattr("papermill.execute_notebook", ends)
+    error = execute(NOTEBOOK, tmp_path / "out.ipynb", {})
+    assert error == NotebookError("RuntimeError", late)

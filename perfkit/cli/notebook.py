@@ -158,7 +158,6 @@ def _run_papermill(
     """Run a notebook, calling `on_cell` before each cell; return its error, if any."""
     import papermill
     from jupyter_client.kernelspec import NoSuchKernel
-    from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
     from perfkit.core.driver.live import KernelOutput
@@ -184,7 +183,7 @@ def _run_papermill(
     except PapermillExecutionError as error:
         return _named_error(error.ename, error.evalue)
     except (
-        DeadKernelError,
+        RuntimeError,  # the kernel died (DeadKernelError), or did not start in time
         KeyboardInterrupt,
         FileNotFoundError,  # the folder was removed during the run; papermill names it
     ) as error:
