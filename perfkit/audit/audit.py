@@ -18,6 +18,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from perfkit.audit.figure import TIMED, Figure, Period, Statistic
+from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.statements import FactValue, Finding, SourcedFact
 from perfkit.core.results.base import Stored
 from perfkit.core.results.store import make_folder, read_as, write_atomically
@@ -99,6 +100,8 @@ class AuditedLog(Stored):
     """throughputs computed from the prints, or reported by the log"""
     reported: dict[str, str]
     """other figures that the log reports, such as times: name -> text"""
+    printed: list[PrintedQuantity] = Field([])
+    """quantities that each line prints besides its time, as printed"""
     input_share: float | None
     """share of the time of all steps that was data wait"""
     findings: list[LocatedFinding]
