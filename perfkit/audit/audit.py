@@ -100,7 +100,7 @@ class AuditedLog(Stored):
     """throughputs computed from the prints, or reported by the log"""
     reported: dict[str, str]
     """other figures that the log reports, such as times: name -> text"""
-    printed: list[PrintedQuantity] = Field([])
+    printed: list[PrintedQuantity] = Field(default=[])
     """quantities that each line prints besides its time, as printed"""
     input_share: float | None
     """share of the time of all steps that was data wait"""
