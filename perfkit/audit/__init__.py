@@ -6,6 +6,7 @@ statements.py      what an audit states: origins of facts, and findings, each wi
 log.py             a log: windows of steps from its prints, facts, reported figures
 formats.py         formats, defined in formats.toml or on the command line
 config_facts.py    the configuration in a log, by facts.toml, with its sources
+parameters.py      facts that the command line states
 documents.py       reported figures; files that are a JSON object or a table
 mlperf.py          MLPerf's events
 reader.py          files to logs

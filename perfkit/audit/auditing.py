@@ -1,7 +1,8 @@
 """Audit log files: read them, compute their figures and check claims."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf, nan
 from pathlib import Path
@@ -11,11 +12,12 @@ from perfkit.analysis.published.cells import cells_of
 from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.audit.audit import SCHEMA_VERSION, Audit, AuditedLog, Claim, ClaimedNumber
 from perfkit.audit.claims import LogFigures, check_claim
+from perfkit.audit.config_facts import with_stated_facts
 from perfkit.audit.dlperf import cases
 from perfkit.audit.findings import findings_of
 from perfkit.audit.formats import LogFormat
 from perfkit.audit.joint_findings import joint_findings
-from perfkit.audit.log import LogError
+from perfkit.audit.log import Log, LogError
 from perfkit.audit.matching import claims_of_tables
 from perfkit.audit.reader import read_logs
 from perfkit.audit.recompute import Figures
@@ -27,6 +29,7 @@ from perfkit.audit.refusals import (
     NoThroughput,
     SeveralLogs,
 )
+from perfkit.audit.statements import FactValue
 from perfkit.core.format import plain
 from perfkit.core.paths import portable
 from perfkit.core.refusals import NotAvailable, Refusal
@@ -69,6 +72,7 @@ def audit(
     label: str = "",
     command: str = "",
     custom_format: LogFormat | None = None,
+    stated: Mapping[str, FactValue] = {},
     progress: Callable[[Path], None] = lambda path: None,
 ) -> Audit:
     """Audit `files` against the cells of the published `tables`, or against `claim`, a number
@@ -77,14 +81,15 @@ def audit(
     A claim is reproduced if a figure equals it to its printed digits, and near if a figure is
     within `tolerance`, a share. Files that can't be read are listed in `left_out`; the audit
     continues without them. `custom_format` is the format of the files if it is not a known
-    format. `progress` is called with each finished file. Raises RequestError.
+    format. `stated` are facts of all logs that win over those in the files. `progress` is
+    called with each finished file. Raises RequestError.
     """
     _check_request(tables, claim, tolerance)
     logs: list[LogFigures] = []
     left_out: list[str] = []
     for path in files:
         try:
-            logs += _read(path, custom_format)
+            logs += _read(path, custom_format, stated)
         except LogError as error:
             reason = plain(portable(f"{error.file}: {error}"))
             left_out.append(reason[:LONGEST_REASON])
@@ -133,18 +138,28 @@ def _value(claim: str) -> float:
     return nan
 
 
-def _read(path: Path, custom_format: LogFormat | None) -> list[LogFigures]:
+def _read(
+    path: Path, custom_format: LogFormat | None, stated: Mapping[str, FactValue]
+) -> list[LogFigures]:
     """Return the audited trainings of a file. Raises LogError."""
     audited = []
     try:
         for log in read_logs(path, custom_format):
-            figures = Figures(log)
+            figures = Figures(_with_stated_facts(log, stated))
             audited.append(LogFigures(audited_log(figures), figures))
     except LogError:
         raise
     except (ValueError, ArithmeticError) as error:
         raise LogError(path, f"unusable numbers: {error}") from error
     return audited
+
+
+def _with_stated_facts(log: Log, stated: Mapping[str, FactValue]) -> Log:
+    if not stated:
+        return log
+    facts = with_stated_facts(log.facts, stated)
+    notes = [*log.notes, *facts.contradictions.values()]
+    return replace(log, facts=facts.by_name, notes=notes)
 
 
 def _refuse_several(logs: list[LogFigures]) -> None:

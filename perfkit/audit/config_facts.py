@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfkit.audit.statements import (
+    ByCommand,
     ByFormat,
     ByLine,
     ByName,
@@ -191,3 +192,20 @@ class Facts:
             name=name, value=value, by=by, other=first.value, whom=first.by
         )
         self.contradictions.setdefault((name, value), Note(contradiction, line))
+
+
+def with_stated_facts(
+    facts: Mapping[str, SourcedFact], stated: Mapping[str, FactValue]
+) -> Facts:
+    """Return the facts of a log completed by those that the command line states. A stated fact
+    wins; a contradicting fact of the log is noted. Derived facts are derived anew."""
+    completed = Facts()
+    for name, value in stated.items():
+        completed._add(name, value, ByCommand())
+    for name, fact in facts.items():
+        if not isinstance(fact.by, ByRule):
+            line = fact.by.line if isinstance(fact.by, ByLine) else None
+            completed._add(name, fact.value, fact.by, line)
+    for rule in RULES:
+        completed._apply(rule)
+    return completed

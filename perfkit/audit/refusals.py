@@ -1,6 +1,9 @@
 """Reasons why an audit is refused."""
 
-from perfkit.core.refusals import Refusal
+from collections.abc import Iterable
+from typing import Self
+
+from perfkit.core.refusals import Refusal, nearest_name
 
 
 class NoSuchFile(Refusal):
@@ -18,6 +21,31 @@ class NoFileIn(Refusal):
 class NoThroughput(Refusal):
     code = "no_throughput"
     sentence = "%(value)s is not a throughput; type it as printed: 10984.436"
+    value: str
+
+
+class UnknownFact(Refusal):
+    code = "unknown_fact"
+    value: str
+    allowed: list[str]
+    nearest: str | None = None
+
+    @classmethod
+    def of(cls, name: str, allowed: Iterable[str]) -> Self:
+        names = [*allowed]
+        return cls(parameter="-p", value=name, allowed=names, nearest=nearest_name(name, names))
+
+    def english(self) -> str:
+        if self.nearest is None:
+            return "no fact of a log is called %(value)s; known: %(allowed)s"
+        return (
+            "no fact of a log is called %(value)s; did you mean %(nearest)s? known: %(allowed)s"
+        )
+
+
+class NoCount(Refusal):
+    code = "no_count"
+    sentence = "%(value)s is no whole number from 1 to 10^15; type it like 256 or 8.03e9"
     value: str
 
 

@@ -63,6 +63,11 @@ class ByFormat(Origin):
     sentence = N_("the log format")
 
 
+class ByCommand(Origin):
+    code = "by_command"
+    sentence = N_("the command line")
+
+
 class ByRule(Origin):
     code = "by_rule"
     how: str

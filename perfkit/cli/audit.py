@@ -56,6 +56,15 @@ class OptionsAlone(Refusal):
     metavar="NAME=VALUE…",
     help="Meaning of the groups, such as 'rate_of=all covers=window unit=images/s'.",
 )
+@click.option(
+    "-p",
+    "pairs",
+    nargs=2,
+    multiple=True,
+    metavar="NAME VALUE",
+    help="State what the logs lack: batch_size or global_batch_size of one optimizer update, "
+    "devices (all), sequence_length, parameters, layers, hidden_size, gpu_model; repeatable.",
+)
 @click.option("--label", metavar="NAME", help="Write a page, audits/NAME/report.html.")
 @options.OUTPUTS
 @options.JSON_FILE
@@ -68,6 +77,7 @@ def audit(
     tolerance: float,
     regex: str | None,
     semantics: str,
+    pairs: tuple[tuple[str, str], ...],
     label: str | None,
     outputs: Path,
     file: str | None,
@@ -86,6 +96,7 @@ def audit(
     """
     from perfkit.audit.auditing import audit as audit_files
     from perfkit.audit.auditing import files_of
+    from perfkit.audit.parameters import stated_facts
     from perfkit.core.driver.progress import Bar
     from perfkit.core.format import printable
     from perfkit.report.audit_terminal import audit_text
@@ -93,6 +104,7 @@ def audit(
     if label is not None and not re.fullmatch(LABEL, label or " "):
         raise RequestError([InvalidLabel(parameter="--label", value=label)])
     custom_format = _format(regex, semantics)
+    stated = stated_facts(pairs)
     command = shlex.join(["perfkit", *context.find_root().obj])
     sizes = {path: path.stat().st_size for path in files_of(paths)}
     with Bar("Logs", sum(sizes.values())) as bar:
@@ -104,6 +116,7 @@ def audit(
             label=label or "",
             command=printable(portable(command)),
             custom_format=custom_format,
+            stated=stated,
             progress=lambda path: bar.advance(sizes[path]),
         )
     options.print_result(audited, file, audit_text(audited))
