@@ -294,6 +294,9 @@ def test_language_model_utilization_is_shown_with_its_formula(tmp_path):
     assert "1,000,000 tokens/s × 0.8547 GFLOP / 8.00 TFLOP/s" in text
     assert "N = 123,568,128 weights of matrix products" in text
     assert "T = 1024 tokens" in text
+    # 6 N = 741.4 MFLOP; attention in full 113.2, causally 56.6.
+    assert "Share of measured peak (MFU, attention in full)" in text
+    assert "counted causally, 6 L d T, the shares are 6.63 % lower" in text
 
 
 def test_the_method_on_a_gpu_is_told_in_separate_sentences(tmp_path):

@@ -6,6 +6,7 @@ warning_types.py the kinds of warnings about a measurement, with severities and 
 warnings.py      which warnings a measurement has: disturbed repeats, implausible losses
 wording.py       facts and parameters in words, in the reader's language
 utilization.py   throughput as a share of the devices' peak
+datasheets.py    the datasheet of a GPU by its name
 gpu_peaks.csv    peak speeds of GPUs from their datasheets
 diagnosis/       whether input or training limits a measurement
 verification/    work equivalence of frameworks

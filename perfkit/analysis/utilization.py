@@ -5,26 +5,14 @@ The peak is the one that the same processes measured and, for known GPUs, the da
 Utilization can exceed 100 %, since fast convolution algorithms save multiplications.
 """
 
-import csv
-from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
+from perfkit.analysis.datasheets import Datasheet, datasheet_of
 from perfkit.core.models import training_flops
 from perfkit.core.results.schema import Result
 
-FILE = Path(__file__).parent / "gpu_peaks.csv"
 PRECISIONS = {"fp32": "fp32", "amp": "fp16", "pure_fp16": "fp16", "bf16": "bf16"}
 """Effective precision -> column of the datasheet; with TF32, fp32 becomes `tf32`."""
-
-
-class Datasheet(NamedTuple):
-    """The vendor's peak speeds of one GPU, without sparsity."""
-
-    gpu: str
-    flops_per_second: float
-    bytes_per_second: float
-    source: str
 
 
 class Utilization(NamedTuple):
@@ -76,33 +64,3 @@ def datasheet(result: Result) -> Datasheet | None:
     if column == "fp32" and effective.tf32:
         column = "tf32"
     return datasheet_of(names.pop(), column)
-
-
-def datasheet_of(name: str, column: str) -> Datasheet | None:
-    """Return the datasheet of the GPU with this NVML name, in the precision `column`."""
-    words = _words(name)
-    if "MIG" in words:
-        # An instance is a part of its GPU.
-        return None
-    matches = [peak for peak in _peaks() if _words(peak["gpu"]) <= words]
-    # The most specific name wins: an H200 NVL is no H200.
-    peak = max(matches, key=lambda row: len(_words(row["gpu"])), default={})
-    if not peak.get(column):
-        return None
-    return Datasheet(
-        gpu=peak["gpu"],
-        flops_per_second=float(peak[column]) * 1e12,
-        bytes_per_second=float(peak["memory"]) * 1e9,
-        source=peak["source"],
-    )
-
-
-@cache
-def _peaks() -> list[dict[str, str]]:
-    """Return the rows of FILE: TFLOP/s by precision, and GB/s."""
-    with FILE.open(newline="") as stream:
-        return list(csv.DictReader(stream))
-
-
-def _words(name: str) -> set[str]:
-    return {*name.upper().replace("-", " ").split()}

@@ -3,9 +3,9 @@ peak."""
 
 from markupsafe import Markup
 
+from perfkit.analysis.datasheets import Datasheet
 from perfkit.analysis.diagnosis.statements import statements_of
 from perfkit.analysis.utilization import (
-    Datasheet,
     Utilization,
     datasheet,
     share_of_datasheet,
@@ -13,6 +13,7 @@ from perfkit.analysis.utilization import (
 )
 from perfkit.core.format import number, percent, spread
 from perfkit.core.models import model_of
+from perfkit.core.models.flops import flops_per_token
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
 from perfkit.core.statistics import median
@@ -40,7 +41,7 @@ def limits(measurement: Measurement) -> Section:
     """The diagnosis, and the shares of the measured peak and the datasheet's peak."""
     result = measurement.result
     used, sheet = utilization(result), datasheet(result)
-    rows = _measured_rows(used) if used else []
+    rows = _measured_rows(result, used) if used else []
     if sheet:
         rows += _datasheet_rows(result, sheet)
     section = _diagnosis(measurement)
@@ -73,7 +74,7 @@ def _diagnosis(measurement: Measurement) -> Section:
     return paragraph(advice, code(command))
 
 
-def _measured_rows(used: Utilization) -> list[list[str]]:
+def _measured_rows(result: Result, used: Utilization) -> list[list[str]]:
     shares = "" if max(used.shares) > 1 else f"{spread(used.shares, 0.01)} %"
     return [
         [
@@ -81,7 +82,7 @@ def _measured_rows(used: Utilization) -> list[list[str]]:
             number(median(used.peaks) / TERA, 3),
             spread(used.peaks, TERA),
         ],
-        [f"{_('Share of measured peak')} (MFU)", peak_share(used.shares), shares],
+        [f"{_('Share of measured peak')} ({_mfu(result)})", peak_share(used.shares), shares],
         [
             _("Measured memory copy, read and written (GB/s)"),
             number(median(used.copies) / GIGA, 3),
@@ -97,9 +98,15 @@ def _datasheet_rows(result: Result, sheet: Datasheet) -> list[list[str]]:
     share = percent(share_of_datasheet(result, sheet))
     return [
         [f"{name} (TFLOP/s)", number(flops / TERA), sheet.source],
-        [f"{_('Share of its peak')} (MFU)", share, ""],
+        [f"{_('Share of its peak')} ({_mfu(result)})", share, ""],
         [f"{name} (GB/s)", number(copied / GIGA), sheet.source],
     ]
+
+
+def _mfu(result: Result) -> str:
+    """Return "MFU" and how it counts attention, which suites count in full or causally."""
+    has_attention = model_of(result.config).sample == "sequence"
+    return _("MFU, attention in full") if has_attention else "MFU"
 
 
 def _unreliable() -> Section:
@@ -150,13 +157,19 @@ def _decoder_arithmetic(result: Result) -> str:
     words = _(
         "FLOPs per token: 6 N + 12 L d T, with N = %(weights)s weights of matrix products (the "
         "output layer's, but no lookup of embeddings, biases or norms), L = %(layers)s layers, "
-        "width d = %(width)s and T = %(length)s tokens."
+        "width d = %(width)s and T = %(length)s tokens. Attention counts in full; counted "
+        "causally, 6 L d T, the shares are %(less)s lower."
     )
+    size = (decoder.product_weights, decoder.layers, decoder.width)
+    length = result.config.sequence_length
+    full = flops_per_token(*size, length)
+    causal = flops_per_token(*size, length, causal=True)
     return words % {
         "weights": f"{decoder.product_weights:,}",
         "layers": decoder.layers,
         "width": decoder.width,
-        "length": result.config.sequence_length,
+        "length": length,
+        "less": percent(1 - causal.flops / full.flops),
     }
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.analysis.utilization import datasheet_of
+from perfkit.analysis.datasheets import datasheet_of
 from perfkit.core.system import gpus
 
 pytestmark = pytest.mark.gpu
