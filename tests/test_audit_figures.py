@@ -176,3 +176,51 @@ def test_tokens_are_counted_by_the_sequence_length():
 def test_tokens_without_a_sequence_length_are_not_counted():
     facts = FACTS | {"model": "gpt", "batch_size": 4}
     assert by_statistic(make_log(windows(12, seconds=5.0), facts=facts)) == {}
+
+
+# Seconds of a step.
+
+
+def step_times(log):
+    """Return the step times of a log by period and basis."""
+    return {(each.period, each.basis): each for each in Figures(log).step_times}
+
+
+def test_seconds_of_a_step_need_no_batch_size():
+    seconds = np.array([9.0, 8.0, *[2.0] * 10, *[4.0] * 3])
+    step_time = step_times(make_log(windows(15, seconds=seconds), facts={}))["all", "printed"]
+    assert step_time.mean_seconds == pytest.approx(49 / 150)
+    assert step_time.median_seconds == pytest.approx(0.2)
+    assert (step_time.first, step_time.last) == (1, 150)
+    assert (step_time.steps, step_time.prints) == (150, 15)
+
+
+def test_seconds_of_a_step_are_known_by_the_lines_clock():
+    rows = windows(13, at=np.append(0.0, np.cumsum([3.0] * 11 + [30.0])))
+    step_time = step_times(make_log(rows, facts={}))["all", "clock"]
+    assert (step_time.first, step_time.last, step_time.prints) == (11, 130, 12)
+    assert step_time.median_seconds == pytest.approx(0.3)
+    assert step_time.mean_seconds == pytest.approx(63 / 120)
+
+
+def test_seconds_of_a_step_follow_from_rates_and_samples():
+    log = make_log(windows(12, rate=1024.0), rate_of="all")
+    assert step_times(log)["protocol", "printed"].mean_seconds == pytest.approx(2.0)
+    assert step_times(make_log(windows(12, rate=1024.0), facts={})) == {}
+
+
+def test_a_step_time_is_that_of_an_update_of_several_batches():
+    log = make_log(windows(12, seconds=2.0), facts=FACTS | {"accumulate": 4}, step="batch")
+    step_time = step_times(log)["all", "printed"]
+    assert step_time.mean_seconds == pytest.approx(0.8)
+    assert (step_time.first, step_time.last, step_time.steps) == (1, 30, 30)
+
+
+def test_the_median_step_gives_a_throughput():
+    seconds = np.array([9.0, 8.0, *[2.0] * 10, 30.0])
+    at = np.append(0.0, np.cumsum([3.0] * 11 + [30.0]))
+    figures = by_statistic(make_log(windows(13, seconds=seconds, at=at)))
+    assert figures["median step", "all"].throughput == pytest.approx(8 * 256 / 0.2)
+    by_clock = figures["median step by clock", "all"]
+    assert by_clock.throughput == pytest.approx(8 * 256 / 0.3)
+    assert (by_clock.first, by_clock.last, by_clock.steps) == (11, 130, 120)

@@ -10,6 +10,8 @@ parameters.py      facts that the command line states
 documents.py       reported figures; files that are a JSON object or a table
 mlperf.py          MLPerf's events
 reader.py          files to logs
+steps.py           a log's steps, and the periods they belong to
+step_times.py      the seconds of a step, by printed times and by the lines' clock
 recompute.py       every throughput of a log, by each statistic that suites use
 claims.py          claimed numbers against these figures, down to the steady throughput
 matching.py        published numbers and the logs that match them

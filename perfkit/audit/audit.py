@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from perfkit.audit.figure import TIMED, Figure, Period, Statistic
+from perfkit.audit.figure import TIMED, Figure, Period, Statistic, StepTime
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.statements import FactValue, Finding, SourcedFact
 from perfkit.core.results.base import Stored
@@ -106,6 +106,8 @@ class AuditedLog(Stored):
     """share of the time of all steps that was data wait"""
     findings: list[LocatedFinding]
     """findings about this log"""
+    step_times: list[StepTime] = Field([])
+    """seconds of an optimizer update, by period"""
 
     def fact(self, name: str) -> FactValue | None:
         """Return a fact by its name; None if it is unknown."""

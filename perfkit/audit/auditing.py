@@ -201,4 +201,5 @@ def audited_log(figures: Figures) -> AuditedLog:
         reported=reported,
         input_share=figures.input_share,
         findings=findings_of(name, figures),
+        step_times=figures.step_times,
     )

@@ -16,7 +16,7 @@ from perfkit.audit.audit import (
     Stage,
     WaterfallStage,
 )
-from perfkit.audit.figure import Figure
+from perfkit.audit.figure import BY_MEDIAN_STEP, Figure
 from perfkit.audit.findings import APART
 from perfkit.audit.recompute import Figures, half_of
 from perfkit.audit.statements import (
@@ -100,7 +100,7 @@ def _candidates(figures: Figures) -> list[Candidate]:
     """Return the candidates: first with the log's own device count, then with others."""
     whole, multiplied = [], []
     for figure in (*figures.shown, *figures.skipping):
-        if figure.period == "steady":
+        if figure.period == "steady" or figure.statistic in BY_MEDIAN_STEP:
             continue
         per_device, throughput = figure.per_device, figure.throughput
         if throughput:

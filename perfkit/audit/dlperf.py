@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any, Literal, NamedTuple
 
 from perfkit.audit.audit import AuditedLog, Case
-from perfkit.audit.recompute import END, WARMUP
+from perfkit.audit.steps import END, WARMUP
 
 PATH = re.compile(
     r"(?P<nodes>\d+)n(?P<devices>\d+)g/"

@@ -15,10 +15,14 @@ Statistic = Literal[
     "first print",
     "maximum",
     "mean after skipping",
+    "median step",
+    "median step by clock",
 ]
 """Statistics that suites report as throughput, the simplest explanation of a number first."""
 TIMED: tuple[Statistic, ...] = ("samples/time", "clock")
 """Statistics that are samples / time."""
+BY_MEDIAN_STEP: tuple[Statistic, ...] = ("median step", "median step by clock")
+"""Statistics that no suite publishes: they explain no claim."""
 Period = Literal["all", "warm", "protocol", "steady"]
 """all: all steps; warm: without the first 20 of a training; protocol: steps 21 to 120 of one
 epoch; steady: from the step at which the steady-state test finds the final level."""
@@ -39,7 +43,8 @@ class Figure(Stored):
     statistic: Statistic
     """samples/time, the throughput: from the printed times or, if only rates are printed, their
     harmonic mean weighted by steps; clock: the same by the timestamps of the lines; reported:
-    the log's own figure; others: of the printed rates"""
+    the log's own figure; median step: samples / median time of a step, by the printed times or
+    by the timestamps; others: of the printed rates"""
     period: Period | None
     """all steps; warm: without the first 20 of each training, unless these are the protocol's
     steps; protocol: steps 21 to 120 of the first epoch that has all of them or, if none has, of
@@ -85,3 +90,25 @@ class Figure(Stored):
     @property
     def method(self) -> Method:
         return Method(self.statistic, self.period, self.skipped, self.name)
+
+
+class StepTime(Stored):
+    """The seconds of an optimizer update over one period of a log. They need no batch size."""
+
+    period: Period
+    """period of the steps, as of a figure"""
+    basis: Literal["printed", "clock"]
+    """printed: the printed times or, if only rates are printed and the samples of a step are
+    known, samples / rate; clock: the timestamps of the lines"""
+    mean_seconds: float
+    """sum of all times / number of all updates"""
+    median_seconds: float
+    """median over the printed lines of the time of an update"""
+    first: int | None
+    """first update covered, counted from 1 in its epoch"""
+    last: int | None
+    """last update covered"""
+    steps: int
+    """number of updates covered, in all epochs"""
+    prints: int
+    """number of printed lines used"""

@@ -10,7 +10,7 @@ from perfkit.analysis.warnings import STANDING, has_few_guesses, untrained_losse
 from perfkit.audit.audit import LocatedFinding
 from perfkit.audit.figure import TIMED, Figure, Period, Statistic
 from perfkit.audit.log import Columns, Log, some_of
-from perfkit.audit.recompute import END, WARMUP, Figures, inside
+from perfkit.audit.recompute import Figures
 from perfkit.audit.statements import (
     ClockDiffers,
     ConstantLoss,
@@ -33,6 +33,7 @@ from perfkit.audit.statements import (
     Restarts,
     SlowPrint,
 )
+from perfkit.audit.steps import END, WARMUP, inside
 from perfkit.core.models import Model, find_model
 
 APART = 0.005

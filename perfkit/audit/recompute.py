@@ -7,24 +7,19 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from perfkit.audit.figure import Figure, Period, Statistic
-from perfkit.audit.log import Columns, Log, known_first, some_of
-from perfkit.core.config import Protocol
+from perfkit.audit.figure import Figure, Period, Statistic, StepTime
+from perfkit.audit.log import Columns, Log, some_of
+from perfkit.audit.step_times import TimedSteps
+from perfkit.audit.steps import LEAST_RATE, MOST_RATE, inside, steps_of
 from perfkit.core.format import plain
 from perfkit.core.models import find_model
-from perfkit.core.steady import steadiness
 
-PROTOCOL = Protocol.named("published")
-WARMUP, END = PROTOCOL.warmup_steps, PROTOCOL.steps
-"""The protocol measures steps WARMUP + 1 to END."""
 SKIPPED_AT_MOST = 100
 """Prints that suites drop as warm-up, at most."""
 SEQUENCES = {"bert", "bert-large", "sequences/s"}
 SAMPLES = {"samples/s", "images/s", "sequences/s", None}
 """Units that count by the batch size. Tokens also need the sequence length; for frames and
 other units, the number per sample is unknown."""
-LEAST_RATE, MOST_RATE = 1e-9, 1e15
-"""Rates per second outside this range are implausible; their sums would overflow."""
 STATISTICS: dict[Statistic, Callable[[np.ndarray], float]] = {
     "mean of rates": np.mean,
     "harmonic mean": lambda rates: len(rates) / (1 / rates).sum(),
@@ -89,122 +84,6 @@ def share_of(waits: float, time: float) -> float | None:
     return float(waits / time)
 
 
-def rank_of(windows: Columns) -> int:
-    """Return the rank whose prints are used: the slowest of the ranks whose prints cover the
-    most steps, because ranks wait for each other in each step; of equals the first."""
-    ranks, rank_index = np.unique(windows["rank"], return_inverse=True)
-    if len(ranks) == 1:
-        return int(ranks[0])
-    steps = windows["last"] - windows["first"] + 1
-    seconds = known_first(windows["seconds"], steps / windows["own_rate"])
-    seconds = np.where(np.isfinite(seconds), seconds, 0.0)
-    steps_of_rank = np.bincount(rank_index, steps)
-    seconds_of_rank = np.bincount(rank_index, seconds)
-    # The last key counts first.
-    order = np.lexsort((-np.abs(ranks), seconds_of_rank, steps_of_rank))
-    return int(ranks[order[-1]])
-
-
-# The windows of a log.
-
-
-def steps_of(log: Log) -> Columns:
-    """Return the windows of the slowest rank with further columns:
-
-    steps           number of steps
-    goes_on         whether the previous window is in the same epoch
-    since           the first step after that window; 1 at the beginning of an epoch
-    clock_seconds   seconds between both prints, by the prints' clock
-    step_seconds    time of a step by printed times, else by rates (up to a factor), else by the
-                    clock
-    epoch_index     the epoch, counted over all runs from 0
-    in_first_epoch  whether the epoch is the first of its run
-    in_protocol     whether the epoch is the first with most of the protocol's steps
-    settled         whether the steady state has begun
-
-    Windows of steps 1–10 and 11–30 of epoch 0, and 1–10 of epoch 1, have 10, 20 and 10 steps;
-    only the second goes on, since step 11; epoch_index is 0, 0 and 1.
-    """
-    windows = {name: log.windows[name].to_numpy() for name in log.windows}
-    waits = windows["reader"]
-    if log.semantics.reader == "apart" and not np.isnan(waits).all():
-        windows["seconds"] = windows["seconds"] + waits
-    rows = some_of(windows, windows["rank"] == rank_of(windows))
-    run, epoch, last = rows["run"], rows["epoch"], rows["last"]
-    begins_run = _changes(run)
-    begins_epoch = begins_run | _changes(epoch)
-    goes_on = ~begins_epoch & (np.diff(last, prepend=0) > 0)
-    first_epochs = epoch[begins_run]
-    run_index = np.cumsum(begins_run) - 1
-    rows = rows | {
-        "steps": last - rows["first"] + 1,
-        "goes_on": goes_on,
-        "since": np.where(goes_on, np.roll(last, 1), 0) + 1,
-        "clock_seconds": np.diff(rows["at"], prepend=np.nan),
-        "epoch_index": np.cumsum(begins_epoch) - 1,
-        "in_first_epoch": epoch == first_epochs[run_index],
-    }
-    rows["in_protocol"] = _in_protocol(rows)
-    rows["step_seconds"] = _step_seconds(rows)
-    rows["settled"] = _settled(rows["step_seconds"])
-    return rows
-
-
-def _changes(values: np.ndarray) -> np.ndarray:
-    """Mark the first value and each that differs from its predecessor: True, False, True for
-    4, 4, 5."""
-    return np.append(True, np.diff(values) != 0)
-
-
-def _in_protocol(rows: Columns) -> np.ndarray:
-    """Mark the windows of the first epoch that has most of the protocol's steps. If epoch 0 has
-    40 of them and epochs 1 and 2 all 100, these are the windows of epoch 1."""
-    is_inside = (rows["first"] > WARMUP) & (rows["last"] <= END)
-    steps_of_epoch = np.bincount(rows["epoch_index"], rows["steps"] * is_inside)
-    steps_of_epoch = steps_of_epoch.clip(max=END - WARMUP)
-    if steps_of_epoch.max() == 0:
-        return np.full(len(is_inside), False)
-    return rows["epoch_index"] == steps_of_epoch.argmax()
-
-
-def _step_seconds(rows: Columns) -> np.ndarray:
-    """Return the time of a step in each window by the first source that the log has: printed
-    times, rates (up to a factor), or the clock."""
-    printed = rows["seconds"] / rows["steps"]
-    if not np.isnan(printed).all():
-        return printed
-    rates = known_first(rows["own_rate"], rows["rate"])
-    by_rates = 1 / np.where(rates > 0, rates, np.nan)
-    if not np.isnan(by_rates).all():
-        return by_rates
-    return rows["clock_seconds"] / rows["steps"]
-
-
-def _settled(step_seconds: np.ndarray) -> np.ndarray:
-    """Mark the windows since the beginning of the steady state; none without one. Windows with
-    an implausible time don't count."""
-    plausible = np.flatnonzero((step_seconds > 1 / MOST_RATE) & (step_seconds < 1 / LEAST_RATE))
-    begin = len(step_seconds)
-    if len(plausible):
-        state = steadiness(step_seconds[plausible])
-        if state and state.settled:
-            begin = plausible[state.begin]
-    return np.arange(len(step_seconds)) >= begin
-
-
-def inside(rows: Columns, period: Period, first: str = "first") -> np.ndarray:
-    """Return the mask of windows wholly in the period; column `first` has their first steps."""
-    is_after_warmup = rows[first] > WARMUP
-    match period:
-        case "all":
-            return np.full(len(is_after_warmup), True)
-        case "warm":
-            return ~rows["in_first_epoch"] | is_after_warmup
-        case "protocol":
-            return rows["in_protocol"] & is_after_warmup & (rows["last"] <= END)
-    return rows["settled"]
-
-
 # Figures.
 
 
@@ -265,6 +144,9 @@ class PeriodFigures:
     def __init__(self, log: Log, rows: Columns, period: Period, mask: np.ndarray) -> None:
         self.semantics, self.ranks = log.semantics, log.number("ranks")
         self.samples = device_samples(log)
+        self.batches_of_update = 1
+        if log.semantics.step == "batch":
+            self.batches_of_update = _accumulate(log)
         self.every_row, self.rows, self.period = rows, some_of(rows, mask), period
         self.rates = Rates(self.rows["rate"])
         self.extent = {
@@ -279,6 +161,11 @@ class PeriodFigures:
     def every(self) -> Iterator[Figure]:
         yield from self._by_times()
         yield from self._by_clock()
+        yield from self._of_prints()
+        yield from self._of_median_step()
+
+    def _of_prints(self) -> Iterator[Figure]:
+        """Yield the statistics of the printed rates."""
         count = len(self.rates.values)
         if self.period == "steady" or not count:
             return
@@ -289,9 +176,9 @@ class PeriodFigures:
             prints = 1 if is_single else count
             averaged = 1 if statistic == "median" else prints
             rate, error = value_of(self.rates.values), self.rates.rounding(averaged)
-            yield self._of_prints(statistic, rate, error, prints=prints)
+            yield self._of_rate(statistic, rate, error, prints=prints)
 
-    def _of_prints(
+    def _of_rate(
         self, statistic: Statistic, rate: float, error: float, **fields: Any
     ) -> Figure:
         """Return a figure from a rate as printed."""
@@ -327,7 +214,7 @@ class PeriodFigures:
             error = self.rates.rounding(len(rates))
             if self.semantics.covers == "running":
                 error = self.rates.half * self._error_factor()
-            yield self._of_prints("samples/time", rate, error, wait_share=share)
+            yield self._of_rate("samples/time", rate, error, wait_share=share)
 
     def _error_factor(self) -> float:
         """Return the factor by which rounding affects a sum: all values may have been rounded
@@ -341,8 +228,7 @@ class PeriodFigures:
     def _by_clock(self) -> Iterator[Figure]:
         """Yield samples / time between prints of the same epoch, by the prints' clock."""
         every = self.every_row
-        is_timed = every["goes_on"] & (every["clock_seconds"] >= 0)
-        is_timed &= inside(every, self.period, "since")
+        is_timed = self._is_clocked()
         rows = some_of(every, is_timed)
         seconds = rows["clock_seconds"].sum()
         steps = (rows["last"] - rows["since"] + 1).sum()
@@ -361,6 +247,59 @@ class PeriodFigures:
         }
         yield make_figure("clock", rate, error, "device", self.ranks, **fields)
 
+    def _is_clocked(self) -> np.ndarray:
+        """Return the mask of the period's windows that have the clock of the print before."""
+        every = self.every_row
+        is_timed = every["goes_on"] & (every["clock_seconds"] >= 0)
+        return is_timed & inside(every, self.period, "since")
+
+    def _timed_steps(self) -> Iterator[TimedSteps]:
+        """Yield the period's steps with their times: by the printed times, and by the clock."""
+        rows = self.rows
+        steps_of_print = float(np.median(rows["steps"]))
+        half = half_unit(rows["printed_seconds"], PRINTED_TIMES) * steps_of_print
+        printed = TimedSteps.of("printed", rows, self._printed_seconds(), half)
+        clocked = some_of(self.every_row, self._is_clocked())
+        half = 2 * half_unit(clocked["at"])
+        seconds = clocked["clock_seconds"]
+        clock = TimedSteps.of("clock", clocked | {"first": clocked["since"]}, seconds, half)
+        for timed in (printed, clock):
+            if len(timed.seconds):
+                yield timed
+
+    def _printed_seconds(self) -> np.ndarray:
+        """Return the seconds of each window by its printed time or, if only rates are printed,
+        by samples / rate; nan if it is open whether these times include the data wait."""
+        rows = self.rows
+        unknown = np.full(len(rows["seconds"]), np.nan)
+        if not np.isnan(rows["seconds"]).all():
+            is_open = np.nansum(rows["reader"]) and not self.semantics.reader
+            return unknown if is_open else rows["seconds"]
+        samples = self.samples
+        if self.semantics.rate_of == "all":
+            samples *= self.ranks
+        return samples * rows["steps"] / rows["own_rate"] if samples else unknown
+
+    def step_times(self) -> Iterator[StepTime]:
+        """Yield the seconds of an update; none if the batches of an update are unknown."""
+        if self.batches_of_update:
+            for timed in self._timed_steps():
+                yield timed.of_update(self.period, self.batches_of_update)
+
+    def _of_median_step(self) -> Iterator[Figure]:
+        """Yield samples / median time of a step."""
+        statistics: dict[str, Statistic] = {
+            "printed": "median step",
+            "clock": "median step by clock",
+        }
+        for timed in self._timed_steps():
+            rate = self.samples / timed.median_seconds
+            error = rate * timed.median_rounding
+            fields = {**self.extent, **timed.extent()}
+            if rate:
+                statistic = statistics[timed.basis]
+                yield make_figure(statistic, rate, error, "device", self.ranks, **fields)
+
 
 class Figures:
     """The figures of a log: `shown` by each statistic; `rows` as from steps_of, empty if no
@@ -370,10 +309,14 @@ class Figures:
     def __init__(self, log: Log) -> None:
         self.log, self.samples = log, device_samples(log)
         self.rows = steps_of(log) if len(log.windows) else {}
+        self.periods = [*self._periods()]
         self.shown = []
         for figure in (*self._reported(), *self._computed()):
             if _is_plausible(figure.value) and figure.rounding < 1:
                 self.shown.append(figure)
+        self.step_times: list[StepTime] = []
+        for period in self.periods:
+            self.step_times += period.step_times()
 
     def _reported(self) -> Iterator[Figure]:
         of, ranks = self.log.semantics.rate_of, self.log.number("ranks")
@@ -391,6 +334,11 @@ class Figures:
                 )
 
     def _computed(self) -> Iterator[Figure]:
+        for period in self.periods:
+            yield from period.every()
+
+    def _periods(self) -> Iterator[PeriodFigures]:
+        """Yield the periods that the log has."""
         if not self.rows:
             return
         periods: tuple[Period, ...] = get_args(Period)
@@ -401,7 +349,7 @@ class Figures:
             del masks["warm"]
         for period, mask in masks.items():
             if mask.any():
-                yield from PeriodFigures(self.log, self.rows, period, mask).every()
+                yield PeriodFigures(self.log, self.rows, period, mask)
 
     def find(self, statistic: Statistic, period: Period) -> Figure | None:
         """Return the figure of a statistic and a period, if it exists."""

@@ -39,6 +39,8 @@ STATISTICS: dict[Statistic, str] = {
     "first print": N_("first printed rate"),
     "maximum": N_("highest printed rate"),
     "mean after skipping": N_("mean of printed rates without the first %(skipped)d"),
+    "median step": N_("samples / median step time"),
+    "median step by clock": N_("samples / median step time by the lines' timestamps"),
 }
 OF_ONE_LINE = ("last print", "first print", "maximum")
 PERIODS: dict[Period | None, str] = {

@@ -1,0 +1,67 @@
+"""The seconds of a step, by the log's printed times or by its lines' clock."""
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from perfkit.audit.figure import Period, StepTime
+from perfkit.audit.log import Columns, some_of
+
+
+class TimedSteps(NamedTuple):
+    """Stretches of steps, `first` to `last` of an epoch, and the seconds of each stretch, which
+    rounding may move by `half`."""
+
+    basis: Literal["printed", "clock"]
+    first: np.ndarray
+    last: np.ndarray
+    seconds: np.ndarray
+    half: float
+
+    @classmethod
+    def of(
+        cls, basis: Literal["printed", "clock"], rows: Columns, seconds: np.ndarray, half: float
+    ) -> "TimedSteps":
+        """Return the windows whose seconds are known."""
+        is_timed = np.isfinite(seconds) & (seconds > 0)
+        timed = some_of(rows, is_timed)
+        return cls(basis, timed["first"], timed["last"], seconds[is_timed], half)
+
+    @property
+    def steps(self) -> int:
+        return int((self.last - self.first + 1).sum())
+
+    @property
+    def median_rounding(self) -> float:
+        """Effect of rounding on the median, as a share."""
+        return float(np.median(self.half / self.seconds))
+
+    @property
+    def median_seconds(self) -> float:
+        """Median over the stretches of the time of a step."""
+        steps = self.last - self.first + 1
+        return float(np.median(self.seconds / steps))
+
+    def extent(self) -> dict[str, Any]:
+        """Return the steps that are covered, as fields of a figure."""
+        return {
+            "first": int(self.first.min()),
+            "last": int(self.last.max()),
+            "steps": self.steps,
+            "prints": len(self.seconds),
+        }
+
+    def of_update(self, period: Period, batches: int) -> StepTime:
+        """Return the seconds of an update, given the steps that it takes, batches of it."""
+        mean_seconds = float(self.seconds.sum()) / self.steps
+        extent = self.extent()
+        return StepTime(
+            period=period,
+            basis=self.basis,
+            mean_seconds=mean_seconds * batches,
+            median_seconds=self.median_seconds * batches,
+            first=(extent["first"] - 1) // batches + 1,
+            last=extent["last"] // batches,
+            steps=self.steps // batches,
+            prints=len(self.seconds),
+        )
