@@ -27,7 +27,7 @@ from perfkit.report.text.language import file_name
 
 # Has its own pytest.ini, for machines without the packages of these tests: make gpu.
 collect_ignore = ["gpu"]
-pytest_plugins = ["accelerator.fake", "log_writers", "quick"]
+pytest_plugins = ["fake_nvml", "accelerator.fake", "log_writers", "quick"]
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
 for variable in ("SLURM_JOB_NUM_NODES", "SLURMD_NODENAME"):  # also within a Slurm allocation
     os.environ.pop(variable, None)
@@ -174,6 +174,14 @@ def over_ssh(processes: None, tmp_path: Path) -> Iterator[NodesOverSsh]:
 def disk(processes: None, tmp_path: Path) -> Iterator[SmallDisk]:
     with small_disk(tmp_path / "disk") as mounted:
         yield mounted
+
+
+@pytest.fixture
+def gpu_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The installed framework answers like a build for CUDA 12.6."""
+    monkeypatch.setattr(
+        "perfkit.core.system.software.constants", lambda *_: {"cuda_version": "12.6"}
+    )
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-ALLOWED = {"git", "make", "nvidia-smi", "uname"}
-"""Programs that any test may start: they only report on the repository, make and machine."""
+ALLOWED = {"cc", "git", "make", "nvidia-smi", "uname"}
+"""Programs that any test may start: they only report on the repository, make and machine, and
+compile the fake NVML."""
 SLOW_IMPORTS = {"paddle", "torch", "jax", "tensorflow", "playwright"}
 restricted_test: str | None = None
 """The name of the running test if it may start no process."""

@@ -1,10 +1,8 @@
 """Measurements on two nodes, over ssh and in a Slurm job, and the faults they survive."""
 
-import shutil
 import signal
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from clusters import namespaces_missing, skip_if, slurm_missing, ssh_missing, wait_for
@@ -24,8 +22,6 @@ from perfkit.core.results.frames import load_steps
 
 pytestmark = pytest.mark.usefixtures("processes")
 PERFKIT = [sys.executable, "-c", "from perfkit.cli import main; main()"]
-FAKE_NVML = Path(__file__).parent / "accelerator" / "as_gpu" / "pynvml.py"
-"""Two GPUs, of which CUDA_VISIBLE_DEVICES may hide one."""
 
 
 QUICK = fake_training(0.5, 0.5)
@@ -397,9 +393,10 @@ def test_a_full_folder_of_results_is_reported(disk, over_ssh):
 # Slurm's GPUs
 
 AS_GPU = f"""
-import os, sys
+import ctypes, os, sys
 from pathlib import Path
 
+ctypes.CDLL("LIBRARY")
 if sys.orig_argv[1:3] == ["-m", "{NODE_PROGRAM}"]:
     names = ("CUDA_VISIBLE_DEVICES", "SLURM_CPUS_ON_NODE")
     Path(__file__).with_name("has").write_text(" ".join(os.environ[n] for n in names))
@@ -410,17 +407,19 @@ if "perfkit" in " ".join(sys.orig_argv):
     cuda = dict.fromkeys(("cuda_version", "cudnn_version", "nccl_version"), "fake")
     software.constants = lambda name, file: read(name, file) | cuda
 """
-"""Plants a note of a node program's GPUs and cores, and a Paddle like a GPU build."""
+"""Plants a note of a node program's GPUs and cores, a Paddle like a GPU build, and two GPUs, of
+which CUDA_VISIBLE_DEVICES may hide one."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["--gres=gpu:2", "--gpus=4", "--gpus-per-task=2"])
-def test_a_node_has_the_gpus_of_the_request_and_all_cores_of_its_allocation(tmp_path, option):
+def test_a_node_has_the_gpus_of_the_request_and_all_cores_of_its_allocation(
+    tmp_path, option, nvml_library
+):
     skip_if(slurm_missing())
     options = ("--ntasks-per-node", "1", option)
     with nodes_in_slurm(tmp_path, 2, gpus=2, options=options) as nodes:
-        nodes.plant(AS_GPU)
-        shutil.copy(FAKE_NVML, tmp_path / "planted")
+        nodes.plant(AS_GPU.replace("LIBRARY", str(nvml_library)))
         words = as_options(nodes.request(device="gpu", gpus=1))
         # As a batch script with several tasks per node has it.
         driver = nodes.start_program([*PERFKIT, "doctor", *words], SRUN_CPUS_PER_TASK="1")

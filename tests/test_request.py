@@ -171,13 +171,6 @@ def test_a_missing_data_folder_or_unwritable_outputs_are_rejected_with_a_fix(tmp
     assert "choose a writable folder: -p outputs_dir FOLDER" in problem
 
 
-@pytest.fixture
-def gpu_build(monkeypatch):
-    monkeypatch.setattr(
-        "perfkit.core.system.software.constants", lambda *_: {"cuda_version": "12.6"}
-    )
-
-
 @pytest.mark.parametrize(
     ("gpus", "given", "expected"),
     [

@@ -294,6 +294,16 @@ class TooFewDevices(Refusal):
         )
 
 
+class GpusForbidden(Refusal):
+    code = "gpus_forbidden"
+    sentence = (
+        "this process has no permission to use %(forbidden)s of this machine; to allow them in "
+        "a container: docker run --gpus all"
+    )
+    parameter: str = "gpus"
+    forbidden: DeviceCount
+
+
 class NoDeviceOfType(Refusal):
     code = "no_device_of_type"
     sentence = (

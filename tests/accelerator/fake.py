@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from fake_nvml import compile_nvml
 from filelock import FileLock
 
 from perfkit.core.paths import ROOT
@@ -51,7 +52,7 @@ def build(cache):
     """Build the plugin unless the cache has it, which takes 15 s, and return its folder."""
     paddle = Path(find_spec("paddle").origin).parent
     digest = hashlib.sha256(version("paddlepaddle").encode())
-    for name in (*SOURCES, "kernels.h", "collectives.h"):
+    for name in (*SOURCES, "kernels.h", "collectives.h", "../nvml.c"):
         digest.update((FOLDER / name).read_bytes())
     folder = cache / digest.hexdigest()[:16]
     unfinished = cache / "new"
@@ -60,6 +61,7 @@ def build(cache):
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()
             compile_plugin(paddle, unfinished / "libfake.so")
+            compile_nvml(unfinished)
             unfinished.rename(folder)
     return folder
 
@@ -86,16 +88,17 @@ def environment(plugin, name):
     """Return the variables that give a process the accelerator as device type `name`. As `gpu`,
     Paddle and NVML answer as on a machine with two GPUs."""
     paths = [FOLDER / "site", ROOT, FOLDER.parent]
-    if name == "gpu":
-        paths.insert(1, FOLDER / "as_gpu")
     if os.environ.get("PYTHONPATH"):
         paths.append(os.environ["PYTHONPATH"])
-    return {
+    variables = {
         "CUSTOM_DEVICE_ROOT": str(plugin),
         "FAKE_NAME": name,
         "GLOG_minloglevel": "2",
         "PYTHONPATH": ":".join(map(str, paths)),
     }
+    if name == "gpu":
+        variables["LD_LIBRARY_PATH"] = str(plugin)
+    return variables
 
 
 def run_python(words, folder, plugin, name, variables):

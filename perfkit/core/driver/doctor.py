@@ -18,6 +18,7 @@ from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.store import make_folder
 from perfkit.core.statements import Format, Statement
+from perfkit.core.system.gpus import forbidden_count
 
 MOST_SECONDS = 60
 """Longest wait for the nodes."""
@@ -48,6 +49,14 @@ class FactAbsent(Diagnostic):
     outcome = "absent"
     sentence = "%(reason)s"
     reason: str
+
+
+class GpusForbidden(Diagnostic):
+    code = "gpus_forbidden"
+    outcome = "absent"
+    sentence = "this process has no permission to use %(forbidden)s GPUs of this machine"
+    subject: str = "gpus"
+    forbidden: int
 
 
 class NoDataNeeded(Diagnostic):
@@ -153,6 +162,9 @@ def examine_plan(plan: Plan) -> Iterator[Diagnostic]:
     """Check this machine and, for several nodes, all nodes."""
     config = plan.config
     yield from _software(config)
+    forbidden = forbidden_count()
+    if config.device == "gpu" and forbidden:
+        yield GpusForbidden(forbidden=forbidden)
     yield _data(config)
     yield _space_for_outputs(config)
     if config.input == "dataloader" and not FRAMEWORKS[config.framework].loader_threads:

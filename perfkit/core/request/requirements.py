@@ -10,6 +10,7 @@ from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.paths import portable
 from perfkit.core.refusals import Refusal
 from perfkit.core.results.identity import Reading
+from perfkit.core.system import gpus
 from perfkit.core.system.environment import read_facts, usable_cores
 from perfkit.core.system.software import PACKAGES, InterpreterError, Software, read_software
 
@@ -51,10 +52,13 @@ def software_for(config: Config) -> Software:
     return read_software(config.interpreter, framework.versions, modules)
 
 
-def lacking(config: Config, gpus: int) -> Iterator[Refusal]:
-    """Yield the requirements that this machine, with `gpus` visible devices, does not meet."""
-    if config.accelerated and not 0 < config.gpus <= gpus:
-        yield _too_few_devices(config, gpus)
+def lacking(config: Config, devices: int) -> Iterator[Refusal]:
+    """Yield the requirements that this machine, with so many visible devices, does not meet."""
+    if config.accelerated and not 0 < config.gpus <= devices:
+        yield _too_few_devices(config, devices)
+        forbidden = gpus.forbidden_count()
+        if forbidden and config.device == "gpu":
+            yield refusals.GpusForbidden(forbidden=(forbidden, "gpu"))
     cores = usable_cores()
     if config.processes > cores:
         yield refusals.TooFewCores(requested=config.processes, cores=cores)
@@ -72,7 +76,7 @@ def lacking(config: Config, gpus: int) -> Iterator[Refusal]:
             python=config.python, modules=software.lacking, packages=" ".join(packages)
         )
     else:
-        yield from _lacking_packages(config, software, has_gpus=bool(gpus))
+        yield from _lacking_packages(config, software, has_gpus=bool(devices))
 
 
 def _too_few_devices(config: Config, visible: int) -> Refusal:

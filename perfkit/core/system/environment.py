@@ -271,6 +271,7 @@ MACHINE: dict[str, Callable[[], FactValue]] = {
     "os": lambda: platform.freedesktop_os_release()["PRETTY_NAME"],
     "kernel": platform.release,
     "gpus": gpus.visible_names,
+    "compute_capability": gpus.compute_capabilities,
     "driver": gpus.driver,
     "driver_cuda": gpus.driver_cuda,
     "gpu_topology": lambda: gpus.topology(_output("nvidia-smi", "topo", "-m")),

@@ -45,10 +45,31 @@ def visible_gpus() -> list[str]:
         raise OSError(f"NVIDIA's driver fails (NVML: {error})") from error
 
 
+def forbidden_count() -> int:
+    """Return how many GPUs of this machine the process may not use, as in a container with
+    some of them; 0 if that can't be told."""
+    try:
+        with session():
+            return int(pynvml.nvmlDeviceGetCount()) - len(_permitted())
+    except pynvml.NVMLError:
+        return 0
+
+
 @session()
 def visible_names() -> list[str]:
     """Return name and memory of each visible GPU, in the order of the labels."""
     return [_name(handle) for handle in visible_handles().values()]
+
+
+@session()
+def compute_capabilities() -> list[str]:
+    """Return the compute capability of each visible GPU, such as "9.0", in the order of the
+    labels."""
+    capabilities = []
+    for handle in visible_handles().values():
+        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+        capabilities.append(f"{major}.{minor}")
+    return capabilities
 
 
 def topology(printed: str) -> str:
@@ -188,11 +209,20 @@ def visible_handles() -> dict[str, Any]:
 def _selected() -> dict[str, Any]:
     """Return label -> NVML handle of the GPU, of any GPU for a MIG instance; within a
     `session`."""
-    count = pynvml.nvmlDeviceGetCount()
-    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+    handles = _permitted()
     uuids = [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
     selected = select(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
     return {label: handles[index] for label, index in selected.items()}
+
+
+def _permitted() -> list[Any]:
+    """Return the NVML handles of the GPUs that this process may use. NVML counts those outside
+    a container's device group, too; CUDA does not, and numbers the others from 0."""
+    handles = []
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        with contextlib.suppress(pynvml.NVMLError_NoPermission):
+            handles.append(pynvml.nvmlDeviceGetHandleByIndex(index))
+    return handles
 
 
 def _name(handle: Any) -> str:

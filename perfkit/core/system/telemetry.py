@@ -20,7 +20,7 @@ import psutil
 from perfkit.core.config import Config
 from perfkit.core.system import cpu, gpus
 from perfkit.core.system.cpu import Readers, cpu_readers
-from perfkit.core.system.environment import UNAVAILABLE, reason
+from perfkit.core.system.environment import UNAVAILABLE, MissingError, reason
 from perfkit.core.system.process_tree import ProcessTree
 
 CORES_SAMPLED = 8
@@ -114,6 +114,8 @@ class Telemetry:
     def _gpu_gauges(self) -> list[Gauge]:
         self.opened.enter_context(gpus.session())
         handles = [*gpus.visible_handles().values()][: self.config.devices]
+        if not handles:
+            raise MissingError("NVML shows no GPU that this process may use")
         gauges = []
         for sensor in gpus.SENSORS:
             readers: Readers = {}
