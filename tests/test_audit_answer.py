@@ -83,4 +83,4 @@ def test_facts_that_follow_from_others_follow_from_stated_ones(audited):
 def test_the_command_takes_stated_facts(tmp_path):
     path = tmp_path / "some.log"
     path.write_text(WITHOUT_BATCH)
-    assert "64.00000" in run(path, "-p", "batch_size=32").stdout
+    assert "64.000 samples/s per device" in run(path, "-p", "batch_size=32").stdout

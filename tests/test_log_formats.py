@@ -341,7 +341,7 @@ def mine(write):
 
 def test_an_unknown_log_is_read_with_a_given_format(mine):
     options = "--format-options", f"{OPTIONS} unit=images/s"
-    done = cli("audit", mine, "--format-regex", REGEX, *options)
+    done = cli("audit", mine, "--all", "--format-regex", REGEX, *options)
     assert done.exit_code == 0, done.output
     assert re.search(r"samples / time +steps 21–120, 10 lines +1024\.000", done.stdout)
 

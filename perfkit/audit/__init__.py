@@ -13,9 +13,12 @@ reader.py          files to logs
 steps.py           a log's steps, and the periods they belong to
 step_times.py      the seconds of a step, by printed times and by the lines' clock
 recompute.py       every throughput of a log, by each statistic that suites use
+answer.py          the answer of a log: throughput and seconds per step, for one line
 claims.py          claimed numbers against these figures, down to the steady throughput
 matching.py        published numbers and the logs that match them
 findings.py        findings about one log
+verdicts.py        ratios of logs in their stored form, and verdicts on two logs
+log_ratios.py      ratios of logs' throughputs with intervals, and shares of ideal scaling
 joint_findings.py  findings about several logs or claims together
 dlperf.py          DLPerf's own summary of a folder in its layout
 refusals.py        reasons why an audit is refused

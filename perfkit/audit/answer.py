@@ -115,7 +115,9 @@ def answer_of(
     if not figure and not step_time:
         return None
     unit = unit_of(facts)
-    speed = figure and Speed(of_all=figure.throughput, per_device=figure.per_device)
+    speed = None
+    if figure:
+        speed = Speed(of_all=figure.throughput, per_device=figure.per_device)
     length = _tokens_of_sample(facts, unit)
     samples, tokens = speed, None
     if unit == TOKENS:
@@ -199,15 +201,17 @@ def _multiplied(speed: Speed | None, factor: float) -> Speed | None:
     )
 
 
-def _model_speed(
-    tokens: Speed | None, facts: Mapping[str, SourcedFact]
-) -> ModelSpeed | None:
+def _model_speed(tokens: Speed | None, facts: Mapping[str, SourcedFact]) -> ModelSpeed | None:
     """Return the operations of a language model, with attention if its sizes are known."""
     parameters = _count(facts, "parameters")
     if not tokens or not tokens.per_device or not parameters:
         return None
-    sizes = [_count(facts, name) for name in ("layers", "hidden_size", "sequence_length")]
-    flops = flops_per_token(parameters, *sizes)
+    flops = flops_per_token(
+        parameters,
+        layers=_count(facts, "layers"),
+        hidden_size=_count(facts, "hidden_size"),
+        sequence_length=_count(facts, "sequence_length"),
+    )
     tflops = tokens.per_device * flops.flops / TERA
     model = ModelSpeed(
         tflops_per_device=tflops, flops_per_token=flops.flops, formula=flops.formula

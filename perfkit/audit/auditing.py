@@ -10,6 +10,7 @@ from pathlib import Path
 from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import cells_of
 from perfkit.analysis.published.layouts import LAYOUTS
+from perfkit.audit.answer import answer_of
 from perfkit.audit.audit import SCHEMA_VERSION, Audit, AuditedLog, Claim, ClaimedNumber
 from perfkit.audit.claims import LogFigures, check_claim
 from perfkit.audit.config_facts import with_stated_facts
@@ -18,6 +19,7 @@ from perfkit.audit.findings import findings_of
 from perfkit.audit.formats import LogFormat
 from perfkit.audit.joint_findings import joint_findings
 from perfkit.audit.log import Log, LogError
+from perfkit.audit.log_ratios import log_ratios, log_scaling, verdict_of
 from perfkit.audit.matching import claims_of_tables
 from perfkit.audit.reader import read_logs
 from perfkit.audit.recompute import Figures
@@ -103,6 +105,7 @@ def audit(
         number = ClaimedNumber(text=claim, value=_value(claim), place="--claim")
         claims.append(check_claim(number, logs[0], tolerance))
     audited_logs = [log for log, _figures in logs]
+    ratios = [*log_ratios(logs)]
     return Audit(
         schema_version=SCHEMA_VERSION,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -115,6 +118,9 @@ def audit(
         claims=claims,
         findings=joint_findings(audited_logs, claims),
         dlperf=cases(audited_logs),
+        ratios=ratios,
+        scaling=[*log_scaling(audited_logs)],
+        verdict=verdict_of(audited_logs, ratios),
     )
 
 
@@ -202,4 +208,5 @@ def audited_log(figures: Figures) -> AuditedLog:
         input_share=figures.input_share,
         findings=findings_of(name, figures),
         step_times=figures.step_times,
+        answer=answer_of(figures.shown, figures.step_times, log.facts),
     )

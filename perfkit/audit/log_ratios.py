@@ -4,14 +4,14 @@ The steps of a log within the period of its answer are cut into at most MOST_BLO
 consecutive lines, so that the times of neighbouring steps may be correlated. Blocks are drawn
 with replacement (bootstrap); the interval lies between two percentiles of the ratios of the
 draws, which are widened for few blocks (Hesterberg, What teachers should know about the
-bootstrap, 2015, section 5.3). It covers the steps of these two runs; other runs of the same work
-may differ by more.
+bootstrap, 2015, section 5.3). It covers the steps of these two runs; other runs of the same
+work may differ by more.
 """
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from math import sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,8 +47,16 @@ CLOSE = 0.02
 """An interval around 1 that ends beyond this share on either side says too little."""
 WORK = ("model", "mode", "sequence_length", "parameters", "layers", "hidden_size")
 """Facts that are equal in logs of comparable work."""
-CIRCUMSTANCES = ("framework", "precision", "gpu", "ranks", "batch_size", "accumulate")
-CIRCUMSTANCES = (*CIRCUMSTANCES, "global_batch_size", "input")
+CIRCUMSTANCES = (
+    "framework",
+    "precision",
+    "gpu",
+    "ranks",
+    "batch_size",
+    "accumulate",
+    "global_batch_size",
+    "input",
+)
 """Facts in which comparable logs may differ; the verdict names them."""
 
 
@@ -224,7 +232,7 @@ def verdict_of(logs: Sequence[AuditedLog], ratios: Sequence[LogRatio]) -> Verdic
     return _judged(ratio, interval)
 
 
-def _rests_on(ratio: LogRatio, interval: Interval) -> dict[str, str | float | int]:
+def _rests_on(ratio: LogRatio, interval: Interval) -> dict[str, Any]:
     return {
         "log": ratio.log,
         "base": ratio.base,
@@ -301,10 +309,12 @@ def _devices(log: AuditedLog) -> int | None:
 
 def _groups(scales: Sequence[Scale], batch: str) -> list[list[Scale]]:
     """Return the groups of logs that differ in their devices at most; `batch` is the fact that
-    is the same."""
+    is the same, or unknown for all."""
     groups: dict[Hashable, list[Scale]] = defaultdict(list)
     for scale in scales:
         log = scale.log
+        if batch == "global_batch_size" and log.fact(batch) is None:
+            continue
         assert log.answer
         same = [log.fact(name) for name in (*WORK, "framework", "precision", "gpu", batch)]
         groups[(log.answer.speed_unit, *same)].append(scale)

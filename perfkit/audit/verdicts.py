@@ -3,6 +3,8 @@ two logs."""
 
 from typing import Annotated, ClassVar
 
+from pydantic import Field
+
 from perfkit.audit.statements import Difference
 from perfkit.core.results.base import Positive, Stored
 from perfkit.core.statements import N_, Digits3, Format, Share, Statement
@@ -44,7 +46,7 @@ class LogRatio(Stored):
     """blocks of consecutive steps of this log that were resampled"""
     base_blocks: int
     """blocks of the first log"""
-    differing: list[FactDifference] = []
+    differing: list[FactDifference] = Field(default=[])
     """facts in which both logs differ"""
 
 

@@ -65,6 +65,9 @@ class OptionsAlone(Refusal):
     help="State what the logs lack: batch_size or global_batch_size of one optimizer update, "
     "devices (all), sequence_length, parameters, layers, hidden_size, gpu_model; repeatable.",
 )
+@click.option(
+    "--all", "everything", is_flag=True, help="Show all statistics, facts and findings."
+)
 @click.option("--label", metavar="NAME", help="Write a page, audits/NAME/report.html.")
 @options.OUTPUTS
 @options.JSON_FILE
@@ -78,6 +81,7 @@ def audit(
     regex: str | None,
     semantics: str,
     pairs: tuple[tuple[str, str], ...],
+    everything: bool,
     label: str | None,
     outputs: Path,
     file: str | None,
@@ -119,7 +123,7 @@ def audit(
             stated=stated,
             progress=lambda path: bar.advance(sizes[path]),
         )
-    options.print_result(audited, file, audit_text(audited))
+    options.print_result(audited, file, audit_text(audited, everything=everything))
     if label:
         # Imported only now: writing pages takes more memory than reading a large log.
         from perfkit.audit.audit import FOLDER, write_audit

@@ -26,6 +26,7 @@ MAIN_FACTS = {
     "parameters": "parameters",
 }
 """Facts beside the answer -> their names on the command line, where they can be stated."""
+DEVICES = {"options": "-p devices N"}
 OF = {
     "device": N_("%(quantity)s, one device"),
     "all": N_("%(quantity)s, all devices"),
@@ -116,17 +117,22 @@ def main_facts_text(log: AuditedLog) -> str:
     return ", ".join(texts)
 
 
-def lacking_text(answer: Answer | None) -> str:
+def lacking_text(log: AuditedLog) -> str:
     """Return which facts on the command line would give more; empty without any."""
+    answer = log.answer
     if not answer:
         return ""
     speed = answer.speed
-    if not speed and answer.steps_per_second:
-        return _("For a throughput, state the batch of a device: -p batch_size N -p devices N")
-    if speed and speed.of_all is None:
-        return _("For the throughput of all devices, state their number: -p devices N")
-    if speed and speed.per_device is None:
-        return _("For the throughput of one device, state their number: -p devices N")
+    if not speed:
+        options = ["-p batch_size N"]
+        if log.fact("ranks") is None:
+            options.append("-p devices N")
+        stated = {"options": " ".join(options)}
+        return _("The throughput of all devices needs %(options)s.") % stated
+    if speed.of_all is None:
+        return _("The throughput of all devices needs %(options)s.") % DEVICES
+    if speed.per_device is None:
+        return _("The throughput of one device needs %(options)s.") % DEVICES
     return ""
 
 
@@ -142,7 +148,7 @@ class PrintedRow(NamedTuple):
 
 def printed_row(printed: PrintedQuantity) -> PrintedRow:
     """Return the first, the median and the last value of a printed quantity."""
-    quantity = printed.quantity
+    quantity: str = printed.quantity
     if quantity == "MFU":
         quantity = "MFU, %"
     of = _(OF[printed.of]) % {"quantity": quantity}
