@@ -1,6 +1,7 @@
 """Logs of other suites: read and audited.
 
 printed.py         quantities that lines print besides their time, in their stored form
+numbers.py         numbers and times as logs spell them
 figure.py          one throughput of a log, in its stored form
 statements.py      what an audit states: origins of facts, and findings, each with its sentence
 log.py             a log: windows of steps from its prints, facts, reported figures

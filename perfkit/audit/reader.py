@@ -197,6 +197,7 @@ class Block:
     def __init__(self, form: LogFormat) -> None:
         self.groups = form.line.groupindex
         further = {*form.extra.groupindex} - {*self.groups} if form.extra else set()
+        further |= {*form.further.groupindex} if form.further else set()
         self.further: dict[str, list[str | None]] = {name: [] for name in further}
         self.lines: list[int] = []
         self.ranks: list[str | None] = []
@@ -220,6 +221,12 @@ class Block:
             for name, texts in self.further.items():
                 texts[-1] = texts[-1] or match[name]
 
+    def complete_last(self, match: re.Match[str]) -> None:
+        """Add what a further line that names no step says of the last print."""
+        column = str(match.lastgroup)
+        texts = self.further[column]
+        texts[-1] = texts[-1] or match[column]
+
     def columns(self) -> dict[str, Sequence[Any]]:
         """Return the texts by column; `tag` is the rank by mpirun's prefix."""
         columns: dict[str, Sequence[Any]] = {"line": self.lines, "tag": self.ranks}
@@ -241,6 +248,10 @@ def _prints(form: LogFormat, lines: Lines, rest: Lines) -> Iterator[dict[str, Se
         further = None
         if form.extra and not match and form.key in line:
             further = form.extra.search(line)
+        elif form.further and not match and block.last:
+            of_last = form.further.search(line)
+            if of_last and not (numbered is lines[-1] and _is_cut(of_last)):
+                block.complete_last(of_last)
         read = match or further
         if not read or (numbered is lines[-1] and _is_cut(read)):
             rest.append(numbered)
@@ -359,6 +370,7 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: list[Note]) -> l
             facts=training.facts.by_name,
             reported=reported,
             notes=[*notes, *training.facts.contradictions.values()],
+            printed=form.printed,
         )
         if len(trainings) > 1:
             is_of_training = np.isin(run_of_window, training.runs)
