@@ -22,7 +22,8 @@ from perfkit.audit.log import Log, LogError
 from perfkit.audit.log_ratios import log_ratios, log_scaling, verdict_of
 from perfkit.audit.matching import claims_of_tables
 from perfkit.audit.reader import read_logs
-from perfkit.audit.recompute import Figures
+from perfkit.audit.printed import PrintedQuantity, printed_quantities
+from perfkit.audit.recompute import Figures, inside
 from perfkit.audit.refusals import (
     NegativeShare,
     NoFileIn,
@@ -185,6 +186,14 @@ def _claims_of_tables(
     return [*claims_of_tables(compared, logs, tolerance)]
 
 
+def _printed(figures: Figures) -> list[PrintedQuantity]:
+    """Return the quantities that the prints of the log have besides their times."""
+    if not figures.rows:
+        return []
+    in_protocol = inside(figures.rows, "protocol")
+    return printed_quantities(figures.log.printed, figures.rows, in_protocol)
+
+
 def audited_log(figures: Figures) -> AuditedLog:
     """Return the audit of a single log."""
     log = figures.log
@@ -205,6 +214,7 @@ def audited_log(figures: Figures) -> AuditedLog:
         rank=figures.rank,
         figures=figures.shown,
         reported=reported,
+        printed=_printed(figures),
         input_share=figures.input_share,
         findings=findings_of(name, figures),
         step_times=figures.step_times,

@@ -37,12 +37,13 @@ UNITS_OF_TIME = {
     "window_seconds": 1.0,
     "reader": 1.0,
     "clock": 1.0,
+    "clock_hours": 3600.0,
 }
 """Columns of times, and the unit in seconds of a number without one."""
 SPELLINGS = dict.fromkeys(("rate", "samples"), numbers.COUNT)
 SPELLINGS |= dict.fromkeys((*UNITS_OF_TIME,), numbers.TIME)
 """Columns whose numbers may have a unit, and the pattern of these numbers."""
-WHOLE = {"rank": -1, "epoch": 0, "step": 0, "since_index": -1, "begin": -1}
+WHOLE = {"rank": -1, "epoch": 0, "step": 0, "since_index": -1, "begin": -1, "of_steps": 0}
 """Columns of integers and their values if not printed."""
 
 

@@ -118,7 +118,7 @@ def prints_of(columns: Mapping[str, Sequence[Any]]) -> Columns:
     parsed["steps_per_second"] = 1 / column("steps_per_second")
     prints = {name: column(name) for name in ("window_seconds", "reader", "rate", "samples")}
     prints["seconds"] = column("seconds", "milliseconds", "steps_per_second")
-    prints["at"] = column("clock", "at")
+    prints["at"] = column("clock", "clock_hours", "at")
     prints |= {name: values for name, values in parsed.items() if name.startswith(PRINTED)}
     accuracies = [parsed[name] for name in parsed if name.startswith("accuracy")]
     prints["accuracy"] = np.fmin.reduce([unknown, *accuracies])

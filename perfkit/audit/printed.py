@@ -1,6 +1,6 @@
 """Quantities that each line of a log prints besides its time: rates, TFLOP/s, MFU, memory."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +11,8 @@ from perfkit.core.results.base import Stored
 Quantity = Literal["samples/s", "tokens/s", "TFLOP/s", "MFU", "s/step", "steps/s", "GB"]
 """What a printed number is, with its unit. MFU is in percent, GB are 10^9 bytes."""
 Of = Literal["device", "all", ""]
+MOST = 1e18
+"""Larger numbers are implausible; their sums could overflow."""
 PRINTED = "printed"
 """Prefix of the columns with printed quantities: printed0, printed1, …"""
 
@@ -53,20 +55,23 @@ class PrintedQuantity(Stored):
     """harmonic mean of all prints but the first"""
 
 
+# Logs may contain numbers of any size.
+@np.errstate(all="ignore")
 def printed_quantities(
     declared: Sequence[DeclaredQuantity],
     columns: Mapping[str, np.ndarray],
     in_protocol: np.ndarray,
-) -> Iterator[PrintedQuantity]:
-    """Yield the quantities that prints have. `columns` are those of the prints, `in_protocol`
+) -> list[PrintedQuantity]:
+    """Return the quantities that prints have. `columns` are those of the prints, `in_protocol`
     marks the prints that cover steps 21 to 120."""
+    quantities = []
     for quantity in declared:
         values = columns[quantity.column] * quantity.scale
-        is_printed = np.isfinite(values)
+        is_printed = np.abs(values) < MOST
         if not is_printed.any():
             continue
         every, of_protocol = values[is_printed], values[is_printed & in_protocol]
-        yield PrintedQuantity(
+        printed = PrintedQuantity(
             name=quantity.name,
             quantity=quantity.quantity,
             of=quantity.of,
@@ -78,17 +83,17 @@ def printed_quantities(
             harmonic_protocol=_harmonic_mean(of_protocol),
             harmonic_warm=_harmonic_mean(every[1:]),
         )
+        quantities.append(printed)
+    return quantities
 
 
 def _mean(values: np.ndarray) -> float | None:
-    """Return the arithmetic mean; None without a value or if it is too large."""
-    mean = values.mean() if len(values) else np.nan
-    return float(mean) if np.isfinite(mean) else None
+    """Return the arithmetic mean; None without a value."""
+    return float(values.mean()) if len(values) else None
 
 
 def _harmonic_mean(values: np.ndarray) -> float | None:
     """Return the harmonic mean; None without a value or if one is not positive."""
-    if not len(values) or (values <= 0).any():
+    if not len(values) or (values < 1 / MOST).any():
         return None
-    inverse = (1 / values).sum()
-    return float(len(values) / inverse) if np.isfinite(inverse) and inverse > 0 else None
+    return float(len(values) / (1 / values).sum())
