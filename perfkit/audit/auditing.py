@@ -21,8 +21,8 @@ from perfkit.audit.joint_findings import joint_findings
 from perfkit.audit.log import Log, LogError
 from perfkit.audit.log_ratios import log_ratios, log_scaling, verdict_of
 from perfkit.audit.matching import claims_of_tables
-from perfkit.audit.reader import read_logs
 from perfkit.audit.printed import PrintedQuantity, printed_quantities
+from perfkit.audit.reader import read_logs
 from perfkit.audit.recompute import Figures, inside
 from perfkit.audit.refusals import (
     NegativeShare,

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from perfkit.audit import numbers
 from perfkit.audit.config_facts import Facts
 from perfkit.audit.formats import DOCUMENTS, REPORTED, semantics_of
 from perfkit.audit.log import Log, ReportedFigure, prints_of, windows_of
-from perfkit.audit.numbers import number
 
 NAME_CHARACTERS = 100
 """Longest name or text kept of a reported figure, which is untrusted."""
@@ -56,7 +56,7 @@ def figure(name: str, value: Any, line: int, ranks: int | None = None) -> Report
 def number_of(text: str) -> float:
     """Return the number in a text, or nan."""
     try:
-        return number(text)
+        return numbers.number(text)
     except ValueError:
         return np.nan
 

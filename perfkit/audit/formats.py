@@ -77,11 +77,14 @@ SEMANTICS = [field.name for field in fields(Semantics)]
 
 @dataclass(frozen=True)
 class LogFormat:
-    """A format of lines. `key` is fixed text in each print, `line` matches a print, `extra` a
-    further line that names the same step, `further` one that names none and belongs to the last
-    print; each match of `further` is one column. `printed` are quantities that prints have besides
-    their times. `has_steps`: whether prints name steps. `is_custom`: whether
-    the command line defined the format."""
+    """A format of lines.
+
+    `key` is fixed text in each print, `line` matches a print, `extra` a further line that names
+    the same step, `further` one that names none and belongs to the last print; each match of
+    `further` is one column. `printed` are quantities that prints have besides their times.
+    `has_steps`: whether prints name steps. `is_fallback`: whether a file has the format only if
+    it has no other. `is_custom`: whether the command line defined the format.
+    """
 
     name: str
     semantics: Semantics
@@ -93,13 +96,14 @@ class LogFormat:
     framework: str = ""
     unit: str = "samples/s"
     has_steps: bool = True
+    is_fallback: bool = False
     is_custom: bool = False
 
     def match(self, line: str) -> re.Match[str] | None:
         return self.line.search(line) if self.key in line else None
 
 
-PLAIN = ("name", "key", "framework", "unit", "has_steps")
+PLAIN = ("name", "key", "framework", "unit", "has_steps", "is_fallback")
 """Keys of formats.toml copied without conversion."""
 
 
@@ -197,8 +201,10 @@ REPORTED = [
 ]
 """Patterns of figures that logs report: `key`, fixed text in the line; `head`, the text before
 the figures, whose group `where` is part of their names; and the figure."""
-FORMATS = sorted(map(_format, _DATA["format"]), key=lambda form: not form.has_steps)
-"""The first format found in a file is used, so formats without steps come last."""
+FORMATS = sorted(
+    map(_format, _DATA["format"]), key=lambda form: (not form.has_steps, form.is_fallback)
+)
+"""The first format found in a file is used: fallbacks and formats without steps come last."""
 
 
 def user_format(regex: str, options: str = "") -> LogFormat:

@@ -24,7 +24,15 @@ import pandas as pd
 from perfkit.audit import documents, mlperf
 from perfkit.audit.config_facts import Facts, number_in
 from perfkit.audit.formats import FORMATS, LogFormat, Semantics
-from perfkit.audit.log import Columns, Log, LogError, ReportedFigure, prints_of, windows_of
+from perfkit.audit.log import (
+    Columns,
+    Log,
+    LogError,
+    ReportedFigure,
+    prints_of,
+    some_of,
+    windows_of,
+)
 from perfkit.audit.statements import (
     LineTooLong,
     NoLineEnd,
@@ -166,10 +174,10 @@ def _recognised(lines: Lines, notes: list[Note]) -> LogFormat | None:
     recognised: list[LogFormat] = []
     for searched in (lines[:HEAD], lines):
         recognised = _formats_in([line for _number, line in searched])
-        if any(form.has_steps for form in recognised):
+        if any(form.has_steps and not form.is_fallback for form in recognised):
             break
     for form in recognised[1:]:
-        if form.has_steps:
+        if form.has_steps and not form.is_fallback:
             notes.append(Note(OtherFormat(format=form.name)))
     return recognised[0] if recognised else None
 
@@ -180,7 +188,7 @@ def _formats_in(lines: list[str]) -> list[LogFormat]:
     text = "\n".join(lines)
     recognised: list[LogFormat] = []
     for form in FORMATS:
-        if form.key not in text:
+        if form.key not in text or (form.further and not form.further.search(text)):
             continue
         prints = filter(form.match, lines)
         if any(not (recognised and recognised[0].match(line)) for line in prints):
@@ -294,6 +302,15 @@ def _arrays(path: Path, blocks: Iterable[Mapping[str, Sequence[Any]]]) -> Column
     return {name: np.concatenate([block[name] for block in converted]) for name in names}
 
 
+def _of_longest_loop(prints: Columns) -> Columns:
+    """Return the prints of the loop with the most steps: a progress bar of the training has
+    more steps than that of an evaluation. Prints that name no step are counted by rank."""
+    if not prints["step"].any():
+        prints["step"] = pd.Series(prints["rank"]).groupby(prints["rank"]).cumcount() + 1
+    longest = prints["of_steps"].max(initial=0)
+    return some_of(prints, prints["of_steps"] == longest)
+
+
 def _unusable_line(columns: Mapping[str, Sequence[Any]]) -> int | None:
     """Return the line of the first print whose texts can't be converted."""
     for index, line in enumerate(columns["line"]):
@@ -337,7 +354,7 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: list[Note]) -> l
     events = mlperf.events_in(lines)
     rest: Lines = []
     if form.has_steps:
-        prints = _arrays(path, _prints(form, lines, rest))
+        prints = _of_longest_loop(_arrays(path, _prints(form, lines, rest)))
     else:
         rest = lines
         prints = _arrays(path, [mlperf.prints(events)])
