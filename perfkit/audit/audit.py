@@ -20,6 +20,7 @@ from pydantic_core import CoreSchema
 from perfkit.audit.answer import Answer
 from perfkit.audit.figure import TIMED, Figure, Period, Statistic, StepTime, first_figure
 from perfkit.audit.printed import PrintedQuantity
+from perfkit.audit.quantity import ClaimedKind, LogQuantity, Of
 from perfkit.audit.statements import FactValue, Finding, SourcedFact
 from perfkit.audit.verdicts import LogRatio, LogScaling, Verdict
 from perfkit.core.results.base import Stored
@@ -187,6 +188,10 @@ class ClaimedNumber(Stored):
     """nodes x devices of the published number"""
     batch_size: int | None = None
     """batch size per device of the published number"""
+    quantity: ClaimedKind | None = None
+    """what the number is, if its unit says so; its value is in this unit, MFU in percent"""
+    of: Of = ""
+    """whether the unit says that the number is of one device or of all"""
 
 
 class Claim(ClaimedNumber):
@@ -199,6 +204,10 @@ class Claim(ClaimedNumber):
     within the tolerance; no number: the log has none"""
     explanations: list[Explanation] = Field([])
     """every figure that equals the claim, the simplest first"""
+    quantities: list[LogQuantity] = Field([])
+    """the same for a claim with a unit"""
+    closest_quantity: LogQuantity | None = None
+    """the number of the log that is closest to a claim with a unit"""
     closest: Figure | None = None
     """closest figure"""
     difference: float | None = None

@@ -22,6 +22,8 @@ from perfkit.audit.log import Log, LogError
 from perfkit.audit.log_ratios import log_ratios, log_scaling, verdict_of
 from perfkit.audit.matching import claims_of_tables
 from perfkit.audit.printed import PrintedQuantity, printed_quantities
+from perfkit.audit.quantity import ALLOWED, claimed_quantity
+from perfkit.audit.quantity_claims import check_quantity
 from perfkit.audit.reader import read_logs
 from perfkit.audit.recompute import Figures, inside
 from perfkit.audit.refusals import (
@@ -103,8 +105,7 @@ def audit(
         raise RequestError([NoLog(parameter="--claim"), *left_out])
     claims = _claims_of_tables(tables, logs, tolerance)
     if claim:
-        number = ClaimedNumber(text=claim, value=_value(claim), place="--claim")
-        claims.append(check_claim(number, logs[0], tolerance))
+        claims.append(_check_one(claim, logs[0], tolerance))
     audited_logs = [log for log, _figures in logs]
     ratios = [*log_ratios(logs)]
     return Audit(
@@ -130,12 +131,22 @@ def _check_request(tables: Sequence[str], claim: str | None, tolerance: float) -
     for table in tables:
         if table not in LAYOUTS:
             problems.append(NotAvailable.of("--published", table, LAYOUTS))
-    if claim is not None and not 0 < _value(claim) < inf:
-        problems.append(NoThroughput(parameter="--claim", value=claim))
+    if claim is not None and not 0 < _value(claim) < inf and not claimed_quantity(claim):
+        problems.append(NoThroughput(parameter="--claim", value=claim, allowed=ALLOWED))
     if not 0 <= tolerance < inf:
         problems.append(NegativeShare(parameter="--tolerance", value=str(tolerance)))
     if problems:
         raise RequestError(problems)
+
+
+def _check_one(claim: str, audited: LogFigures, tolerance: float) -> Claim:
+    """Check the claim of the command line: a quantity if it has a unit, else a number that may
+    be any figure of the log."""
+    quantity = claimed_quantity(claim)
+    if quantity:
+        return check_quantity(quantity, audited, tolerance)
+    number = ClaimedNumber(text=claim, value=_value(claim), place="--claim")
+    return check_claim(number, audited, tolerance)
 
 
 def _value(claim: str) -> float:

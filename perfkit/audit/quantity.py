@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Literal, NamedTuple
 
-from perfkit.audit.printed import Quantity
+from perfkit.audit.figure import Figure
 from perfkit.audit.recompute import half_of
+from perfkit.audit.statements import Basis, Conversion
+from perfkit.core.results.base import Stored
 
 Of = Literal["device", "all", ""]
 """Whether a quantity is that of one device or of all; empty if the claim does not say."""
@@ -67,6 +69,23 @@ ALLOWED = [
 """Units that a refusal names."""
 
 
+class LogQuantity(Stored):
+    """A number of a log in the claimed quantity, in its unit."""
+
+    value: float
+    """the number"""
+    rounding: float
+    """effect of the last printed digit, as a share"""
+    of: Of
+    """whether it is of one device or of all; empty if the quantity is of neither"""
+    figure: Figure | None = None
+    """the throughput that it is computed from"""
+    basis: Basis | None = None
+    """what it is, if it is computed from no throughput"""
+    conversion: Conversion | None = None
+    """how the throughput becomes the quantity; None if it is the quantity"""
+
+
 class Claimed(NamedTuple):
     """A claimed quantity. `value` is in the unit of `kind`, `half` half a unit of its last
     digit in that unit."""
@@ -106,11 +125,6 @@ def claimed_quantity(text: str) -> Claimed | None:
         # 45 MFU: as a share it would be 4,500 %.
         return None
     return Claimed(text.strip(), unit.kind, value, half_of(digits) * scale, unit.of)
-
-
-def printed_kind(quantity: Quantity) -> ClaimedKind | None:
-    """Return the claimed kind with which a printed quantity can be compared."""
-    return None if quantity == "GB" else quantity
 
 
 def _stands_alone(claim: str, number: re.Match[str]) -> bool:
@@ -208,7 +222,7 @@ def _singular(word: str) -> str:
         return word
     known = TOKENS | SAMPLES | STEPS | OF_DEVICE
     without = word.removesuffix("s")
-    if without in known or without in SECONDS and len(without) > 1:
+    if without in known or (without in SECONDS and len(without) > 1):
         return without
     scaled = without[1:] in known and without[:1] in SCALES
     return without if scaled else word

@@ -39,7 +39,12 @@ class OptionsAlone(Refusal):
     metavar="TABLE",
     help="Compare with a published table, such as paddle-resnet50-report; repeatable.",
 )
-@click.option("--claim", metavar="NUMBER", help="Compare one log with NUMBER, to its digits.")
+@click.option(
+    "--claim",
+    metavar="NUMBER",
+    help="Compare one log with NUMBER, to its digits: with any throughput or, given a unit "
+    "('12,810 tokens/s', '45 % MFU', '1.34 s/step'), with the same quantity.",
+)
 @options.percent("--tolerance", 0, "Allowed difference from a claim; 0: equal digits.")
 @click.option(
     "--format-regex",

@@ -24,11 +24,11 @@ from perfkit.report.audit_text import (
     STAGES,
     FigureRow,
     claim_counts,
+    closest_text,
     covers_text,
     difference_text,
     explanation_lines,
     figure_rows,
-    figure_text,
     finding_text,
     short_names,
     stage_text,
@@ -250,11 +250,9 @@ def _state(claim: Claim) -> str:
 
 def _explanation(claim: Claim) -> Markup:
     lines = explanation_lines(claim)
-    if claim.closest and not lines:
-        value = number(claim.closest.value, DIGITS)
-        difference = difference_text(claim.difference)
-        closest = _("closest: %(figure)s") % {"figure": figure_text(claim.closest)}
-        lines = [f"{closest}: {value} ({difference})"]
+    closest = closest_text(claim)
+    if closest:
+        lines = [closest]
     return Markup('<div style="min-width: 16em">%s</div>') % _lines(lines)
 
 

@@ -18,11 +18,11 @@ from perfkit.report.audit_answer import (
 )
 from perfkit.report.audit_text import (
     STATES,
+    closest_text,
     covers_text,
     difference_text,
     explanation_lines,
     figure_rows,
-    figure_text,
     finding_text,
     short_names,
     stage_text,
@@ -238,10 +238,9 @@ def _claim(claim: Claim, names: Names) -> list[str]:
     if claim.table and claim.log:
         details.append(f"log {names[claim.log]}")
     details += explanation_lines(claim, "= ")
-    if claim.closest and not claim.explanations:
-        figure, value = figure_text(claim.closest), number(claim.closest.value, DIGITS)
-        difference = difference_text(claim.difference)
-        details.append(f"closest: {figure}: {value}, {difference}; {claim.tried} figures tried")
+    closest = closest_text(claim)
+    if closest:
+        details.append(f"{closest}; {claim.tried} figures tried")
     for stage in claim.waterfall[1:]:
         name = stage_text(stage.stage)
         if stage.figure:
