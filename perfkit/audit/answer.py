@@ -29,6 +29,13 @@ class Speed(Stored):
     per_device: float | None
     """throughput of one device"""
 
+    @property
+    def devices(self) -> int | None:
+        """The number of devices; None if unknown."""
+        if not self.of_all or not self.per_device:
+            return None
+        return round(self.of_all / self.per_device)
+
 
 class ModelSpeed(Stored):
     """The operations of a language model's training, and their share of the device's peak."""

@@ -38,6 +38,8 @@ from perfkit.core.statistics import Interval
 
 LEVEL = 0.95
 FEWEST_BLOCKS, MOST_BLOCKS = 8, 20
+LINES_OF_BLOCK = 4
+"""Lines of a block, if they are enough for FEWEST_BLOCKS: neighbouring lines are correlated."""
 DRAWS = 4000
 SEED = 20200811
 """Seed of the draws: the same logs give the same interval."""
@@ -88,7 +90,8 @@ def blocks_of(audited: LogFigures) -> Blocks:
     is_timed = inside(rows, answer.period) & np.isfinite(step_seconds) & (step_seconds > 0)
     steps = rows["steps"][is_timed]
     seconds = steps * step_seconds[is_timed]
-    count = max(min(MOST_BLOCKS, len(steps)), 1)
+    count = min(MOST_BLOCKS, max(FEWEST_BLOCKS, len(steps) // LINES_OF_BLOCK))
+    count = max(min(count, len(steps)), 1)
     return Blocks(
         np.array([part.sum() for part in np.array_split(steps, count)]),
         np.array([part.sum() for part in np.array_split(seconds, count)]),
@@ -223,8 +226,9 @@ def verdict_of(logs: Sequence[AuditedLog], ratios: Sequence[LogRatio]) -> Verdic
     devices, base_devices = (_devices(each) for each in (log, base))
     if ratio.of_all and devices and base_devices and devices != base_devices:
         factor = devices / base_devices
+        ends = {"low": ratio.low, "high": ratio.high}
         return Scales(
-            **_rests_on(ratio, interval),
+            **_rests_on(ratio, interval) | ends,
             ratio=ratio.ratio,
             factor=factor,
             share=ratio.ratio / factor,
@@ -300,11 +304,8 @@ def _scales(logs: Sequence[AuditedLog]) -> Iterator[Scale]:
 
 
 def _devices(log: AuditedLog) -> int | None:
-    """Return the number of devices of a log; None if unknown."""
     speed = log.answer.speed if log.answer else None
-    if not speed or not speed.of_all or not speed.per_device:
-        return None
-    return round(speed.of_all / speed.per_device)
+    return speed.devices if speed else None
 
 
 def _groups(scales: Sequence[Scale], batch: str) -> list[list[Scale]]:

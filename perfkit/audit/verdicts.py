@@ -11,6 +11,9 @@ from perfkit.core.statements import N_, Digits3, Format, Share, Statement
 
 Name = Annotated[str, Format(lambda name, _language: name)]
 
+Factor = Annotated[float, Format(lambda factor, _language: f"{factor:.4g}")]
+"""A ratio of counts, without trailing zeros."""
+
 
 class FactDifference(Stored):
     """A fact in which two logs differ."""
@@ -127,7 +130,7 @@ class CannotTell(Judged):
     )
 
 
-class Scales(Judged):
+class Scales(Verdict):
     """The two logs have different numbers of devices."""
 
     code = "scales"
@@ -136,9 +139,16 @@ class Scales(Judged):
         "devices, %(share)s of ideal scaling (%(level)s interval of the ratio: %(low)s to "
         "%(high)s)."
     )
+    log: Name
+    base: Name
     ratio: Digits3
-    factor: Digits3
+    low: Digits3
+    high: Digits3
+    level: Share
+    factor: Factor
     share: Share
+    blocks: int
+    base_blocks: int
 
 
 class TooFewLines(Verdict):

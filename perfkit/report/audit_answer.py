@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from perfkit.audit.answer import Answer, ModelSpeed, Speed
 from perfkit.audit.audit import AuditedLog
+from perfkit.audit.figure import StepTime
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.core.format import number, percent, shortened
 from perfkit.core.statements import N_
@@ -12,6 +13,8 @@ from perfkit.report.text.language import gettext as _
 
 DIGITS = 5
 """Significant digits of the answer."""
+LONGEST_QUANTITY = 24
+"""Characters of a printed quantity's name, at most."""
 LONGEST = 40
 """Characters of a foreign name or value that are shown, at most."""
 MAIN_FACTS = {
@@ -68,21 +71,29 @@ def answer_steps_text(answer: Answer) -> str:
     if answer.basis == "reported":
         name = shortened(answer.name, LONGEST)
         return _("by the log's own “%(name)s”") % {"name": name}
+    return period_text(answer, answer.epochs)
+
+
+def period_text(timed: Answer | StepTime, epochs: int = 1) -> str:
+    """Return the steps of a period of an answer or a time, and whether the lines' clock tells
+    their time."""
     text = _("steps %(first)s–%(last)s")
-    if answer.epochs > 1:
+    if epochs > 1:
         text = _("steps %(first)s–%(last)s of %(epochs)s epochs")
-    if answer.period == "steady":
+    if timed.period == "steady":
         text = _("steady steps %(first)s–%(last)s")
-        if answer.epochs > 1:
+        if epochs > 1:
             text = _("steady steps %(first)s–%(last)s of %(epochs)s epochs")
-    ends = {"first": answer.first, "last": answer.last, "epochs": answer.epochs}
-    if answer.basis == "clock":
-        return _("%(steps)s by clock") % {"steps": text % ends}
-    return text % ends
+    steps = text % {"first": timed.first, "last": timed.last, "epochs": epochs}
+    if timed.basis == "clock":
+        return _("%(steps)s by clock") % {"steps": steps}
+    return steps
 
 
 def _digits(value: float | None) -> str:
-    return number(value, DIGITS)
+    """Return a number with DIGITS digits, or a whole number with separators."""
+    is_large = value is not None and value >= 10**DIGITS / 10
+    return number(value, DIGITS - 1 if is_large else DIGITS)
 
 
 def model_texts(model: ModelSpeed) -> list[str]:
@@ -152,5 +163,5 @@ def printed_row(printed: PrintedQuantity) -> PrintedRow:
     if quantity == "MFU":
         quantity = "MFU, %"
     of = _(OF[printed.of]) % {"quantity": quantity}
-    values = [number(value, DIGITS) for value in (printed.first, printed.median, printed.last)]
-    return PrintedRow(shortened(printed.name, LONGEST), of, *values)
+    values = [_digits(value) for value in (printed.first, printed.median, printed.last)]
+    return PrintedRow(shortened(printed.name, LONGEST_QUANTITY), of, *values)

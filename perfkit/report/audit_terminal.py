@@ -30,7 +30,8 @@ from perfkit.report.audit_text import (
     steps_text,
     wait_text,
 )
-from perfkit.report.audited_logs import logs_lines, shortened_name
+from perfkit.report.audited_logs import without_middle
+from perfkit.report.logs_terminal import logs_lines
 from perfkit.report.text.terminal import WIDTH, fitted, tabulated, wrapped
 
 LINES = 25
@@ -49,7 +50,7 @@ MOST_LEFT_OUT = 5
 """Files that were left out, at most."""
 MOST_JOINT = 5
 """Findings about several logs together, at most."""
-REPORTED = 3
+REPORTED = 2
 """Other figures of a log that are shown, at most."""
 Names = Mapping[str, str]
 """Short names of logs."""
@@ -108,7 +109,7 @@ def _log(log: AuditedLog, name: str, *, everything: bool) -> list[str]:
     if lacking:
         lines += fitted(lacking, "  ")
     facts = shortened(main_facts_text(log) or "no facts", LONGEST_FACTS)
-    lines += ["", *fitted(f"{shortened_name(name)} ({log.format}): {facts}", "  ")]
+    lines += ["", *fitted(f"{without_middle(name)} ({log.format}): {facts}", "  ")]
     lines += _reported(log)
     lines += _printed(log)
     if everything:

@@ -1,134 +1,162 @@
-"""Several audited logs side by side, as text for a terminal: a table and the verdict on two."""
+"""Texts about several audited logs in the current language: a row for each, the verdict on two,
+and how both were computed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
-from perfkit.audit.answer import Answer
 from perfkit.audit.audit import Audit, AuditedLog
 from perfkit.audit.verdicts import LogRatio, Verdict
 from perfkit.core.format import number, percent, shortened
+from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence
-from perfkit.report.text.terminal import fitted, tabulated
 
-DIGITS = 5
+DIGITS = 4
 LONGEST_NAME = 60
-"""Characters of a log's name, at most: its end tells more than its folder."""
-MOST_TRAININGS = 12
-"""Trainings of a single file that are shown, at most, unless everything is asked for."""
+"""Characters of a log's name in a sentence, at most."""
 MOST_DIFFERING = 5
 """Facts in which two logs differ, at most."""
 
 
-def shortened_name(name: str) -> str:
-    """Return the end of a long name."""
-    return name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}"
+def without_middle(text: str, longest: int = LONGEST_NAME) -> str:
+    """Return the beginning and the end of a text that is longer."""
+    if len(text) <= longest:
+        return text
+    end = longest // 2
+    return f"{text[: longest - end - 1]}…{text[-end:]}"
 
 
-def logs_lines(audit: Audit, names: Mapping[str, str], *, everything: bool) -> list[str]:
-    """Return the verdict on two logs, and the table of all."""
-    lines = []
-    if audit.verdict:
-        lines += _verdict(audit, names)
-    logs = audit.logs
-    of_one_file = len({log.sha256 for log in logs}) == 1
-    if of_one_file and not everything:
-        logs = logs[:MOST_TRAININGS]
-    lines += _table(audit, logs, names)
-    if len(logs) < len(audit.logs):
-        lines.append(f"and {len(audit.logs) - len(logs)} more trainings")
-    return lines + _notes(audit)
+def base_names(logs: Sequence[AuditedLog], names: Mapping[str, str]) -> dict[str, str]:
+    """Return the names of logs without their folders, or their short names where several files
+    have the same name."""
+    without_folder = {log.name: Path(log.name).name for log in logs}
+    all_names = [*without_folder.values()]
+    for name, base_name in without_folder.items():
+        if all_names.count(base_name) > 1:
+            without_folder[name] = names[name]
+    return without_folder
 
 
-def _verdict(audit: Audit, names: Mapping[str, str]) -> list[str]:
-    """Return the verdict on two logs with short names, and the facts in which they differ."""
-    assert audit.verdict
-    lines = fitted(sentence(_with_short_names(audit.verdict, names)))
-    for ratio in audit.ratios:
-        texts = []
-        for fact in ratio.differing[:MOST_DIFFERING]:
-            value, base = fact.value or "unknown", fact.base or "unknown"
-            texts.append(f"{fact.name} {shortened(base)} and {shortened(value)}")
-        if texts:
-            lines += fitted(f"They differ in {'; '.join(texts)}.")
-    return [*lines, ""]
+# A row for each log.
 
 
-def _with_short_names(verdict: Verdict, names: Mapping[str, str]) -> Verdict:
-    short = {}
-    for field in ("log", "base", "few", "unknown"):
-        name = getattr(verdict, field, None)
-        if name is not None:
-            short[field] = shortened_name(names.get(name, name))
-    return verdict.model_copy(update=short)
+class LogRow(NamedTuple):
+    """The texts of a log in the table; empty where there is nothing to tell."""
+
+    unit: str = ""
+    devices: str = ""
+    of_all: str = ""
+    per_device: str = ""
+    seconds_per_step: str = ""
+    ratio: str = ""
+    interval: str = ""
+    share_of_ideal: str = ""
 
 
-def _table(audit: Audit, logs: Sequence[AuditedLog], names: Mapping[str, str]) -> list[str]:
-    """Return a table with a row for each log; columns that tell nothing are left out."""
-    ratios = {ratio.log: ratio for ratio in audit.ratios}
-    shares = {scaling.log: scaling.share for scaling in audit.scaling}
-    units = {log.answer.speed_unit for log in logs if log.answer and log.answer.speed}
-    headings = ["log", "unit", "devices", *_speed_headings(units), "s/step", "ratio"]
-    headings += [f"{percent(_level(audit))} interval", "of ideal"]
-    rows = []
-    for log in logs:
-        row = [shortened_name(names[log.name]), *_speed_cells(log.answer)]
-        row += _ratio_cells(ratios.get(log.name), is_first=log is audit.logs[0])
-        row.append(percent(shares[log.name], 3) if log.name in shares else "")
-        rows.append(row)
-    left_out = {"unit"} if len(units) < 2 else set()
-    columns = [*zip(*rows, strict=True)]
-    kept = []
-    for index, heading in enumerate(headings):
-        if any(columns[index]) and heading not in left_out:
-            kept.append(index)
-    cells = [[row[index] for index in kept] for row in rows]
-    return tabulated(cells, [headings[index] for index in kept], ["unit"])
+class LogTable(NamedTuple):
+    """The headings of a table of logs, and a row for each; columns that tell nothing are left
+    out."""
+
+    headings: list[str]
+    rows: list[list[str]]
 
 
-def _speed_headings(units: set[str]) -> list[str]:
-    """Return the headings of the throughputs of all devices and of one."""
-    unit = units.pop() if len(units) == 1 else "throughput"
-    return [unit, "per device"]
+def log_table(audit: Audit, logs: Sequence[AuditedLog]) -> LogTable:
+    rows = [_row(audit, log) for log in logs]
+    units = {row.unit for row in rows} - {""}
+    is_one_unit = len(units) == 1
+    level = audit.ratios[0].level if audit.ratios else 0.0
+    headings = LogRow(
+        unit=_("unit"),
+        devices=_("devices"),
+        of_all=units.pop() if is_one_unit else _("throughput"),
+        per_device=_("each"),
+        seconds_per_step=_("s/step"),
+        ratio=_("ratio"),
+        interval=_("%(level)s interval") % {"level": percent(level)},
+        share_of_ideal=_("of ideal"),
+    )
+    if is_one_unit:
+        rows = [row._replace(unit="") for row in rows]
+    kept = [index for index, column in enumerate(zip(*rows, strict=True)) if any(column)]
+    cells = []
+    for row in rows:
+        cells.append([row[index] for index in kept])
+    return LogTable([headings[index] for index in kept], cells)
 
 
-def _speed_cells(answer: Answer | None) -> list[str]:
+def _row(audit: Audit, log: AuditedLog) -> LogRow:
+    answer = log.answer
     if not answer:
-        return ["", "", "", "", ""]
-    unit, devices, of_all, per_device = "", "", "", ""
+        return LogRow()
+    row = LogRow(seconds_per_step=_digits(answer.seconds_per_step))
     speed = answer.speed
     if speed:
-        unit = answer.speed_unit
-        of_all, per_device = number(speed.of_all, DIGITS), number(speed.per_device, DIGITS)
-        if speed.of_all and speed.per_device:
-            devices = str(round(speed.of_all / speed.per_device))
-    seconds = number(answer.seconds_per_step, DIGITS) if answer.seconds_per_step else ""
-    return [unit, devices, of_all, per_device, seconds]
+        row = row._replace(
+            unit=answer.speed_unit,
+            devices=str(speed.devices or ""),
+            of_all=_digits(speed.of_all),
+            per_device=_digits(speed.per_device),
+        )
+    for ratio in audit.ratios:
+        if ratio.log == log.name:
+            row = row._replace(ratio=_digits(ratio.ratio), interval=_interval(ratio))
+    for scaling in audit.scaling:
+        if scaling.log == log.name:
+            row = row._replace(share_of_ideal=percent(scaling.share, 3))
+    if audit.ratios and log is audit.logs[0]:
+        row = row._replace(ratio="1")
+    return row
 
 
-def _ratio_cells(ratio: LogRatio | None, *, is_first: bool) -> list[str]:
-    if is_first:
-        return ["1", ""]
-    if not ratio:
-        return ["", ""]
-    interval = ""
-    if ratio.low and ratio.high:
-        interval = f"{number(ratio.low, 4)}–{number(ratio.high, 4)}"
-    return [number(ratio.ratio, 4), interval]
+def _digits(value: float | None) -> str:
+    return number(value, DIGITS) if value else ""
 
 
-def _level(audit: Audit) -> float:
-    return audit.ratios[0].level if audit.ratios else 0.95
+def _interval(ratio: LogRatio) -> str:
+    if not ratio.low or not ratio.high:
+        return ""
+    return f"{_digits(ratio.low)}–{_digits(ratio.high)}"
 
 
-def _notes(audit: Audit) -> list[str]:
-    """Return how the ratios and the shares were computed."""
-    lines = []
+def table_notes(audit: Audit) -> Iterator[str]:
+    """Yield how ratios and shares were computed."""
     if any(ratio.low for ratio in audit.ratios):
-        lines += fitted(
+        yield _(
             "Ratios are to the first log; their intervals by bootstrap of up to 20 blocks of "
             "consecutive steps in each log. Other runs of the same work may differ by more."
         )
     if audit.scaling:
-        lines += fitted(
+        yield _(
             "Of ideal: throughput per device over that of the same work on the fewest devices."
         )
-    return lines
+
+
+# Two logs.
+
+
+def verdict_texts(audit: Audit, names: Mapping[str, str]) -> Iterator[str]:
+    """Yield the verdict on two logs with their names, and the facts in which they differ."""
+    if not audit.verdict:
+        return
+    yield sentence(_with_names(audit.verdict, names))
+    for ratio in audit.ratios:
+        texts = []
+        for fact in ratio.differing[:MOST_DIFFERING]:
+            values = {
+                "name": fact.name,
+                "base": shortened(fact.base or _("unknown")),
+                "value": shortened(fact.value or _("unknown")),
+            }
+            texts.append(_("%(name)s %(base)s and %(value)s") % values)
+        if texts:
+            yield _("They differ in %(facts)s.") % {"facts": "; ".join(texts)}
+
+
+def _with_names(verdict: Verdict, names: Mapping[str, str]) -> Verdict:
+    changed = {}
+    for field in ("log", "base", "few", "unknown"):
+        name = getattr(verdict, field, None)
+        if name is not None:
+            changed[field] = without_middle(names.get(name, name))
+    return verdict.model_copy(update=changed)
