@@ -8,7 +8,9 @@ import numpy as np
 
 from perfkit.core.results.base import Stored
 
-Quantity = Literal["samples/s", "tokens/s", "TFLOP/s", "MFU", "s/step", "steps/s", "GB"]
+Quantity = Literal[
+    "samples/s", "tokens/s", "TFLOP/s", "MFU", "s/step", "ms/step", "steps/s", "GB"
+]
 """What a printed number is, with its unit. MFU is in percent, GB are 10^9 bytes."""
 Of = Literal["device", "all", ""]
 MOST = 1e18
