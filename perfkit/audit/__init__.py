@@ -4,6 +4,7 @@ printed.py         quantities that lines print besides their time, in their stor
 numbers.py         numbers and times as logs spell them
 figure.py          one throughput of a log, in its stored form
 statements.py      what an audit states: origins of facts, and findings, each with its sentence
+print_facts.py     facts that stand in each print
 log.py             a log: windows of steps from its prints, facts, reported figures
 formats.py         formats, defined in formats.toml or on the command line
 config_facts.py    the configuration in a log, by facts.toml, with its sources

@@ -13,6 +13,7 @@ import pandas as pd
 from perfkit.audit.config_facts import number_in
 from perfkit.audit.formats import UNITS_OF_TIME, WHOLE, Semantics
 from perfkit.audit.numbers import numbers, times
+from perfkit.audit.print_facts import COLUMNS as FACTS_OF_PRINTS
 from perfkit.audit.printed import PRINTED, DeclaredQuantity
 from perfkit.audit.statements import FactValue, Note, SourcedFact
 
@@ -119,7 +120,7 @@ def prints_of(columns: Mapping[str, Sequence[Any]]) -> Columns:
     prints = {name: column(name) for name in ("window_seconds", "reader", "rate", "samples")}
     prints["seconds"] = column("seconds", "milliseconds", "steps_per_second")
     prints["at"] = column("clock", "clock_hours", "at")
-    prints |= {name: values for name, values in parsed.items() if name.startswith(PRINTED)}
+    prints |= {name: values for name, values in parsed.items() if _is_further(name)}
     accuracies = [parsed[name] for name in parsed if name.startswith("accuracy")]
     prints["accuracy"] = np.fmin.reduce([unknown, *accuracies])
     prints["loss"] = column("loss")
@@ -132,6 +133,11 @@ def prints_of(columns: Mapping[str, Sequence[Any]]) -> Columns:
     step, begin, index = (prints[name] for name in ("step", "begin", "since_index"))
     prints["since"] = np.select([index >= 0, begin >= 0], [index + 1, step - begin], 0)
     return prints
+
+
+def _is_further(column: str) -> bool:
+    """Whether a column of prints is kept with the windows as it is."""
+    return column.startswith(PRINTED) or column in FACTS_OF_PRINTS
 
 
 def _values_of(column: str, texts: Sequence[Any]) -> np.ndarray:
@@ -166,12 +172,12 @@ def windows_of(prints: Columns, semantics: Semantics) -> pd.DataFrame:
     """Return the windows of prints in their order; none for means that cover unknown steps.
     Prints of steps 10 and 20 have the windows 1–10 and 11–20."""
     prints = prints | {"rank": _named_ranks(prints, semantics)}
-    printed = [name for name in prints if name.startswith(PRINTED)]
+    further = [name for name in prints if _is_further(name)]
     ranks = np.unique(prints["rank"])
     if len(ranks) == 1:
         windows = _of_rank(prints, semantics)
     else:
-        windows = {name: np.zeros_like(prints[name]) for name in printed}
+        windows = {name: np.zeros_like(prints[name]) for name in further}
         for name, kind in WINDOW.items():
             windows[name] = np.zeros(len(prints["rank"]), kind)
         for rank in ranks:
@@ -180,7 +186,7 @@ def windows_of(prints: Columns, semantics: Semantics) -> pd.DataFrame:
             for name, values in windows.items():
                 values[is_of_rank] = windows_of_rank[name]
     existing = some_of(windows, windows["first"] <= windows["last"])
-    return pd.DataFrame({name: existing[name] for name in (*WINDOW, *printed)}, copy=False)
+    return pd.DataFrame({name: existing[name] for name in (*WINDOW, *further)}, copy=False)
 
 
 def _named_ranks(prints: Columns, semantics: Semantics) -> np.ndarray:

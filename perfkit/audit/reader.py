@@ -33,6 +33,7 @@ from perfkit.audit.log import (
     some_of,
     windows_of,
 )
+from perfkit.audit.print_facts import change_of_batch_size, facts_of_prints
 from perfkit.audit.statements import (
     LineTooLong,
     NoLineEnd,
@@ -72,6 +73,8 @@ UNKNOWN_FORMAT = (
 )
 ESCAPE = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 PLACE = ("epoch", "step")
+BATCH_SIZES = ("global_batch_size", "micro_batch_size", "batch_size", "accumulate")
+"""Facts that do not hold if the global batch size changes."""
 Lines = list[tuple[int, str]]
 
 
@@ -159,11 +162,13 @@ def _as_text(line: str) -> str:
     record = documents.parsed(line[begin:])
     if not isinstance(record, dict) or not isinstance(record.get("data"), dict):
         return line
-    place = record.get("step") or "()"
-    if isinstance(place, list):
-        place = " ".join(f"{name}: {number}" for name, number in zip(STEP, place, strict=False))
-    elif isinstance(place, int):
+    place = record.get("step")
+    if isinstance(place, int):
         place = f"Iteration: {place}"
+    elif not place:
+        place = "()"
+    elif isinstance(place, list):
+        place = " ".join(f"{name}: {number}" for name, number in zip(STEP, place, strict=False))
     prefix = line[:begin].removesuffix("DLLL ")
     pairs = " ".join(f"{name} : {value} " for name, value in record["data"].items())
     return f"{prefix}DLL {record.get('datetime')} - {place} {pairs}"
@@ -455,7 +460,13 @@ def _trainings(form: LogFormat, windows: pd.DataFrame, lines: Lines) -> list[Tra
     ends = _ends_of_runs(windows)
     for run, part in enumerate(_parts(lines, ends[:-1][: RUNS - 1])):
         facts = Facts(framework=form.framework, unit=form.unit)
+        of_run = windows[windows["run"] == run]
+        for printed in facts_of_prints(of_run):
+            facts.add_printed(*printed)
         facts.read(part)
+        change = change_of_batch_size(of_run)
+        if change:
+            facts.reject(BATCH_SIZES, change)
         if not trainings:
             trainings.append(Training([run], facts))
             continue

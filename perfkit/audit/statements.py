@@ -240,6 +240,19 @@ class OtherFormat(Finding):
     format: str
 
 
+class BatchSizeChanges(Finding):
+    """Printed lines have different global batch sizes, so none is used: samples per step of one
+    part of the log are not those of another."""
+
+    code = "batch_size_changes"
+    sentence = N_(
+        "The global batch size changes within the log (%(lowest)s to %(highest)s), so that no "
+        "throughput can be computed: give the part of the log with one batch size."
+    )
+    lowest: int
+    highest: int
+
+
 class Contradiction(Finding):
     """The log states a fact twice, differently. The first value is used."""
 
