@@ -2,10 +2,12 @@
 
 import paddle
 import pytest
+from narrow import replace_sizes
 from sides import side_of
 
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.effective import effective_precision
+from perfkit.core.frameworks.effective import PrecisionUnknownError, effective_precision
+from perfkit.core.frameworks.paddle.inspector import PRODUCTS
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.schema import Effective
 from perfkit.core.worker.rank import ConfigMismatchError, check_effective, classify
@@ -132,6 +134,22 @@ def test_paddle_ignores_lower_precisions_on_a_cpu_and_the_check_detects_it(preci
     assert reported.loss_scaling is None
     with pytest.raises(ConfigMismatchError, match=f"precision={precision} was requested"):
         check_effective(side.config(precision=precision), reported)
+
+
+@pytest.mark.parametrize("model", ["resnet50", "vgg16", "bert", "gpt"])
+def test_all_products_of_a_network_are_counted_or_its_precision_is_unknown(model, monkeypatch):
+    replace_sizes(monkeypatch.setattr)
+    side = side_of("paddle")
+    inspector, batch = side.inspector(model=model), side.batch(model=model)
+    counts = inspector.computed_dtypes(batch)
+    others = tuple(name for name in PRODUCTS if "matmul" not in name)
+    monkeypatch.setattr("perfkit.core.frameworks.paddle.inspector.PRODUCTS", others)
+    expected = rf"the network has {counts['float32']} matrix products .* counted \d+ among"
+    with pytest.raises(PrecisionUnknownError, match=expected) as refused:
+        inspector.computed_dtypes(batch)
+    code, message = classify(refused.value)
+    assert code == "precision_unknown"
+    assert "matmul" in message
 
 
 @pytest.mark.slow

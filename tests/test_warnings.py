@@ -18,6 +18,7 @@ from perfkit.analysis.warning_types import (
     worst_first,
 )
 from perfkit.analysis.warnings import checked_aspects, untrained_losses, warnings_of
+from perfkit.core.frameworks.effective import EXCHANGED_AFTERWARDS, EXCHANGED_MEANWHILE
 from perfkit.core.models import model_named
 from perfkit.core.results.frames import load_steps
 from perfkit.core.results.repeat import Evaluation, Peak, TelemetrySummary
@@ -292,6 +293,20 @@ def test_the_share_of_the_peak_is_computed_per_repeat():
     first, second = utilization(with_peaks).shares
     assert first == pytest.approx(0.243, rel=1e-3)
     assert second == pytest.approx(0.1215, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("exchange", "expected"),
+    [
+        ({}, []),
+        ({"gradient_exchange": EXCHANGED_MEANWHILE}, []),
+        ({"gradient_exchange": EXCHANGED_AFTERWARDS}, ["late_exchange"]),
+    ],
+)
+def test_an_exchange_after_the_backward_pass_gives_a_warning(exchange, expected):
+    result = measured(QUIET, gpus=2)
+    effective = result.effective.model_copy(update={"settings": exchange})
+    assert codes(result.model_copy(update={"effective": effective})) == expected
 
 
 def test_untrained_losses_assume_uniform_predictions():

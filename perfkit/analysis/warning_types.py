@@ -346,6 +346,18 @@ class SkippedSteps(MeasurementWarning):
     steps: int
 
 
+class LateExchange(MeasurementWarning):
+    """Ranks exchange their gradients only after the backward pass: all gradients are in one
+    bucket, or are computed by one program."""
+
+    code = "late_exchange"
+    severity = "caution"
+    sentence = N_(
+        "The ranks exchange all gradients after the backward pass, so that the exchange is not "
+        "hidden behind computation."
+    )
+
+
 class ImplausibleFirstLoss(MeasurementWarning):
     """The first loss is not 0.75 to 1.5 times the loss of guessing; not checked for fewer than
     16 images in a rank's step, whose loss depends on chance."""

@@ -21,6 +21,7 @@ from perfkit.analysis.warning_types import (
     ImpossibleAccuracy,
     Incomplete,
     IntervalMissed,
+    LateExchange,
     LossNotFalling,
     MeasurementWarning,
     NeverSteady,
@@ -42,6 +43,7 @@ from perfkit.analysis.warning_types import (
     WindowMismatch,
     worst_first,
 )
+from perfkit.core.frameworks.effective import EXCHANGED_AFTERWARDS
 from perfkit.core.models import model_of, units_per_sample
 from perfkit.core.models.model import Model
 from perfkit.core.results.frames import steps_of
@@ -428,6 +430,7 @@ def _about_accuracy(result: Result) -> Warnings:
 def _about_work(result: Result) -> Warnings:
     yield from _about_samples(result)
     yield from _about_peaks(result)
+    yield from _about_execution(result)
 
 
 def _about_samples(result: Result) -> Warnings:
@@ -445,6 +448,13 @@ def _about_samples(result: Result) -> Warnings:
                 too_few.append(FewerSamples(seen=rank.samples_seen, wanted=wanted))
     if too_few:
         yield min(too_few, key=lambda warning: warning.seen)
+
+
+def _about_execution(result: Result) -> Warnings:
+    """Yield warnings about slower execution than the devices allow."""
+    settings = result.effective.settings if result.effective else {}
+    if settings.get("gradient_exchange") == EXCHANGED_AFTERWARDS:
+        yield LateExchange()
 
 
 def _about_peaks(result: Result) -> Warnings:

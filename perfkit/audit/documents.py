@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfkit.audit import numbers
 from perfkit.audit.config_facts import Facts
 from perfkit.audit.formats import DOCUMENTS, REPORTED, semantics_of
 from perfkit.audit.log import Log, ReportedFigure, prints_of, windows_of
@@ -56,7 +55,7 @@ def figure(name: str, value: Any, line: int, ranks: int | None = None) -> Report
 def number_of(text: str) -> float:
     """Return the number in a text, or nan."""
     try:
-        return numbers.number(text)
+        return float(text)
     except ValueError:
         return np.nan
 

@@ -86,6 +86,10 @@ template <typename Take>
 C_Status exchange(C_CCLComm comm, const void* data, size_t count, size_t width, Take take) {
   add(COLLECTIVES);
   add(COLLECTIVE_BYTES, count * width);
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    kernels_before_collectives.push_back(counters[KERNELS]);
+  }
   for (size_t first = 0; first < count; first += C_CCLComm_st::PIECE / width) {
     size_t elements = std::min(count - first, C_CCLComm_st::PIECE / width);
     auto source = static_cast<const char*>(data) + first * width;

@@ -29,6 +29,8 @@ enum Counter {
   COLLECTIVES, COLLECTIVE_BYTES, COUNTERS
 };
 size_t counters[COUNTERS];
+// The number of kernels before each collective.
+std::vector<size_t>& kernels_before_collectives = *new std::vector<size_t>;
 double copy_seconds = 0;
 double kernel_seconds = 0;
 thread_local int current_device = 0;
@@ -259,6 +261,11 @@ void passed_to(void* stream) {
 
 // For tests, through ctypes.
 extern "C" void fake_counters(size_t* to) { memcpy(to, counters, sizeof counters); }
+// Writes the number of kernels before each of the last `count` collectives.
+extern "C" void fake_collectives(size_t* to, size_t count) {
+  std::lock_guard<std::mutex> lock(mutex);
+  std::copy(kernels_before_collectives.end() - count, kernels_before_collectives.end(), to);
+}
 extern "C" void fake_kernel_seconds(double seconds) { kernel_seconds = seconds; }
 extern "C" void fake_copy_seconds(double seconds) { copy_seconds = seconds; }
 extern "C" double fake_event_seconds(C_Event event) { return event->state->seconds; }

@@ -33,6 +33,7 @@
 #include "paddle/phi/kernels/gelu_kernel.h"
 #include "paddle/phi/kernels/layer_norm_grad_kernel.h"
 #include "paddle/phi/kernels/layer_norm_kernel.h"
+#include "paddle/phi/kernels/linear_v2_kernel.h"
 #include "paddle/phi/kernels/matmul_grad_kernel.h"
 #include "paddle/phi/kernels/matmul_kernel.h"
 #include "paddle/phi/kernels/mean_all_grad_kernel.h"
@@ -45,6 +46,15 @@
 #include "paddle/phi/kernels/softmax_kernel.h"
 #include "paddle/phi/kernels/split_kernel.h"
 #include "paddle/phi/kernels/tril_triu_kernel.h"
+
+namespace phi {
+// Its header, linear_v2_grad_kernel.h, includes headers that Paddle's packages lack.
+template <typename T, typename Context>
+void LinearV2GradKernel(const Context&, const DenseTensor& input, const DenseTensor& weight,
+                        const DenseTensor& bias, const DenseTensor& out_grad,
+                        const bool transpose_weight, DenseTensor* input_grad,
+                        DenseTensor* weight_grad, DenseTensor* bias_grad);
+}  // namespace phi
 
 namespace {
 using phi::DataType;
@@ -191,6 +201,8 @@ void register_half_kernels(phi::Backend backend) {
   WIDEN(divide_grad, DivideGradKernel);
   WIDEN(cross_entropy_with_softmax, CrossEntropyWithSoftmaxKernel);
   WIDEN(cross_entropy_with_softmax_grad, CrossEntropyWithSoftmaxGradKernel);
+  WIDEN(linear_v2, LinearV2Kernel);
+  WIDEN(linear_v2_grad, LinearV2GradKernel);
   WIDEN(matmul, MatmulKernel);
   WIDEN(matmul_grad, MatmulGradKernel);
   WIDEN(softmax, SoftmaxKernel);

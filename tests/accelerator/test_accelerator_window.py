@@ -100,6 +100,11 @@ def test_effective_precision_comes_from_the_matrix_products(steps, case):
     assert effective["dtypes"] == {DTYPES[precision]: PRODUCTS[model]}
 
 
+def test_dense_layers_run_as_in_builds_for_cuda(steps):
+    # Six in each of two layers, and three in the head.
+    assert steps["bert fp32"]["calls"]["linear_v2"] == 15
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_losses_are_finite_and_evaluation_works(steps, case):
     answer = steps[case]
@@ -209,3 +214,19 @@ def test_two_devices_exchange_each_gradient_once_per_step(plugin, tmp_path, accu
         for step in answer["steps"]:
             assert step["collective_bytes"] == pytest.approx(gradient_bytes, rel=0.01)
             assert not {"device_syncs", "to_device", "to_host"} & step.keys()
+
+
+@pytest.mark.slow
+def test_a_compiled_network_sends_gradients_during_its_backward_pass(plugin, tmp_path):
+    wanted = configuration("vgg16 fp32 static", gpus=2)
+    launcher = ["-m", "paddle.distributed.launch", "--devices", "0,1", "--log_dir", "log"]
+    ranks = trained(plugin, "gpu", tmp_path, [wanted], launcher)
+    assert len(ranks) == 2
+    for answer in ranks:
+        settings = answer["effective"]["settings"]
+        assert settings["execution"] == "to_static, a program for each block"
+        assert settings["gradient_exchange"] == "during the backward pass"
+        # The first bucket has the gradients of dense layers, which are computed first; the last
+        # one is sent at the end of the backward pass. One program sends both then.
+        first, last = answer["collectives"]
+        assert last - first > 20

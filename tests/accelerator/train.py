@@ -1,7 +1,8 @@
 """Train narrow models on the fake accelerator: `train.py FILE`, alone or under a launcher.
 
 FILE is a JSON list of parameters; one JSON object is printed for each, with the `rank`. `steps`
-has each measured step's nonzero counters (NAMES in fake.py), `calls` the last step's kernels.
+has each measured step's nonzero counters (NAMES in fake.py), `calls` the last step's kernels,
+`collectives` the number of the step's kernels before each collective of the last step.
 Additional parameters: `warmup`, in steps; `overflow_at`, a step whose gradients overflow;
 `kernel_seconds`, the time per kernel; `forgetful`, whether to skip waiting for the last step.
 """
@@ -24,7 +25,7 @@ from perfkit.core.worker.loop import train
 
 INPUTS = {"synthetic": synthetic, "dataloader": dataloader}
 WARMUP, MEASURED = 2, 2
-KERNELS = ("momentum", "merged_momentum", "adamw_", "adamw", "transpose", "cast")
+KERNELS = ("momentum", "merged_momentum", "adamw_", "adamw", "transpose", "cast", "linear_v2")
 library = ctypes.CDLL(f"{os.environ['CUSTOM_DEVICE_ROOT']}/libfake.so")
 library.fake_calls.restype = ctypes.c_size_t
 library.fake_kernel_seconds.argtypes = [ctypes.c_double]
@@ -56,6 +57,7 @@ class Counting:
         self.device = device
         self.counted = []
         self.called = []
+        self.kernels_before_collectives = []
 
     def __getattr__(self, name):
         return getattr(self.device, name)
@@ -64,7 +66,18 @@ class Counting:
         event = self.device.record_event()
         self.counted.append(counters())
         self.called.append(calls())
+        self.kernels_before_collectives = self._kernels_before_collectives()
         return event
+
+    def _kernels_before_collectives(self):
+        """Return the number of kernels between the last event and each collective."""
+        if len(self.counted) < 2:
+            return []
+        before, after = self.counted[-2:]
+        count = after["collectives"] - before["collectives"]
+        kernels = (ctypes.c_size_t * count)()
+        library.fake_collectives(kernels, ctypes.c_size_t(count))
+        return [number - before["kernels"] for number in kernels]
 
 
 def run(parameters):
@@ -146,7 +159,11 @@ def counted(device):
     for before, after in pairwise(device.counted):
         steps.append(increase(before, after))
     *_earlier, before, after = device.called
-    return {"steps": steps[-MEASURED:], "calls": increase(before, after)}
+    return {
+        "steps": steps[-MEASURED:],
+        "calls": increase(before, after),
+        "collectives": device.kernels_before_collectives,
+    }
 
 
 def plant_overflow(trainer, step):

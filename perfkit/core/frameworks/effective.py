@@ -7,8 +7,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+
+class PrecisionUnknownError(RuntimeError):
+    """Some matrix products of the network were not seen, so their dtype is unknown."""
+
+
 TF32_SINCE = 8
 """First compute capability (Ampere) whose tensor cores support TF32."""
+EXCHANGED_MEANWHILE = "during the backward pass"
+EXCHANGED_AFTERWARDS = "after the backward pass"
+"""Values of the setting `gradient_exchange`: when ranks begin to exchange gradients."""
 
 
 def dtype_name(dtype: Any) -> str:

@@ -65,6 +65,9 @@ class Layers:
     batch_norm = dense = layer_norm = convolution
 
     def embedding(self, name: str, *_sizes: Any) -> Tensor:
+        return self.table(name)
+
+    def table(self, name: str) -> Tensor:
         return self.modules_by_name[name].weight
 
     def vector(self, name: str, _width: int) -> Tensor:

@@ -11,6 +11,7 @@ A network is a list of blocks: a layer of a transformer, a stage of a ResNet, a 
 convolutions, and what precedes and follows them.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -164,8 +165,8 @@ class Bert(Network):
 def _bert_embeddings(
     run: Layers, ids: Array, segments: Array, mask: Array, masked_positions: Array
 ) -> State:
-    """Return activations (batch x length x width), the mask that is added to attention scores,
-    the masked positions and the table of words."""
+    """Return activations (batch x length x width), the mask that is added to attention scores
+    and the masked positions."""
     batch, length = ids.shape
     sizes = bert.WIDTH, bert.DEVIATION
     words = run.embedding("word_embeddings", bert.VOCABULARY, *sizes)
@@ -176,10 +177,12 @@ def _bert_embeddings(
     x = run.dropout(x, bert.DROPOUT)
     added = (1 - run.cast(mask, x.dtype)) * bert.MASKED
     added = run.reshape(added, (batch, 1, 1, length))
-    return x, added, masked_positions, words
+    return x, added, masked_positions
 
 
-def _bert_layer(name: str, run: Layers, x: Array, mask: Array, *rest: Array) -> State:
+def _bert_layer(
+    name: str, run: Layers, x: Array, mask: Array, masked_positions: Array
+) -> State:
     """Encoder layer, post-norm: self-attention and a dense block."""
     width = bert.WIDTH
     query = _bert_dense(run, f"{name}.query", x, width, width)
@@ -194,11 +197,11 @@ def _bert_layer(name: str, run: Layers, x: Array, mask: Array, *rest: Array) -> 
     y = _bert_dense(run, f"{name}.fc2", y, bert.INNER, width)
     x = run.add(x, run.dropout(y, bert.DROPOUT))
     x = run.layer_norm(f"{name}.output_norm", x, width, bert.EPSILON)
-    return x, mask, *rest
+    return x, mask, masked_positions
 
 
 def _bert_head(
-    run: Layers, x: Array, _mask: Array, masked_positions: Array, words: Array
+    run: Layers, x: Array, _mask: Array, masked_positions: Array
 ) -> tuple[Array, Array]:
     width = bert.WIDTH
     pooled = run.tanh(_bert_dense(run, "pooler", x[:, 0], width, width))
@@ -208,7 +211,7 @@ def _bert_head(
     masked = run.gelu(masked, approximate=False)
     masked = run.layer_norm("transform_norm", masked, width, bert.EPSILON)
     bias = run.vector("decoder_bias", bert.VOCABULARY)
-    return run.logits(masked, words, bias), nsp_logits
+    return run.logits(masked, run.table("word_embeddings"), bias), nsp_logits
 
 
 def _bert_dense(run: Layers, name: str, x: Array, inputs: int, outputs: int) -> Array:
@@ -225,15 +228,15 @@ class Gpt(Network):
 
 
 def _gpt_embeddings(run: Layers, ids: Array) -> State:
-    """Return activations (batch x length x width), the causal mask, and the table of tokens."""
+    """Return activations (batch x length x width) and the causal mask."""
     sizes = gpt.WIDTH, gpt.DEVIATION
     tokens = run.embedding("token_embeddings", gpt.VOCABULARY, *sizes)
     positions = run.embedding("position_embeddings", gpt.POSITIONS, *sizes)
     x = run.rows(tokens, ids) + positions[: ids.shape[1]]
-    return x, run.causal_mask(x), tokens
+    return x, run.causal_mask(x)
 
 
-def _gpt_layer(name: str, run: Layers, x: Array, mask: Array, *rest: Array) -> State:
+def _gpt_layer(name: str, run: Layers, x: Array, mask: Array) -> State:
     """Decoder layer, pre-norm: causal attention and a dense block."""
     width = gpt.WIDTH
     y = run.layer_norm(f"{name}.attention_norm", x, width, gpt.EPSILON)
@@ -245,12 +248,12 @@ def _gpt_layer(name: str, run: Layers, x: Array, mask: Array, *rest: Array) -> S
     y = run.dense(f"{name}.fc1", y, width, gpt.INNER, gpt.DEVIATION)
     y = run.gelu(y, approximate=True)
     y = run.dense(f"{name}.fc2", y, gpt.INNER, width, gpt.RESIDUAL_DEVIATION)
-    return run.add(x, y), mask, *rest
+    return run.add(x, y), mask
 
 
-def _gpt_head(run: Layers, x: Array, _mask: Array, tokens: Array) -> Array:
+def _gpt_head(run: Layers, x: Array, _mask: Array) -> Array:
     x = run.layer_norm("final_norm", x, gpt.WIDTH, gpt.EPSILON)
-    return run.logits(x, tokens)
+    return run.logits(x, run.table("token_embeddings"))
 
 
 NETWORKS: dict[str, type[Network]] = {
@@ -272,7 +275,8 @@ class Layer(NamedTuple):
 class Outline:
     """Layers that compute nothing and record those that have parameters: `blocks` has them by
     the name of their block and their own name, `layers` by their name alone, both in the order
-    in which the network calls them."""
+    in which the network calls them. `calls` counts the calls of each kind, also of layers
+    without parameters."""
 
     kinds = ("convolution", "dense", "batch_norm", "layer_norm", "embedding", "vector")
     blank = np.zeros((1, 1))
@@ -280,6 +284,7 @@ class Outline:
     def __init__(self, network: Network) -> None:
         self.layers: dict[str, Layer] = {}
         self.blocks: dict[str, dict[str, Layer]] = {}
+        self.calls: Counter[str] = Counter()
         state: Any = [self.blank] * network.inputs
         for block in network.blocks:
             self.current = self.blocks[block.name] = {}
@@ -290,6 +295,7 @@ class Outline:
         return partial(self._call, kind)
 
     def _call(self, kind: str, *arguments: Any, **options: Any) -> Array:
+        self.calls[kind] += 1
         if kind in self.kinds:
             stated = [value for value in arguments if not isinstance(value, np.ndarray)]
             name, *sizes = stated

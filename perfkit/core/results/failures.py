@@ -426,6 +426,13 @@ class ConfigMismatch(RankFailure):
     detail: str
 
 
+class PrecisionUnknown(RankFailure):
+    """Not all matrix products of the network were seen, so their precision is unknown."""
+
+    code = "precision_unknown"
+    detail: str
+
+
 class NodeTimeout(Failure):
     """A node did not start within `timeout`."""
 

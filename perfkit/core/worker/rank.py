@@ -28,6 +28,7 @@ from pydantic_core import to_json
 from perfkit.core.config import Config, Protocol
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.devices import Device
+from perfkit.core.frameworks.effective import PrecisionUnknownError
 from perfkit.core.frameworks.facts import AFFINITY
 from perfkit.core.frameworks.inspector import Inspector
 from perfkit.core.frameworks.interface import Backend, backend
@@ -286,6 +287,7 @@ class FailurePattern(NamedTuple):
 FAILURES = (
     FailurePattern("loss_not_finite", LossNotFiniteError),
     FailurePattern("config_mismatch", ConfigMismatchError),
+    FailurePattern("precision_unknown", PrecisionUnknownError),
     FailurePattern("out_of_memory", MemoryError),
     FailurePattern("out_of_memory", BaseException, NO_MEMORY),
     FailurePattern("bad_input", InputError),

@@ -30,6 +30,20 @@ def patch_paddle(paddle):
         answer_as_gpu(paddle)
 
 
+class CudaBuild:
+    """Paddle as a build for CUDA sees itself."""
+
+    def __init__(self, paddle):
+        self.paddle = paddle
+
+    def __getattr__(self, name):
+        return getattr(self.paddle, name)
+
+    @staticmethod
+    def is_compiled_with_cuda():
+        return True
+
+
 def answer_as_gpu(paddle):
     library = ctypes.CDLL(f"{os.environ['CUSTOM_DEVICE_ROOT']}/libfake.so")
     library.fake_event_seconds.restype = ctypes.c_double
@@ -51,6 +65,9 @@ def answer_as_gpu(paddle):
     auto_cast._is_gpu_bfloat16_supported = lambda: True
     # Otherwise bfloat16 is disabled except for four device types.
     auto_cast._is_custom_device_bfloat16_supported = lambda: True
+    # Dense layers then call the operator of builds for CUDA. Other modules see a build without
+    # CUDA, because they would call its driver.
+    paddle.nn.functional.common.paddle = CudaBuild(paddle)
 
 
 def patch_software(software):

@@ -205,6 +205,10 @@ class Forward:
 
     def embedding(self, name: str, *_sizes: Any) -> Array:
         """Return an embedding table of size x width."""
+        return self.table(name)
+
+    def table(self, name: str) -> Array:
+        """Return the embedding table of an earlier block."""
         return self.parameter(f"{name}.weight")
 
     def vector(self, name: str, _width: int) -> Array:

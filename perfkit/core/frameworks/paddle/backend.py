@@ -17,6 +17,7 @@ from perfkit.core.frameworks.devices import CpuDevice, Device, GpuDevice, HostTi
 from perfkit.core.frameworks.interface import converted
 from perfkit.core.frameworks.networks import NETWORKS
 from perfkit.core.frameworks.paddle import TUNING_FLAGS, inspector
+from perfkit.core.frameworks.paddle.compiled import compile_blocks, compile_whole
 from perfkit.core.frameworks.paddle.layers import Network
 from perfkit.core.frameworks.paddle.strategy import Strategy
 from perfkit.core.frameworks.trainer import INITIAL_LOSS_SCALE
@@ -98,14 +99,13 @@ class Trainer(modules.Trainer):
         )
         self.skipped = 0
         self.strategy = Strategy(config)
-        self.forward = self.network
-        if config.execution == "static":
-            self.forward = paddle.jit.to_static(
-                self.network, full_graph=True, **self.strategy.to_static
-            )
         self.parallel = config.ranks > 1
+        if config.execution == "static":
+            compile_network = compile_blocks if self.parallel else compile_whole
+            compile_network(self.network, **self.strategy.to_static)
+        self.forward = self.network
         if self.parallel:
-            self.forward = paddle.DataParallel(self.forward, **self.strategy.data_parallel)
+            self.forward = paddle.DataParallel(self.network, **self.strategy.data_parallel)
 
     def update(self) -> None:
         # With loss scaling, waits for the device to read whether a gradient overflowed.

@@ -13,20 +13,35 @@ from paddle import Tensor
 from paddle.nn.functional.flash_attention import sdp_kernel
 
 from perfkit.core.frameworks import modules
-from perfkit.core.frameworks.effective import dtype_name, rounds_to_tf32
+from perfkit.core.frameworks.effective import (
+    EXCHANGED_AFTERWARDS,
+    EXCHANGED_MEANWHILE,
+    PrecisionUnknownError,
+    dtype_name,
+    rounds_to_tf32,
+)
+from perfkit.core.frameworks.networks import NETWORKS, Outline
 from perfkit.core.frameworks.paddle import TUNING_FLAGS
 from perfkit.core.frameworks.trainer import Batch
 from perfkit.core.results.schema import Option
 
 PRODUCTS = (
     *("conv2d", "depthwise_conv2d", "matmul", "matmul_v2", "mul", "bmm", "einsum"),
-    *("fused_gemm_epilogue", "flash_attn", "memory_efficient_attention"),
+    *("linear_v2", "fused_gemm_epilogue"),
+    *("flash_attn", "flash_attn_v3", "memory_efficient_attention"),
 )
-"""Paddle's matrix-product operators, by their names in dynamic and static graphs."""
+"""Paddle's matrix-product operators, by their names in dynamic and static graphs. Paddle 3.3's
+builds for CUDA compute a dense layer by `linear_v2` (paddle/nn/functional/common.py)."""
+TRACE_RUN = "FLAGS_enable_pir_in_executor_trace_run"
+"""Paddle 3's flag to run a program's operators in one thread. Its counts of operators are not
+protected from simultaneous changes by several threads."""
 DTYPES = ("float16", "bfloat16", "float32", "other")
 """Dtypes by which Paddle counts the calls of an operator, in this order."""
 FUSED_ATTENTION = re.compile("flash_attn|memory_efficient_attention")
 core = paddle.base.core
+
+Kernels = dict[str, Counter[str]]
+"""Operator -> number of calls by dtype."""
 
 
 class Inspector(modules.Inspector):
@@ -83,13 +98,30 @@ class Inspector(modules.Inspector):
         for name in PRODUCTS:
             # `+=` would keep dtypes without calls.
             counts = counts + kernels.get(name, Counter())
+        self._check_complete(counts.total(), kernels)
         return dict(counts)
 
-    def attention(self, batch: Batch) -> str | None:
-        fused = sorted(name for name in self._kernels(batch) if FUSED_ATTENTION.search(name))
-        return ", ".join(fused) or super().attention(batch)
+    def _check_complete(self, products: int, kernels: Kernels) -> None:
+        """Raise PrecisionUnknownError if a forward pass of these kernels had another number of
+        matrix products than the network's description has."""
+        calls = Outline(NETWORKS[self.trainer.config.model]()).calls
+        fused = sum(kernels[name].total() for name in _fused_attention(kernels))
+        # Attention is two products, or one fused kernel.
+        attention = 2 * calls["attention"] - fused
+        expected = calls["convolution"] + calls["dense"] + calls["logits"] + attention
+        if products != expected:
+            counted = ", ".join(f"{name} {kernels[name].total()}" for name in sorted(kernels))
+            raise PrecisionUnknownError(
+                f"the network has {expected} matrix products and convolutions, but Paddle "
+                f"counted {products} among its operators ({counted}), so the precision of the "
+                f"training is unknown: perfkit does not know all product operators of this "
+                f"build of Paddle; measure with another version of Paddle"
+            )
 
-    def _kernels(self, batch: Batch) -> dict[str, Counter[str]]:
+    def attention(self, batch: Batch) -> str | None:
+        return ", ".join(_fused_attention(self._kernels(batch))) or super().attention(batch)
+
+    def _kernels(self, batch: Batch) -> Kernels:
         """Return operator -> number of calls by dtype in a separate forward pass. Paddle 2
         counts none in a compiled network, which then runs operator by operator."""
         kernels = self._counted_kernels(batch)
@@ -98,13 +130,10 @@ class Inspector(modules.Inspector):
         with _interpreted():
             return self._counted_kernels(batch)
 
-    def _counted_kernels(self, batch: Batch) -> dict[str, Counter[str]]:
+    def _counted_kernels(self, batch: Batch) -> Kernels:
         core.clear_low_precision_op_list()
-        paddle.set_flags({"FLAGS_low_precision_op_list": 1})
-        try:
+        with _flag_set("FLAGS_low_precision_op_list"), _flag_set(TRACE_RUN):
             self.run(batch)
-        finally:
-            paddle.set_flags({"FLAGS_low_precision_op_list": 0})
         kernels = {}
         for name, calls in core.get_low_precision_op_list().items():
             counts = calls.split(",") if isinstance(calls, str) else calls
@@ -127,18 +156,58 @@ class Inspector(modules.Inspector):
         return rounds_to_tf32(paddle.device.cuda.get_device_capability())
 
     def settings(self) -> dict[str, str]:
-        """Read the flags back: a strategy may have changed them after `tune`."""
+        settings = {"execution": self._execution()}
+        if self.trainer.parallel:
+            settings["gradient_exchange"] = self._gradient_exchange()
         if self.device != "gpu":
-            return {}
-        settings = {flag: _flag(flag) for flag, _value in TUNING_FLAGS.values()}
+            return settings
+        # Read back, because a strategy may have changed the flags after `tune`.
+        for flag, _value in TUNING_FLAGS.values():
+            settings[flag] = _flag(flag)
         fused = getattr(self.trainer.optimizer, "_use_multi_tensor", None)
         settings["optimizer"] = (
             "all parameters at once" if fused else "each parameter by itself"
         )
         return settings
 
+    def _execution(self) -> str:
+        if self.trainer.config.execution == "dynamic":
+            return "operator by operator"
+        if self.trainer.network.blocks_are_compiled:
+            return "to_static, a program for each block"
+        return "to_static, one program"
+
+    def _gradient_exchange(self) -> str:
+        """Return when DataParallel exchanges gradients: each bucket as soon as its gradients
+        are ready. Those of one program, or of one bucket, are ready at the end."""
+        is_dynamic = self.trainer.config.execution == "dynamic"
+        ripen_early = is_dynamic or self.trainer.network.blocks_are_compiled
+        buckets = len(self.trainer.forward.group_indices)
+        if ripen_early and buckets > 1:
+            return EXCHANGED_MEANWHILE
+        return EXCHANGED_AFTERWARDS
+
     def strategy_outcomes(self) -> dict[str, Option]:
         return self.trainer.strategy.outcomes
+
+
+def _fused_attention(kernels: Kernels) -> list[str]:
+    return sorted(name for name in kernels if FUSED_ATTENTION.search(name))
+
+
+@contextmanager
+def _flag_set(flag: str) -> Iterator[None]:
+    """Set a flag within the block if this build of Paddle has it."""
+    try:
+        (before,) = paddle.get_flags(flag).values()
+    except ValueError:
+        yield
+        return
+    paddle.set_flags({flag: 1})
+    try:
+        yield
+    finally:
+        paddle.set_flags({flag: before})
 
 
 @contextmanager

@@ -19,6 +19,8 @@ from perfkit.core.frameworks.modules import Layers
 
 class Network(Layers, nn.Layer):
     container = nn.Layer
+    blocks_are_compiled = False
+    """Whether each block is a program (see compiled.py)."""
     cast = staticmethod(paddle.cast)
     gelu = staticmethod(functional.gelu)
     relu = staticmethod(functional.relu)
