@@ -36,7 +36,8 @@ class Suite:
             first = self._first(step, every)
             mean = np.mean(seconds[first - 1 : step])
             wait = mean / 4
-            ended = START + timedelta(seconds=np.sum(seconds[:step]))
+            elapsed = np.sum(seconds[:step])
+            ended = START + timedelta(seconds=elapsed)
             line = self.line.format(
                 k=step,
                 i=step - 1,
@@ -44,6 +45,9 @@ class Suite:
                 epoch=epoch,
                 at=ended,
                 unix=ended.timestamp(),
+                elapsed=elapsed,
+                hours=elapsed / 3600,
+                duration=timedelta(seconds=elapsed),
                 mean=mean,
                 ms=1000 * mean,
                 inverse=1 / mean,

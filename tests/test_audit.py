@@ -75,7 +75,7 @@ def test_audit_exits_with_0_for_a_claim_within_the_tolerance(log):
 
 
 def test_audit_prints_samples_over_time_in_80_columns(log):
-    lines = run(log).stdout
+    lines = run(log, "--all").stdout
     exact = re.search(r"samples / time +steps 21–120, 10 lines +([\d.]+)", lines)
     assert float(exact[1]) == pytest.approx(8 * 256 * 100 / COSTS[20:120].sum(), rel=1e-4)
     assert max(map(len, lines.splitlines())) <= 80
@@ -114,7 +114,7 @@ def test_json_on_stdout_leaves_the_text_to_stderr(log):
     written(Path("logs"), "another_log")
     done = run("logs", "--json", "-")
     assert json.loads(done.stdout)["logs"][0]["figures"]
-    assert "2 logs" in done.stderr
+    assert "another_log" in done.stderr
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_a_claim_about_no_log_is_refused(unreadable):
 
 def test_a_claim_may_have_other_files_beside_its_log(log, unreadable):
     done = run(log, *unreadable, "--claim", "300")
-    assert done.stdout.startswith("The claim:\n  300  ")
+    assert "The claim:\n  300  " in done.stdout
 
 
 def test_control_characters_in_a_name_are_escaped(tmp_path):

@@ -5,10 +5,22 @@ from functools import partial
 import numpy as np
 import pytest
 from conftest import cli
-from log_writers import SUITES
+from log_writers import BATCH, SUITES
+from made_logs import FACTS, make_log, recomputed, windows
 
 from perfkit.audit.auditing import audit
+from perfkit.audit.log_ratios import (
+    Blocks,
+    log_ratios,
+    log_scaling,
+    ratio_interval_of_blocks,
+    verdict_of,
+)
 from perfkit.audit.parameters import stated_facts
+from perfkit.audit.printed import PrintedQuantity
+from perfkit.audit.statements import LineTooLong, Note
+from perfkit.report.audit_answer import answer_text, lacking_text, model_texts
+from perfkit.report.audit_terminal import audit_text
 
 run = partial(cli, "audit")
 
@@ -83,4 +95,284 @@ def test_facts_that_follow_from_others_follow_from_stated_ones(audited):
 def test_the_command_takes_stated_facts(tmp_path):
     path = tmp_path / "some.log"
     path.write_text(WITHOUT_BATCH)
-    assert "64.00000" in run(path, "-p", "batch_size=32").stdout
+    assert "64.000 samples/s per device" in run(path, "-p", "batch_size=32").stdout
+
+
+# The answer.
+
+ENDLESS_NAME = "x" * 200 + "_bs32.log"
+LANGUAGE_MODEL = {"unit": "samples/s", "ranks": 8, "batch_size": 4, "sequence_length": 2048}
+
+
+def answered(*rows, facts=FACTS, **fields):
+    """Return an audited log with these prints and facts."""
+    return recomputed(make_log(*rows, facts=facts, **fields)).log
+
+
+def steady_windows(seconds=5.0, count=40, slow=4):
+    """Return prints of ten steps each, the first of which take three times as long."""
+    return windows(count, seconds=np.array([3 * seconds] * slow + [seconds] * (count - slow)))
+
+
+def test_the_answer_is_of_the_steady_steps():
+    answer = answered(steady_windows()).answer
+    assert (answer.period, answer.first, answer.last) == ("steady", 41, 400)
+    assert answer.seconds_per_step == pytest.approx(0.5)
+    assert answer.samples.per_device == pytest.approx(256 / 0.5)
+    assert answer.samples.of_all == pytest.approx(8 * 256 / 0.5)
+
+
+def test_without_a_steady_state_the_answer_is_of_the_protocols_steps():
+    answer = answered(windows(12, seconds=5.0)).answer
+    assert (answer.period, answer.first, answer.last) == ("protocol", 21, 120)
+
+
+def test_the_answer_stands_in_one_line():
+    text = answer_text(answered(steady_windows()))
+    assert text == "4096.0 images/s, 512.00 per device, 0.50000 s/step, steady steps 41–400"
+
+
+def test_a_language_model_is_answered_in_tokens():
+    text = answer_text(answered(steady_windows(), facts=LANGUAGE_MODEL))
+    assert text.startswith("131,072 tokens/s, 16,384 per device, 0.50000 s/step, steady")
+
+
+def test_padded_sequences_are_not_counted_as_tokens():
+    log = answered(steady_windows(), facts=LANGUAGE_MODEL | {"unit": "sequences/s"})
+    assert log.answer.tokens is None
+
+
+def test_the_share_of_the_peak_is_told_with_its_formula_and_source():
+    facts = LANGUAGE_MODEL | {"parameters": 8_000_000_000, "gpu": "H100", "precision": "bf16"}
+    answer = answered(steady_windows(), facts=facts).answer
+    assert answer.model.tflops_per_device == pytest.approx(16384 * 6 * 8e9 / 1e12)
+    assert answer.model.mfu == pytest.approx(16384 * 6 * 8e9 / 989.5e12)
+    speed, source = model_texts(answer.model)
+    assert speed == (
+        "786.4 TFLOP/s per device, MFU 79.5 % of 989.5 TFLOP/s (H100 80GB HBM3, bf16)"
+    )
+    assert source.startswith("6 N = 4.8e+10 FLOPs per token; peak: NVIDIA H100 datasheet")
+
+
+def test_attention_counts_if_the_models_sizes_are_known():
+    sizes = {"parameters": 8_000_000_000, "layers": 32, "hidden_size": 4096}
+    model = answered(steady_windows(), facts=LANGUAGE_MODEL | sizes).answer.model
+    assert model.flops_per_token == 6 * 8e9 + 12 * 32 * 4096 * 2048
+    assert model.formula == "6 N + 12 L d T"
+    assert model.mfu is None
+
+
+def test_without_a_batch_size_steps_are_answered_and_the_option_is_named(audited):
+    log = audited(WITHOUT_BATCH)
+    assert answer_text(log) == "2.0000 steps/s, 0.50000 s/step, steps 21–120"
+    assert "-p batch_size N -p devices N" in lacking_text(log)
+
+
+def test_no_option_is_named_where_nothing_lacks(audited):
+    assert lacking_text(audited(WITHOUT_BATCH, batch_size=32, ranks=4)) == ""
+
+
+def test_the_devices_are_asked_for_if_only_they_lack(audited):
+    text = lacking_text(audited(WITHOUT_BATCH, batch_size=32))
+    assert text == "The throughput of all devices needs -p devices N."
+
+
+# In a terminal.
+
+
+def checked_lines(text):
+    """Return the lines of an audit of a single log, at most 25 of at most 80 columns."""
+    lines = text.splitlines()
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 80
+    return lines
+
+
+@pytest.mark.parametrize("name", SUITES)
+@pytest.mark.parametrize("file", ["some.log", ENDLESS_NAME])
+def test_each_format_is_answered_within_25_lines(name, file, tmp_path):
+    path = tmp_path / file
+    path.write_text(SUITES[name].text(np.linspace(0.6, 0.5, 140), 5))
+    first, *_others = checked_lines(run(path).stdout)
+    assert "steps" in first
+
+
+@pytest.fixture
+def endless():
+    """A log with hundreds of findings, facts, printed quantities and reported figures, all with
+    long names."""
+    notes = [Note(LineTooLong(characters=100_000), line) for line in range(1, 301)]
+    log = answered(steady_windows(), notes=notes, name=ENDLESS_NAME)
+    printed = [quantity(f"{number} {ENDLESS_NAME}") for number in range(40)]
+    facts = {f"fact{number}": log.facts["model"] for number in range(300)}
+    reported = {f"{ENDLESS_NAME} {number}": ENDLESS_NAME for number in range(40)}
+    return log.model_copy(
+        update={"printed": printed, "facts": log.facts | facts, "reported": reported}
+    )
+
+
+def quantity(name):
+    """Return rates that a log printed under this name."""
+    return PrintedQuantity(
+        name=name, quantity="tokens/s", of="device", count=9, first=12.5, median=3222, last=3200
+    )
+
+
+def in_terminal(log, tmp_path):
+    """Return the text of an audit of this log alone."""
+    return audit_text(audit([written(tmp_path)]).model_copy(update={"logs": [log]}))
+
+
+def test_hundreds_of_findings_are_counted_by_code(endless, tmp_path):
+    text = in_terminal(endless.model_copy(update={"printed": []}), tmp_path)
+    assert "line_too_long: line 1: " in text
+    assert "(and 299 more)" in on_one_line(text)
+
+
+def test_a_log_with_much_to_tell_is_answered_within_25_lines(endless, tmp_path):
+    lines = checked_lines(in_terminal(endless, tmp_path))
+    assert lines[0] == answer_text(endless)
+    assert "(and 299 more)" in on_one_line(" ".join(lines))
+
+
+def written(folder, name="some.log", step_seconds=HALF_A_SECOND):
+    """Write a log of a format with times and rates of one device; return its path."""
+    path = folder / name
+    path.write_text(SUITES["PaddleSeg"].text(step_seconds))
+    return path
+
+
+def test_all_shows_every_statistic_and_finding(audited, tmp_path):
+    path = written(tmp_path)
+    assert "harmonic mean" not in run(path).stdout
+    everything = run(path, "--all").stdout
+    assert "harmonic mean" in everything
+    assert max(map(len, everything.splitlines())) <= 80
+
+
+def test_a_printed_quantity_is_a_row(tmp_path):
+    (log,) = audit([written(tmp_path)]).logs
+    text = in_terminal(log.model_copy(update={"printed": [quantity("tps")]}), tmp_path)
+    assert "tps tokens/s, one device 12.500 3222.0 3200.0" in on_one_line(text)
+
+
+# Several logs.
+
+
+def logs_of(*factors, facts=({}, {}), count=60, noise=0.002):
+    """Return logs of steps that take the usual time times a factor."""
+    generator = np.random.default_rng(3)
+    logs = []
+    for index, factor in enumerate(factors):
+        seconds = 5.0 * factor * generator.normal(1, noise, count)
+        of_log = {**FACTS, **facts[index]}
+        log = make_log(windows(count, seconds=seconds), facts=of_log, name=f"{index}.log")
+        logs.append(recomputed(log))
+    return logs
+
+
+def judged(logs):
+    ratios = [*log_ratios(logs)]
+    return verdict_of([audited.log for audited in logs], ratios)
+
+
+@pytest.mark.parametrize(
+    ("factor", "noise", "code"),
+    [
+        (0.95, 0.002, "faster"),
+        (1.05, 0.002, "slower"),
+        (1.001, 0.002, "no_difference"),
+        (1.0, 0.3, "cannot_tell"),
+    ],
+)
+def test_two_logs_have_a_verdict(factor, noise, code):
+    assert judged(logs_of(1.0, factor, noise=noise)).code == code
+
+
+def test_a_verdict_is_one_sentence_with_its_interval():
+    verdict = judged(logs_of(1.0, 0.95))
+    assert verdict.share == pytest.approx(1 / 0.95 - 1, abs=0.001)
+    assert verdict.low < verdict.share < verdict.high
+    assert verdict.text().startswith("1.log is 5.")
+    assert "faster than 0.log (95 % interval: +5" in verdict.text()
+
+
+def test_few_lines_give_no_interval():
+    verdict = judged(logs_of(1.0, 0.9, count=7))
+    assert verdict.code == "too_few_lines"
+    assert "0.log has only" in verdict.text() or "1.log has only" in verdict.text()
+
+
+@pytest.mark.parametrize(
+    ("facts", "code", "why"),
+    [
+        ({"unit": "tokens/s", "sequence_length": 9}, "other_units", "tokens/s, the other"),
+        ({"model": "vgg16"}, "other_log_work", "(model vgg16 and resnet50)"),
+        ({"batch_size": 0}, "unknown_throughput", "the throughput of 1.log is unknown"),
+    ],
+)
+def test_other_units_and_other_work_are_not_compared(facts, code, why):
+    verdict = judged(logs_of(1.0, 1.0, facts=({}, facts)))
+    assert verdict.code == code
+    assert why in verdict.text()
+
+
+def test_the_facts_in_which_two_logs_differ_are_named(tmp_path):
+    one = written(tmp_path, "one_bs32.log")
+    other = written(tmp_path, "other_bs64.log", HALF_A_SECOND / 2)
+    output = on_one_line(run(one, other).stdout)
+    assert output.startswith("other_bs64.log is 300 % faster than one_bs32.log")
+    assert "They differ in batch_size 32 and 64." in output
+
+
+def test_scaling_is_a_share_of_the_ideal():
+    facts = [{"devices": 1, "ranks": 1}, {"devices": 2, "ranks": 2}, {}]
+    logs = [audited.log for audited in logs_of(1.0, 1.05, 1.25, facts=facts, noise=0.0)]
+    shares = {scaling.devices: scaling.share for scaling in log_scaling(logs)}
+    assert shares == pytest.approx({1: 1.0, 2: 1 / 1.05, 8: 0.8})
+
+
+def test_two_logs_on_different_devices_are_judged_by_their_scaling():
+    logs = logs_of(1.0, 1.25, facts=({"devices": 1, "ranks": 1}, {}))
+    verdict = judged(logs)
+    assert verdict.code == "scales"
+    assert "on 8 times the devices, 80" in verdict.text()
+
+
+def test_logs_of_other_batches_are_no_scaling():
+    facts = [{"devices": 1, "ranks": 1, "batch_size": 128}, {}]
+    assert [*log_scaling([audited.log for audited in logs_of(1.0, 1.0, facts=facts)])] == []
+
+
+@pytest.mark.parametrize("count", [8, 20])
+def test_intervals_of_blocks_cover_the_ratio_at_their_level(count):
+    """Of 300 pairs of logs without a difference, 95 % of the intervals have the ratio 1: 270
+    or fewer have a probability of 0.0003."""
+    generator = np.random.default_rng(11)
+    covered = 0
+    for _pair in range(300):
+        log, base = (
+            Blocks(np.full(count, 10), generator.normal(5, 0.1, count)) for _log in range(2)
+        )
+        ratio = base.seconds_per_step() / log.seconds_per_step()
+        interval = ratio_interval_of_blocks(ratio, log, base)
+        covered += interval.low <= 1 <= interval.high
+    assert covered > 270
+
+
+def test_a_folder_is_a_table_of_at_most_80_columns(tmp_path):
+    for number in (1, 2, 4, 8):
+        name = f"{number}_{'long_' * 12}PaddleClas_ResNet50_bs32_fp32_DP_N1C{number}_log"
+        written(tmp_path, name, HALF_A_SECOND * (1 + number / 100))
+    lines = run(tmp_path).stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    shares = [line.split()[-2] for line in lines if line.endswith(" %")]
+    assert [float(share) for share in shares] == pytest.approx([100, 99.0, 97.1, 93.5], abs=0.1)
+
+
+def test_an_audit_in_json_has_the_answer_and_the_ratios(tmp_path):
+    paths = [written(tmp_path, name) for name in ("a.log", "b.log")]
+    whole = audit(paths)
+    assert whole.logs[0].answer.samples.per_device == pytest.approx(BATCH / 0.5)
+    assert whole.ratios[0].ratio == pytest.approx(1)
+    assert type(whole).model_validate_json(whole.model_dump_json()) == whole

@@ -113,7 +113,7 @@ def test_lines_of_single_steps_say_nothing_about_steps_without_a_line():
 
 def test_a_log_without_rates_and_batch_size_says_so(write):
     output = cli("audit", write(SUITES["mmcv"].text(np.full(130, 0.5)))).stdout
-    assert re.findall(r"^    (\w+):", output, re.M) == ["no_batch_size", "constant_loss"]
+    assert re.findall(r"^  (\w+):", output, re.M) == ["no_batch_size", "constant_loss"]
     assert "one device" not in output
     assert "train_bs32.log" in output
 

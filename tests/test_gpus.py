@@ -3,6 +3,7 @@ has no GPU."""
 
 import os
 import re
+import sys
 
 import pynvml
 import pytest
@@ -10,8 +11,11 @@ from conftest import as_options, cli
 
 from perfkit.core.config import Protocol
 from perfkit.core.driver.measure import measure
+from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.paths import ROOT
+from perfkit.core.refusals import ArchitectureMissing
 from perfkit.core.request import RequestError
+from perfkit.core.request.checks import problems as problems_here
 from perfkit.core.request.plan import plan
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.store import read_events
@@ -257,3 +261,92 @@ def test_a_cpu_measurement_reads_no_gpu(tmp_path, nvml):
     begin, sample = sampled(tmp_path, device="cpu", gpus=0, processes=1)
     assert "clock_mhz" not in sample
     assert missing_of_gpus(begin) == {}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "runs", "does_not_run"),
+    [
+        ("sm_80", ["8.0", "8.6", "8.9"], ["7.5", "9.0", "12.0"]),
+        ("sm_86", ["8.6", "8.9"], ["8.0", "9.0"]),
+        ("sm_120", ["12.0", "12.1"], ["10.0", "9.0"]),
+        ("sm_90a", ["9.0"], ["10.0", "12.0"]),
+        ("sm_100f", ["10.0", "10.3"], ["12.0", "9.0"]),
+        ("compute_90", ["9.0", "10.0", "12.0"], ["8.9"]),
+        ("compute_90a", ["9.0"], ["10.0"]),
+        ("gfx942", [], ["9.0", "12.0"]),
+    ],
+)
+def test_code_runs_on_the_compute_capabilities_of_cudas_rules(architecture, runs, does_not_run):
+    assert all(gpus.runs_on(architecture, capability) for capability in runs)
+    assert not any(gpus.runs_on(architecture, capability) for capability in does_not_run)
+
+
+# GPUs for which the framework's build has no code
+
+FOR_CUDA_12 = {"cuda_version": "12.6", "compiled_cuda_archs": "[70, 75, 80, 86, 90]"}
+
+
+def refused_architecture(**request):
+    """Return the refusal of a GPU's architecture; None if there is none."""
+    config = resolve({"model": "resnet50", "input": "synthetic", "device": "gpu"} | request, 2)
+    refused = [
+        each for each in problems_here(config, 2) if isinstance(each, ArchitectureMissing)
+    ]
+    assert len(refused) <= 1
+    return refused[0] if refused else None
+
+
+@pytest.mark.parametrize(
+    ("capability", "command"),
+    [("12.0", "environment-cu13.yml"), ("6.1", "environment.yml"), ("9.0", None)],
+)
+def test_paddle_without_code_for_a_gpu_is_refused_before_a_worker_crashes(
+    nvml, monkeypatch, capability, command
+):
+    nvml(f"capability.1={capability}", "name.1=NVIDIA X", "total_gib.1=96")
+    monkeypatch.setattr("perfkit.core.system.software.constants", lambda *_: FOR_CUDA_12)
+    refusal = refused_architecture(gpus=2)
+    assert refused_architecture(gpus=1) is None
+    if command is None:
+        assert refusal is None
+        return
+    assert refusal.text() == (
+        "framework: this build of Paddle has no code for NVIDIA X, 96 GiB (compute capability "
+        f"{capability}), only for sm_70, sm_75, sm_80, sm_86, sm_90. For a build that has it, "
+        f"in an environment of its own: conda env create -f {command}; to run on the CPU: -p "
+        "device cpu"
+    )
+
+
+@pytest.mark.parametrize("listed", [["sm_80", "sm_90"], ["sm_80", "compute_90"], []])
+def test_pytorchs_own_list_of_architectures_decides(nvml, monkeypatch, listed):
+    """PTX runs on later GPUs, and without a list nothing is known."""
+    nvml("capability=10.0")
+    monkeypatch.setattr("perfkit.core.system.software.constants", lambda *_: {"cuda": "12.8"})
+    monkeypatch.setattr(
+        "perfkit.core.frameworks.torch.listed_architectures", lambda _interpreter: listed
+    )
+    refusal = refused_architecture(framework="torch", gpus=1)
+    if listed == ["sm_80", "sm_90"]:
+        assert refusal.command == "pip install -e '.[torch-cu13]'"
+    else:
+        assert refusal is None
+
+
+@pytest.mark.usefixtures("processes")
+def test_the_installed_frameworks_list_their_architectures():
+    """These are builds for the CPU, whose lists are empty."""
+    for name in ("paddle", "torch"):
+        assert FRAMEWORKS[name].architectures(sys.executable) == []
+
+
+def test_paddles_list_is_read_from_its_file_without_an_import(tmp_path, monkeypatch):
+    folder = tmp_path / "paddle" / "version"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").touch()
+    text = "full_version     = '3.3.1'\ncompiled_cuda_archs     = [80, 90, 120]\n"
+    (folder / "__init__.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "paddle", raising=False)
+    architectures = FRAMEWORKS["paddle"].architectures(sys.executable)
+    assert architectures == ["sm_80", "sm_90", "sm_120"]

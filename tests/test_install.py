@@ -77,7 +77,9 @@ def test_make_gpu_says_how_to_get_pytest(tmp_path):
     assert done.stdout.splitlines() == [f"Type: {python} -m pip install pytest"]
 
 
-@pytest.mark.parametrize("name", ["environment.yml", "environment-cu11.yml"])
+@pytest.mark.parametrize(
+    "name", ["environment.yml", "environment-cu11.yml", "environment-cu13.yml"]
+)
 def test_environments_for_gpus_have_the_pytest_of_make_gpu(name):
     environment = YAML(typ="safe").load(ROOT / name)
     assert "pytest>=8.3" in environment["dependencies"][-1]["pip"]
@@ -144,7 +146,11 @@ def required(extras):
 
 @pytest.mark.parametrize(
     ("file", "cuda", "extra"),
-    [("environment.yml", 12, "gpu-cu12"), ("environment-cu11.yml", 11, "gpu-cu11")],
+    [
+        ("environment.yml", 12, "gpu-cu12"),
+        ("environment-cu11.yml", 11, "gpu-cu11"),
+        ("environment-cu13.yml", 13, "gpu-cu13"),
+    ],
 )
 def test_a_conda_environment_uses_one_cuda_version(file, cuda, extra):
     environment = YAML(typ="safe").load(ROOT / file)
@@ -159,16 +165,32 @@ def test_a_conda_environment_uses_one_cuda_version(file, cuda, extra):
 
 def test_gpu_extras_pin_a_dali_whose_nvimagecodec_crops_while_decoding():
     """nvImageCodec 0.9, required by DALI 2.3, does not on Hopper (nvImageCodec #55)."""
-    for extra in ("gpu-cu12", "torch-cu12"):
+    for extra in ("gpu-cu12", "torch-cu12", "gpu-cu13", "torch-cu13"):
         (dali,) = [each for each in required([extra]) if "nvidia-dali" in each.name]
         assert dali.specifier.contains("2.2.0")
         assert not dali.specifier.contains("2.3.0")
 
 
-def test_the_cuda_12_extra_excludes_pytorch_for_cuda_13():
-    (torch,) = [each for each in required(["torch-cu12"]) if each.name == "torch"]
-    assert torch.specifier.contains("2.10.0")
-    assert not torch.specifier.contains("2.11.0")
+def requirement_of(extra, name):
+    """Return the requirement of a package in an extra."""
+    (requirement,) = [each for each in required([extra]) if each.name == name]
+    return requirement.specifier
+
+
+def test_pytorch_on_pypi_is_built_for_the_cuda_version_of_its_extra():
+    """For CUDA 13 from 2.11 on."""
+    for_cuda_12 = requirement_of("torch-cu12", "torch")
+    for_cuda_13 = requirement_of("torch-cu13", "torch")
+    assert for_cuda_12.contains("2.10.0") and not for_cuda_12.contains("2.11.0")
+    assert for_cuda_13.contains("2.11.0") and not for_cuda_13.contains("2.10.0")
+
+
+@pytest.mark.parametrize("extra", ["gpu-cu11", "gpu-cu12", "gpu-cu13"])
+def test_paddle_for_gpus_has_the_upper_bound_of_paddle_for_the_cpu(extra):
+    tried = requirement_of("cpu", "paddlepaddle")
+    for version in ("3.3.1", "3.4.0", "4.0.0"):
+        for_gpus = requirement_of(extra, "paddlepaddle-gpu")
+        assert for_gpus.contains(version) == tried.contains(version), version
 
 
 @pytest.mark.usefixtures("processes")

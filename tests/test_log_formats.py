@@ -51,7 +51,7 @@ def check(log, name, seconds, every=1):
         assert by_rates.to_numpy() == expected
     if "{wait" in line:
         assert 4 * windows["reader"].to_numpy() == expected
-    if "%f" in line or "{unix" in line:
+    if re.search("%f|{(unix|elapsed|hours|duration)", line):
         assert np.diff(windows["at"]) == pytest.approx(printed[1:], abs=3e-6)
 
 
@@ -135,6 +135,128 @@ def test_a_time_since_the_last_print_covers_all_steps_since(read):
 
 def test_a_single_print_of_a_time_since_the_last_print_covers_unknown_steps(read):
     assert not len(read("loss: 3.2, global_step: 1000, interval_runtime: 10.0\n").windows)
+
+
+# Language models.
+
+
+def megatron(batch_sizes, every=1):
+    """Return prints of Megatron-LM with these global batch sizes."""
+    text, consumed = "", 0
+    for index, batch_size in enumerate(batch_sizes, 1):
+        consumed += every * batch_size
+        text += (
+            f" [2026-05-22 02:{index // 60:02}:{index % 60:02}.500000] iteration "
+            f"{index * every:8d}/ 5000 | consumed samples: {consumed:12d} | elapsed time per "
+            f"iteration (ms): {1000 / every:.1f} | throughput per GPU (TFLOP/s/GPU): "
+            f"{300 + index}.0 | learning rate: 5.1E-05 | global batch size: {batch_size:5d} | "
+            f"lm loss: {3 - index / 100:.6E} | number of nan iterations:   0 |\n"
+        )
+    return text
+
+
+def test_the_global_batch_of_each_print_is_a_fact_with_its_line(read):
+    log = read("starting\n" + megatron([336] * 40))
+    assert log.fact("global_batch_size") == 336
+    assert log.facts["global_batch_size"].by.line == 2
+
+
+def test_a_growing_global_batch_is_told_and_not_used(read):
+    log = read("micro_batch_size ........ 4\n" + megatron([32] * 20 + [64] * 20))
+    finding, line = log.notes[-1]
+    assert (finding.code, line) == ("batch_size_changes", 22)
+    assert (finding.lowest, finding.highest) == (32, 64)
+    assert not {"global_batch_size", "batch_size", "micro_batch_size"} & {*log.facts}
+
+
+def test_consumed_samples_give_the_global_batch(read):
+    without_batch = re.sub(r"global batch size: +\d+ \| ", "", megatron([48] * 40, every=5))
+    assert read(without_batch).fact("global_batch_size") == 48
+
+
+def test_primus_prints_are_read_without_their_running_means(read):
+    head = "[20251121 12:10:29][rank-31/32][INFO ] [--------trainer.py:2488] : "
+    text = re.sub(r"\[2026.*?\]", head, megatron([336] * 40))
+    text = re.sub(r"(\(ms\): [0-9.]+|GPU\): [0-9.]+)", r"\1/999.9", text)
+    log = read(text)
+    assert log.windows["seconds"].to_numpy() == pytest.approx(1.0)
+    assert [*log.windows["printed0"]] == [300 + step for step in range(1, 41)]
+
+
+def test_a_record_of_step_0_is_the_first_print(read):
+    text = SUITES["NeMo, DLLogger"].text(np.ones(20), 1)
+    records = []
+    for line in text.splitlines():
+        at, step, timing = re.fullmatch(
+            r"DLL (\S+ \S+) - Iteration: (\d+) .* in s : (\S+)", line
+        ).groups()
+        data = {"reduced_train_loss": 11.0, "train_step_timing in s": float(timing)}
+        record = {"datetime": at, "type": "LOG", "step": int(step), "data": data}
+        records.append(f"DLLL {json.dumps(record)}\n")
+    log = read("".join(records), "dllogger.json")
+    assert [*log.windows["last"]] == [*range(1, 21)]
+    assert np.diff(log.windows["at"]) == pytest.approx(1.0)
+    assert not log.reported
+
+
+def test_validation_lines_of_torchtitan_are_no_prints(read):
+    lines = SUITES["torchtitan"].text(np.ones(100)).splitlines(True)
+    validation = lines[4].replace("step: ", "validate step: ").replace("32.0", "99.0")
+    log = read("".join([*lines[:5], validation, *lines[5:]]))
+    assert [*log.windows["last"]] == [*range(10, 101, 10)]
+    assert log.windows["rate"].max() == BATCH
+
+
+def test_ranks_of_torchtitan_are_told_apart(read):
+    lines = SUITES["torchtitan"].text(np.ones(100)).splitlines(True)
+    text = "".join(line + line.replace("[rank0]", "[rank1]") for line in lines)
+    windows = read(text).windows
+    assert sorted(set(windows["rank"])) == [0, 1]
+    assert not windows["run"].any()
+
+
+def test_an_evaluations_shorter_progress_bar_is_left_out(read):
+    suite = SUITES["progress bar (tqdm)"]
+    bars = suite.text(np.ones(100)).splitlines(True)
+    evaluation = "".join(
+        f" 50%|5  | {step}/52 [00:0{step}<00:09,  9.99it/s]\r" for step in range(9)
+    )
+    log = read("".join([*bars[:10], evaluation, "\n", *bars[10:]]))
+    assert [*log.windows["last"]] == [*range(10, 101, 10)]
+    assert not log.windows["run"].any()
+
+
+def test_a_progress_bar_is_ignored_beside_another_format(read):
+    bar = "  5%|5         | 5/100 [00:05<01:35,  1.00it/s]\n"
+    log = read(bar * 3000 + SUITES["torchtitan"].text(np.ones(100)))
+    assert log.format == "torchtitan"
+    assert log.notes == []
+
+
+def test_a_step_of_several_lines_has_what_each_says(read):
+    text = SUITES["Composer"].text(np.full(40, 3.6))
+    log = read(text)
+    assert [*log.windows["loss"]] == [8.462] * 4
+    assert [*log.windows["printed0"]] == [7785.3322] * 4
+    assert np.diff(log.windows["at"]) == pytest.approx(36.0)
+
+
+def test_prints_without_a_step_are_counted(read):
+    form = replace(
+        user_format("it <step> <seconds>"), line=re.compile("took (?P<seconds>\\S+)")
+    )
+    log = read("took 0.25\n" * 40, form=form)
+    assert [*log.windows["last"]] == [*range(1, 41)]
+
+
+def test_a_trainers_closing_figures_are_reported(read):
+    closing = "{'train_runtime': 'N', 'train_samples_per_second': 'N', 'train_loss': '2.1'}\n"
+    closing = closing.replace("N", "3.902")
+    metrics = "  train_runtime            =  0:12:34.56\n  train_samples_per_second =  3.902\n"
+    for text in (closing, closing.replace("'3.902'", "3.902"), metrics):
+        log = read(text)
+        assert log.format == "Hugging Face Trainer"
+        assert reported(log) == {"train_samples_per_second": 3.902}
 
 
 # DLLogger's other records.
@@ -341,7 +463,7 @@ def mine(write):
 
 def test_an_unknown_log_is_read_with_a_given_format(mine):
     options = "--format-options", f"{OPTIONS} unit=images/s"
-    done = cli("audit", mine, "--format-regex", REGEX, *options)
+    done = cli("audit", mine, "--all", "--format-regex", REGEX, *options)
     assert done.exit_code == 0, done.output
     assert re.search(r"samples / time +steps 21–120, 10 lines +1024\.000", done.stdout)
 

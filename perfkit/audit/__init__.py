@@ -1,8 +1,10 @@
 """Logs of other suites: read and audited.
 
 printed.py         quantities that lines print besides their time, in their stored form
+numbers.py         numbers and times as logs spell them
 figure.py          one throughput of a log, in its stored form
 statements.py      what an audit states: origins of facts, and findings, each with its sentence
+print_facts.py     facts that stand in each print
 log.py             a log: windows of steps from its prints, facts, reported figures
 formats.py         formats, defined in formats.toml or on the command line
 config_facts.py    the configuration in a log, by facts.toml, with its sources
@@ -13,9 +15,15 @@ reader.py          files to logs
 steps.py           a log's steps, and the periods they belong to
 step_times.py      the seconds of a step, by printed times and by the lines' clock
 recompute.py       every throughput of a log, by each statistic that suites use
+answer.py          the answer of a log: throughput and seconds per step, for one line
+quantity.py        claimed quantities: a number with a unit
 claims.py          claimed numbers against these figures, down to the steady throughput
+log_quantities.py  all numbers of a log in one quantity, such as MFU
+quantity_claims.py claimed quantities against these numbers
 matching.py        published numbers and the logs that match them
 findings.py        findings about one log
+verdicts.py        ratios of logs in their stored form, and verdicts on two logs
+log_ratios.py      ratios of logs' throughputs with intervals, and shares of ideal scaling
 joint_findings.py  findings about several logs or claims together
 dlperf.py          DLPerf's own summary of a folder in its layout
 refusals.py        reasons why an audit is refused

@@ -17,9 +17,12 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from perfkit.audit.figure import TIMED, Figure, Period, Statistic, StepTime
+from perfkit.audit.answer import Answer
+from perfkit.audit.figure import TIMED, Figure, Period, Statistic, StepTime, first_figure
 from perfkit.audit.printed import PrintedQuantity
+from perfkit.audit.quantity import ClaimedKind, LogQuantity, Of
 from perfkit.audit.statements import FactValue, Finding, SourcedFact
+from perfkit.audit.verdicts import LogRatio, LogScaling, Verdict
 from perfkit.core.results.base import Stored
 from perfkit.core.results.store import make_folder, read_as, write_atomically
 
@@ -109,6 +112,9 @@ class AuditedLog(Stored):
     step_times: list[StepTime] = Field([])
     """seconds of an optimizer update, by period"""
 
+    answer: Answer | None = None
+    """throughput and seconds of a step, the answer to how fast the log's training was"""
+
     def fact(self, name: str) -> FactValue | None:
         """Return a fact by its name; None if it is unknown."""
         if name not in self.facts:
@@ -119,12 +125,7 @@ class AuditedLog(Stored):
         """Return the first existing figure of these statistics and, for each statistic, of
         these periods. By default, it is samples / time or, if no print has a time, the same by
         the prints' clock."""
-        existing = {(figure.statistic, figure.period): figure for figure in self.figures}
-        for statistic in of:
-            for period in periods:
-                if (statistic, period) in existing:
-                    return existing[statistic, period]
-        return None
+        return first_figure(self.figures, of, periods)
 
     @property
     def has_rates(self) -> bool:
@@ -187,6 +188,10 @@ class ClaimedNumber(Stored):
     """nodes x devices of the published number"""
     batch_size: int | None = None
     """batch size per device of the published number"""
+    quantity: ClaimedKind | None = None
+    """what the number is, if its unit says so; its value is in this unit, MFU in percent"""
+    of: Of = ""
+    """whether the unit says that the number is of one device or of all"""
 
 
 class Claim(ClaimedNumber):
@@ -199,6 +204,10 @@ class Claim(ClaimedNumber):
     within the tolerance; no number: the log has none"""
     explanations: list[Explanation] = Field([])
     """every figure that equals the claim, the simplest first"""
+    quantities: list[LogQuantity] = Field([])
+    """the same for a claim with a unit"""
+    closest_quantity: LogQuantity | None = None
+    """the number of the log that is closest to a claim with a unit"""
     closest: Figure | None = None
     """closest figure"""
     difference: float | None = None
@@ -255,6 +264,12 @@ class Audit(Stored):
     """findings about several logs or claims together"""
     dlperf: list[Case]
     """runs in DLPerf's layout"""
+    ratios: list[LogRatio] = Field(default=[])
+    """throughput of each further log over that of the first"""
+    scaling: list[LogScaling] = Field(default=[])
+    """shares of ideal scaling of logs of the same work on different numbers of devices"""
+    verdict: Verdict | None = None
+    """verdict on the second of two logs"""
 
     @property
     def failed(self) -> bool:

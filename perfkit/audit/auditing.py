@@ -10,6 +10,7 @@ from pathlib import Path
 from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import cells_of
 from perfkit.analysis.published.layouts import LAYOUTS
+from perfkit.audit.answer import answer_of
 from perfkit.audit.audit import SCHEMA_VERSION, Audit, AuditedLog, Claim, ClaimedNumber
 from perfkit.audit.claims import LogFigures, check_claim
 from perfkit.audit.config_facts import with_stated_facts
@@ -18,9 +19,13 @@ from perfkit.audit.findings import findings_of
 from perfkit.audit.formats import LogFormat
 from perfkit.audit.joint_findings import joint_findings
 from perfkit.audit.log import Log, LogError
+from perfkit.audit.log_ratios import log_ratios, log_scaling, verdict_of
 from perfkit.audit.matching import claims_of_tables
+from perfkit.audit.printed import PrintedQuantity, printed_quantities
+from perfkit.audit.quantity import ALLOWED, claimed_quantity
+from perfkit.audit.quantity_claims import check_quantity
 from perfkit.audit.reader import read_logs
-from perfkit.audit.recompute import Figures
+from perfkit.audit.recompute import Figures, inside
 from perfkit.audit.refusals import (
     NegativeShare,
     NoFileIn,
@@ -100,9 +105,9 @@ def audit(
         raise RequestError([NoLog(parameter="--claim"), *left_out])
     claims = _claims_of_tables(tables, logs, tolerance)
     if claim:
-        number = ClaimedNumber(text=claim, value=_value(claim), place="--claim")
-        claims.append(check_claim(number, logs[0], tolerance))
+        claims.append(_check_one(claim, logs[0], tolerance))
     audited_logs = [log for log, _figures in logs]
+    ratios = [*log_ratios(logs)]
     return Audit(
         schema_version=SCHEMA_VERSION,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -115,6 +120,9 @@ def audit(
         claims=claims,
         findings=joint_findings(audited_logs, claims),
         dlperf=cases(audited_logs),
+        ratios=ratios,
+        scaling=[*log_scaling(audited_logs)],
+        verdict=verdict_of(audited_logs, ratios),
     )
 
 
@@ -123,12 +131,22 @@ def _check_request(tables: Sequence[str], claim: str | None, tolerance: float) -
     for table in tables:
         if table not in LAYOUTS:
             problems.append(NotAvailable.of("--published", table, LAYOUTS))
-    if claim is not None and not 0 < _value(claim) < inf:
-        problems.append(NoThroughput(parameter="--claim", value=claim))
+    if claim is not None and not 0 < _value(claim) < inf and not claimed_quantity(claim):
+        problems.append(NoThroughput(parameter="--claim", value=claim, allowed=ALLOWED))
     if not 0 <= tolerance < inf:
         problems.append(NegativeShare(parameter="--tolerance", value=str(tolerance)))
     if problems:
         raise RequestError(problems)
+
+
+def _check_one(claim: str, audited: LogFigures, tolerance: float) -> Claim:
+    """Check the claim of the command line: a quantity if it has a unit, else a number that may
+    be any figure of the log."""
+    quantity = claimed_quantity(claim)
+    if quantity:
+        return check_quantity(quantity, audited, tolerance)
+    number = ClaimedNumber(text=claim, value=_value(claim), place="--claim")
+    return check_claim(number, audited, tolerance)
 
 
 def _value(claim: str) -> float:
@@ -179,6 +197,14 @@ def _claims_of_tables(
     return [*claims_of_tables(compared, logs, tolerance)]
 
 
+def _printed(figures: Figures) -> list[PrintedQuantity]:
+    """Return the quantities that the prints of the log have besides their times."""
+    if not figures.rows:
+        return []
+    in_protocol = inside(figures.rows, "protocol")
+    return printed_quantities(figures.log.printed, figures.rows, in_protocol)
+
+
 def audited_log(figures: Figures) -> AuditedLog:
     """Return the audit of a single log."""
     log = figures.log
@@ -199,7 +225,9 @@ def audited_log(figures: Figures) -> AuditedLog:
         rank=figures.rank,
         figures=figures.shown,
         reported=reported,
+        printed=_printed(figures),
         input_share=figures.input_share,
         findings=findings_of(name, figures),
         step_times=figures.step_times,
+        answer=answer_of(figures.shown, figures.step_times, log.facts),
     )

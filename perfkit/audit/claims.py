@@ -1,7 +1,7 @@
 """Check a claimed number against the figures of a log: which figure explains it, and the stages
 from the claim down to the steady throughput."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -137,16 +137,43 @@ def _explained(
 ) -> tuple[list[Explanation], float]:
     """Return the candidates equal to the claim to its digits, rounded or else truncated, and
     how many of those up to the first such candidate are expected to match by chance."""
-    half = half_of(number.text)
-    values = np.array([candidate.value for candidate in candidates])
-    rounding = np.array([candidate.figure.rounding for candidate in candidates]) * values
-    width = half + rounding
-    is_sharp = rounding <= np.maximum(COARSE * values, half * EXACT)
-    nearby = NEARBY * number.value
+    values = [candidate.value for candidate in candidates]
+    rounding = [candidate.figure.rounding for candidate in candidates]
+    matching = match_digits(number.value, half_of(number.text), values, rounding)
+    explanations = []
+    for index in matching.indices:
+        figure, devices, value = candidates[index]
+        explanation = Explanation(
+            figure=figure, devices=devices, value=value, truncated=matching.is_truncated
+        )
+        explanations.append(explanation)
+    return explanations, matching.chance
+
+
+class Matching(NamedTuple):
+    """The candidates whose digits are the claim's, by their indices; whether these digits are
+    truncated; how many equally simple candidates are expected to match by chance."""
+
+    indices: list[int]
+    is_truncated: bool
+    chance: float
+
+
+def match_digits(
+    claimed: float, half: float, values: Sequence[float], rounding: Sequence[float]
+) -> Matching:
+    """Find the values equal to a claim to its digits, rounded or else truncated. `half` is half
+    a unit of the claim's last digit, `rounding` the share by which rounding may move each
+    value; the values are sorted, the simplest first."""
+    candidates = np.array(values)
+    errors = np.array(rounding) * candidates
+    width = half + errors
+    is_sharp = errors <= np.maximum(COARSE * candidates, half * EXACT)
+    nearby = NEARBY * claimed
     for is_truncated in (False, True):
         # A truncated value lies up to one unit of the last digit above the claim.
-        middle = number.value + half if is_truncated else number.value
-        distances = np.abs(values - middle)
+        middle = claimed + half if is_truncated else claimed
+        distances = np.abs(candidates - middle)
         matching = np.flatnonzero(is_sharp & (distances <= width * EXACT))
         is_near = is_sharp & (distances <= np.maximum(nearby, width * EXACT))
         if len(matching):
@@ -156,14 +183,7 @@ def _explained(
         chance = float(chances[is_near].sum())
         if len(matching) or not half:
             break
-    explanations = []
-    for index in matching:
-        figure, devices, value = candidates[index]
-        explanation = Explanation(
-            figure=figure, devices=devices, value=value, truncated=is_truncated
-        )
-        explanations.append(explanation)
-    return explanations, chance
+    return Matching(matching.tolist(), is_truncated, chance)
 
 
 def waterfall(

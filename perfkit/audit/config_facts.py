@@ -144,6 +144,16 @@ class Facts:
                     number, _line = lines[min(index, len(lines) - 1)]
                     self._add(pattern.fact, value, ByLine(line=number), number)
 
+    def add_printed(self, name: str, value: int, line: int) -> None:
+        """Add a fact that prints state."""
+        self._add(name, value, ByLine(line=line), line)
+
+    def reject(self, names: Iterable[str], note: Note) -> None:
+        """Remove facts that do not hold for the whole training; the note says why."""
+        for name in names:
+            self.by_name.pop(name, None)
+        self.contradictions["global_batch_size", ""] = note
+
     def complete(self, path: Path) -> None:
         """Add the facts in the file's name (with its folder's, in DLPerf's layout) and the GPU
         named anywhere in the path, then apply the rules."""

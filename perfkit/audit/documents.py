@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from perfkit.audit import numbers
 from perfkit.audit.config_facts import Facts
 from perfkit.audit.formats import DOCUMENTS, REPORTED, semantics_of
 from perfkit.audit.log import Log, ReportedFigure, prints_of, windows_of
@@ -55,7 +56,7 @@ def figure(name: str, value: Any, line: int, ranks: int | None = None) -> Report
 def number_of(text: str) -> float:
     """Return the number in a text, or nan."""
     try:
-        return float(text)
+        return numbers.number(text)
     except ValueError:
         return np.nan
 

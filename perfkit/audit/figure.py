@@ -1,5 +1,6 @@
 """One throughput of a log: its statistic, the steps that it covers, and its value."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from perfkit.core.results.base import Stored
@@ -90,6 +91,19 @@ class Figure(Stored):
     @property
     def method(self) -> Method:
         return Method(self.statistic, self.period, self.skipped, self.name)
+
+
+def first_figure(
+    figures: Iterable[Figure], statistics: Sequence[Statistic], periods: Sequence[Period]
+) -> Figure | None:
+    """Return the first existing figure of these statistics and, for each statistic, of these
+    periods."""
+    existing = {(figure.statistic, figure.period): figure for figure in figures}
+    for statistic in statistics:
+        for period in periods:
+            if (statistic, period) in existing:
+                return existing[statistic, period]
+    return None
 
 
 class StepTime(Stored):

@@ -10,6 +10,8 @@ from typing import Any, Literal
 from pydantic import ConfigDict, PositiveInt, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
+from perfkit.audit import numbers
+from perfkit.audit.printed import PRINTED, DeclaredQuantity
 from perfkit.audit.refusals import (
     GroupMissing,
     InvalidRegex,
@@ -26,10 +28,22 @@ REGEX, OPTIONS = "--format-regex", "--format-options"
 _DATA = tomllib.loads((Path(__file__).parent / "formats.toml").read_text(encoding="utf-8"))
 COLUMNS: dict[str, str] = _DATA["columns"]
 """Group name of a pattern -> meaning, with the unit."""
-REAL, MOMENT = _DATA["real"], _DATA["moment"]
-"""Patterns of a number and of a date with a time."""
+MOMENT = _DATA["moment"]
+"""Pattern of a date with a time."""
 TIMES = ("seconds", "milliseconds", "steps_per_second", "window_seconds")
-WHOLE = {"rank": -1, "epoch": 0, "step": 0, "since_index": -1, "begin": -1}
+UNITS_OF_TIME = {
+    "seconds": 1.0,
+    "milliseconds": 0.001,
+    "window_seconds": 1.0,
+    "reader": 1.0,
+    "clock": 1.0,
+    "clock_hours": 3600.0,
+}
+"""Columns of times, and the unit in seconds of a number without one."""
+SPELLINGS = dict.fromkeys(("rate", "samples"), numbers.COUNT)
+SPELLINGS |= dict.fromkeys((*UNITS_OF_TIME,), numbers.TIME)
+"""Columns whose numbers may have a unit, and the pattern of these numbers."""
+WHOLE = {"rank": -1, "epoch": 0, "step": 0, "since_index": -1, "begin": -1, "of_steps": 0}
 """Columns of integers and their values if not printed."""
 
 
@@ -63,41 +77,57 @@ SEMANTICS = [field.name for field in fields(Semantics)]
 
 @dataclass(frozen=True)
 class LogFormat:
-    """A format of lines. `key` is fixed text in each print, `line` matches a print, `extra` a
-    further line of the same step. `has_steps`: whether prints name steps. `is_custom`: whether
-    the command line defined the format."""
+    """A format of lines.
+
+    `key` is fixed text in each print, `line` matches a print, `extra` a further line that names
+    the same step, `further` one that names none and belongs to the last print; each match of
+    `further` is one column. `printed` are quantities that prints have besides their times.
+    `has_steps`: whether prints name steps. `is_fallback`: whether a file has the format only if
+    it has no other. `is_custom`: whether the command line defined the format.
+    """
 
     name: str
     semantics: Semantics
     key: str
     line: re.Pattern[str]
     extra: re.Pattern[str] | None = None
+    further: re.Pattern[str] | None = None
+    printed: tuple[DeclaredQuantity, ...] = ()
     framework: str = ""
     unit: str = "samples/s"
     has_steps: bool = True
+    is_fallback: bool = False
     is_custom: bool = False
 
     def match(self, line: str) -> re.Match[str] | None:
         return self.line.search(line) if self.key in line else None
 
 
-PLAIN = ("name", "key", "framework", "unit", "has_steps")
+PLAIN = ("name", "key", "framework", "unit", "has_steps", "is_fallback")
 """Keys of formats.toml copied without conversion."""
 
 
 def expression(text: str) -> re.Pattern[str]:
     """Compile a pattern in which `<name>` is a group for a column; accuracy2 is an accuracy."""
-    return re.compile(re.sub(r"(?<!P)<(\w+)>", _group, text))
+    return re.compile(re.sub(r"(?<!P)<(\w+)>(?=(,?))", _group, text))
 
 
 def _group(match: re.Match[str]) -> str:
-    name = match[1]
-    content = f"(?:{REAL})"
+    """Return the group of a column. If a comma follows in the pattern, a digit may follow the
+    comma: the pattern itself says where the number ends."""
+    name, comma = match.groups()
     if name == "at":
-        content = MOMENT
-    elif name in WHOLE:
-        content = r"[0-9]{1,12}+"
-    return f"(?P<{name}>{content})"
+        return f"(?P<at>{MOMENT})"
+    content, end = numbers.REAL, numbers.END
+    if name in WHOLE:
+        content, end = numbers.WHOLE, numbers.WHOLE_END
+    elif name in SPELLINGS:
+        content = SPELLINGS[name]
+    elif name.startswith(PRINTED):
+        content = numbers.COUNT
+    if comma:
+        end = ""
+    return f"(?P<{name}>{content}){end}"
 
 
 def _line(head: str, fields: Mapping[str, str], required: Iterable[str]) -> re.Pattern[str]:
@@ -122,17 +152,44 @@ def _dllogger_fields(keys: Mapping[str, str]) -> dict[str, str]:
     return {name: rf"(?<![\w.]){key} : <{name}>(?![\w.])" for name, key in keys.items()}
 
 
+def _quantities(entry: Mapping[str, Any]) -> Iterator[DeclaredQuantity]:
+    """Yield the printed quantities that an entry of formats.toml declares."""
+    for index, (name, declared) in enumerate(entry.get("printed", {}).items()):
+        yield DeclaredQuantity(
+            name=name,
+            quantity=declared["quantity"],
+            of=declared.get("of", ""),
+            column=declared.get("column", f"{PRINTED}{index}"),
+            scale=declared.get("scale", 1.0),
+        )
+
+
+def _patterns_of_quantities(entry: Mapping[str, Any], kind: str) -> dict[str, str]:
+    """Return the patterns of printed quantities by column. `kind` is where they are: `pattern`
+    in the print, `further` in a further line."""
+    patterns = {}
+    for index, declared in enumerate(entry.get("printed", {}).values()):
+        if kind in declared:
+            column = f"{PRINTED}{index}"
+            patterns[column] = declared[kind].replace("<value>", f"<{column}>")
+    return patterns
+
+
 def _format(entry: Mapping[str, Any]) -> LogFormat:
     """Return a format of formats.toml."""
     if "keys" in entry:
         entry = {**_DATA["dllogger"], **entry}
     fields = entry.get("fields", {}) | _dllogger_fields(entry.get("keys", {}))
-    further = _dllogger_fields(entry.get("extra", {}))
-    extra = _line(entry["line"], further, required=further) if further else None
+    fields |= _patterns_of_quantities(entry, "pattern")
+    of_step = _dllogger_fields(entry.get("extra", {}))
+    extra = _line(entry["line"], of_step, required=of_step) if of_step else None
+    further = entry.get("further", {}) | _patterns_of_quantities(entry, "further")
     return LogFormat(
         semantics=semantics_of(entry),
         line=_line(entry["line"], fields, entry.get("required", ())),
         extra=extra,
+        further=expression("|".join(further.values())) if further else None,
+        printed=(*_quantities(entry),),
         **{name: entry[name] for name in PLAIN if name in entry},
     )
 
@@ -144,8 +201,10 @@ REPORTED = [
 ]
 """Patterns of figures that logs report: `key`, fixed text in the line; `head`, the text before
 the figures, whose group `where` is part of their names; and the figure."""
-FORMATS = sorted(map(_format, _DATA["format"]), key=lambda form: not form.has_steps)
-"""The first format found in a file is used, so formats without steps come last."""
+FORMATS = sorted(
+    map(_format, _DATA["format"]), key=lambda form: (not form.has_steps, form.is_fallback)
+)
+"""The first format found in a file is used: fallbacks and formats without steps come last."""
 
 
 def user_format(regex: str, options: str = "") -> LogFormat:

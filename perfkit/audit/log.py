@@ -11,7 +11,10 @@ import numpy as np
 import pandas as pd
 
 from perfkit.audit.config_facts import number_in
-from perfkit.audit.formats import WHOLE, Semantics
+from perfkit.audit.formats import UNITS_OF_TIME, WHOLE, Semantics
+from perfkit.audit.numbers import numbers, times
+from perfkit.audit.print_facts import COLUMNS as FACTS_OF_PRINTS
+from perfkit.audit.printed import PRINTED, DeclaredQuantity
 from perfkit.audit.statements import FactValue, Note, SourcedFact
 
 WINDOW = dict.fromkeys(("line", "rank", "epoch", "run", "first", "last"), "int64")
@@ -47,7 +50,8 @@ class Log:
     `batch_size` of a device in one step (without accumulation), `global_batch_size` of all
     ranks in one update, `accumulate`, `input`, `mode`, `unit`. Unknown facts are missing;
     nothing is assumed. `notes` are oddities of the file. `part` numbers a file's trainings of
-    different configurations from 1; 0: only one.
+    different configurations from 1; 0: only one. `printed` are the quantities that windows have
+    besides the columns of WINDOW.
     """
 
     path: Path
@@ -59,6 +63,7 @@ class Log:
     reported: list[ReportedFigure] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     part: int = 0
+    printed: tuple[DeclaredQuantity, ...] = ()
 
     @property
     def name(self) -> str:
@@ -101,10 +106,7 @@ def prints_of(columns: Mapping[str, Sequence[Any]]) -> Columns:
     counts; all times are in seconds; a printed loss that is not a number becomes infinite.
     `since` is the steps that a mean covers, 0 if unknown; values not printed are as in WHOLE,
     else nan. Milliseconds of "250" and None become seconds of 0.25 and nan."""
-    parsed = {}
-    for name, values in columns.items():
-        readable = [_moment(text) for text in values] if name == "at" else values
-        parsed[name] = np.array(readable, float)
+    parsed = {name: _values_of(name, texts) for name, texts in columns.items()}
     unknown = np.full(len(columns["line"]), np.nan)
 
     def column(*names: str) -> np.ndarray:
@@ -114,11 +116,11 @@ def prints_of(columns: Mapping[str, Sequence[Any]]) -> Columns:
             printed = known_first(printed, parsed.get(name, unknown))
         return printed
 
-    parsed["milliseconds"] = column("milliseconds") / 1000
     parsed["steps_per_second"] = 1 / column("steps_per_second")
     prints = {name: column(name) for name in ("window_seconds", "reader", "rate", "samples")}
     prints["seconds"] = column("seconds", "milliseconds", "steps_per_second")
-    prints["at"] = column("clock", "at")
+    prints["at"] = column("clock", "clock_hours", "at")
+    prints |= {name: values for name, values in parsed.items() if _is_further(name)}
     accuracies = [parsed[name] for name in parsed if name.startswith("accuracy")]
     prints["accuracy"] = np.fmin.reduce([unknown, *accuracies])
     prints["loss"] = column("loss")
@@ -126,11 +128,25 @@ def prints_of(columns: Mapping[str, Sequence[Any]]) -> Columns:
         is_printed = np.array([text is not None for text in columns["loss"]], bool)
         prints["loss"][is_printed & np.isnan(prints["loss"])] = np.inf
     for name, missing in ({"line": 1} | WHOLE).items():
-        numbers = column(name, "tag") if name == "rank" else column(name)
-        prints[name] = np.nan_to_num(numbers, nan=missing).astype("int64")
+        values = column(name, "tag") if name == "rank" else column(name)
+        prints[name] = np.nan_to_num(values, nan=missing).astype("int64")
     step, begin, index = (prints[name] for name in ("step", "begin", "since_index"))
     prints["since"] = np.select([index >= 0, begin >= 0], [index + 1, step - begin], 0)
     return prints
+
+
+def _is_further(column: str) -> bool:
+    """Whether a column of prints is kept with the windows as it is."""
+    return column.startswith(PRINTED) or column in FACTS_OF_PRINTS
+
+
+def _values_of(column: str, texts: Sequence[Any]) -> np.ndarray:
+    """Convert the texts of a column to numbers; times to seconds."""
+    if column == "at":
+        return np.array([_moment(text) for text in texts], float)
+    if column in UNITS_OF_TIME:
+        return times(texts, UNITS_OF_TIME[column])
+    return numbers(texts)
 
 
 def known_first(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -156,11 +172,12 @@ def windows_of(prints: Columns, semantics: Semantics) -> pd.DataFrame:
     """Return the windows of prints in their order; none for means that cover unknown steps.
     Prints of steps 10 and 20 have the windows 1–10 and 11–20."""
     prints = prints | {"rank": _named_ranks(prints, semantics)}
+    further = [name for name in prints if _is_further(name)]
     ranks = np.unique(prints["rank"])
     if len(ranks) == 1:
         windows = _of_rank(prints, semantics)
     else:
-        windows = {}
+        windows = {name: np.zeros_like(prints[name]) for name in further}
         for name, kind in WINDOW.items():
             windows[name] = np.zeros(len(prints["rank"]), kind)
         for rank in ranks:
@@ -169,7 +186,7 @@ def windows_of(prints: Columns, semantics: Semantics) -> pd.DataFrame:
             for name, values in windows.items():
                 values[is_of_rank] = windows_of_rank[name]
     existing = some_of(windows, windows["first"] <= windows["last"])
-    return pd.DataFrame({name: existing[name] for name in WINDOW}, copy=False)
+    return pd.DataFrame({name: existing[name] for name in (*WINDOW, *further)}, copy=False)
 
 
 def _named_ranks(prints: Columns, semantics: Semantics) -> np.ndarray:

@@ -24,7 +24,16 @@ import pandas as pd
 from perfkit.audit import documents, mlperf
 from perfkit.audit.config_facts import Facts, number_in
 from perfkit.audit.formats import FORMATS, LogFormat, Semantics
-from perfkit.audit.log import Columns, Log, LogError, ReportedFigure, prints_of, windows_of
+from perfkit.audit.log import (
+    Columns,
+    Log,
+    LogError,
+    ReportedFigure,
+    prints_of,
+    some_of,
+    windows_of,
+)
+from perfkit.audit.print_facts import change_of_batch_size, facts_of_prints
 from perfkit.audit.statements import (
     LineTooLong,
     NoLineEnd,
@@ -64,6 +73,8 @@ UNKNOWN_FORMAT = (
 )
 ESCAPE = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 PLACE = ("epoch", "step")
+BATCH_SIZES = ("global_batch_size", "micro_batch_size", "batch_size", "accumulate")
+"""Facts that do not hold if the global batch size changes."""
 Lines = list[tuple[int, str]]
 
 
@@ -151,11 +162,13 @@ def _as_text(line: str) -> str:
     record = documents.parsed(line[begin:])
     if not isinstance(record, dict) or not isinstance(record.get("data"), dict):
         return line
-    place = record.get("step") or "()"
-    if isinstance(place, list):
-        place = " ".join(f"{name}: {number}" for name, number in zip(STEP, place, strict=False))
-    elif isinstance(place, int):
+    place = record.get("step")
+    if isinstance(place, int):
         place = f"Iteration: {place}"
+    elif not place:
+        place = "()"
+    elif isinstance(place, list):
+        place = " ".join(f"{name}: {number}" for name, number in zip(STEP, place, strict=False))
     prefix = line[:begin].removesuffix("DLLL ")
     pairs = " ".join(f"{name} : {value} " for name, value in record["data"].items())
     return f"{prefix}DLL {record.get('datetime')} - {place} {pairs}"
@@ -166,10 +179,10 @@ def _recognised(lines: Lines, notes: list[Note]) -> LogFormat | None:
     recognised: list[LogFormat] = []
     for searched in (lines[:HEAD], lines):
         recognised = _formats_in([line for _number, line in searched])
-        if any(form.has_steps for form in recognised):
+        if any(form.has_steps and not form.is_fallback for form in recognised):
             break
     for form in recognised[1:]:
-        if form.has_steps:
+        if form.has_steps and not form.is_fallback:
             notes.append(Note(OtherFormat(format=form.name)))
     return recognised[0] if recognised else None
 
@@ -180,7 +193,7 @@ def _formats_in(lines: list[str]) -> list[LogFormat]:
     text = "\n".join(lines)
     recognised: list[LogFormat] = []
     for form in FORMATS:
-        if form.key not in text:
+        if form.key not in text or (form.further and not form.further.search(text)):
             continue
         prints = filter(form.match, lines)
         if any(not (recognised and recognised[0].match(line)) for line in prints):
@@ -197,6 +210,7 @@ class Block:
     def __init__(self, form: LogFormat) -> None:
         self.groups = form.line.groupindex
         further = {*form.extra.groupindex} - {*self.groups} if form.extra else set()
+        further |= {*form.further.groupindex} if form.further else set()
         self.further: dict[str, list[str | None]] = {name: [] for name in further}
         self.lines: list[int] = []
         self.ranks: list[str | None] = []
@@ -220,6 +234,12 @@ class Block:
             for name, texts in self.further.items():
                 texts[-1] = texts[-1] or match[name]
 
+    def complete_last(self, match: re.Match[str]) -> None:
+        """Add what a further line that names no step says of the last print."""
+        column = str(match.lastgroup)
+        texts = self.further[column]
+        texts[-1] = texts[-1] or match[column]
+
     def columns(self) -> dict[str, Sequence[Any]]:
         """Return the texts by column; `tag` is the rank by mpirun's prefix."""
         columns: dict[str, Sequence[Any]] = {"line": self.lines, "tag": self.ranks}
@@ -241,6 +261,10 @@ def _prints(form: LogFormat, lines: Lines, rest: Lines) -> Iterator[dict[str, Se
         further = None
         if form.extra and not match and form.key in line:
             further = form.extra.search(line)
+        elif form.further and not match and block.last:
+            of_last = form.further.search(line)
+            if of_last and not (numbered is lines[-1] and _is_cut(of_last)):
+                block.complete_last(of_last)
         read = match or further
         if not read or (numbered is lines[-1] and _is_cut(read)):
             rest.append(numbered)
@@ -281,6 +305,15 @@ def _arrays(path: Path, blocks: Iterable[Mapping[str, Sequence[Any]]]) -> Column
             raise LogError(path, reason, _unusable_line(columns)) from error
     names = converted[0]
     return {name: np.concatenate([block[name] for block in converted]) for name in names}
+
+
+def _of_longest_loop(prints: Columns) -> Columns:
+    """Return the prints of the loop with the most steps: a progress bar of the training has
+    more steps than that of an evaluation. Prints that name no step are counted by rank."""
+    if not prints["step"].any():
+        prints["step"] = pd.Series(prints["rank"]).groupby(prints["rank"]).cumcount() + 1
+    longest = prints["of_steps"].max(initial=0)
+    return some_of(prints, prints["of_steps"] == longest)
 
 
 def _unusable_line(columns: Mapping[str, Sequence[Any]]) -> int | None:
@@ -326,7 +359,7 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: list[Note]) -> l
     events = mlperf.events_in(lines)
     rest: Lines = []
     if form.has_steps:
-        prints = _arrays(path, _prints(form, lines, rest))
+        prints = _of_longest_loop(_arrays(path, _prints(form, lines, rest)))
     else:
         rest = lines
         prints = _arrays(path, [mlperf.prints(events)])
@@ -359,6 +392,7 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: list[Note]) -> l
             facts=training.facts.by_name,
             reported=reported,
             notes=[*notes, *training.facts.contradictions.values()],
+            printed=form.printed,
         )
         if len(trainings) > 1:
             is_of_training = np.isin(run_of_window, training.runs)
@@ -426,7 +460,13 @@ def _trainings(form: LogFormat, windows: pd.DataFrame, lines: Lines) -> list[Tra
     ends = _ends_of_runs(windows)
     for run, part in enumerate(_parts(lines, ends[:-1][: RUNS - 1])):
         facts = Facts(framework=form.framework, unit=form.unit)
+        of_run = windows[windows["run"] == run]
+        for printed in facts_of_prints(of_run):
+            facts.add_printed(*printed)
         facts.read(part)
+        change = change_of_batch_size(of_run)
+        if change:
+            facts.reject(BATCH_SIZES, change)
         if not trainings:
             trainings.append(Training([run], facts))
             continue

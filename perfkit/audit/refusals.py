@@ -20,8 +20,12 @@ class NoFileIn(Refusal):
 
 class NoThroughput(Refusal):
     code = "no_throughput"
-    sentence = "%(value)s is not a throughput; type it as printed: 10984.436"
+    sentence = (
+        "%(value)s is not a throughput; type it as printed, 10984.436, or with a unit, '12,810 "
+        "tokens/s'; units: %(allowed)s"
+    )
     value: str
+    allowed: list[str]
 
 
 class UnknownFact(Refusal):

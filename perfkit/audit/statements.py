@@ -5,7 +5,7 @@ each class says when the finding is reported.
 """
 
 from math import isfinite
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BeforeValidator
 
@@ -77,6 +77,120 @@ class ByRule(Origin):
         return self.how
 
 
+PrintedStatistic = Literal["first", "median", "last", "mean", "harmonic mean", "harmonic rest"]
+
+
+class Basis(Statement):
+    """What a number of a log is that is no throughput of its prints."""
+
+    classes: ClassVar = {}
+
+
+class PrintedBasis(Basis):
+    """A quantity that the log prints, or a mean of it."""
+
+    code = "printed"
+    name: str
+    """its name in the log"""
+    statistic: PrintedStatistic
+    """mean and harmonic mean: of the prints of steps 21 to 120; harmonic rest: harmonic mean
+    without the first print"""
+
+    def english(self) -> str:
+        match self.statistic:
+            case "first":
+                return N_("first printed “%(name)s”")
+            case "median":
+                return N_("median of printed “%(name)s”")
+            case "last":
+                return N_("last printed “%(name)s”")
+            case "mean":
+                return N_("mean of printed “%(name)s”, steps 21–120")
+            case "harmonic mean":
+                return N_("harmonic mean of printed “%(name)s”, steps 21–120")
+        return N_("harmonic mean of printed “%(name)s” without the first")
+
+
+class StepTimeBasis(Basis):
+    """The time of a step."""
+
+    code = "step_time"
+    statistic: Literal["mean", "median"]
+    basis: Literal["printed", "clock"]
+    first: Verbatim
+    last: Verbatim
+
+    def english(self) -> str:
+        match self.statistic, self.basis:
+            case "mean", "printed":
+                return N_("mean time of steps %(first)s–%(last)s")
+            case "mean", "clock":
+                return N_("mean time of steps %(first)s–%(last)s by the lines' timestamps")
+            case "median", "printed":
+                return N_("median time of steps %(first)s–%(last)s")
+        return N_("median time of steps %(first)s–%(last)s by the lines' timestamps")
+
+
+class ReportedBasis(Basis):
+    code = "reported"
+    sentence = N_("the log's own “%(name)s”")
+    name: str
+
+
+class Conversion(Statement):
+    """How a throughput of the log becomes the claimed quantity."""
+
+    classes: ClassVar = {}
+
+
+class TimesSequence(Conversion):
+    code = "times_sequence"
+    sentence = N_("× %(length)s tokens of a sequence")
+    length: int
+
+
+class PerSequence(Conversion):
+    code = "per_sequence"
+    sentence = N_("/ %(length)s tokens of a sequence")
+    length: int
+
+
+class TimesFlops(Conversion):
+    code = "times_flops"
+    sentence = N_("× (%(formula)s) FLOPs of a token, N = %(parameters)s")
+    formula: str
+    parameters: int
+
+
+class FlopsOverPeak(Conversion):
+    """TFLOP/s or tokens/s as a share of the dense peak, or of the peak with sparsity."""
+
+    code = "flops_over_peak"
+    formula: str | None = None
+    """FLOPs of a token; None for printed TFLOP/s"""
+    parameters: int | None = None
+    peak: Printed
+    """TFLOP/s"""
+    gpu: str
+    sparse: bool = False
+
+    def english(self) -> str:
+        match self.formula is None, self.sparse:
+            case True, False:
+                return N_("/ %(peak)s TFLOP/s, the dense peak of %(gpu)s")
+            case True, True:
+                return N_("/ %(peak)s TFLOP/s, the peak of %(gpu)s with sparsity")
+            case False, False:
+                return N_(
+                    "× (%(formula)s) FLOPs of a token, N = %(parameters)s, / %(peak)s TFLOP/s, "
+                    "the dense peak of %(gpu)s"
+                )
+        return N_(
+            "× (%(formula)s) FLOPs of a token, N = %(parameters)s, / %(peak)s TFLOP/s, the "
+            "peak of %(gpu)s with sparsity"
+        )
+
+
 class SourcedFact(Stored):
     """A fact about the configuration and its source: a line, a name, the format, or a rule."""
 
@@ -124,6 +238,19 @@ class OtherFormat(Finding):
     code = "other_format"
     sentence = N_("Lines of another format were ignored: %(format)s.")
     format: str
+
+
+class BatchSizeChanges(Finding):
+    """Printed lines have different global batch sizes, so none is used: samples per step of one
+    part of the log are not those of another."""
+
+    code = "batch_size_changes"
+    sentence = N_(
+        "The global batch size changes within the log (%(lowest)s to %(highest)s), so that no "
+        "throughput can be computed: give the part of the log with one batch size."
+    )
+    lowest: int
+    highest: int
 
 
 class Contradiction(Finding):
@@ -440,6 +567,31 @@ class OtherCount(Finding):
     )
     devices: Verbatim
     value: Printed
+
+
+class OfAllDevices(Finding):
+    """The claim is of one device, but equals a number of all; it is not reproduced."""
+
+    code = "of_all_devices"
+    sentence = N_("The number is that of all devices, not of one.")
+
+
+class OfOneDevice(Finding):
+    """The claim is of all devices, but equals a number of one; it is not reproduced."""
+
+    code = "of_one_device"
+    sentence = N_("The number is that of one device, not of all.")
+
+
+class SparsePeak(Finding):
+    """The claimed MFU is the share of the peak with sparsity."""
+
+    code = "sparse_peak"
+    sentence = N_(
+        "The MFU is a share of the peak with sparsity, which training does not use: of the "
+        "dense peak it is %(share)s."
+    )
+    share: Share
 
 
 class OtherStatistic(Finding):

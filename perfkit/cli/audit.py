@@ -39,7 +39,12 @@ class OptionsAlone(Refusal):
     metavar="TABLE",
     help="Compare with a published table, such as paddle-resnet50-report; repeatable.",
 )
-@click.option("--claim", metavar="NUMBER", help="Compare one log with NUMBER, to its digits.")
+@click.option(
+    "--claim",
+    metavar="NUMBER",
+    help="Compare one log with NUMBER, to its digits: with any throughput or, given a unit "
+    "('12,810 tokens/s', '45 % MFU', '1.34 s/step'), with the same quantity.",
+)
 @options.percent("--tolerance", 0, "Allowed difference from a claim; 0: equal digits.")
 @click.option(
     "--format-regex",
@@ -65,6 +70,9 @@ class OptionsAlone(Refusal):
     help="State what the logs lack: batch_size or global_batch_size of one optimizer update, "
     "devices (all), sequence_length, parameters, layers, hidden_size, gpu_model; repeatable.",
 )
+@click.option(
+    "--all", "everything", is_flag=True, help="Show all statistics, facts and findings."
+)
 @click.option("--label", metavar="NAME", help="Write a page, audits/NAME/report.html.")
 @options.OUTPUTS
 @options.JSON_FILE
@@ -78,6 +86,7 @@ def audit(
     regex: str | None,
     semantics: str,
     pairs: tuple[tuple[str, str], ...],
+    everything: bool,
     label: str | None,
     outputs: Path,
     file: str | None,
@@ -119,7 +128,7 @@ def audit(
             stated=stated,
             progress=lambda path: bar.advance(sizes[path]),
         )
-    options.print_result(audited, file, audit_text(audited))
+    options.print_result(audited, file, audit_text(audited, everything=everything))
     if label:
         # Imported only now: writing pages takes more memory than reading a large log.
         from perfkit.audit.audit import FOLDER, write_audit

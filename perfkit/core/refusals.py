@@ -363,6 +363,21 @@ class CpuBuild(Refusal):
     command: str
 
 
+class ArchitectureMissing(Refusal):
+    code = "architecture_missing"
+    sentence = (
+        "this build of %(framework)s has no code for %(gpu)s (compute capability "
+        "%(capability)s), only for %(architectures)s. For a build that has it, in an "
+        "environment of its own: %(command)s; to run on the CPU: -p device cpu"
+    )
+    parameter: str = "framework"
+    framework: str
+    gpu: str
+    capability: str
+    architectures: list[str]
+    command: str
+
+
 class DaliMissing(Refusal):
     code = "dali_missing"
     sentence = (

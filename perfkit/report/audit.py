@@ -8,6 +8,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from perfkit.analysis.published.cells import FRAMEWORK_NAMES
+from perfkit.audit.answer import unit_of
 from perfkit.audit.audit import (
     Audit,
     AuditedLog,
@@ -18,17 +19,18 @@ from perfkit.audit.audit import (
 )
 from perfkit.audit.statements import DIGITS
 from perfkit.core.format import minute, number, percent, shortened
-from perfkit.core.models import find_model
 from perfkit.core.paths import resolved_path
+from perfkit.report.answer_sections import answers, printed_quantities, step_times
+from perfkit.report.audit_answer import answer_text
 from perfkit.report.audit_text import (
     STAGES,
     FigureRow,
     claim_counts,
+    closest_text,
     covers_text,
     difference_text,
     explanation_lines,
     figure_rows,
-    figure_text,
     finding_text,
     short_names,
     stage_text,
@@ -66,9 +68,10 @@ def _text(folder: str | Path, macro: str, *values: Any) -> Section:
 
 
 def audit_headline(folder: str | Path) -> Section:
-    """Counts of claims by state."""
+    """The answer of the log, or the logs side by side, and counts of claims by state."""
     audit = _read(folder)
-    return _text(folder, "headline", audit, claim_counts(audit))
+    title = _text(folder, "title", audit.label)
+    return title + answers(audit) + _text(folder, "headline", audit, claim_counts(audit))
 
 
 # From the published number to steady steps.
@@ -250,11 +253,9 @@ def _state(claim: Claim) -> str:
 
 def _explanation(claim: Claim) -> Markup:
     lines = explanation_lines(claim)
-    if claim.closest and not lines:
-        value = number(claim.closest.value, DIGITS)
-        difference = difference_text(claim.difference)
-        closest = _("closest: %(figure)s") % {"figure": figure_text(claim.closest)}
-        lines = [f"{closest}: {value} ({difference})"]
+    closest = closest_text(claim)
+    if closest:
+        lines = [closest]
     return Markup('<div style="min-width: 16em">%s</div>') % _lines(lines)
 
 
@@ -315,6 +316,9 @@ class LogDetails(NamedTuple):
     """sentences about the meaning of its prints"""
     facts: list[FactText]
     reported: list[FactText]
+    answer: str
+    printed: Section
+    step_times: Section
     figures: Section
 
 
@@ -341,16 +345,17 @@ def _details(log: AuditedLog) -> LogDetails:
     headings = [
         _("Statistic"),
         _("Range"),
-        _("All devices (%(unit)s)") % {"unit": _unit(log)},
-        _("One device (%(unit)s)") % {"unit": _unit(log)},
+        _("All devices (%(unit)s)") % {"unit": unit_of(log.facts)},
+        _("One device (%(unit)s)") % {"unit": unit_of(log.facts)},
     ]
     figures: list[FigureRow] = figure_rows(log)
-    return LogDetails(log, prints, facts, reported[-MOST_REPORTED:], table(figures, headings))
-
-
-def _unit(log: AuditedLog) -> str:
-    """Return the unit of a log's rates."""
-    unit, model = log.fact("unit"), find_model(log.fact("model"))
-    if unit is None and model:
-        return model.unit
-    return str(unit or "samples/s")
+    return LogDetails(
+        log=log,
+        prints=prints,
+        facts=facts,
+        reported=reported[-MOST_REPORTED:],
+        answer=answer_text(log),
+        printed=printed_quantities(log),
+        step_times=step_times(log),
+        figures=table(figures, headings),
+    )

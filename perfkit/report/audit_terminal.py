@@ -1,5 +1,6 @@
-"""An audit as text for a terminal."""
+"""An audit as text for a terminal: the answer first, within LINES for a single log."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pprint import pformat
 from typing import Literal
@@ -7,14 +8,21 @@ from typing import Literal
 from perfkit.audit import dlperf
 from perfkit.audit.audit import Audit, AuditedLog, Claim, LocatedFinding
 from perfkit.audit.statements import DIGITS
-from perfkit.core.format import number, percent
+from perfkit.core.format import number, percent, shortened
+from perfkit.report.audit_answer import (
+    answer_text,
+    lacking_text,
+    main_facts_text,
+    model_texts,
+    printed_row,
+)
 from perfkit.report.audit_text import (
     STATES,
+    closest_text,
     covers_text,
     difference_text,
     explanation_lines,
     figure_rows,
-    figure_text,
     finding_text,
     short_names,
     stage_text,
@@ -22,87 +30,192 @@ from perfkit.report.audit_text import (
     steps_text,
     wait_text,
 )
-from perfkit.report.text.terminal import tabulated, wrapped
+from perfkit.report.audited_logs import without_middle
+from perfkit.report.logs_terminal import logs_lines
+from perfkit.report.text.terminal import WIDTH, fitted, tabulated, wrapped
 
-REPORTED = 12
+LINES = 25
+"""Lines about a single log, at most, unless everything is asked for."""
+LONGEST_NAME = 60
+"""Characters of a log's name beside its answer."""
+LONGEST_FINDING = 220
+"""Characters of a finding's text: three lines."""
+LONGEST_REASON = 300
+"""Characters of the reason why a file was left out."""
+MOST_PRINTED = 6
+"""Quantities that a log prints, at most; the page has all."""
+LONGEST_FACTS = 160
+"""Characters of a log's facts beside its answer."""
+MOST_LEFT_OUT = 5
+"""Files that were left out, at most."""
+MOST_JOINT = 5
+"""Findings about several logs together, at most."""
+REPORTED = 2
 """Other figures of a log that are shown, at most."""
 Names = Mapping[str, str]
 """Short names of logs."""
 
 
-def audit_text(audit: Audit) -> str:
-    """Return an audit in lines of 80 columns. The JSON has all explanations and figures."""
+def audit_text(audit: Audit, *, everything: bool = False) -> str:
+    """Return an audit in lines of 80 columns, with `everything` that is folded otherwise. The
+    JSON has all explanations and figures."""
     names = short_names(audit.logs)
     claims: dict[str | None, list[Claim]] = {}
     for claim in audit.claims:
         claims.setdefault(claim.table, []).append(claim)
     lines = []
-    if None in claims:
-        lines += ["The claim:", *_claims(claims[None], names), ""]
     if len(audit.logs) == 1:
-        lines += _log(audit.logs[0])
+        (log,) = audit.logs
+        lines += _log(log, names[log.name], everything=everything)
     elif audit.logs:
-        lines += _logs(audit.logs, names)
+        lines += logs_lines(audit, names, everything=everything)
+    if None in claims:
+        lines += ["", "The claim:", *_claims(claims[None], names)]
     for table in dict.fromkeys(audit.tables):
         if table in claims:
             lines += ["", f"{table}: {_counts(claims[table])}"]
             lines += _claims(claims[table], names)
-    lines += _findings(audit, names)
+    if everything or len(audit.logs) > 1:
+        lines += _joint_findings(audit, names, everything=everything)
     if audit.dlperf:
         variants: tuple[Literal["mean", "median"], ...] = ("mean", "median")
         for variant in variants:
             summary = pformat(dlperf.summary(audit.dlperf, variant))
             lines += ["", f"DLPerf's summary ({variant}):", summary]
-    lines += [wrapped(f"left out: {reason}") for reason in audit.left_out]
+    lines += _left_out(audit.left_out)
     return "\n".join(lines).strip("\n")
 
 
-def _log(log: AuditedLog) -> list[str]:
-    """Return the facts and all figures of a single log."""
+def _left_out(reasons: Sequence[str]) -> list[str]:
+    lines = []
+    for reason in reasons[:MOST_LEFT_OUT]:
+        lines += fitted(f"left out: {shortened(reason, LONGEST_REASON)}")
+    if len(reasons) > MOST_LEFT_OUT:
+        lines.append(f"left out: {len(reasons) - MOST_LEFT_OUT} more files")
+    return lines
+
+
+# One log.
+
+
+def _log(log: AuditedLog, name: str, *, everything: bool) -> list[str]:
+    """Return the answer of the log with this short name, what it rests on, and its findings, in
+    at most LINES unless `everything` is asked for."""
+    lines = fitted(answer_text(log))
+    if log.answer and log.answer.model:
+        for text in model_texts(log.answer.model):
+            lines += fitted(text, "  ")
+    lacking = lacking_text(log)
+    if lacking:
+        lines += fitted(lacking, "  ")
+    facts = shortened(main_facts_text(log) or "no facts", LONGEST_FACTS)
+    lines += ["", *fitted(f"{without_middle(name)} ({log.format}): {facts}", "  ")]
+    lines += _reported(log)
+    lines += _printed(log)
+    if everything:
+        return [*lines, *_everything(log), *_every_finding(log)]
+    folded = _folded(log)
+    room = LINES - len(lines) - len(folded)
+    return lines + findings_within(log.findings, room) + folded
+
+
+def _reported(log: AuditedLog) -> list[str]:
+    """Return other figures that a log reports, such as times."""
+    if not log.reported:
+        return []
+    reported = []
+    for name, text in [*log.reported.items()][-REPORTED:]:
+        reported.append(shortened(f"{name} {text}", LONGEST_NAME))
+    text = f"also reported: {', '.join(reported)}"
+    if len(log.reported) > REPORTED:
+        text += f" and {len(log.reported) - REPORTED} more"
+    return fitted(text, "  ")
+
+
+def _printed(log: AuditedLog) -> list[str]:
+    """Return a row for each quantity that the log's lines print."""
+    if not log.printed:
+        return []
+    rows = [printed_row(printed) for printed in log.printed[:MOST_PRINTED]]
+    headings = ["printed by the log", "as", "first", "median", "last"]
+    lines = ["", *tabulated(rows, headings, ["as"])]
+    more = len(log.printed) - MOST_PRINTED
+    if more > 0:
+        lines.append(f"and {more} more")
+    return lines
+
+
+def _folded(log: AuditedLog) -> list[str]:
+    """Return what is left out, and how to see it."""
+    counts = []
+    for count, noun in ((len(log.figures), "statistic"), (len(log.facts), "fact")):
+        if count:
+            counts.append(f"{count} {noun}{'s' if count > 1 else ''}")
+    return ["", f"--all shows {' and '.join(counts)}."] if counts else []
+
+
+def findings_within(findings: Sequence[LocatedFinding], room: int) -> list[str]:
+    """Return the first finding of each code with the number of such findings, in at most `room`
+    lines; the findings that have no room are counted by code."""
+    by_code: dict[str, list[LocatedFinding]] = {}
+    for located in findings:
+        by_code.setdefault(located.code, []).append(located)
+    lines: list[str] = []
+    left = Counter({code: len(same) for code, same in by_code.items()})
+    # A blank line and the line of those that have no room.
+    room -= 2
+    for code, (first, *_others) in by_code.items():
+        text = _finding_text(first, left[code])
+        of_finding = fitted(text, "  ")
+        if len(lines) + len(of_finding) > room:
+            break
+        lines += of_finding
+        del left[code]
+    if left:
+        counts = ", ".join(f"{count} {code}" for code, count in left.items())
+        lines.append(f"  more findings: {shortened(counts, WIDTH - 20)}")
+    return ["", *lines] if lines else []
+
+
+def _finding_text(located: LocatedFinding, count: int) -> str:
+    line = f"line {located.line}: " if located.line else ""
+    text = f"{located.code}: {line}{finding_text(located.finding, {})}"
+    text = shortened(text, LONGEST_FINDING)
+    return f"{text} (and {count - 1:,} more)" if count > 1 else text
+
+
+def _everything(log: AuditedLog) -> list[str]:
+    """Return the facts and all statistics of a log."""
     rates = ""
     if log.has_rates:
         devices = "one device" if log.rate_of == "device" else "all devices"
         rates = f"printed rates are of {devices}; "
     facts = ", ".join(f"{name} {fact.value}" for name, fact in log.facts.items())
-    lines = [
-        wrapped(log.name),
-        wrapped(f"{log.format}; {rates}a print covers {covers_text(log)}", "  "),
-        wrapped(facts, "  "),
-    ]
+    lines = ["", *fitted(f"{rates}a printed line covers {covers_text(log)}", "  ")]
+    lines += fitted(f"facts: {facts}", "  ")
     if log.reported:
-        reported = [f"{name} {text}" for name, text in log.reported.items()]
-        text = f"also reported: {', '.join(reported[-REPORTED:])}"
-        if len(reported) > REPORTED:
-            text += f" and {len(reported) - REPORTED} more"
-        lines.append(wrapped(text, "  "))
+        reported = ", ".join(f"{name} {text}" for name, text in log.reported.items())
+        lines += fitted(f"reported: {reported}", "  ")
     reference = log.reference
     if reference and reference.wait_share is not None:
         steps = f"{reference.first}–{reference.last}"
         of_all = percent(log.input_share, 2)
-        lines.append(
-            f"  data wait: {wait_text(reference)} of steps {steps}, {of_all} of all steps"
-        )
-    lines.append("")
+        wait = wait_text(reference)
+        lines.append(f"  data wait: {wait} of steps {steps}, {of_all} of all steps")
     rows = figure_rows(log)
     if rows:
-        lines += tabulated(rows, ["statistic", "of", "all devices", "one device"], folded=2)
+        headings = ["statistic", "of", "all devices", "one device"]
+        lines += ["", *tabulated(rows, headings, folded=2)]
     return lines
 
 
-def _logs(logs: Sequence[AuditedLog], names: Names) -> list[str]:
-    rows = []
-    for log in logs:
-        value, steps, reference = "–", "–", log.reference
-        if reference:
-            value = number(reference.value, DIGITS)
-            steps = f"{reference.first}–{reference.last}"
-            if not reference.throughput:
-                value += " each"
-        findings = str(len(log.findings))
-        rows.append((names[log.name], value, steps, wait_text(reference), findings))
-    heading = f"{len(logs)} logs: samples / time and data wait over the steps shown"
-    columns = ["log", "samples / time", "steps", "waits", "findings"]
-    return [wrapped(heading), *tabulated(rows, columns)]
+def _every_finding(log: AuditedLog) -> list[str]:
+    if not log.findings:
+        return []
+    return ["", "Findings:", *_finding_lines(log.findings, {})]
+
+
+# Claims.
 
 
 def _counts(claims: Sequence[Claim]) -> str:
@@ -126,10 +239,9 @@ def _claim(claim: Claim, names: Names) -> list[str]:
     if claim.table and claim.log:
         details.append(f"log {names[claim.log]}")
     details += explanation_lines(claim, "= ")
-    if claim.closest and not claim.explanations:
-        figure, value = figure_text(claim.closest), number(claim.closest.value, DIGITS)
-        difference = difference_text(claim.difference)
-        details.append(f"closest: {figure}: {value}, {difference}; {claim.tried} figures tried")
+    closest = closest_text(claim)
+    if closest:
+        details.append(f"{closest}; {claim.tried} figures tried")
     for stage in claim.waterfall[1:]:
         name = stage_text(stage.stage)
         if stage.figure:
@@ -142,15 +254,32 @@ def _claim(claim: Claim, names: Names) -> list[str]:
     return lines + _finding_lines(claim.findings, names)
 
 
-def _findings(audit: Audit, names: Names) -> list[str]:
+# Findings.
+
+
+def _joint_findings(audit: Audit, names: Names, *, everything: bool) -> list[str]:
+    """Return the findings about several logs or numbers together, and those about each log or,
+    unless `everything` is asked for, their number by code."""
     lines = []
-    for log in audit.logs:
-        if log.findings:
-            lines += [wrapped(names[log.name], "  "), *_finding_lines(log.findings, names)]
     if audit.findings:
-        lines.append("  several logs or numbers together")
-        lines += _finding_lines(audit.findings, names)
-    return ["", "Findings:", *lines] if lines else []
+        lines += ["", "Findings about several logs or numbers together:"]
+        findings = audit.findings if everything else audit.findings[:MOST_JOINT]
+        lines += _finding_lines(findings, names)
+        more = len(audit.findings) - len(findings)
+        if more:
+            lines.append(f"  and {more} more")
+    if len(audit.logs) == 1:
+        return lines
+    if everything:
+        for log in audit.logs:
+            if log.findings:
+                lines += ["", *fitted(names[log.name]), *_finding_lines(log.findings, names)]
+        return lines
+    codes = Counter(located.code for log in audit.logs for located in log.findings)
+    if codes:
+        counts = ", ".join(f"{count} {code}" for code, count in codes.most_common())
+        lines += ["", *fitted(f"Findings about single logs (--all shows them): {counts}")]
+    return lines
 
 
 def _finding_lines(findings: Iterable[LocatedFinding], names: Names) -> list[str]:
@@ -158,5 +287,5 @@ def _finding_lines(findings: Iterable[LocatedFinding], names: Names) -> list[str
     for located in findings:
         line = f"line {located.line}: " if located.line else ""
         text = f"{located.code}: {line}{finding_text(located.finding, names)}"
-        lines.append(wrapped(text, "    "))
+        lines += fitted(text, "  ")
     return lines

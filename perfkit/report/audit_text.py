@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 from perfkit.audit.audit import Audit, AuditedLog, Claim, ClaimState, Explanation, Stage
 from perfkit.audit.figure import Figure, Period, Statistic
+from perfkit.audit.quantity import LogQuantity
 from perfkit.audit.statements import (
+    DIGITS,
     Finding,
     MixedStatistics,
     OneForTwo,
@@ -177,13 +179,16 @@ def explained_value(claim: Claim, explanation: Explanation) -> str:
 def explanation_lines(claim: Claim, mark: str = "") -> list[str]:
     """Return the first figures that equal a claim, each after a `mark`, how many more there
     are, and how many are expected by chance; nothing for an unexplained claim."""
-    if not claim.explanations:
-        return []
-    lines = []
-    for explanation in claim.explanations[:MOST_EXPLANATIONS]:
+    texts = []
+    for explanation in claim.explanations:
         value = explained_value(claim, explanation)
-        lines.append(f"{mark}{explanation_text(explanation)}: {value}")
-    more = len(claim.explanations) - MOST_EXPLANATIONS
+        texts.append(f"{explanation_text(explanation)}: {value}")
+    for quantity in claim.quantities:
+        texts.append(f"{quantity_text(quantity)}: {quantity_value(quantity, claim)}")
+    if not texts:
+        return []
+    lines = [f"{mark}{text}" for text in texts[:MOST_EXPLANATIONS]]
+    more = len(texts) - MOST_EXPLANATIONS
     if more > 0:
         lines.append(_("and %(count)s more") % {"count": more})
     chance = _(
@@ -192,6 +197,47 @@ def explanation_lines(claim: Claim, mark: str = "") -> list[str]:
     )
     lines.append(chance % {"tried": claim.tried, "chance": number(claim.chance, 2)})
     return lines
+
+
+def closest_text(claim: Claim) -> str:
+    """Return the number of the log closest to an unexplained claim, and their difference; empty
+    for an explained one."""
+    if claim.explanations or claim.quantities:
+        return ""
+    difference = difference_text(claim.difference)
+    if claim.closest_quantity:
+        closest = quantity_text(claim.closest_quantity)
+        value = quantity_value(claim.closest_quantity, claim)
+    elif claim.closest:
+        closest, value = figure_text(claim.closest), number(claim.closest.value, DIGITS)
+    else:
+        return ""
+    text = _("closest: %(figure)s") % {"figure": closest}
+    return f"{text}: {value}, {difference}"
+
+
+def quantity_text(quantity: LogQuantity) -> str:
+    """Return what a number of a log in a claimed quantity is, and of how many devices."""
+    if quantity.figure:
+        text = figure_text(quantity.figure)
+    else:
+        assert quantity.basis
+        text = sentence(quantity.basis)
+    if quantity.of == "device":
+        text = _("%(figure)s of one device") % {"figure": text}
+    elif quantity.of == "all":
+        text = _("%(figure)s of all devices") % {"figure": text}
+    if quantity.conversion:
+        return f"{text} {sentence(quantity.conversion)}"
+    return text
+
+
+def quantity_value(quantity: LogQuantity, claim: Claim) -> str:
+    """Return the value of a claimed quantity with its unit."""
+    value = number(quantity.value, DIGITS)
+    if claim.quantity == "MFU":
+        return f"{value} %"
+    return f"{value} {claim.quantity}"
 
 
 # Logs and findings.

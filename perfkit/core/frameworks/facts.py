@@ -64,6 +64,8 @@ class Framework(ABC):
     """command that installs it"""
     gpu_install: str = ""
     """command that installs a build for GPUs, if it is another one"""
+    blackwell_install: str = ""
+    """command that installs a build for GPUs from compute capability 10 on"""
     versions: ClassVar[Sources]
     """fact of the environment -> sources of its version; the framework's own first"""
     supports: ClassVar[Mapping[str, tuple[Any, ...]]]
@@ -110,6 +112,12 @@ class Framework(ABC):
         """Return type -> number of this machine's devices other than CPUs and GPUs that the
         framework sees; may start a process."""
         return {}
+
+    def architectures(self, _interpreter: str) -> list[str]:
+        """Return the GPU architectures that the build has machine code (`sm_90`) or PTX
+        (`compute_90`) for; [] if they are unknown. May start a process. Raises
+        InterpreterError."""
+        return []
 
     def preset_precision(self, _strategy: str) -> str | None:
         """Return the precision that a strategy sets; None if it sets none."""

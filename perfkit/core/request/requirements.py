@@ -11,7 +11,7 @@ from perfkit.core.paths import portable
 from perfkit.core.refusals import Refusal
 from perfkit.core.results.identity import Reading
 from perfkit.core.system import gpus
-from perfkit.core.system.environment import read_facts, usable_cores
+from perfkit.core.system.environment import UNAVAILABLE, read_facts, usable_cores
 from perfkit.core.system.software import PACKAGES, InterpreterError, Software, read_software
 
 WORKER = ("numpy", "pydantic", "threadpoolctl")
@@ -23,6 +23,8 @@ PIP_NAMES = {
     "pynvml": "nvidia-ml-py",
 }
 """Module -> its package, if the names differ."""
+BLACKWELL = 10.0
+"""First compute capability that builds for CUDA 12.6 lack."""
 
 
 def read_environment(
@@ -102,5 +104,31 @@ def _lacking_packages(
         yield refusals.FrameworkMissing(framework=framework.display_name, command=command)
     elif config.device == "gpu" and has_gpus and not software.versions.get("cuda", "none"):
         yield refusals.CpuBuild(framework=framework.display_name, command=command)
+    elif config.device == "gpu":
+        yield from _lacking_architecture(config)
     if "nvidia.dali" in software.lacking:
         yield refusals.DaliMissing(command=command)
+
+
+def _lacking_architecture(config: Config) -> Iterator[Refusal]:
+    """Yield the first GPU for which the framework's build has no code. Without this check, the
+    first kernel ends the worker, in Paddle by an abort in C++ (Paddle #70902)."""
+    framework = FRAMEWORKS[config.framework]
+    try:
+        names = gpus.visible_names()[: config.gpus]
+        capabilities = gpus.compute_capabilities()
+        architectures = framework.architectures(config.interpreter)
+    except (*UNAVAILABLE, InterpreterError):
+        return
+    for name, capability in zip(names, capabilities, strict=False):
+        if architectures and not any(gpus.runs_on(each, capability) for each in architectures):
+            is_blackwell = float(capability) >= BLACKWELL
+            command = framework.blackwell_install if is_blackwell else framework.gpu_install
+            yield refusals.ArchitectureMissing(
+                framework=framework.display_name,
+                gpu=name,
+                capability=capability,
+                architectures=architectures,
+                command=command,
+            )
+            return

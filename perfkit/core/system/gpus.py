@@ -72,6 +72,27 @@ def compute_capabilities() -> list[str]:
     return capabilities
 
 
+def runs_on(architecture: str, capability: str) -> bool:
+    """Return whether code for an architecture runs on a GPU of a compute capability.
+
+    Machine code (`sm_86`) runs from its own minor version on within its major version; the
+    driver compiles PTX (`compute_86`) for all later GPUs. With the suffix f, both stay within
+    the major version, with a on one capability (CUDA's programming guide, compute
+    capabilities).
+    """
+    named = re.fullmatch(r"(sm|compute)_(\d{2,3})([af]?)", architecture)
+    if not named:
+        return False
+    kind, number, suffix = named.groups()
+    oldest, wanted = int(number), int(capability.replace(".", ""))
+    if suffix == "a":
+        return wanted == oldest
+    is_later = wanted >= oldest
+    if kind == "compute" and not suffix:
+        return is_later
+    return is_later and wanted // 10 == oldest // 10
+
+
 def topology(printed: str) -> str:
     """Return the matrix in the output of `nvidia-smi topo -m`, without the legend below it."""
     return re.sub(ESCAPES, "", printed).partition("\n\n")[0]

@@ -37,6 +37,8 @@ runpy.run_path(sys.argv.pop(1), run_name="__main__")
 """
 """Code that old interpreters can run, too."""
 MOST_SECONDS = 60
+ABSENT = ("False", "0", "None")
+"""Values that a build has instead of the version of a component that it lacks."""
 
 
 class InterpreterError(ValueError):
@@ -140,14 +142,18 @@ def _distributed(distribution: str) -> str | None:
 
 
 def constants(module: str, file: str) -> dict[str, str]:
-    """Return the strings assigned in `file` of a module, such as `cuda_version`, without values
-    that mean the absence of a component; empty for a module that is not installed."""
+    """Return the strings and lists assigned in `file` of a module, such as `cuda_version`,
+    without values that mean the absence of a component; empty for a module that is not
+    installed."""
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         return {}
     text = (Path(spec.origin).parent / file).read_text()
-    assigned = re.findall(r"^(\w+) *(?:: .+?)?= *['\"](.+)['\"]$", text, re.MULTILINE)
-    return {name: value for name, value in assigned if value not in ("False", "0", "None")}
+    assigned = re.findall(
+        r"^(\w+) *(?:: .+?)?= *(?:['\"](.+)['\"]|(\[.+\]))$", text, re.MULTILINE
+    )
+    values = {name: text or items for name, text, items in assigned}
+    return {name: value for name, value in values.items() if value not in ABSENT}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Paddle. `presets.py` holds the distributed strategies of published suites, `strategy.py`
 applies them and records the outcome of each option."""
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import ClassVar
@@ -8,7 +9,7 @@ from typing import ClassVar
 from perfkit.core.config import Config
 from perfkit.core.frameworks.facts import Framework, NodeRank
 from perfkit.core.frameworks.paddle.presets import precision_of
-from perfkit.core.system.software import InterpreterError, ask
+from perfkit.core.system.software import InterpreterError, ask, read_software
 
 TUNING_FLAGS: dict[str, tuple[str, int | bool]] = {
     "cudnn_search": ("FLAGS_cudnn_exhaustive_search", True),
@@ -24,6 +25,7 @@ exec "$@"
 """
 """Shell script that removes the launcher's dumps of the environment, then runs the worker. The
 dumps include secrets, and a worker would read variables that it lacks from them."""
+COMPILED_ARCHITECTURES = ("paddle/version/__init__.py:compiled_cuda_archs",)
 COUNT_DEVICES = """
 import json
 import paddle
@@ -65,6 +67,7 @@ class Paddle(Framework):
     shared_memory = "paddle_{pid}_*"
     dali_plugin = "nvidia.dali.plugin.paddle"
     gpu_install = "conda env create -f environment.yml"
+    blackwell_install = "conda env create -f environment-cu13.yml"
     versions: ClassVar = {
         "paddle": ("paddle/version/__init__.py:full_version",),
         "paddle_commit": ("paddle/version/__init__.py:commit",),
@@ -101,6 +104,12 @@ class Paddle(Framework):
 
     def other_devices(self, interpreter: str) -> dict[str, int]:
         return counted_devices(interpreter)
+
+    def architectures(self, interpreter: str) -> list[str]:
+        """See Framework: builds from 3.1 on list those with machine code; none has PTX."""
+        software = read_software(interpreter, {"architectures": COMPILED_ARCHITECTURES})
+        numbers = re.findall(r"\d+", software.versions["architectures"] or "")
+        return [f"sm_{number}" for number in numbers]
 
     def preset_precision(self, strategy: str) -> str | None:
         return precision_of(strategy)

@@ -1,11 +1,24 @@
 """PyTorch."""
 
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
 from perfkit.core.config import Config
 from perfkit.core.frameworks.facts import Framework, NodeRank
-from perfkit.core.system.software import CUDA_VERSIONS
+from perfkit.core.system.software import CUDA_VERSIONS, ask
+
+LIST_ARCHITECTURES = """
+import json
+import torch
+print(json.dumps(torch.cuda.get_arch_list()))
+"""
+
+
+@cache
+def listed_architectures(interpreter: str) -> list[str]:
+    """Return PyTorch's list of architectures, queried in a separate process; see Framework."""
+    return [str(architecture) for architecture in ask(interpreter, LIST_ARCHITECTURES)]
 
 
 class Torch(Framework):
@@ -29,6 +42,7 @@ class Torch(Framework):
     shared_memory = "torch_{pid}_*"
     dali_plugin = "nvidia.dali.plugin.pytorch"
     gpu_install = "pip install -e '.[torch-cu12]'"
+    blackwell_install = "pip install -e '.[torch-cu13]'"
     tuning = ("cudnn_search", "fused_attention", "fused_optimizer")
     versions: ClassVar = {
         "torch": ("torch/version.py:__version__",),
@@ -55,6 +69,9 @@ class Torch(Framework):
     def cpu_settings(self, _vendor: str, threads: int) -> dict[str, str]:
         # By default, torchrun limits each of several processes to one thread.
         return {"OMP_NUM_THREADS": str(threads)}
+
+    def architectures(self, interpreter: str) -> list[str]:
+        return listed_architectures(interpreter)
 
 
 FRAMEWORK = Torch()

@@ -1,0 +1,252 @@
+"""The answer of an audit: the throughput of a log, for one line."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from perfkit.analysis.datasheets import Datasheet, datasheet_named
+from perfkit.audit.figure import TIMED, Figure, Period, StepTime, first_figure
+from perfkit.audit.statements import ByCommand, SourcedFact
+from perfkit.core.models import find_model
+from perfkit.core.models.flops import flops_per_token
+from perfkit.core.results.base import Stored
+
+PERIODS: tuple[Period, ...] = ("steady", "protocol", "warm", "all")
+"""Periods of the answer; the first that the log has counts."""
+BASES: tuple[Literal["printed", "clock"], ...] = ("printed", "clock")
+TOKENS = "tokens/s"
+PADDED = "sequences/s"
+"""Unit of models whose sequences are padded: they are no tokens of that number."""
+COLUMNS = {"fp32": "fp32", "amp": "fp16", "pure_fp16": "fp16", "bf16": "bf16"}
+"""Precision -> column of the datasheets."""
+TERA = 1e12
+
+
+class Speed(Stored):
+    """A throughput, of all devices and of one; None if the number of devices is unknown."""
+
+    of_all: float | None
+    """throughput of all devices"""
+    per_device: float | None
+    """throughput of one device"""
+
+    @property
+    def devices(self) -> int | None:
+        """The number of devices; None if unknown."""
+        if not self.of_all or not self.per_device:
+            return None
+        return round(self.of_all / self.per_device)
+
+
+class ModelSpeed(Stored):
+    """The operations of a language model's training, and their share of the device's peak."""
+
+    tflops_per_device: float
+    """model's TFLOP/s of one device: tokens/s x FLOPs of a token"""
+    flops_per_token: float
+    """FLOPs of training per token"""
+    formula: str
+    """formula of flops_per_token: N parameters, L layers, d hidden size, T sequence length"""
+    mfu: float | None = None
+    """model FLOPs utilization: tflops_per_device / peak_tflops"""
+    peak_tflops: float | None = None
+    """vendor's peak, dense"""
+    peak_of: str = ""
+    """GPU and precision of the peak"""
+    peak_source: str = ""
+    """source of the peak"""
+
+
+class Answer(Stored):
+    """The throughput of a log over its steady steps or, without a steady state, over the
+    protocol's, those after the warm-up, or all."""
+
+    basis: Literal["printed", "clock", "reported"]
+    """printed: by the printed times or rates; clock: by the timestamps of the lines; reported:
+    the log's own figure, the last"""
+    period: Period | None
+    """period of the steps, as of a figure; None for a reported figure"""
+    first: int | None
+    """first step covered, counted from 1 in its epoch"""
+    last: int | None
+    """last step covered"""
+    steps: int
+    """number of steps covered, in all epochs"""
+    epochs: int
+    """number of epochs covered; 0 if unknown"""
+    seconds_per_step: float | None
+    """seconds of an optimizer update"""
+    steps_per_second: float | None
+    """optimizer updates per second"""
+    unit: str
+    """unit of `samples`"""
+    samples: Speed | None
+    """samples per second; None if the batch size is unknown"""
+    tokens: Speed | None
+    """tokens per second of a language model"""
+    model: ModelSpeed | None = None
+    """operations of a language model; None if its parameters are unknown"""
+    name: str = ""
+    """name of a reported figure in the log"""
+
+    @property
+    def speed(self) -> Speed | None:
+        """The throughput to tell first: in tokens of a language model, else in samples."""
+        return self.tokens or self.samples
+
+    @property
+    def speed_unit(self) -> str:
+        return TOKENS if self.tokens else self.unit
+
+
+class _Extent(NamedTuple):
+    """The steps that an answer is about."""
+
+    basis: Literal["printed", "clock", "reported"]
+    period: Period | None
+    first: int | None
+    last: int | None
+    steps: int
+    epochs: int = 0
+    name: str = ""
+
+
+def answer_of(
+    figures: Sequence[Figure],
+    step_times: Sequence[StepTime],
+    facts: Mapping[str, SourcedFact],
+) -> Answer | None:
+    """Return the answer from all figures, step times and facts of a log; None if the log has
+    neither a throughput nor a time."""
+    figure = first_figure(figures, TIMED, PERIODS) or _last_reported(figures)
+    step_time = _step_time(step_times, figure)
+    if not figure and not step_time:
+        return None
+    unit = unit_of(facts)
+    speed = None
+    if figure:
+        speed = Speed(of_all=figure.throughput, per_device=figure.per_device)
+    length = _tokens_of_sample(facts, unit)
+    samples, tokens = speed, None
+    if unit == TOKENS:
+        tokens = speed
+        samples = _multiplied(speed, 1 / length) if length else None
+    elif length:
+        tokens = _multiplied(speed, length)
+    seconds = step_time.mean_seconds if step_time else None
+    return Answer(
+        **_extent(figure, step_time)._asdict(),
+        seconds_per_step=seconds,
+        steps_per_second=1 / seconds if seconds else None,
+        unit="samples/s" if unit == TOKENS else unit,
+        samples=samples,
+        tokens=tokens,
+        model=_model_speed(tokens, facts),
+    )
+
+
+def unit_of(facts: Mapping[str, SourcedFact]) -> str:
+    """Return the unit of a log's rates."""
+    if "unit" in facts:
+        return str(facts["unit"].value)
+    model = find_model(facts["model"].value) if "model" in facts else None
+    return model.unit if model else "samples/s"
+
+
+def _last_reported(figures: Sequence[Figure]) -> Figure | None:
+    """Return the last throughput that the log reports itself."""
+    reported = [figure for figure in figures if figure.statistic == "reported"]
+    return reported[-1] if reported else None
+
+
+def _step_time(step_times: Sequence[StepTime], figure: Figure | None) -> StepTime | None:
+    """Return the seconds of a step over the steps of a figure, by the same times if they
+    exist; without a figure over the first period of PERIODS that exists."""
+    by_place = {(time.basis, time.period): time for time in step_times}
+    bases, periods = BASES, PERIODS
+    if figure and figure.period:
+        periods = (figure.period,)
+    if figure and figure.statistic == "clock":
+        bases = ("clock", "printed")
+    for basis in bases:
+        for period in periods:
+            if (basis, period) in by_place:
+                return by_place[basis, period]
+    return None
+
+
+def _extent(figure: Figure | None, step_time: StepTime | None) -> _Extent:
+    if not figure:
+        assert step_time
+        steps = (step_time.first, step_time.last, step_time.steps)
+        return _Extent(step_time.basis, step_time.period, *steps)
+    if figure.statistic == "reported":
+        return _Extent("reported", None, None, None, 0, name=figure.name)
+    basis: Literal["printed", "clock"] = "clock" if figure.statistic == "clock" else "printed"
+    steps = (figure.first, figure.last, figure.steps)
+    return _Extent(basis, figure.period, *steps, figure.epochs)
+
+
+# Tokens and operations.
+
+
+def _tokens_of_sample(facts: Mapping[str, SourcedFact], unit: str) -> int:
+    """Return the tokens of a language model's sample; 0 if unknown. Padded sequences have so
+    many tokens only if the command line says so."""
+    fact = facts.get("sequence_length")
+    if not fact or not isinstance(fact.value, int):
+        return 0
+    is_padded = unit == PADDED and not isinstance(fact.by, ByCommand)
+    return 0 if is_padded or unit not in (TOKENS, PADDED, "samples/s") else fact.value
+
+
+def _multiplied(speed: Speed | None, factor: float) -> Speed | None:
+    if not speed:
+        return None
+    of_all, per_device = speed.of_all, speed.per_device
+    return Speed(
+        of_all=of_all and of_all * factor, per_device=per_device and per_device * factor
+    )
+
+
+def _model_speed(tokens: Speed | None, facts: Mapping[str, SourcedFact]) -> ModelSpeed | None:
+    """Return the operations of a language model, with attention if its sizes are known."""
+    parameters = _count(facts, "parameters")
+    if not tokens or not tokens.per_device or not parameters:
+        return None
+    flops = flops_per_token(
+        parameters,
+        layers=_count(facts, "layers"),
+        hidden_size=_count(facts, "hidden_size"),
+        sequence_length=_count(facts, "sequence_length"),
+    )
+    tflops = tokens.per_device * flops.flops / TERA
+    model = ModelSpeed(
+        tflops_per_device=tflops, flops_per_token=flops.flops, formula=flops.formula
+    )
+    sheet = _datasheet(facts)
+    if not sheet:
+        return model
+    peak = sheet.flops_per_second / TERA
+    of_peak = {
+        "mfu": tflops / peak,
+        "peak_tflops": peak,
+        "peak_of": f"{sheet.gpu}, {sheet.precision}",
+        "peak_source": sheet.source,
+    }
+    return model.model_copy(update=of_peak)
+
+
+def _datasheet(facts: Mapping[str, SourcedFact]) -> Datasheet | None:
+    """Return the datasheet of the log's GPU in its precision or, if that is unknown, in the
+    precision of training."""
+    if "gpu" not in facts:
+        return None
+    precision = ""
+    if "precision" in facts:
+        precision = COLUMNS.get(str(facts["precision"].value), "")
+    return datasheet_named(str(facts["gpu"].value), precision)
+
+
+def _count(facts: Mapping[str, SourcedFact], name: str) -> int | None:
+    value = facts[name].value if name in facts else None
+    return value if isinstance(value, int) else None

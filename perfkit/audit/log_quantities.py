@@ -1,0 +1,260 @@
+"""All numbers of a log in one quantity, the simplest first: those that it prints, the times of
+its steps, and its throughputs converted by the facts of its configuration."""
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from perfkit.analysis.datasheets import TERA, Datasheet, datasheet_named
+from perfkit.audit.audit import AuditedLog
+from perfkit.audit.figure import BY_MEDIAN_STEP, Figure
+from perfkit.audit.printed import PrintedQuantity
+from perfkit.audit.quantity import ClaimedKind, LogQuantity, Of
+from perfkit.audit.recompute import SAMPLES, Figures, half_unit
+from perfkit.audit.statements import (
+    Conversion,
+    FlopsOverPeak,
+    PerSequence,
+    PrintedBasis,
+    PrintedStatistic,
+    ReportedBasis,
+    StepTimeBasis,
+    TimesFlops,
+    TimesSequence,
+)
+from perfkit.core.models import find_model
+from perfkit.core.models.flops import TokenFlops, every_flops_per_token
+
+PEAK_COLUMNS = {"fp8": "fp8", "fp32": "fp32", "tf32": "tf32"}
+"""Precision of a log -> column of the datasheets; others are bf16 or fp16."""
+MINUTES = {"minutes": 1.0, "seconds": 1 / 60, "train_runtime": 1 / 60, "runtime": 1 / 60}
+"""End of the name of a reported time -> its minutes."""
+PERCENT = 100
+
+
+class Translation(NamedTuple):
+    """How a throughput becomes the quantity: the factor, and the conversion that says so.
+    `is_of_device`: only a rate of one device can be converted."""
+
+    factor: float = 1.0
+    conversion: Conversion | None = None
+    is_of_device: bool = False
+
+
+def log_quantities(log: AuditedLog, figures: Figures, kind: ClaimedKind) -> list[LogQuantity]:
+    """Return every number of a log in this quantity, the simplest first."""
+    quantities = [*_printed(log, kind), *_step_times(log, kind), *_reported(log, kind)]
+    if kind == "MFU":
+        quantities += _printed_over_peak(log)
+    for translation in _translations(log, kind):
+        for figure in (*figures.shown, *figures.skipping):
+            if figure.period != "steady" and figure.statistic not in BY_MEDIAN_STEP:
+                quantities += _converted(figure, translation)
+    return quantities
+
+
+# Numbers that need no throughput.
+
+
+def _printed(log: AuditedLog, kind: ClaimedKind) -> Iterator[LogQuantity]:
+    for printed in log.printed:
+        if printed.quantity == kind:
+            yield from _statistics(printed)
+
+
+def _statistics(
+    printed: PrintedQuantity, factor: float = 1.0, conversion: Conversion | None = None
+) -> Iterator[LogQuantity]:
+    values: dict[PrintedStatistic, float | None] = {
+        "first": printed.first,
+        "median": printed.median,
+        "last": printed.last,
+        "mean": printed.mean_protocol,
+        "harmonic mean": printed.harmonic_protocol,
+        "harmonic rest": printed.harmonic_warm,
+    }
+    half = half_unit([printed.first, printed.last])
+    for statistic, value in values.items():
+        if not value or value <= 0:
+            continue
+        yield LogQuantity(
+            value=value * factor,
+            rounding=half / value,
+            of="" if conversion else printed.of,
+            basis=PrintedBasis(name=printed.name, statistic=statistic),
+            conversion=conversion,
+        )
+
+
+def _step_times(log: AuditedLog, kind: ClaimedKind) -> Iterator[LogQuantity]:
+    """Yield the times of a step, or the steps per second, of each period."""
+    if kind not in ("s/step", "steps/s"):
+        return
+    for time in log.step_times:
+        if time.period == "steady" or time.first is None or time.last is None:
+            continue
+        seconds_by: dict[Literal["mean", "median"], float] = {
+            "mean": time.mean_seconds,
+            "median": time.median_seconds,
+        }
+        for statistic, seconds in seconds_by.items():
+            basis = StepTimeBasis(
+                statistic=statistic, basis=time.basis, first=time.first, last=time.last
+            )
+            value = seconds if kind == "s/step" else 1 / seconds
+            yield LogQuantity(value=value, rounding=0.0, of="", basis=basis)
+
+
+def _reported(log: AuditedLog, kind: ClaimedKind) -> Iterator[LogQuantity]:
+    """Yield the times of the whole training that the log reports."""
+    if kind != "minutes":
+        return
+    for name, text in log.reported.items():
+        factor = next((MINUTES[end] for end in MINUTES if name.endswith(end)), None)
+        value = _number(text)
+        if factor and value:
+            yield LogQuantity(
+                value=value * factor, rounding=0.0, of="", basis=ReportedBasis(name=name)
+            )
+
+
+def _number(text: str) -> float | None:
+    """Return the positive number that a text is, if it is one."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 < value < float("inf") else None
+
+
+def _printed_over_peak(log: AuditedLog) -> Iterator[LogQuantity]:
+    """Yield printed TFLOP/s of a device as shares of the dense peak, then of the sparse one."""
+    for peak in _peaks(log):
+        for printed in log.printed:
+            if printed.quantity == "TFLOP/s" and printed.of == "device":
+                yield from _statistics(printed, PERCENT / peak.teraflops, peak.conversion())
+
+
+# Throughputs, converted.
+
+
+def _converted(figure: Figure, translation: Translation) -> Iterator[LogQuantity]:
+    """Yield a throughput in the quantity: of all devices, then of one."""
+    rates: list[tuple[Of, float | None]] = [
+        ("all", figure.throughput),
+        ("device", figure.per_device),
+    ]
+    for of, rate in rates:
+        if not rate or (translation.is_of_device and of == "all"):
+            continue
+        yield LogQuantity(
+            value=rate * translation.factor,
+            rounding=figure.rounding,
+            of="" if translation.is_of_device else of,
+            figure=figure,
+            conversion=translation.conversion,
+        )
+
+
+def _translations(log: AuditedLog, kind: ClaimedKind) -> Iterator[Translation]:
+    """Yield each way in which a throughput of the log becomes the quantity."""
+    unit = _unit(log)
+    if kind not in ("samples/s", "tokens/s", "TFLOP/s", "MFU"):
+        return
+    length = _count(log, "sequence_length")
+    tokens_of_sample = length if unit == "samples" else 1
+    if kind == "samples/s":
+        yield from _as_samples(unit, length)
+    elif kind == "tokens/s":
+        yield from _as_tokens(unit, length)
+    elif unit and tokens_of_sample:
+        for count in _token_flops(log):
+            yield from _as_flops(log, kind, count, tokens_of_sample)
+
+
+def _as_samples(unit: str, length: int) -> Iterator[Translation]:
+    if unit == "samples":
+        yield Translation()
+    elif unit == "tokens" and length:
+        yield Translation(1 / length, PerSequence(length=length))
+
+
+def _as_tokens(unit: str, length: int) -> Iterator[Translation]:
+    if unit == "tokens":
+        yield Translation()
+    elif unit == "samples" and length:
+        yield Translation(length, TimesSequence(length=length))
+
+
+def _as_flops(
+    log: AuditedLog, kind: ClaimedKind, count: TokenFlops, tokens_of_sample: int
+) -> Iterator[Translation]:
+    """Yield the translation to TFLOP/s, or to MFU by the dense and the sparse peak."""
+    parameters = _count(log, "parameters")
+    teraflops = count.flops * tokens_of_sample / TERA
+    if kind == "TFLOP/s":
+        yield Translation(teraflops, TimesFlops(formula=count.formula, parameters=parameters))
+        return
+    for peak in _peaks(log):
+        factor = PERCENT * teraflops / peak.teraflops
+        conversion = peak.conversion(count.formula, parameters)
+        yield Translation(factor, conversion, is_of_device=True)
+
+
+def _token_flops(log: AuditedLog) -> list[TokenFlops]:
+    """Return the FLOPs of a token by each formula: attention in full, causally, and not."""
+    parameters = _count(log, "parameters")
+    if not parameters:
+        return []
+    return every_flops_per_token(
+        parameters,
+        _count(log, "layers"),
+        _count(log, "hidden_size"),
+        _count(log, "sequence_length"),
+    )
+
+
+class Peak(NamedTuple):
+    """A peak of a GPU in TFLOP/s, dense or with sparsity."""
+
+    sheet: Datasheet
+    teraflops: float
+    is_sparse: bool
+
+    def conversion(
+        self, formula: str | None = None, parameters: int | None = None
+    ) -> FlopsOverPeak:
+        return FlopsOverPeak(
+            formula=formula,
+            parameters=parameters,
+            peak=self.teraflops,
+            gpu=self.sheet.gpu,
+            sparse=self.is_sparse,
+        )
+
+
+def _peaks(log: AuditedLog) -> Iterator[Peak]:
+    """Yield the dense peak of the log's GPU, then the sparse one, as far as known."""
+    precision = str(log.fact("precision") or "")
+    sheet = datasheet_named(str(log.fact("gpu") or ""), PEAK_COLUMNS.get(precision, ""))
+    if sheet is None:
+        return
+    yield Peak(sheet, sheet.flops_per_second / TERA, is_sparse=False)
+    if sheet.sparse_flops_per_second:
+        yield Peak(sheet, sheet.sparse_flops_per_second / TERA, is_sparse=True)
+
+
+def _unit(log: AuditedLog) -> str:
+    """Return what the log's rates count: tokens, samples, or something else (empty)."""
+    model = find_model(log.fact("model"))
+    unit = log.fact("unit") or (model and model.unit)
+    if unit == "tokens/s":
+        return "tokens"
+    return "samples" if unit in SAMPLES else ""
+
+
+def _count(log: AuditedLog, name: str) -> int:
+    """Return a positive whole number among the log's facts; 0 if unknown."""
+    value = log.fact(name)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return 0
+    return max(value, 0)

@@ -1,0 +1,112 @@
+"""Check a claim with a unit against the numbers of a log in the same quantity."""
+
+from collections.abc import Iterator
+
+from perfkit.audit.audit import Claim, ClaimedNumber, ClaimState, LocatedFinding
+from perfkit.audit.claims import CHANCE, LogFigures, match_digits
+from perfkit.audit.findings import APART
+from perfkit.audit.log_quantities import log_quantities
+from perfkit.audit.quantity import Claimed, LogQuantity
+from perfkit.audit.statements import (
+    ByChance,
+    Finding,
+    FlopsOverPeak,
+    MeanOfRunning,
+    OfAllDevices,
+    OfOneDevice,
+    OtherStatistic,
+    SparsePeak,
+    Truncated,
+)
+
+
+def check_quantity(claimed: Claimed, audited: LogFigures, tolerance: float = 0.0) -> Claim:
+    """Check a claimed quantity against every number of a log in that quantity.
+
+    A claim that says whether it is of one device or of all is reproduced only by such a number;
+    for others, the number that reproduces it tells."""
+    log, figures = audited
+    number = ClaimedNumber(
+        text=claimed.text,
+        value=claimed.value,
+        place="--claim",
+        quantity=claimed.kind,
+        of=claimed.of,
+    )
+    candidates = _sorted_by_scope(log_quantities(log, figures, claimed.kind), claimed)
+    if not candidates:
+        return Claim(**dict(number), log=log.name, state="no number")
+    values = [candidate.value for candidate in candidates]
+    rounding = [candidate.rounding for candidate in candidates]
+    matching = match_digits(claimed.value, claimed.half, values, rounding)
+    matches = [candidates[index] for index in matching.indices]
+    same_scope = [candidate for candidate in candidates if _has_scope(candidate, claimed)]
+    closest = min(
+        same_scope or candidates, key=lambda candidate: abs(candidate.value - claimed.value)
+    )
+    difference = closest.value / claimed.value - 1
+    is_near = bool(same_scope) and abs(difference) <= tolerance
+    claim = Claim(
+        **dict(number),
+        log=log.name,
+        state=_state(matches, claimed, is_near),
+        quantities=matches,
+        closest_quantity=closest,
+        difference=difference,
+        tried=len(candidates),
+        chance=matching.chance,
+    )
+    findings = []
+    for finding in _findings(claim, audited, claimed, matching.is_truncated):
+        findings.append(LocatedFinding(finding=finding, file=log.name))
+    return claim.model_copy(update={"findings": findings})
+
+
+def _has_scope(quantity: LogQuantity, claimed: Claimed) -> bool:
+    """Return whether a number is of one device or of all as the claim says."""
+    return not claimed.of or not quantity.of or quantity.of == claimed.of
+
+
+def _sorted_by_scope(candidates: list[LogQuantity], claimed: Claimed) -> list[LogQuantity]:
+    """Return the candidates with the claim's scope, then the others."""
+    return sorted(candidates, key=lambda candidate: not _has_scope(candidate, claimed))
+
+
+def _state(matches: list[LogQuantity], claimed: Claimed, is_near: bool) -> ClaimState:
+    if any(_has_scope(match, claimed) for match in matches):
+        return "reproduced"
+    return "near" if is_near else "not reproduced"
+
+
+def _findings(
+    claim: Claim, audited: LogFigures, claimed: Claimed, is_truncated: bool
+) -> Iterator[Finding]:
+    """Yield the findings about the simplest number that reproduces a claim."""
+    if not claim.quantities:
+        return
+    best = claim.quantities[0]
+    if is_truncated:
+        yield Truncated(value=best.value, claimed=claimed.text)
+    if best.of and not _has_scope(best, claimed):
+        yield OfAllDevices() if best.of == "all" else OfOneDevice()
+    if isinstance(best.conversion, FlopsOverPeak) and best.conversion.sparse:
+        # Sparsity doubles the peak.
+        yield SparsePeak(share=2 * best.value / 100)
+    yield from _about_figure(best, audited)
+    if claim.chance > CHANCE:
+        yield ByChance(chance=claim.chance)
+
+
+def _about_figure(best: LogQuantity, audited: LogFigures) -> Iterator[Finding]:
+    """Yield the findings about a statistic that is not samples / time."""
+    figure, reference = best.figure, audited.log.reference
+    if figure is None or figure.statistic == "samples/time" or audited.figures.is_sampled:
+        return
+    if reference and figure.value:
+        difference = reference.value / figure.value - 1
+        if abs(difference) > APART:
+            converted = best.value * reference.value / figure.value
+            yield OtherStatistic(difference=difference, reference=converted, **reference.ends())
+    is_mean = figure.statistic in ("mean of rates", "mean after skipping")
+    if audited.log.covers == "running" and is_mean:
+        yield MeanOfRunning(skipped=figure.skipped)

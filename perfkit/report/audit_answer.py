@@ -1,0 +1,167 @@
+"""Texts of an audit's answer in the current language: throughput, steps, operations."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from perfkit.audit.answer import Answer, ModelSpeed, Speed
+from perfkit.audit.audit import AuditedLog
+from perfkit.audit.figure import StepTime
+from perfkit.audit.printed import PrintedQuantity
+from perfkit.core.format import number, percent, shortened
+from perfkit.core.statements import N_
+from perfkit.report.text.language import gettext as _
+
+DIGITS = 5
+"""Significant digits of the answer."""
+LONGEST_QUANTITY = 24
+"""Characters of a printed quantity's name, at most."""
+LONGEST = 40
+"""Characters of a foreign name or value that are shown, at most."""
+MAIN_FACTS = {
+    "model": "model",
+    "precision": "precision",
+    "gpu": "gpu",
+    "ranks": "devices",
+    "batch_size": "batch_size",
+    "accumulate": "accumulate",
+    "global_batch_size": "global_batch_size",
+    "sequence_length": "sequence_length",
+    "parameters": "parameters",
+}
+"""Facts beside the answer -> their names on the command line, where they can be stated."""
+DEVICES = {"options": "-p devices N"}
+OF = {
+    "device": N_("%(quantity)s, one device"),
+    "all": N_("%(quantity)s, all devices"),
+    "": "%(quantity)s",
+}
+
+
+def answer_text(log: AuditedLog) -> str:
+    """Return the throughput of a log, its seconds per step and the steps, in one line."""
+    answer = log.answer
+    if not answer:
+        return _("The log has neither a throughput nor a time of a step.")
+    parts = [*_rates(answer)]
+    if answer.seconds_per_step:
+        parts.append(_("%(seconds)s s/step") % {"seconds": _digits(answer.seconds_per_step)})
+    parts.append(answer_steps_text(answer))
+    return ", ".join(parts)
+
+
+def _rates(answer: Answer) -> Iterator[str]:
+    if answer.speed:
+        yield from _speed(answer.speed, answer.speed_unit)
+    elif answer.steps_per_second:
+        yield _("%(rate)s steps/s") % {"rate": _digits(answer.steps_per_second)}
+
+
+def _speed(speed: Speed, unit: str) -> Iterator[str]:
+    if speed.of_all:
+        yield f"{_digits(speed.of_all)} {unit}"
+        if speed.per_device:
+            yield _("%(rate)s per device") % {"rate": _digits(speed.per_device)}
+    else:
+        rate = f"{_digits(speed.per_device)} {unit}"
+        yield _("%(rate)s per device") % {"rate": rate}
+
+
+def answer_steps_text(answer: Answer) -> str:
+    """Return the steps of an answer, and what their times come from unless it is printed."""
+    if answer.basis == "reported":
+        name = shortened(answer.name, LONGEST)
+        return _("by the log's own “%(name)s”") % {"name": name}
+    return period_text(answer, answer.epochs)
+
+
+def period_text(timed: Answer | StepTime, epochs: int = 1) -> str:
+    """Return the steps of a period of an answer or a time, and whether the lines' clock tells
+    their time."""
+    text = _("steps %(first)s–%(last)s")
+    if epochs > 1:
+        text = _("steps %(first)s–%(last)s of %(epochs)s epochs")
+    if timed.period == "steady":
+        text = _("steady steps %(first)s–%(last)s")
+        if epochs > 1:
+            text = _("steady steps %(first)s–%(last)s of %(epochs)s epochs")
+    steps = text % {"first": timed.first, "last": timed.last, "epochs": epochs}
+    if timed.basis == "clock":
+        return _("%(steps)s by clock") % {"steps": steps}
+    return steps
+
+
+def _digits(value: float | None) -> str:
+    """Return a number with DIGITS digits, or a whole number with separators."""
+    is_large = value is not None and value >= 10**DIGITS / 10
+    return number(value, DIGITS - 1 if is_large else DIGITS)
+
+
+def model_texts(model: ModelSpeed) -> list[str]:
+    """Return the operations of a language model and their share of the peak, and the formula
+    with the source of the peak."""
+    speed = _("%(tflops)s TFLOP/s per device") % {"tflops": number(model.tflops_per_device)}
+    formula = _("%(formula)s = %(flops)s FLOPs per token") % {
+        "formula": model.formula,
+        "flops": f"{model.flops_per_token:.4g}",
+    }
+    if model.mfu is None:
+        return [f"{speed} ({formula})"]
+    share = _("MFU %(share)s of %(peak)s TFLOP/s (%(gpu)s)") % {
+        "share": percent(model.mfu, 3),
+        "peak": f"{model.peak_tflops:g}",
+        "gpu": model.peak_of,
+    }
+    source = _("%(formula)s; peak: %(source)s") % {
+        "formula": formula,
+        "source": model.peak_source,
+    }
+    return [f"{speed}, {share}", source]
+
+
+def main_facts_text(log: AuditedLog) -> str:
+    """Return the facts that a throughput depends on, by their names on the command line."""
+    texts = []
+    for name, stated in MAIN_FACTS.items():
+        value = log.fact(name)
+        if value is not None:
+            texts.append(f"{stated} {shortened(value, LONGEST)}")
+    return ", ".join(texts)
+
+
+def lacking_text(log: AuditedLog) -> str:
+    """Return which facts on the command line would give more; empty without any."""
+    answer = log.answer
+    if not answer:
+        return ""
+    speed = answer.speed
+    if not speed:
+        options = ["-p batch_size N"]
+        if log.fact("ranks") is None:
+            options.append("-p devices N")
+        stated = {"options": " ".join(options)}
+        return _("The throughput of all devices needs %(options)s.") % stated
+    if speed.of_all is None:
+        return _("The throughput of all devices needs %(options)s.") % DEVICES
+    if speed.per_device is None:
+        return _("The throughput of one device needs %(options)s.") % DEVICES
+    return ""
+
+
+class PrintedRow(NamedTuple):
+    """The texts of a printed quantity in a table."""
+
+    name: str
+    quantity: str
+    first: str
+    median: str
+    last: str
+
+
+def printed_row(printed: PrintedQuantity) -> PrintedRow:
+    """Return the first, the median and the last value of a printed quantity."""
+    quantity: str = printed.quantity
+    if quantity == "MFU":
+        quantity = "MFU, %"
+    of = _(OF[printed.of]) % {"quantity": quantity}
+    values = [_digits(value) for value in (printed.first, printed.median, printed.last)]
+    return PrintedRow(shortened(printed.name, LONGEST_QUANTITY), of, *values)
