@@ -202,13 +202,14 @@ def of_frameworks() -> str:
 COVERS = {
     "window": "since the last print",
     "running": "running mean since step {}",
+    "rolling": "mean over the log's own window",
     "step": "the last step",
 }
 READER = {"in": "included", "apart": "separate", None: "unknown"}
 
 
 RATE_OF = {"device": "a device", "all": "all"}
-COUNTED = {"batch": "micro-batches", "update": "updates"}
+COUNTED = {"batch": "micro-batches", "update": "updates", "epoch": "epochs"}
 
 
 def formats_page() -> str:

@@ -27,10 +27,12 @@ class Suite:
     line: str
     covers: str = "window"
     since: int = 1
+    window: int = 0
+    head: str = ""
 
     def text(self, seconds, every=10, epoch=0):
         """Return prints at every `every`-th step, given the seconds of each step."""
-        text = ""
+        text = self.head
         for step in range(every, len(seconds) + 1, every):
             before = step - every
             first = self._first(step, every)
@@ -67,6 +69,8 @@ class Suite:
         match self.covers:
             case "running":
                 return begin
+            case "rolling":
+                return max(begin, step - self.window + 1)
             case "step":
                 return step
         return max(begin, step - every + 1)

@@ -5,11 +5,14 @@ numbers.py         numbers and times as logs spell them
 figure.py          one throughput of a log, in its stored form
 statements.py      what an audit states: origins of facts, and findings, each with its sentence
 print_facts.py     facts that stand in each print
+rolling.py         times of steps from means over a log's own window
 log.py             a log: windows of steps from its prints, facts, reported figures
 formats.py         formats, defined in formats.toml or on the command line
 config_facts.py    the configuration in a log, by facts.toml, with its sources
 parameters.py      facts that the command line states
+rows.py            the records of a file: JSON, JSON lines, a table
 documents.py       reported figures; files that are a JSON object or a table
+records.py         files of records: JSON lines, a table with a row per log line
 mlperf.py          MLPerf's events
 reader.py          files to logs
 steps.py           a log's steps, and the periods they belong to

@@ -87,9 +87,9 @@ class AuditedLog(Stored):
     """log format"""
     rate_of: Literal["device", "all"]
     """whether a printed rate is that of one device or of all"""
-    covers: Literal["window", "running", "step"]
-    """steps that a print covers: those since the last print, a running mean, or the last
-    step"""
+    covers: Literal["window", "running", "rolling", "step"]
+    """steps that a print covers: those since the last print, a running mean, a mean over the
+    log's own window, or the last step"""
     since: int
     """first step of an epoch that running means include"""
     source: str

@@ -1,13 +1,10 @@
 """Read figures that logs report, and files that are one JSON object or one table."""
 
-import csv
-import io
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +12,14 @@ from perfkit.audit import numbers
 from perfkit.audit.config_facts import Facts
 from perfkit.audit.formats import DOCUMENTS, REPORTED, semantics_of
 from perfkit.audit.log import Log, ReportedFigure, prints_of, windows_of
+from perfkit.audit.rows import NumberedRow, flat, heading_of, parsed, table_rows
 
 NAME_CHARACTERS = 100
 """Longest name or text kept of a reported figure, which is untrusted."""
 RATE = re.compile(
-    r"ips$|throughput|per_sec|samples/s|^samples / time|(img|image|frame|item|token)s?/s", re.I
+    r"ips$|throughput|(?<!steps_)(?<!tokens_)per_sec|samples/s|^samples / time"
+    r"|(img|image|frame|item|token)s?/s",
+    re.I,
 )
 """Names of figures in samples per second."""
 NO_TRAINING = re.compile(r"^val[._]|_val$|^infer|^eval|^test[._]|test=eval")
@@ -31,10 +31,6 @@ MOST_ROWS = 100
 """Rows read of a closing table."""
 MOST_FIGURES = 10_000
 """Figures read of a log, which is untrusted."""
-LONGEST_HEADING = 10_000
-"""Characters read of a table's first line."""
-DEPTH = 8
-"""Nesting levels of a JSON object that are flattened."""
 LARGEST_FACT = 2**40
 BACKENDS = {"pytorch": "torch"}
 Lines = Sequence[tuple[int, str]]
@@ -59,14 +55,6 @@ def number_of(text: str) -> float:
         return numbers.number(text)
     except ValueError:
         return np.nan
-
-
-def parsed(text: str) -> Any:
-    """Return the JSON in a text; None if it is invalid or nested too deeply."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 # Figures in lines.
@@ -120,17 +108,10 @@ def _closing_table(title: str, table: Lines) -> Iterator[ReportedFigure]:
 # Files that are one JSON object or one table.
 
 
-class NumberedRow(NamedTuple):
-    """A row of a table or a JSON object: its line, and its values by (dotted) names."""
-
-    line: int
-    values: dict[str, Any]
-
-
 def read(path: Path, text: str) -> Log | None:
     """Read a file that is one JSON object or one table; None if the format is unknown."""
     is_table = not text.lstrip().startswith("{")
-    rows = _table(text) if is_table else [NumberedRow(1, _flat(parsed(text)))]
+    rows = _table(text) if is_table else [NumberedRow(1, flat(parsed(text)))]
     first = rows[0].values if rows else {}
     roots = {name.partition(".")[0] for name in first if name}
     for form in DOCUMENTS:
@@ -165,34 +146,13 @@ def _log(path: Path, form: Mapping[str, Any], rows: list[NumberedRow]) -> Log | 
     )
 
 
-def _flat(document: Any) -> dict[str, Any]:
-    """Return the values of a JSON object by dotted names: {"a.b": 1} for {"a": {"b": 1}}."""
-    return dict(_values("", document, DEPTH))
-
-
-def _values(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    if not (isinstance(value, dict) and value and depth):
-        yield name, value
-        return
-    for key, inner in value.items():
-        yield from _values(f"{name}.{key}" if name else key, inner, depth - 1)
-
-
 def _table(text: str) -> list[NumberedRow]:
-    """Return the rows of a CSV if a column is a figure of a known format."""
-    text = text.lstrip()
+    """Return the rows of a table if a column is a figure of a known format."""
     patterns = [form["figures"] for form in DOCUMENTS if form.get("table")]
-    # The first line of an untrusted file may have any length.
-    heading = text[:LONGEST_HEADING].partition("\n")[0]
-    try:
-        names = next(csv.reader([heading]), [])
-        is_known = any(re.search(pattern, name) for pattern in patterns for name in names)
-        if not is_known or len(names) < 2:
-            return []
-        rows = csv.DictReader(io.StringIO(text))
-        return [NumberedRow(line, values) for line, values in enumerate(rows, 2)]
-    except csv.Error:
-        return []
+    for name in heading_of(text):
+        if any(re.search(pattern, name) for pattern in patterns):
+            return [*table_rows(text)]
+    return []
 
 
 def _figures(form: Mapping[str, Any], rows: list[NumberedRow]) -> Iterator[ReportedFigure]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict, PositiveInt, ValidationError
+from pydantic import ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
 from perfkit.audit import numbers
@@ -43,7 +43,10 @@ UNITS_OF_TIME = {
 SPELLINGS = dict.fromkeys(("rate", "samples"), numbers.COUNT)
 SPELLINGS |= dict.fromkeys((*UNITS_OF_TIME,), numbers.TIME)
 """Columns whose numbers may have a unit, and the pattern of these numbers."""
-WHOLE = {"rank": -1, "epoch": 0, "step": 0, "since_index": -1, "begin": -1, "of_steps": 0}
+WHOLE = {
+    **{"rank": -1, "epoch": 0, "step": 0, "since_index": -1, "begin": -1},
+    **{"of_steps": 0, "steps_of_epoch": 0},
+}
 """Columns of integers and their values if not printed."""
 
 
@@ -52,22 +55,25 @@ class Semantics:
     """Meaning of the figures that a format prints.
 
     `rate_of`: samples of one device or of all. `covers`: a printed time is the mean of the
-    steps since the last print (window), of all since step `since` of the epoch (running), or
-    that of the last step. `since`: first step of the epoch whose time is in such a mean.
-    `counts_from`: number of the first step. `reader`: whether the printed time of a step
-    includes its data wait; None if the format leaves it open. `step`: steps are optimizer
-    updates, or batches, several of which may be accumulated for one update. `mean_of`: quantity
-    that a printed rate averages; a mean of rates is not the rate of several steps. `repeats`: a
-    step may be printed again without a restart. `source`: source of the semantics.
+    steps since the last print (window), of all since step `since` of the epoch (running), of
+    the last `window` steps (rolling), or that of the last step. `since`: first step of the
+    epoch whose time is in such a mean. `window`: steps that a printed time covers at most; 0:
+    no limit or, of a rolling mean, unknown. `counts_from`: number of the first step. `reader`:
+    whether the printed time of a step includes its data wait; None if the format leaves it
+    open. `step`: steps are optimizer updates, or batches, several of which may be accumulated
+    for one update, or epochs. `mean_of`: quantity that a print averages; a mean of rates is not
+    the rate of several steps, and medians are medians of times. `repeats`: a step may be
+    printed again without a restart. `source`: source of the semantics.
     """
 
     rate_of: Literal["device", "all"] = "all"
-    covers: Literal["window", "running", "step"] = "window"
+    covers: Literal["window", "running", "rolling", "step"] = "window"
     since: PositiveInt = 1
+    window: NonNegativeInt = 0
     counts_from: Literal[0, 1] = 1
     reader: Literal["in", "apart"] | None = None
-    step: Literal["update", "batch"] = "update"
-    mean_of: Literal["times", "rates"] = "times"
+    step: Literal["update", "batch", "epoch"] = "update"
+    mean_of: Literal["times", "rates", "medians"] = "times"
     repeats: bool = False
     source: str = ""
 
@@ -196,6 +202,8 @@ def _format(entry: Mapping[str, Any]) -> LogFormat:
 
 DOCUMENTS: list[dict[str, Any]] = _DATA["document"]
 """Formats of files that are one JSON object or one table."""
+RECORDS: list[dict[str, Any]] = _DATA["record"]
+"""Formats of files of records."""
 REPORTED = [
     (key, expression(head), expression(figure)) for key, head, figure in _DATA["reported"]
 ]

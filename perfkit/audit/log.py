@@ -15,6 +15,7 @@ from perfkit.audit.formats import UNITS_OF_TIME, WHOLE, Semantics
 from perfkit.audit.numbers import numbers, times
 from perfkit.audit.print_facts import COLUMNS as FACTS_OF_PRINTS
 from perfkit.audit.printed import PRINTED, DeclaredQuantity
+from perfkit.audit.rolling import windows_of_means
 from perfkit.audit.statements import FactValue, Note, SourcedFact
 
 WINDOW = dict.fromkeys(("line", "rank", "epoch", "run", "first", "last"), "int64")
@@ -93,6 +94,8 @@ class LogError(ValueError):
 
 USUAL = 1.5
 """A print follows a lost one if its distance exceeds this many median distances."""
+MOST_STEPS = 2.0**40
+"""Steps of all epochs together, at most."""
 RANKS = 1024
 """Ranks that are distinguished, at most."""
 Columns = dict[str, np.ndarray]
@@ -130,6 +133,7 @@ def prints_of(columns: Mapping[str, Sequence[Any]]) -> Columns:
     for name, missing in ({"line": 1} | WHOLE).items():
         values = column(name, "tag") if name == "rank" else column(name)
         prints[name] = np.nan_to_num(values, nan=missing).astype("int64")
+    _count_over_epochs(prints)
     step, begin, index = (prints[name] for name in ("step", "begin", "since_index"))
     prints["since"] = np.select([index >= 0, begin >= 0], [index + 1, step - begin], 0)
     return prints
@@ -147,6 +151,19 @@ def _values_of(column: str, texts: Sequence[Any]) -> np.ndarray:
     if column in UNITS_OF_TIME:
         return times(texts, UNITS_OF_TIME[column])
     return numbers(texts)
+
+
+def _count_over_epochs(prints: Columns) -> None:
+    """Count the steps over all epochs, which are numbered from 1, where prints tell the steps
+    of an epoch: step 2 of epoch 3 is step 14 if an epoch has 6 steps."""
+    steps_of_epoch = prints.pop("steps_of_epoch")
+    epochs_before = (prints["epoch"] - 1).clip(min=0)
+    # Logs may contain numbers of any size.
+    is_countable = steps_of_epoch * epochs_before.astype(float) < MOST_STEPS
+    steps_before = np.where(is_countable, steps_of_epoch * epochs_before, 0)
+    prints["step"] = prints["step"] + steps_before
+    is_counted = (steps_of_epoch > 0) & is_countable
+    prints["epoch"] = np.where(is_counted, 0, prints["epoch"])
 
 
 def known_first(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -234,8 +251,13 @@ def _of_rank(prints: Columns, semantics: Semantics) -> Columns:
     windows = prints | {"run": run, "first": step, "last": step, "own_rate": prints["rate"]}
     if semantics.covers == "running":
         return windows | _of_running_means(windows, begin, opens)
-    if semantics.covers == "window":
-        windows["first"] = np.maximum(step - _reach(windows, opens) + 1, begin)
+    if semantics.covers == "rolling" and semantics.window:
+        return windows | _of_rolling_means(windows, semantics.window)
+    if semantics.covers != "step":
+        reach = _reach(windows, opens)
+        if semantics.window:
+            reach = np.minimum(reach, semantics.window)
+        windows["first"] = np.maximum(step - reach + 1, begin)
     steps = step - windows["first"] + 1
     seconds, all_seconds = prints["seconds"], prints["window_seconds"]
     if semantics.mean_of == "rates":
@@ -276,6 +298,19 @@ def _of_running_means(windows: Columns, begin: np.ndarray, opens: np.ndarray) ->
         "own_rate": (step - first + 1) / of_window(seconds_in_mean),
         "seconds": of_window(windows["seconds"] * steps_in_mean),
         "reader": of_window(windows["reader"] * steps_in_mean),
+    }
+
+
+def _of_rolling_means(windows: Columns, window: int) -> Columns:
+    """Return the window columns computed from means over the last `window` steps."""
+    step, run = windows["last"], windows["run"]
+    times = windows_of_means(step, run, windows["seconds"], window)
+    waits = windows_of_means(step, run, windows["reader"], window)
+    return {
+        "first": times.first,
+        "printed_seconds": windows["seconds"],
+        "seconds": times.sums,
+        "reader": waits.sums,
     }
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from perfkit.audit import documents, mlperf
+from perfkit.audit import documents, mlperf, records
 from perfkit.audit.config_facts import Facts, number_in
 from perfkit.audit.formats import FORMATS, LogFormat, Semantics
 from perfkit.audit.log import (
@@ -34,7 +34,9 @@ from perfkit.audit.log import (
     windows_of,
 )
 from perfkit.audit.print_facts import change_of_batch_size, facts_of_prints
+from perfkit.audit.rows import parsed
 from perfkit.audit.statements import (
+    LaggingMeans,
     LineTooLong,
     NoLineEnd,
     Note,
@@ -71,6 +73,15 @@ UNKNOWN_FORMAT = (
     "no known format, or cut off; docs/reference/formats.md lists the formats, "
     "--format-regex reads others"
 )
+PROCESSOR = re.compile(
+    r"\blog_processor ?= ?dict\((?:[^()]|\([^()]{0,2000}\)){0,2000}?"
+    r"(?:\bwindow_size ?= ?(?P<window>\d{1,6})|\)\s)"
+)
+"""mmengine's configuration of the means that it prints; what stands in inner brackets is of
+other values."""
+DEFAULT_WINDOW = 10
+CONFIGURATION = 1_000_000
+"""Characters searched for a configuration."""
 ESCAPE = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 PLACE = ("epoch", "step")
 BATCH_SIZES = ("global_batch_size", "micro_batch_size", "batch_size", "accumulate")
@@ -90,14 +101,17 @@ def read_logs(path: Path, custom_format: LogFormat | None = None) -> list[Log]:
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise LogError(path, getattr(error, "strerror", None) or str(error)) from error
     lines = [*_lines(text, notes)]
-    form = custom_format or _recognised(lines, notes)
+    log = None if custom_format else records.read(path, text)
+    form = custom_format
+    if not log and not form:
+        form = _recognised(lines, notes)
     if form:
         logs = _of_lines(path, form, lines, notes)
     else:
-        document = documents.read(path, text)
-        if not document:
+        log = log or documents.read(path, text)
+        if not log:
             raise LogError(path, UNKNOWN_FORMAT)
-        logs = [document]
+        logs = [replace(log, notes=[*notes, *log.notes])]
     return [replace(log, sha256=digest) for log in logs]
 
 
@@ -159,7 +173,7 @@ def _lines(text: str, notes: list[Note]) -> Iterator[tuple[int, str]]:
 def _as_text(line: str) -> str:
     """Return a record of DLLogger's file as the printed line; other lines unchanged."""
     begin = max(line.find("{"), 0)
-    record = documents.parsed(line[begin:])
+    record = parsed(line[begin:])
     if not isinstance(record, dict) or not isinstance(record.get("data"), dict):
         return line
     place = record.get("step")
@@ -343,6 +357,16 @@ def _with_reader(semantics: Semantics, prints: Columns) -> Semantics:
     return semantics
 
 
+def _own_window(lines: Lines) -> int:
+    """Return the length of the window over which mmengine takes means, by the configuration in
+    these lines; 0 if they have none."""
+    text = "\n".join(line for _number, line in lines)[:CONFIGURATION]
+    processor = PROCESSOR.search(text)
+    if not processor:
+        return 0
+    return int(processor["window"] or DEFAULT_WINDOW)
+
+
 # Trainings.
 
 
@@ -366,6 +390,10 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: list[Note]) -> l
     if form.is_custom and not len(prints["line"]):
         raise LogError(path, "no line matches --format-regex")
     semantics = _with_reader(form.semantics, prints)
+    if semantics.covers == "rolling":
+        semantics = replace(semantics, window=_own_window(rest))
+        if not semantics.window:
+            notes = [*notes, Note(LaggingMeans())]
     windows = _one_count_of_runs(windows_of(prints, semantics))
     reported = _reported(rest, events)
     if not form.has_steps and not len(windows) and not reported:

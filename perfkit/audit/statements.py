@@ -224,6 +224,43 @@ class NoLineEnd(Finding):
     sentence = N_("The last line has no line end: the file may be cut off.")
 
 
+class MedianTimes(Finding):
+    """The log prints medians of the times of steps. Steps that are much slower than the others,
+    such as those with a checkpoint, do not count in them."""
+
+    code = "median_times"
+    sentence = N_(
+        "Each printed time is the median of the last %(steps)s steps: slow steps do not count, "
+        "so throughputs computed from it may be too high."
+    )
+    steps: int
+
+
+class LaggingMeans(Finding):
+    """Each printed time is the mean of the log's own window of steps, whose length the file
+    does not tell."""
+
+    code = "lagging_means"
+    sentence = N_(
+        "Each printed time is the mean of the last 10, 50 or another number of steps, which "
+        "this file does not tell: it is taken for the steps since the print before, and lags "
+        "behind a change. The .log file beside it tells the number (window_size)."
+    )
+
+
+class FiguresOfEach(Finding):
+    """Each record of the file has figures of its own, such as those of a node; their medians
+    are taken."""
+
+    code = "figures_of_each"
+    sentence = N_(
+        "The file has %(rates)s throughputs, each in up to %(records)s records, such as one "
+        "per node: their medians are told."
+    )
+    rates: int
+    records: int
+
+
 class LineTooLong(Finding):
     """A line is so long that only its beginning was read."""
 

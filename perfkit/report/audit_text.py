@@ -59,6 +59,7 @@ STAGES: dict[Stage, str] = {
 COVERS = {
     "step": N_("the last step"),
     "running": N_("a running mean since step %(step)s"),
+    "rolling": N_("a mean over the log's own window"),
     "window": N_("the steps since the last print, from step %(step)s on"),
 }
 
