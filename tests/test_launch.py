@@ -71,7 +71,13 @@ def test_each_node_gets_its_rank_address_and_rendezvous():
     assert command[-8:-2] == ["--rank", "1", "--master", "10.0.0.1:29500", "--host", "10.0.0.2"]
     settings = worker_environment(config(nodes=2), place)
     assert settings["GLOO_SOCKET_IFNAME"] == "eth0"
-    assert settings["NCCL_SOCKET_IFNAME"] == "=eth0"
+
+
+def test_nccl_may_use_every_interface(monkeypatch):
+    """One interface, as gloo needs it, would limit NCCL over sockets to one adapter."""
+    monkeypatch.delenv("NCCL_SOCKET_IFNAME", raising=False)
+    place = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
+    assert "NCCL_SOCKET_IFNAME" not in worker_environment(config(nodes=2), place)
 
 
 @pytest.mark.parametrize("name", ["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"])

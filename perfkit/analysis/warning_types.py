@@ -336,6 +336,19 @@ class IntervalMissed(MeasurementWarning):
     share: Share
 
 
+class NcclOverSockets(MeasurementWarning):
+    """On several nodes: NCCL connected them over sockets."""
+
+    code = "nccl_over_sockets"
+    severity = "caution"
+    sentence = N_(
+        "NCCL connected the nodes over sockets (%(adapters)s), not over InfiniBand, RoCE or "
+        "the plugin of another network. If the nodes have one of these, NCCL_DEBUG=INFO logs "
+        "why it is not used."
+    )
+    adapters: list[str]
+
+
 class SkippedSteps(MeasurementWarning):
     """Loss scaling skipped steps."""
 

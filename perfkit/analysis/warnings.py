@@ -24,6 +24,7 @@ from perfkit.analysis.warning_types import (
     LateExchange,
     LossNotFalling,
     MeasurementWarning,
+    NcclOverSockets,
     NeverSteady,
     OtherLoad,
     Outlier,
@@ -70,6 +71,8 @@ STANDING = 1e-4
 """A loss that changes by less from the first step to the last is constant. NaN in images or
 weights can leave a loss finite if operators treat NaN as zero."""
 ROUNDING = 0.01
+SOCKETS = "NET/Socket"
+"""NCCL's transport over TCP."""
 FEWEST_GUESSES = 16
 """The first loss of fewer predictions depends on chance: of untrained VGG-16 networks, 17 % are
 outside the plausible range with a single image, 3 % with 4, fewer than 0.1 % with 16."""
@@ -429,6 +432,7 @@ def _about_accuracy(result: Result) -> Warnings:
 
 def _about_work(result: Result) -> Warnings:
     yield from _about_samples(result)
+    yield from _about_network(result)
     yield from _about_peaks(result)
     yield from _about_execution(result)
 
@@ -455,6 +459,13 @@ def _about_execution(result: Result) -> Warnings:
     settings = result.effective.settings if result.effective else {}
     if settings.get("gradient_exchange") == EXCHANGED_AFTERWARDS:
         yield LateExchange()
+
+
+def _about_network(result: Result) -> Warnings:
+    """Yield a warning about nodes that NCCL connected over sockets."""
+    nccl = result.effective.nccl if result.effective else None
+    if nccl and any(transport.startswith(SOCKETS) for transport in nccl.between_nodes):
+        yield NcclOverSockets(adapters=nccl.adapters or ["TCP"])
 
 
 def _about_peaks(result: Result) -> Warnings:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from perfkit.core import config
 from perfkit.core.format import percent
 from perfkit.core.models import model_of
-from perfkit.core.results.schema import Effective, Result
+from perfkit.core.results.schema import Effective, Nccl, Result
 from perfkit.core.results.store import Measurement
 from perfkit.report.elements import (
     Text,
@@ -99,6 +99,7 @@ def _settings(result: Result, effective: Effective) -> Section:
             _("Thread pools"): effective.threads,
             _("Tuning"): effective.settings or None,
         }
+        | _chosen_by_nccl(effective.nccl)
     )
     data = result.input_data
     if data:
@@ -109,6 +110,21 @@ def _settings(result: Result, effective: Effective) -> Section:
     ]
     headings = [_("Variable"), _("Value")]
     return section + folded(_("Environment variables"), table(variables, headings))
+
+
+def _chosen_by_nccl(nccl: Nccl | None) -> dict[str, Any]:
+    """Return how NCCL connected the ranks, by the heading of each fact; empty if unknown."""
+    if nccl is None:
+        return {}
+    return {
+        _("NCCL's version, as loaded"): nccl.version,
+        _("Network that NCCL found"): nccl.network,
+        _("Network adapters"): nccl.adapters or None,
+        _("Pairs of ranks in a node by transport"): nccl.between_devices or None,
+        _("Pairs of ranks on two nodes by transport"): nccl.between_nodes or None,
+        _("Connected by NCCL"): nccl.connected or None,
+        _("NVLink multicast (NVLS)"): nccl.multicast,
+    }
 
 
 def _facts(values: Mapping[str, Any]) -> Section:

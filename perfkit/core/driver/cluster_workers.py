@@ -23,6 +23,7 @@ from perfkit.core.driver.programs import ENDING_SECONDS, NodePrograms
 from perfkit.core.driver.workers import LocalWorkers, WorkerGroup
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.results.failures import DiskFull, Failure, WorkerDied
+from perfkit.core.system.nccl import merged
 from perfkit.core.system.scratch import Scratch
 
 
@@ -129,6 +130,7 @@ class ClusterWorkers(WorkerGroup):
             killed_for_memory=any(ended.killed_for_memory for ended in nodes.values()),
             free_bytes=shutil.disk_usage(self.target).free,
             logs=logs,
+            nccl=merged([ended.nccl for ended in nodes.values() if ended.nccl]),
             error=self._error(nodes),
         )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from perfkit.core.results.failures import Failure
+from perfkit.core.results.schema import Nccl
 
 LOG_BYTES = 512 * 1024
 MEMORY_EVENTS = {
@@ -38,6 +39,8 @@ class ExitInfo(BaseModel):
     """free space where the raw events are written"""
     logs: dict[str, str]
     """text by name, without home and checkout paths"""
+    nccl: Nccl | None = None
+    """how NCCL connected the ranks, if it has logged that"""
     error: Failure | None = None
     """the failure outside the workers that ended the repeat, if any"""
 

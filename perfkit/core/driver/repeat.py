@@ -26,7 +26,7 @@ from perfkit.core.models import units_per_sample
 from perfkit.core.paths import portable
 from perfkit.core.results.failures import Failure, Interrupted, WorkerError
 from perfkit.core.results.repeat import Repeat
-from perfkit.core.results.schema import Effective
+from perfkit.core.results.schema import Effective, Nccl
 from perfkit.core.results.store import (
     Events,
     ResultError,
@@ -214,7 +214,7 @@ def _concluded(
     effective = None
     try:
         events = _events_of_ranks(store.raw_folder(index), launcher.config)
-        effective = _effective(events)
+        effective = _effective(events, outcome.exit_info.nccl)
         failure = _why_failed(outcome, launcher, index, events)
         if failure:
             repeat = Repeat(index=index, status="failed", failure=failure)
@@ -229,12 +229,13 @@ def _concluded(
         return Repeat(index=index, status="failed", failure=failure), effective
 
 
-def _effective(events: list[Events]) -> Effective | None:
-    """Return the effective settings that the first rank to do so has reported."""
+def _effective(events: list[Events], nccl: Nccl | None) -> Effective | None:
+    """Return the effective settings that the first rank to do so has reported, with NCCL's."""
     for event in chain.from_iterable(events):
         if event["event"] == "effective":
             settings = {name: value for name, value in event.items() if name != "event"}
-            return Effective.model_validate(settings)
+            effective = Effective.model_validate(settings)
+            return effective.model_copy(update={"nccl": nccl})
     return None
 
 

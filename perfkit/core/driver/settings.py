@@ -9,9 +9,7 @@ from perfkit.core.system.environment import cpu_vendor, usable_cores
 from perfkit.core.system.software import search_path
 
 MOST_DALI_THREADS = 10
-INTERFACE_SIGNS = {"GLOO_SOCKET_IFNAME": "", "NCCL_SOCKET_IFNAME": "="}
-"""Variable with the network interface of a library -> the sign before its exact name. For NCCL,
-a name without = is a prefix: eth1 also selects eth10."""
+GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 def cpu_settings(config: Config, vendor: str, cores: int) -> dict[str, str]:
@@ -40,9 +38,9 @@ def worker_environment(config: Config, place: NodeRank) -> dict[str, str]:
     settings = cpu_settings(config, cpu_vendor(), usable_cores())
     settings |= _accelerator_settings(config)
     if place.interface:
-        # By default, gloo uses the address of the host's name, often the loopback.
-        for name, sign in INTERFACE_SIGNS.items():
-            settings[name] = os.environ.get(name, f"{sign}{place.interface}")
+        # By default, gloo uses the address of the host's name, often the loopback. NCCL chooses
+        # well by itself, and would use one interface instead of all that it finds.
+        settings[GLOO_INTERFACE] = os.environ.get(GLOO_INTERFACE, place.interface)
     settings |= search_path(config.interpreter)
     return os.environ | settings | {"PYTHONUNBUFFERED": "1"}
 

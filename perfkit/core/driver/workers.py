@@ -28,6 +28,7 @@ from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.paths import portable
 from perfkit.core.results.schema import NodeSeen
 from perfkit.core.results.store import rank_file, steady_file
+from perfkit.core.system import nccl
 from perfkit.core.system.environment import usable_cores
 from perfkit.core.system.scratch import Scratch
 
@@ -118,6 +119,7 @@ class LocalWorkers(WorkerGroup):
     ) -> None:
         self.place = place or NodeRank()
         self.log_pattern = FRAMEWORKS[config.framework].log_pattern
+        self.devices = config.devices
         self.ranks = self.place.ranks(config.devices)
         self.raw_folder = raw_folder
         self.processes = RankProcesses(raw_folder, self.ranks)
@@ -135,6 +137,7 @@ class LocalWorkers(WorkerGroup):
             job_file.write_text(json.dumps(work))
             worker = [config.interpreter, "-m", WORKER, str(job_file)]
             command = launcher_command(config, self.place, self.scratch, job, worker)
+            environment |= nccl.log_settings(config, self.scratch)
             self.process = start_supervised(command, self.scratch, environment)
             self.opened = opened.pop_all()
 
@@ -181,6 +184,7 @@ class LocalWorkers(WorkerGroup):
             killed_for_memory=killed_for_memory() > self.killed_before,
             free_bytes=shutil.disk_usage(self.raw_folder).free,
             logs=self._logs(),
+            nccl=nccl.read_logs(self.scratch, self.devices),
         )
 
     def _logs(self) -> dict[str, str]:

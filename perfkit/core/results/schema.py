@@ -105,6 +105,25 @@ class Option(Stored):
     """setting that applied it, or why it was not applied"""
 
 
+class Nccl(Stored):
+    """How NCCL has connected the ranks, from its log."""
+
+    version: str | None = None
+    """its version, with CUDA's"""
+    network: str | None = None
+    """network that it found: IB for InfiniBand and RoCE, Socket for TCP, or a plugin's name"""
+    adapters: list[str] = []
+    """network adapters or interfaces that it may use, of all nodes"""
+    between_devices: dict[str, int] = {}
+    """transport between ranks of one node -> pairs of sender and receiver that it connects"""
+    between_nodes: dict[str, int] = {}
+    """transport between ranks of different nodes -> pairs of sender and receiver"""
+    connected: list[str] = []
+    """what it connected: rings, trees, NVLS tree; from 2.22 on, only what was needed"""
+    multicast: bool | None = None
+    """whether all devices have NVLink's multicast (NVLS); None: not told"""
+
+
 class Effective(Stored):
     """Effective settings of the run, read inside the workers."""
 
@@ -135,6 +154,8 @@ class Effective(Stored):
     """option of the strategy -> whether it was applied"""
     settings: dict[str, str] = {}
     """performance setting of the framework or the input -> its value"""
+    nccl: Nccl | None = None
+    """None without NCCL, or if NCCL_DEBUG or NCCL_DEBUG_FILE was set"""
 
 
 class InputData(Stored):
