@@ -9,12 +9,14 @@ rolling.py         times of steps from means over a log's own window
 log.py             a log: windows of steps from its prints, facts, reported figures
 formats.py         formats, defined in formats.toml or on the command line
 config_facts.py    the configuration in a log, by facts.toml, with its sources
+fact_rules.py      facts of a log that follow from others
 parameters.py      facts that the command line states
 rows.py            the records of a file: JSON, JSON lines, a table
 documents.py       reported figures; files that are a JSON object or a table
 records.py         files of records: JSON lines, a table with a row per log line
 mlperf.py          MLPerf's events
 reader.py          files to logs
+samples.py         the samples or tokens of a step
 steps.py           a log's steps, and the periods they belong to
 step_times.py      the seconds of a step, by printed times and by the lines' clock
 recompute.py       every throughput of a log, by each statistic that suites use

@@ -3,12 +3,12 @@ printed parameters and file names."""
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
+from perfkit.audit.fact_rules import Rule
 from perfkit.audit.statements import (
     ByCommand,
     ByFormat,
@@ -28,6 +28,13 @@ CONTRADICTIONS = 20
 """Contradictions noted per log, at most."""
 DLPERF_FOLDER = re.compile(r"\d{1,5}n\d{1,5}g")
 """Name of a folder in DLPerf's layout: 2n8g."""
+COUNT = r"((?:\d{1,3}(?:[,_]\d{3}){1,5}|\d{1,15})(?:\.0{1,9})?)(?!\d|[.,]\d)"
+"""Pattern of a whole number as a group, which `<count>` stands for in facts.toml."""
+AMOUNT = r"(\d{1,9}(?:,\d{3}){0,5}(?:\.\d{1,9})?(?:[eE]\+?\d{1,2})? ?(?:[KMBT]\b|[mb]illion)?)"
+"""Pattern of a rounded number with its unit as a group, which `<amount>` stands for."""
+UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12, "million": 1e6, "billion": 1e9}
+MOST = 10**15
+"""Largest number of a fact; sums and products of larger ones are no counts of anything."""
 _DATA = tomllib.loads((Path(__file__).parent / "facts.toml").read_text(encoding="utf-8"))
 
 
@@ -59,26 +66,71 @@ def _patterns(where: str) -> Iterator[ConfigPattern]:
     for entry in _DATA[where]:
         unique = entry.get("unique", where != "text")
         for text in entry["patterns"]:
-            # A leading \b disables the literal-prefix search of `re`, which makes a search ten
-            # times slower.
-            fixed = re.match(r"\\b([\w :=]+)(?![?*{])", text)
+            fixed = re.match(r"\\b([\w :=-]+)(?![?*+{])", text)
             word = fixed[1] if fixed else ""
-            yield ConfigPattern(entry["fact"], entry["kind"], re.compile(text), word, unique)
+            pattern = _compiled(text, word)
+            yield ConfigPattern(entry["fact"], entry["kind"], pattern, word, unique)
 
 
+def _compiled(text: str, word: str) -> re.Pattern[str]:
+    """Compile a pattern of facts.toml. A leading \\b, here before `word`, disables the
+    literal-prefix search of `re`, which makes a search ten times slower."""
+    if word:
+        behind_word = text.removeprefix(rf"\b{word}")
+        text = rf"{word}(?<=\b{word}){behind_word}"
+    return re.compile(text.replace("<count>", COUNT).replace("<amount>", AMOUNT))
+
+
+SUM_OF_RANKS = "sum of the parameters of the model parallel ranks"
+PARAMETERS_OF_RANK = re.compile(_DATA["parameters_of_rank"])
 TEXT, NAME, PATH = (tuple(_patterns(where)) for where in ("text", "name", "path"))
+
+
+def _gpu(text: str) -> str:
+    """Return the short name of a GPU: 2080TI for GeForce RTX 2080 Ti."""
+    return re.sub(r"geforce|rtx|gtx|[ _-]", "", text, flags=re.I).upper()
+
+
+def _count(text: str) -> int | None:
+    """Return a whole number: 8030261248 for "8,030,261,248", 24 for "24.0"."""
+    digits, _point, _zeros = re.sub("[,_]", "", text).partition(".")
+    return int(digits) if digits.isdecimal() else None
+
+
+def _amount(text: str) -> int | None:
+    """Return a number that is printed with its unit: 1240000000 for "1.24B"."""
+    parts = re.fullmatch(r"([\d.,]{1,40}(?:[eE]\+?\d{1,2})?) ?([KMBT]?[a-z]{0,9})", text)
+    if not parts:
+        return None
+    return round(float(parts[1].replace(",", "")) * UNITS.get(parts[2], 1))
+
+
+def _product(text: str) -> int:
+    """Return the product of the numbers in a text: 512 for "8*64"."""
+    return prod(int(number) for number in re.findall(r"\d{1,15}", text))
+
+
+def _items(text: str) -> int:
+    """Return the number of items between commas."""
+    return sum(bool(part.strip()) for part in text.split(","))
+
+
+KINDS: dict[str, Callable[[str], FactValue | None]] = {
+    "number": _count,
+    "amount": _amount,
+    "billions": lambda text: _amount(f"{text}B"),
+    "product": _product,
+    "count": _items,
+    "gpu": _gpu,
+}
+"""Kinds of values in facts.toml that have no table of spellings, and their conversions."""
 
 
 def _value(kind: str, text: str) -> FactValue | None:
     """Convert a text to a value of a kind in facts.toml; None if it is not such a value."""
-    match kind:
-        case "number":
-            return int(text) if text.isdecimal() else None
-        case "count":
-            return sum(bool(part.strip()) for part in text.split(","))
-        case "gpu":
-            # GeForce RTX 2080 Ti becomes 2080TI.
-            return re.sub(r"geforce|rtx|gtx|[ _-]", "", text, flags=re.I).upper()
+    if kind in KINDS:
+        value = KINDS[kind](text)
+        return None if isinstance(value, int) and value > MOST else value
     spellings: dict[str, str] = _DATA["values"][kind]
     for value, spelling in spellings.items():
         if re.search(spelling, text, re.I):
@@ -92,32 +144,7 @@ def number_in(facts: Mapping[str, SourcedFact], name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A fact that is the quotient of the products of other facts."""
-
-    fact: str
-    how: str
-    """the formula: global_batch_size / (ranks x accumulate)"""
-    factors: Sequence[str]
-    divisors: Sequence[str]
-
-    @classmethod
-    def of(cls, fact: str, how: str) -> "Rule":
-        above, _slash, below = how.partition("/")
-        return cls(fact, how, re.findall(r"\w\w+", above), re.findall(r"\w\w+", below))
-
-    def value(self, numbers: Mapping[str, int]) -> int:
-        """Return the fact, given numbers; 0 if one of them is unknown or the division leaves
-        a rest."""
-        dividend = prod(numbers[name] for name in self.factors)
-        divisor = prod(numbers[name] for name in self.divisors)
-        if divisor and dividend % divisor == 0:
-            return dividend // divisor
-        return 0
-
-
-RULES = [Rule.of(fact, how) for fact, how in _DATA["rules"]]
+RULES = [Rule.of(entry) for entry in _DATA["rules"]]
 
 
 class Facts:
@@ -143,6 +170,19 @@ class Facts:
                     index = text.count("\n", 0, begin + offset) - 1
                     number, _line = lines[min(index, len(lines) - 1)]
                     self._add(pattern.fact, value, ByLine(line=number), number)
+        self._add_parameters_of_ranks(text[:TEXT_LIMIT])
+
+    def _add_parameters_of_ranks(self, text: str) -> None:
+        """Add the sum of the parameters that a model's ranks tell: of all tensor and pipeline
+        ranks, unless experts are spread over further ranks."""
+        parameters: dict[tuple[str, str], int] = {}
+        for tensor, pipeline, count in PARAMETERS_OF_RANK.findall(text):
+            parameters.setdefault((tensor, pipeline), int(count))
+        names = ("tensor_parallel_size", "pipeline_parallel_size")
+        ranks = prod(number_in(self.by_name, name) for name in names)
+        has_expert_ranks = number_in(self.by_name, "expert_parallel_size") > 1
+        if parameters and len(parameters) == ranks and not has_expert_ranks:
+            self._add("parameters", sum(parameters.values()), ByRule(how=SUM_OF_RANKS))
 
     def add_printed(self, name: str, value: int, line: int) -> None:
         """Add a fact that prints state."""
@@ -155,8 +195,10 @@ class Facts:
         self.contradictions["global_batch_size", ""] = note
 
     def complete(self, path: Path) -> None:
-        """Add the facts in the file's name (with its folder's, in DLPerf's layout) and the GPU
-        named anywhere in the path, then apply the rules."""
+        """Apply the rules; then add what is still unknown and stands in the file's name (with
+        its folder's, in DLPerf's layout), and the GPU named anywhere in the path."""
+        # What the log says wins over the name of its file, but the name over an assumption.
+        self.derive(assumed={})
         folder, name = path.absolute().parent.name, path.name
         if DLPERF_FOLDER.fullmatch(folder):
             name = f"{folder}/{name}"
@@ -167,25 +209,32 @@ class Facts:
             patterns = [pattern for pattern in NAME if pattern.fact != "model"]
         self._read_name(name, patterns)
         self._read_name(str(path).replace("/", " / "), PATH)
+        self.derive(assumed={"accumulate": 1})
+
+    def derive(self, assumed: Mapping[str, int]) -> None:
+        """Add the facts that follow from others by the rules; `assumed` are values of facts
+        that most suites leave out."""
         for rule in RULES:
-            self._apply(rule)
+            self._apply(rule, assumed)
 
     def _read_name(self, name: str, patterns: Iterable[ConfigPattern]) -> None:
         for pattern in patterns:
             for value, _offset in pattern.values(name):
                 self._add(pattern.fact, value, ByName())
 
-    def _apply(self, rule: Rule) -> None:
+    def _apply(self, rule: Rule, assumed: Mapping[str, int]) -> None:
         """Add the fact of a rule if it is unknown and the rule's facts are known."""
         if number_in(self.by_name, rule.fact):
             return
-        numbers = {}
-        for name in (*rule.factors, *rule.divisors):
-            numbers[name] = number_in(self.by_name, name)
         # BERT suites accumulate by default, so an unknown count is not 1.
-        if rule.fact == "batch_size" or self._counts_images:
-            numbers["accumulate"] = numbers.get("accumulate") or 1
-        value = rule.value(numbers)
+        if rule.fact != "batch_size" and not self._counts_images:
+            assumed = {}
+        known = {}
+        for name in self.by_name:
+            number = number_in(self.by_name, name)
+            if number:
+                known[name] = number
+        value = rule.value(known, assumed)
         if value:
             self.by_name[rule.fact] = SourcedFact(value=value, by=ByRule(how=rule.how))
 
@@ -216,6 +265,5 @@ def with_stated_facts(
         if not isinstance(fact.by, ByRule):
             line = fact.by.line if isinstance(fact.by, ByLine) else None
             completed._add(name, fact.value, fact.by, line)
-    for rule in RULES:
-        completed._apply(rule)
+    completed.derive(assumed={"accumulate": 1})
     return completed

@@ -59,7 +59,7 @@ FEW = 10
 def findings_of(name: str, figures: Figures) -> list[LocatedFinding]:
     """Return the findings about one log under its `name`."""
     notes = [*figures.log.notes, *_of_log(figures)]
-    if figures.rows and not figures.shown and not figures.samples:
+    if figures.rows and not figures.shown and not figures.samples.are_known:
         notes.insert(0, Note(NoBatchSize()))
     return [LocatedFinding(finding=finding, file=name, line=line) for finding, line in notes]
 

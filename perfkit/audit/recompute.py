@@ -9,17 +9,13 @@ import numpy as np
 
 from perfkit.audit.figure import Figure, Period, Statistic, StepTime
 from perfkit.audit.log import Columns, Log, some_of
+from perfkit.audit.samples import StepSamples, accumulated_batches
 from perfkit.audit.step_times import TimedSteps
 from perfkit.audit.steps import LEAST_RATE, MOST_RATE, inside, steps_of
 from perfkit.core.format import plain
-from perfkit.core.models import find_model
 
 SKIPPED_AT_MOST = 100
 """Prints that suites drop as warm-up, at most."""
-SEQUENCES = {"bert", "bert-large", "sequences/s"}
-SAMPLES = {"samples/s", "images/s", "sequences/s", None}
-"""Units that count by the batch size. Tokens also need the sequence length; for frames and
-other units, the number per sample is unknown."""
 STATISTICS: dict[Statistic, Callable[[np.ndarray], float]] = {
     "mean of rates": np.mean,
     "harmonic mean": lambda rates: len(rates) / (1 / rates).sum(),
@@ -32,27 +28,6 @@ OF_ONE = ("last print", "first print", "maximum")
 """Statistics that select a single printed rate."""
 PRINTED_TIMES = 1e-9
 """Relative error that printed times may have got by computing with them."""
-
-
-def device_samples(log: Log) -> int:
-    """Return a device's samples per step, or its tokens if rates count tokens; 0 if unknown."""
-    samples = log.number("batch_size")
-    if log.semantics.step == "update":
-        samples *= _accumulate(log)
-    model = find_model(log.fact("model"))
-    unit = log.fact("unit") or (model and model.unit)
-    if unit == "tokens/s":
-        return samples * log.number("sequence_length")
-    return samples if unit in SAMPLES else 0
-
-
-def _accumulate(log: Log) -> int:
-    """Return the batches of an update. BERT suites accumulate by default, so an unknown number
-    is 0 for them and 1 for others."""
-    accumulate = log.number("accumulate")
-    if accumulate or {log.fact("model"), log.fact("unit")} & SEQUENCES:
-        return accumulate
-    return 1
 
 
 def half_of(text: str) -> float:
@@ -143,10 +118,10 @@ class PeriodFigures:
 
     def __init__(self, log: Log, rows: Columns, period: Period, mask: np.ndarray) -> None:
         self.semantics, self.ranks = log.semantics, log.number("ranks")
-        self.samples = device_samples(log)
+        self.samples = StepSamples.of(log)
         self.batches_of_update = 1
         if log.semantics.step == "batch":
-            self.batches_of_update = _accumulate(log)
+            self.batches_of_update = accumulated_batches(log)
         self.every_row, self.rows, self.period = rows, some_of(rows, mask), period
         self.rates = Rates(self.rows["rate"])
         self.extent = {
@@ -185,6 +160,18 @@ class PeriodFigures:
         of = self.semantics.rate_of
         return make_figure(statistic, rate, error, of, self.ranks, **{**self.extent, **fields})
 
+    def _of_steps(
+        self, statistic: Statistic, step_seconds: float, rounding: float, **fields: Any
+    ) -> Figure:
+        """Return a figure from the seconds of a step."""
+        return Figure(
+            statistic=statistic,
+            throughput=self.samples.all / step_seconds or None,
+            per_device=self.samples.device / step_seconds or None,
+            rounding=float(rounding),
+            **{**self.extent, **fields},
+        )
+
     def _by_times(self) -> Iterator[Figure]:
         """Yield samples / time by printed times, or step-weighted harmonic mean of rates."""
         times, rates = self.rows["seconds"], self.rows["own_rate"]
@@ -202,13 +189,11 @@ class PeriodFigures:
             share = share_of(waits, time)
         # Waits are usable only if the format tells whether times include them.
         has_times = is_timed.all() and (self.semantics.reader or not waits)
-        if self.samples and has_times:
-            seconds = np.nansum(times)
-            rate = self.samples * steps / seconds
+        if self.samples.are_known and has_times:
+            step_seconds = float(np.nansum(times) / steps)
             half = half_unit(self.rows["printed_seconds"], PRINTED_TIMES)
-            error = half * self._error_factor() * steps / seconds * rate
-            fields = {**self.extent, "wait_share": share}
-            yield make_figure("samples/time", rate, error, "device", self.ranks, **fields)
+            rounding = half * self._error_factor() / step_seconds
+            yield self._of_steps("samples/time", step_seconds, rounding, wait_share=share)
         elif len(self.rates.values) and _is_plausible(rates).all():
             rate = steps / (self.rows["steps"] / rates).sum()
             error = self.rates.rounding(len(rates))
@@ -232,20 +217,19 @@ class PeriodFigures:
         rows = some_of(every, is_timed)
         seconds = rows["clock_seconds"].sum()
         steps = (rows["last"] - rows["since"] + 1).sum()
-        if not (seconds > 0 and self.samples):
+        if not (seconds > 0 and self.samples.are_known):
             return
-        rate = self.samples * steps / seconds
         # Each contiguous stretch has two clock readings.
         stretches = (np.diff(is_timed, prepend=False) & is_timed).sum()
-        error = stretches * 2 * half_unit(rows["at"]) / seconds * rate
+        rounding = stretches * 2 * half_unit(rows["at"]) / seconds
         waits = rows["reader"].sum()
-        fields = self.extent | {
+        fields = {
             "first": int(rows["since"].min()),
             "last": int(rows["last"].max()),
             "steps": int(steps),
             "wait_share": None if np.isnan(waits) else share_of(waits, seconds),
         }
-        yield make_figure("clock", rate, error, "device", self.ranks, **fields)
+        yield self._of_steps("clock", float(seconds / steps), rounding, **fields)
 
     def _is_clocked(self) -> np.ndarray:
         """Return the mask of the period's windows that have the clock of the print before."""
@@ -275,9 +259,9 @@ class PeriodFigures:
         if not np.isnan(rows["seconds"]).all():
             is_open = np.nansum(rows["reader"]) and not self.semantics.reader
             return unknown if is_open else rows["seconds"]
-        samples = self.samples
+        samples = self.samples.device
         if self.semantics.rate_of == "all":
-            samples *= self.ranks
+            samples = self.samples.all
         return samples * rows["steps"] / rows["own_rate"] if samples else unknown
 
     def step_times(self) -> Iterator[StepTime]:
@@ -292,22 +276,21 @@ class PeriodFigures:
             "printed": "median step",
             "clock": "median step by clock",
         }
+        if not self.samples.are_known:
+            return
         for timed in self._timed_steps():
-            rate = self.samples / timed.median_seconds
-            error = rate * timed.median_rounding
-            fields = {**self.extent, **timed.extent()}
-            if rate:
-                statistic = statistics[timed.basis]
-                yield make_figure(statistic, rate, error, "device", self.ranks, **fields)
+            statistic = statistics[timed.basis]
+            seconds, rounding = timed.median_seconds, timed.median_rounding
+            yield self._of_steps(statistic, seconds, rounding, **timed.extent())
 
 
 class Figures:
     """The figures of a log: `shown` by each statistic; `rows` as from steps_of, empty if no
-    print names a step. `samples` (of a device in a step) is 0 if unknown."""
+    print names a step; `samples` are those of a step."""
 
     @np.errstate(all="ignore")
     def __init__(self, log: Log) -> None:
-        self.log, self.samples = log, device_samples(log)
+        self.log, self.samples = log, StepSamples.of(log)
         self.rows = steps_of(log) if len(log.windows) else {}
         self.periods = [*self._periods()]
         self.shown = []

@@ -1,0 +1,357 @@
+"""Configurations that logs of language models tell, and what an audit makes of them."""
+
+import numpy as np
+import pytest
+from log_writers import SUITES
+from made_logs import by_statistic, make_log, windows
+
+from perfkit.audit.config_facts import Facts
+from perfkit.audit.statements import ByName, ByRule
+
+PRINTS = SUITES["PaddleClas, static graph"].text(np.ones(20), 1)
+
+
+def facts_of(text):
+    """Return the facts in a text, with those that follow from them."""
+    facts = Facts()
+    facts.read([*enumerate(text.split("\n"), 1)])
+    facts.derive(assumed={})
+    return {name: fact.value for name, fact in facts.by_name.items()}
+
+
+MEGATRON = """
+using world size: 24, data-parallel size: 4, context-parallel size: 1, hierarchical \
+context-parallel sizes: None, tensor-model-parallel size: 3, pipeline-model-parallel size: 2
+  data_parallel_size .............................. 4
+  expert_model_parallel_size ...................... 1
+  ffn_hidden_size ................................. 512
+  global_batch_size ............................... 40
+  hidden_size ..................................... 96
+  hidden_size_teacher ............................. None
+  encoder_seq_length .............................. 128
+  inference_max_seq_length ........................ 640
+  micro_batch_size ................................ 2
+  num_experts ..................................... None
+  num_layers ...................................... 6
+  num_layers_at_end_in_bf16 ....................... 1
+  seq_length ...................................... 128
+  transformer_pipeline_model_parallel_size ........ 2
+  virtual_pipeline_model_parallel_size ............ None
+  inprocess_active_world_size ..................... 99
+  world_size ...................................... 24
+"""
+DEEPSPEED = """
+[2026-01-05 10:00:00,123] [INFO] [launch.py:163:main] dist_world_size=6
+[2026-01-05 10:00:01,123] [INFO] [config.py:1000:print]   gradient_accumulation_steps .. 5
+[2026-01-05 10:00:01,123] [INFO] [config.py:1000:print]   train_batch_size ............. 90
+[2026-01-05 10:00:01,123] [INFO] [config.py:1000:print]   train_micro_batch_size_per_gpu  3
+[2026-01-05 10:00:01,123] [INFO] [config.py:1000:print]   world_size ................... 3
+"""
+DEEPSPEED_JSON = """
+[2026-01-05 10:00:01,123] [INFO] [config.py:986:print_user_config]   json = {
+    "train_batch_size": 90,
+    "train_micro_batch_size_per_gpu": 3,
+    "gradient_accumulation_steps": 5,
+    "zero_optimization": {
+        "stage": 2
+    }
+}
+"""
+TORCHTITAN = """
+[titan] 2026-02-03 04:05:06,100 - root - INFO - Building device mesh with parallelism: \
+pp=2, dp_replicate=1, dp_shard=3, cp=1, tp=2, ep=3, etp=1
+[titan] 2026-02-03 04:05:07,100 - root - INFO - Model tiny size: 7,654,321 total parameters
+[titan] 2026-02-03 04:05:08,100 - root - INFO - Trainer is initialized with local batch \
+size 2, global batch size 18, gradient accumulation steps 3, sequence length 256, total steps 9
+"""
+HUGGING_FACE = """
+***** Running training *****
+  Num examples = 12,000
+  Instantaneous batch size per device = 2
+  Total train batch size (w. parallel, distributed & accumulation) = 1,280
+  Gradient Accumulation steps = 8
+  Number of trainable parameters = 3,456,789
+"""
+NANOCHAT = """
+2026-02-03 04:05:06,100 - nanochat.common - INFO - Distributed world size: 4
+Tokens / micro-batch / rank: 8 x 512 = 4,096
+Tokens / micro-batch: 16,384
+Total batch size 32,768 => gradient accumulation steps: 2
+Number of parameters: 7,654,321
+"""
+LLM_C = """
+| micro batch size B    | 4                                                  |
+| sequence length T     | 256                                                |
+| total batch size      | 8192                                               |
+| max_sequence_length T | 1024                                               |
+| num_layers L          | 3                                                  |
+| channels C            | 48                                                 |
+| num_parameters        | 654321                                             |
+| num_processes         | 2                                                  |
+=> setting grad_accum_steps=4
+"""
+NANO_GPT = """
+Overriding: block_size = 256
+tokens per iteration will be: 12,288
+number of parameters: 10.65M
+"""
+MODDED = """
+class Hyperparameters:
+    batch_size : int = 6*32 # batch size, in sequences, across all devices
+    device_batch_size : int = 16 # batch size, in sequences, per device
+    sequence_length : int = 2*512 # sequence length, in tokens
+"""
+MAXTEXT = """
+Num_devices: 6, shape (1, 1, 6)
+Config param gradient_accumulation_steps: 1
+Config param global_batch_size_to_train_on: 24
+Config param max_target_length: 512
+Config param num_experts: 4
+Config param per_device_batch_size: 4.0
+number parameters: 0.654 billion
+"""
+NEMO = (
+    "DLL 2026-01-05 10:00:00.12 - PARAMETER "
+    "cfg/micro_batch_size : 2 cfg/global_batch_size : 48 "
+    "cfg/context_parallel_size : 1 cfg/tensor_model_parallel_size : 2 "
+    "cfg/pipeline_model_parallel_size : 3 cfg/virtual_pipeline_model_parallel_size : 5 "
+    "cfg/encoder_seq_length : 384 cfg/num_layers : 9 cfg/hidden_size : 72 "
+    "cfg/data/seq_length : 384 \n"
+    "Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/24\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            MEGATRON,
+            {
+                "ranks": 24,
+                "data_parallel_size": 4,
+                "tensor_parallel_size": 3,
+                "pipeline_parallel_size": 2,
+                "context_parallel_size": 1,
+                "global_batch_size": 40,
+                "batch_size": 2,
+                "accumulate": 5,
+                "sequence_length": 128,
+                "layers": 6,
+                "hidden_size": 96,
+            },
+        ),
+        (DEEPSPEED, {"ranks": 6, "global_batch_size": 90, "batch_size": 3, "accumulate": 5}),
+        (
+            DEEPSPEED_JSON,
+            {"ranks": 6, "global_batch_size": 90, "batch_size": 3, "accumulate": 5},
+        ),
+        (
+            TORCHTITAN,
+            {
+                "ranks": 12,
+                "data_parallel_size": 3,
+                "global_batch_size": 18,
+                "batch_size": 2,
+                "accumulate": 3,
+                "sequence_length": 256,
+                "parameters": 7654321,
+            },
+        ),
+        (
+            HUGGING_FACE,
+            {
+                "ranks": 80,
+                "global_batch_size": 1280,
+                "batch_size": 2,
+                "accumulate": 8,
+                "trainable_parameters": 3456789,
+                "parameters": "",
+            },
+        ),
+        (
+            NANOCHAT,
+            {
+                "ranks": 4,
+                "tokens_per_update": 32768,
+                "sequence_length": 512,
+                "global_batch_size": 64,
+                "batch_size": 8,
+                "accumulate": 2,
+                "parameters": 7654321,
+            },
+        ),
+        (
+            LLM_C,
+            {
+                "ranks": 2,
+                "global_batch_size": 32,
+                "sequence_length": 256,
+                "accumulate": 4,
+                "parameters": 654321,
+                "layers": 3,
+                "hidden_size": 48,
+            },
+        ),
+        (
+            NANO_GPT,
+            {"global_batch_size": 48, "sequence_length": 256, "parameters": 10650000},
+        ),
+        (MODDED, {"global_batch_size": 192, "batch_size": 16, "sequence_length": 1024}),
+        (
+            MAXTEXT,
+            {
+                "ranks": 6,
+                "global_batch_size": 24,
+                "batch_size": 4,
+                "sequence_length": 512,
+                "parameters": 654000000,
+                "experts": 4,
+            },
+        ),
+        (
+            NEMO,
+            {
+                "ranks": 24,
+                "data_parallel_size": 4,
+                "global_batch_size": 48,
+                "batch_size": 2,
+                "accumulate": 6,
+                "sequence_length": 384,
+                "layers": 9,
+                "hidden_size": 72,
+            },
+        ),
+    ],
+    ids=[
+        "megatron",
+        "deepspeed",
+        "deepspeed json",
+        "torchtitan",
+        "hugging face",
+        "nanochat",
+        "llm.c",
+        "nanogpt",
+        "modded nanogpt",
+        "maxtext",
+        "nemo",
+    ],
+)
+def test_configurations_are_read_as_each_suite_prints_them(text, expected):
+    facts = facts_of(text)
+    assert {name: facts.get(name, "") for name in expected} == expected
+
+
+RANKS_PARAMETERS = """
+  tensor_model_parallel_size ...................... 2
+  pipeline_model_parallel_size .................... 2
+"""
+
+
+def rank_line(tensor, pipeline, count):
+    place = f"({tensor}, {pipeline})"
+    return (
+        f" > number of parameters on (tensor, pipeline) model parallel rank {place}: {count}\n"
+    )
+
+
+def test_a_models_parameters_are_the_sum_over_its_parallel_ranks():
+    ranks = [(0, 0, 70), (1, 0, 70), (0, 1, 51), (1, 1, 51), (0, 0, 70)]
+    lines = "".join(rank_line(*rank) for rank in ranks)
+    assert facts_of(RANKS_PARAMETERS + lines)["parameters"] == 242
+
+
+@pytest.mark.parametrize(
+    "further", ["", "  expert_model_parallel_size .... 4\n" + rank_line(1, 1, 51)]
+)
+def test_the_parameters_of_some_ranks_are_not_those_of_the_model(further):
+    ranks = [(0, 0, 70), (1, 0, 70), (0, 1, 51)]
+    lines = "".join(rank_line(*rank) for rank in ranks)
+    assert "parameters" not in facts_of(RANKS_PARAMETERS + lines + further)
+
+
+# Samples of a step.
+
+
+PARALLEL = {
+    "ranks": 24,
+    "global_batch_size": 40,
+    "batch_size": 2,
+    "accumulate": 5,
+    "tensor_parallel_size": 3,
+    "pipeline_parallel_size": 2,
+}
+
+
+def throughput(facts, **semantics):
+    """Return samples / time of ten prints of 10 steps in 20 s."""
+    log = make_log(windows(12, seconds=20.0), facts=facts, **semantics)
+    return by_statistic(log)["samples/time", "all"]
+
+
+def test_devices_of_a_model_replica_share_its_batch():
+    figure = throughput(PARALLEL)
+    assert figure.throughput == pytest.approx(40 / 2)
+    assert figure.per_device == pytest.approx(40 / 2 / 24)
+
+
+def test_a_shared_batch_counts_once_without_the_batch_of_all_devices():
+    facts = {name: value for name, value in PARALLEL.items() if name != "global_batch_size"}
+    assert throughput(facts).throughput == pytest.approx(4 * 2 * 5 / 2)
+
+
+def test_the_batch_of_all_devices_needs_no_device_count():
+    figure = throughput({"global_batch_size": 40})
+    assert (figure.throughput, figure.per_device) == (pytest.approx(20.0), None)
+
+
+def test_a_micro_batch_is_a_part_of_the_batch_of_an_update():
+    figure = throughput(PARALLEL, step="batch")
+    assert figure.throughput == pytest.approx(40 / 5 / 2)
+
+
+def test_tokens_of_an_update_need_no_sequence_length():
+    figure = throughput({"unit": "tokens/s", "tokens_per_update": 4096})
+    assert figure.throughput == pytest.approx(4096 / 2)
+
+
+# File names.
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size"),
+    [
+        ("x_bs256_log", 256),
+        ("resnet-batch64.txt", 64),
+        ("run.batch_size=32.log", 32),
+        ("Batch-Size-16.log", 16),
+        ("1n8g/rn50_b128_fp32_1.log", 128),
+        ("nemo_b200.log", None),
+        ("gpt_b128.log", None),
+        ("jobs256.log", None),
+        ("bs8x.log", None),
+        ("train_bs32_bs64.log", None),
+    ],
+)
+def test_only_a_word_that_means_a_batch_names_one(tmp_path, read, name, batch_size):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    assert read(PRINTS, name).fact("batch_size") == batch_size
+
+
+@pytest.mark.parametrize(
+    "name", ["opt-globalBatchSize128.log", "gpt_gbs128.log", "x_global_bs_128.log"]
+)
+def test_a_name_may_have_the_batch_of_all_devices(read, name):
+    log = read(PRINTS, name)
+    assert log.fact("global_batch_size") == 128
+    assert log.fact("batch_size") is None
+    assert log.facts["global_batch_size"].by == ByName()
+
+
+def test_a_batch_that_follows_from_the_log_wins_over_the_name(read):
+    text = "  global_batch_size ........ 64\nworld_size : 4\nGradient Accumulation steps = 1\n"
+    log = read(text + PRINTS, "x_bs256.log")
+    assert log.fact("batch_size") == 16
+    assert isinstance(log.facts["batch_size"].by, ByRule)
+    texts = [finding.text() for finding, _line in log.notes]
+    formula = "global_batch_size / (ranks x accumulate)"
+    assert f"batch_size is 256 by the file name, but 16 by {formula}." in texts
