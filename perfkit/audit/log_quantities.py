@@ -9,7 +9,8 @@ from perfkit.audit.audit import AuditedLog
 from perfkit.audit.figure import BY_MEDIAN_STEP, Figure
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.quantity import ClaimedKind, LogQuantity, Of
-from perfkit.audit.recompute import SAMPLES, Figures, half_unit
+from perfkit.audit.recompute import Figures, half_unit
+from perfkit.audit.samples import SAMPLES
 from perfkit.audit.statements import (
     Conversion,
     FlopsOverPeak,
