@@ -108,8 +108,6 @@ def test_paddle_defaults_to_the_tensor_core_layout_on_a_gpu(device, precision, l
         ),
         ("jax", {"execution": "dynamic"}, "allowed: static"),
         ("jax", {"input": "dataloader"}, "allowed: dali, synthetic"),
-        ("jax", {"processes": 2}, "processes: framework=jax trains in one process"),
-        ("jax", {"device": "gpu"}, "device: 'gpu' is not for framework=jax; allowed: cpu"),
         ("tensorflow", {"layout": "NCHW"}, "allowed: NHWC"),
         ("tensorflow", {"processes": 2}, "processes: framework=tensorflow trains in one"),
         ("mxnet", {"precision": "bf16"}, "precision: 'bf16' is not for"),
@@ -150,7 +148,7 @@ def test_torchrun_starts_one_process_per_device_and_joins_the_nodes():
     [
         ("paddle", {"OMP_NUM_THREADS": "4", "MKL_DEBUG_CPU_TYPE": "5"}),
         ("torch", {"OMP_NUM_THREADS": "4"}),
-        ("jax", {}),
+        ("jax", {"NPROC": "4"}),
         ("tensorflow", {"TF_NUM_INTRAOP_THREADS": "4"}),
         ("mxnet", {"OMP_NUM_THREADS": "4"}),
     ],
@@ -160,13 +158,38 @@ def test_each_framework_gets_its_cpu_settings(framework, settings):
     assert cpu_settings(resolve(values), "AuthenticAMD", 8) == settings
 
 
-@pytest.mark.parametrize("framework", ["jax", "tensorflow", "mxnet"])
+@pytest.mark.parametrize("framework", ["tensorflow", "mxnet"])
 def test_one_process_needs_no_launcher(framework):
     assert not FRAMEWORKS[framework].several_processes
     assert command(framework) == ["worker"]
 
 
-@pytest.mark.parametrize("framework", ["paddle", "torch"])
+@pytest.mark.parametrize("gpus", [["0"], ["0", "1"]])
+@pytest.mark.parametrize("given", [{}, {"device": "gpu"}, {"gpus": 1}])
+def test_tensorflow_on_a_machine_with_gpus_is_refused_in_one_sentence(monkeypatch, gpus, given):
+    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", lambda: gpus)
+    with pytest.raises(RequestError) as refused:
+        plan("resnet50", {"framework": "tensorflow", "input": "synthetic"} | given)
+    assert refused.value.problems == [
+        "device: perfkit trains TensorFlow on a CPU only; to measure it there, also on a "
+        "machine with GPUs: -p device cpu, without gpus"
+    ]
+
+
+def test_a_jax_rank_alone_needs_no_launcher():
+    assert command("jax") == ["worker"]
+
+
+def test_jax_ranks_are_plain_processes_that_meet_at_the_first_node():
+    launcher = "perfkit.core.frameworks.ranks"
+    alone = [sys.executable, "-m", launcher, "/logs", "0", "2", "-", "worker"]
+    assert command("jax", processes=2) == alone
+    second = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
+    words = command("jax", second, nodes=2, processes=3)
+    assert words[3:] == ["/logs", "3", "3", "10.0.0.1:29500", "worker"]
+
+
+@pytest.mark.parametrize("framework", ["paddle", "torch", "jax"])
 def test_several_processes_have_a_launcher(framework):
     assert FRAMEWORKS[framework].several_processes
     assert command(framework, processes=2)[-1] == "worker"

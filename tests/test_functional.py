@@ -1,18 +1,14 @@
 """Functional layers in JAX and TensorFlow, which must match Paddle's layers."""
 
 import math
-import os
 
 import jax
 import numpy as np
 import paddle
 import pytest
-from jax import numpy as jnp
-from narrow import replace_sizes
 from sides import forward, side_of
 
-from perfkit.core.frameworks.devices import CpuDevice
-from perfkit.core.frameworks.functional.xla import factor_dtypes
+from perfkit.core.frameworks.functional.xla import Product, factor_dtypes, products_in
 
 
 @pytest.fixture(params=["jax", "tensorflow"])
@@ -117,49 +113,32 @@ def test_products_converted_by_xla_count_as_float32():
         "%c = bf16[2,2]{1,0} dot(%b, %b), lhs_contracting_dims={1}\n"
         "ROOT %d = f32[2,2]{1,0} convolution(%a, %a), window={size=1}\n"
     )
-    assert factor_dtypes(hlo) == {"float32": 1, "bfloat16": 1}
+    assert factor_dtypes(products_in(hlo)) == {"float32": 1, "bfloat16": 1}
 
 
-def late(array):
-    """Return the same values, still pending behind a long computation."""
-    compute = jax.jit(lambda x: (x @ x @ x @ x).sum() * 0)
-    zero = compute(jnp.ones((2000, 2000)))
-    return array + zero
-
-
-@pytest.mark.slow
-def test_a_jax_step_is_complete_when_its_call_returns(monkeypatch):
-    """CpuDevice's clock requires this; by default, JAX returns earlier."""
-    replace_sizes(monkeypatch.setattr)
-    of_jax = side_of("jax")
-    trainer = of_jax.trainer("vgg16")
-    images, labels = of_jax.batch("vgg16")
-    # Compile the sum first.
-    late(images).block_until_ready()
-    trainer.backward((images, labels))
-    trainer.zero_grad()
-    pending = late(images)
-    assert not pending.is_ready()
-    loss = trainer.backward((pending, labels))
-    assert loss.is_ready()
-    assert all(gradient.is_ready() for gradient in trainer.gathered.values())
-    trainer.gathered = {name: late(g) for name, g in trainer.gathered.items()}
-    trainer.update()
-    updated = jax.tree.leaves((trainer.values, trainer.slots))
-    assert all(value.is_ready() for value in updated)
-    device = of_jax.backend.open_device(of_jax.config())
-    assert isinstance(device, CpuDevice)
-    # TensorFlow's threads have the same name, if another test imported TensorFlow.
-    cores = len(os.sched_getaffinity(0))
-    threads = of_jax.backend.Inspector(trainer).threads()
-    assert threads in ({"tf_XLAEigen": cores}, {"tf_XLAEigen": 2 * cores})
-
-
-def test_jax_batches_and_peak_workloads_are_ready_on_return():
-    of_jax = side_of("jax")
-    # An unaligned buffer, whose memory JAX cannot use directly.
-    unaligned = np.empty(2**25 + 1, np.uint8)[1:]
-    (tensor,) = of_jax.tensors((unaligned.view(np.float32),))
-    assert tensor.is_ready()
-    multiply = of_jax.backend.Workloads(of_jax.config()).matmul(1500)
-    assert multiply().is_ready()
+@pytest.mark.parametrize(
+    ("line", "is_highest"),
+    [
+        ("f32[2,2]{1,0} dot(%a, %a), operand_precision={highest,highest}", True),
+        ("f32[2,2]{1,0} dot(%a, %a), operand_precision={high,high}", False),
+        ("f32[2,2]{1,0} dot(%a, %a), lhs_contracting_dims={1}", False),
+        (
+            "(f32[2,2]{1,0}, s8[4]{0}) custom-call(%a, %a), "
+            'custom_call_target="__cublas$gemm", '
+            'backend_config={"precision_config":{"operand_precision":["HIGHEST","HIGHEST"]}}',
+            True,
+        ),
+        (
+            "(f32[2,2]{1,0}, u8[0]{0}) custom-call(%a, %a), window={size=1x1}, "
+            'custom_call_target="__cudnn$convForward"',
+            False,
+        ),
+    ],
+)
+def test_products_of_gpu_libraries_and_their_precision_are_read(line, is_highest):
+    hlo = (
+        "%a = f32[2,2]{1,0} parameter(0)\n"
+        f"%b = {line}\n"
+        '%c = f32[2]{0} custom-call(%a), custom_call_target="__cudnn$norm"\n'
+    )
+    assert products_in(hlo) == (Product("float32", is_highest),)

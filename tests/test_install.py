@@ -165,7 +165,7 @@ def test_a_conda_environment_uses_one_cuda_version(file, cuda, extra):
 
 def test_gpu_extras_pin_a_dali_whose_nvimagecodec_crops_while_decoding():
     """nvImageCodec 0.9, required by DALI 2.3, does not on Hopper (nvImageCodec #55)."""
-    for extra in ("gpu-cu12", "torch-cu12", "gpu-cu13", "torch-cu13"):
+    for extra in ("gpu-cu12", "torch-cu12", "jax-cu12", "gpu-cu13", "torch-cu13"):
         (dali,) = [each for each in required([extra]) if "nvidia-dali" in each.name]
         assert dali.specifier.contains("2.2.0")
         assert not dali.specifier.contains("2.3.0")

@@ -105,6 +105,48 @@ def test_on_a_gpu_tf32_is_off_by_default_and_devices_are_in_pci_order(
     assert settings["CUDA_DEVICE_ORDER"] == order
 
 
+@pytest.mark.parametrize(("set_before", "expected"), [(None, "false"), ("true", "true")])
+def test_jax_takes_memory_of_a_gpu_as_it_needs_it_unless_the_user_decides(
+    monkeypatch, set_before, expected
+):
+    name = "XLA_PYTHON_CLIENT_PREALLOCATE"
+    monkeypatch.delenv(name, raising=False)
+    if set_before:
+        monkeypatch.setenv(name, set_before)
+    on_gpu = config(framework="jax", device="gpu", gpus=1)
+    assert worker_environment(on_gpu, NodeRank())[name] == expected
+    assert worker_environment(config(framework="jax"), NodeRank()).get(name) == set_before
+
+
+PLACE = """
+import os, sys, time
+rank = int(os.environ["PERFKIT_RANK"])
+print(rank, os.environ["PERFKIT_MEETING"], flush=True)
+if rank == 1 and sys.argv[1] == "fails":
+    sys.exit(7)
+if rank == 1 and sys.argv[1] == "is killed":
+    os.kill(os.getpid(), 9)
+time.sleep(0.1 if sys.argv[1] == "ends" else 1000)
+"""
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize(("what", "status"), [("ends", 0), ("fails", 7), ("is killed", 137)])
+def test_plain_ranks_get_their_places_and_the_first_failure_ends_them(tmp_path, what, status):
+    launch = [sys.executable, "-m", "perfkit.core.frameworks.ranks", str(tmp_path), "0", "2"]
+    rank = [sys.executable, "-c", PLACE, what]
+    with supervised(str(tmp_path), "60", *launch, "-", *rank) as supervisor:
+        assert supervisor.wait(60) == status
+    addresses = set()
+    for index in range(2):
+        number, address = (tmp_path / f"rank{index}.log").read_text().split()
+        assert int(number) == index
+        addresses.add(address)
+    (address,) = addresses
+    assert address.startswith("127.0.0.1:")
+    wait_for(lambda: not left_over(PLACE), 10)
+
+
 @pytest.mark.parametrize(
     ("cores", "threads", "prefetch"), [(256, 10, 4), (88, 10, 4), (80, 9, 2), (16, 2, 2)]
 )

@@ -60,7 +60,7 @@ class FakeGpu:
     def wait_for(self, event):
         self.clock.now = max(self.clock.now, event)
 
-    def record_event(self):
+    def record_event(self, _result=None):
         return max(self.busy_until, self.clock.now)
 
     def is_complete(self, event):
@@ -177,8 +177,8 @@ def test_the_window_ends_with_the_last_step_not_with_prefetching(clock):
     class Prefetched(FakeGpu):
         """Its last event precedes work of another stream."""
 
-        def record_event(self):
-            event = super().record_event()
+        def record_event(self, result=None):
+            event = super().record_event(result)
             if trainer.steps == 12:
                 self.queue(100.0)
             return event

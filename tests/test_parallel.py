@@ -1,5 +1,5 @@
-"""Data-parallel ranks train like one process on all samples: Paddle's launcher and torchrun,
-over gloo."""
+"""Data-parallel ranks train like one process on all samples: Paddle's launcher, torchrun and
+plain processes, over gloo."""
 
 import json
 import os
@@ -36,6 +36,10 @@ CASES = {
         "bert-accumulate": {"model": "bert", "accumulate": 2},
         "gpt": {"model": "gpt"},
     },
+    "jax": {
+        "vgg16": {"model": "vgg16"},
+        "bert-accumulate": {"model": "bert", "accumulate": 2},
+    },
 }
 """Models without batch norm, whose statistics are local to each rank."""
 EACH = [(framework, case) for framework in CASES for case in CASES[framework]]
@@ -62,7 +66,7 @@ rank = int(os.environ.get(FRAMEWORKS[FRAMEWORK].rank_variable, "0"))
 ranks = RANKS if together else 1
 print("this is rank", rank, flush=True)
 side, framework = side_of(FRAMEWORK), sys.modules[FRAMEWORK]
-seed = framework.seed if FRAMEWORK == "paddle" else framework.manual_seed
+seeds = {"paddle": "seed", "torch": "manual_seed"}
 
 # Smaller models in float64, so that rounding does not look like a difference.
 for facts in (bert, gpt):
@@ -93,8 +97,9 @@ device = side.backend.open_device(config(CASES["vgg16"]))
 for name, case in CASES.items():
     chosen = config(case)
     assert chosen.global_batch == SAMPLES
-    # Different seeds: all ranks must still start from rank 0's parameters.
-    seed(rank)
+    if FRAMEWORK in seeds:
+        # All ranks must still start from rank 0's parameters. JAX has no seed of its own.
+        getattr(framework, seeds[FRAMEWORK])(rank)
     trainer = side.backend.Trainer(chosen)
     inspector = side.backend.Inspector(trainer)
     inspector.disable_dropout()

@@ -19,6 +19,7 @@ from perfkit.core.request.checks import problems as problems_here
 from perfkit.core.request.plan import plan, typed
 from perfkit.core.request.resolve import resolve
 from perfkit.core.system.gpus import select
+from perfkit.core.system.software import Software
 
 
 @pytest.fixture(autouse=True)
@@ -230,12 +231,26 @@ def test_cuda_visible_devices_is_parsed_like_cuda(variable, selected):
     [
         ("paddle", "conda env create -f environment.yml"),
         ("torch", "pip install -e '.[torch-cu12]'"),
+        ("jax", "pip install -e '.[jax-cu12]'"),
     ],
 )
 def test_a_cpu_build_on_a_gpu_is_rejected_with_a_fix(framework, command):
     config = resolve({"model": "resnet50", "input": "synthetic", "framework": framework}, 4)
     (refusal,) = problems_here(config, 4)
     assert isinstance(refusal, CpuBuild) and refusal.command == command
+
+
+def test_jax_with_its_cuda_plugin_trains_on_all_visible_gpus(monkeypatch):
+    of_gpus = {"jax_cuda_plugin": "0.10.2"}
+    monkeypatch.setattr(
+        "perfkit.core.request.requirements.software_for",
+        lambda _config: Software("3.12.1", of_gpus, []),
+    )
+    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", lambda: ["0", "1"])
+    for tf32, precision in ((False, "fp32"), (True, "fp32"), (False, "bf16")):
+        request = {"framework": "jax", "input": "synthetic"}
+        config = plan("resnet50", request | {"tf32": tf32, "precision": precision}).config
+        assert (config.device, config.topology) == ("gpu", "1x2")
 
 
 def test_a_rejected_request_has_its_refusals_with_the_parameters():

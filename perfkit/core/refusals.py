@@ -188,6 +188,16 @@ class NotFor(Refusal):
     allowed: list[str]
 
 
+class CpuOnly(Refusal):
+    code = "cpu_only"
+    sentence = (
+        "perfkit trains %(framework)s on a CPU only; to measure it there, also on a machine "
+        "with GPUs: -p device cpu, without gpus"
+    )
+    parameter: str = "device"
+    framework: str
+
+
 class PrecisionNotOnCpu(Refusal):
     code = "precision_not_on_cpu"
     sentence = (

@@ -175,7 +175,11 @@ def method(measurement: Measurement) -> Section:
     items = [_about_repeat(result), _about_throughput(result)]
     if result.config.accumulate > 1:
         items.append(_about_accumulation(result))
-    items += _about_device(result) if result.config.accelerated else _about_cpu(result)
+    clock = result.effective.step_clock if result.effective else None
+    if result.config.accelerated or clock == "watcher":
+        items += _about_device(result, clock)
+    else:
+        items += _about_cpu(result)
     items.append(_about_interval(result))
     return folded(_("How it is measured"), bullets(items))
 
@@ -230,20 +234,28 @@ def _about_accumulation(result: Result) -> str:
     return words % {"count": result.config.accumulate, "size": result.config.batch_size}
 
 
-def _about_device(result: Result) -> list[str]:
-    """Return how steps are timed on an accelerator."""
+def _about_device(result: Result, clock: str | None) -> list[str]:
+    """Return how steps are timed on a device that executes work asynchronously."""
     sentences = [
         _(
             "The device is synchronized at the start of the window; the window ends when the "
             "device has completed the last step."
         )
     ]
-    if result.effective and result.effective.step_clock == "host":
+    if clock == "host":
         sentences.append(
             _(
                 "Events of this device type do not measure time: a step lasts from the time at "
                 "which the host saw the previous step's event complete until it saw this "
                 "step's event complete, without synchronization."
+            )
+        )
+    elif clock == "watcher":
+        sentences.append(
+            _(
+                "Steps are submitted without waiting for them: a step lasts from the time at "
+                "which a thread of the host saw the previous step's update complete until it "
+                "saw this step's update complete."
             )
         )
     else:

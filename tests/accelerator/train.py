@@ -62,8 +62,8 @@ class Counting:
     def __getattr__(self, name):
         return getattr(self.device, name)
 
-    def record_event(self):
-        event = self.device.record_event()
+    def record_event(self, result=None):
+        event = self.device.record_event(result)
         self.counted.append(counters())
         self.called.append(calls())
         self.kernels_before_collectives = self._kernels_before_collectives()

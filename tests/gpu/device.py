@@ -105,8 +105,8 @@ class Watched:
         self.device.synchronize()
         self.synchronized += 1
 
-    def record_event(self):
-        event = self.device.record_event()
+    def record_event(self, result=None):
+        event = self.device.record_event(result)
         if self.torch and self.synchronized == 2:
             self.torch.cuda.set_sync_debug_mode("error")
             self.events += 1

@@ -52,6 +52,8 @@ def _accelerator_settings(config: Config) -> dict[str, str]:
         labels = FRAMEWORKS[config.framework].visible_devices(config.device, config.interpreter)
         settings[visible_variable(config.device)] = ",".join(labels)
     if config.device == "gpu":
+        for name, value in FRAMEWORKS[config.framework].gpu_settings.items():
+            settings[name] = os.environ.get(name, value)
         # The labels are in NVML's order; CUDA's default order has the fastest GPU first.
         settings["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         if not config.tf32:

@@ -17,10 +17,11 @@ class CpuDevice:
     """The timer's view of a device; here a CPU, where a step is complete when its call returns
     and an event is a reading of the clock.
 
-    `step_clock`: whether the `device` or the `host` measures the time between events.
+    `step_clock`: whether the `device` or the `host` measures the time between events, or a
+    `watcher`, a thread of the host.
     """
 
-    step_clock: Literal["host", "device"] = "host"
+    step_clock: Literal["host", "device", "watcher"] = "host"
 
     def __init__(self, clock: Clock = time.perf_counter) -> None:
         self.clock = clock
@@ -28,8 +29,9 @@ class CpuDevice:
     def synchronize(self) -> None:
         """Wait until the device has completed all submitted work."""
 
-    def record_event(self) -> Any:
-        """Return an event that completes after all work submitted so far; does not wait."""
+    def record_event(self, _result: Any = None) -> Any:
+        """Return an event that completes after all work submitted so far; does not wait.
+        `_result` is what the last update returned, for devices without events of their own."""
         return self.clock()
 
     def is_complete(self, event: Any) -> bool:
@@ -67,7 +69,7 @@ class GpuDevice:
     def synchronize(self) -> None:
         self.library.synchronize()
 
-    def record_event(self) -> Any:
+    def record_event(self, _result: Any = None) -> Any:
         event = self.library.Event(enable_timing=True)
         event.record()
         return event
@@ -99,7 +101,7 @@ class HostTimedDevice(GpuDevice):
         self.clock = clock
         self.watcher = ThreadPoolExecutor(1)
 
-    def record_event(self) -> Future[float]:
+    def record_event(self, _result: Any = None) -> Future[float]:
         event = self.library.Event()
         event.record()
         return self.watcher.submit(self._completed_at, event)

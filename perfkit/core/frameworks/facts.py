@@ -11,6 +11,9 @@ from perfkit.core.config import Config
 from perfkit.core.system.gpus import visible_gpus
 from perfkit.core.system.software import Sources, find_version
 
+RANK_VARIABLE = "PERFKIT_RANK"
+MEETING_VARIABLE = "PERFKIT_MEETING"
+"""Environment variables of ranks that are plain processes (ranks.py)."""
 AFFINITY = "affinity"
 """GPU setting of every framework: each rank runs on the cores of its GPU's NUMA node."""
 
@@ -78,6 +81,10 @@ class Framework(ABC):
     """precision -> default layout of images on a GPU, if it is another one"""
     execution: str
     """default execution"""
+    gpu_settings: ClassVar[Mapping[str, str]] = {}
+    """environment variables of the workers on a GPU, unless they are set already"""
+    gpu_fact: str = "cuda"
+    """fact of the environment that only a build for GPUs has"""
     tuning: tuple[str, ...] = ()
     """settings for full speed on a GPU, which `disable_tuning` leaves at their defaults;
     docs/backends.md describes them"""

@@ -16,8 +16,8 @@ INITIAL_LOSS_SCALE = 2.0**15
 class Trainer(ABC):
     """One model with its optimizer on the device of one rank.
 
-    On a CPU, calls return when their work is complete; on a GPU, they only submit work, except
-    that a loss scaler may wait to read an overflow.
+    On a CPU, calls return when their work is complete; on a GPU and in JAX, they only submit
+    work, except that a loss scaler may wait to read an overflow.
     """
 
     def __init__(self, config: Config) -> None:
@@ -32,8 +32,9 @@ class Trainer(ABC):
         of a step, averages the accumulated gradients over the ranks."""
 
     @abstractmethod
-    def update(self) -> None:
-        """Apply one optimizer step, then drop the gradients."""
+    def update(self) -> Any:
+        """Apply one optimizer step, then drop the gradients. Returns what the device's
+        `record_event` needs: a result of the step, or None if the device has its own events."""
 
     @abstractmethod
     def zero_grad(self) -> None:

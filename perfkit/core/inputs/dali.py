@@ -96,7 +96,9 @@ def batches(config: Config, rank: int) -> Iterator[tuple[Any, Any]]:
 def _gpu_batches(pipeline: Any, plugin: str) -> Iterator[tuple[Any, Any]]:
     """Yield batches as tensors of the framework, from DALI's plugin for it."""
     iterator = import_module(plugin).DALIGenericIterator([pipeline], ["images", "labels"])
-    for (batch,) in iterator:
+    for outputs in iterator:
+        # JAX's iterator yields the batch, the others a list with one batch for each pipeline.
+        batch = outputs if isinstance(outputs, dict) else outputs[0]
         yield batch["images"], batch["labels"]
 
 

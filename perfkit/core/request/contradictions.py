@@ -43,8 +43,18 @@ def _limits(config: Config) -> Iterator[Limit]:
         yield Limit(name, allowed, f"framework={config.framework}")
 
 
+def _needs_cpu(config: Config) -> bool:
+    """Return whether an accelerator was chosen for a framework that has only the CPU."""
+    devices = FRAMEWORKS[config.framework].supports.get("device")
+    return config.accelerated and devices == ("cpu",)
+
+
 def _unsupported(config: Config) -> Iterator[Refusal]:
+    if _needs_cpu(config):
+        yield refusals.CpuOnly(framework=FRAMEWORKS[config.framework].display_name)
     for limit in _limits(config):
+        if limit.parameter == "device" and _needs_cpu(config):
+            continue
         value = getattr(config, limit.parameter)
         if value is not None and value not in limit.allowed:
             yield refusals.NotFor(
@@ -93,7 +103,8 @@ def _beyond_limits(config: Config) -> Iterator[Refusal]:
     longest = model_of(config).longest_sequence
     if longest and config.sample_size > longest:
         yield refusals.SequenceTooLong(model=config.model, positions=longest)
-    if config.ranks > 1 and not FRAMEWORKS[config.framework].several_processes:
+    alone = not FRAMEWORKS[config.framework].several_processes
+    if config.ranks > 1 and alone and not _needs_cpu(config):
         yield refusals.OneProcessOnly(framework=config.framework)
 
 

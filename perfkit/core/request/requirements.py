@@ -100,9 +100,10 @@ def _lacking_packages(
     command = framework.install
     if config.device == "gpu" and framework.gpu_install:
         command = framework.gpu_install
+    is_cpu_build = not software.versions.get(framework.gpu_fact, "none")
     if framework.module in software.lacking:
         yield refusals.FrameworkMissing(framework=framework.display_name, command=command)
-    elif config.device == "gpu" and has_gpus and not software.versions.get("cuda", "none"):
+    elif config.device == "gpu" and has_gpus and is_cpu_build:
         yield refusals.CpuBuild(framework=framework.display_name, command=command)
     elif config.device == "gpu":
         yield from _lacking_architecture(config)

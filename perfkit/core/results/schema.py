@@ -131,9 +131,10 @@ class Effective(Stored):
     """derived from the dtypes of matrix products or layers"""
     device: str
     """type of the device that trained: cpu, gpu, or another that Paddle has"""
-    step_clock: Literal["host", "device"] | None = None
+    step_clock: Literal["host", "device", "watcher"] | None = None
     """source of step times: the device's own events, or the host's clock, on an accelerator
-    when an event was found complete; None: not stored"""
+    when an event was found complete; watcher: the host's clock when the result of an update was
+    ready; None: not stored"""
     dtypes: dict[str, int]
     """dtype -> number of matrix products, or layers, that compute in it"""
     threads: dict[str, int]

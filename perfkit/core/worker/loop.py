@@ -63,9 +63,10 @@ class StepTimer:
         self.begin = self.device.record_event()
         return self.clock()
 
-    def stop(self, step: int, data_wait_seconds: float, loss: Any) -> None:
-        """End a step whose work has been submitted, and begin the next step."""
-        end = self.device.record_event()
+    def stop(self, step: int, data_wait_seconds: float, loss: Any, result: Any) -> None:
+        """End a step whose work has been submitted, and begin the next step. `result` is what
+        its update has returned."""
+        end = self.device.record_event(result)
         self.pending.append((step, self.begin, end, data_wait_seconds, loss))
         self.begin = end
         self.write_complete()
@@ -161,8 +162,8 @@ def train(
                 write({"event": "batch", "step": step})
             share = trainer.backward(batch, sync_gradients=last)
             loss = share if loss is None else loss + share
-        trainer.update()
-        timer.stop(step, waited, loss)
+        result = trainer.update()
+        timer.stop(step, waited, loss, result)
 
     for step in range(1, warmup_steps + 1):
         train_step(step)

@@ -58,9 +58,8 @@ class Trainer(trainer.Trainer):
             slots[name] = tuple(self.hold(zeros) for _ in range(count))
         return slots
 
-    @staticmethod
     @abstractmethod
-    def hold(array: np.ndarray) -> Any:
+    def hold(self, array: np.ndarray) -> Any:
         """Return a parameter or statistic of the framework with these values."""
 
     def zero_grad(self) -> None:

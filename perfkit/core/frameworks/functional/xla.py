@@ -2,16 +2,43 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
 
 NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "f64": "float64"}
 """XLA's dtype name -> NumPy's."""
+RESULT = re.compile(r"%(\S{1,200}) = (\w{1,20})\[")
+PRODUCT = re.compile(r" (dot|convolution|custom-call)\(%([^\s,)]{1,200})")
+LIBRARIES = ('custom_call_target="__cublas$', 'custom_call_target="__cudnn$conv')
+"""How calls of NVIDIA's libraries are marked, which replace products on a GPU."""
+HIGHEST = re.compile(r'operand_precision(=\{highest,highest\}|":\["HIGHEST","HIGHEST"\])')
 
 
-def factor_dtypes(hlo: str) -> dict[str, int]:
-    """Return factor dtype -> number of matrix products and convolutions in HLO text."""
-    dtype_of: dict[str, str] = dict(re.findall(r"%(\S+) = (\w+)\[", hlo))
-    counts: Counter[str] = Counter()
-    for factor in re.findall(r" (?:dot|convolution)\(%([^\s,)]+)", hlo):
+class Product(NamedTuple):
+    """A matrix product or convolution: the dtype of its factors, and whether XLA was asked for
+    the highest precision, without which it may round them to TF32 on a GPU."""
+
+    dtype: str
+    is_highest: bool
+
+
+def products_in(hlo: str) -> tuple[Product, ...]:
+    """Return the matrix products and convolutions in HLO text."""
+    dtype_of: dict[str, str] = dict(RESULT.findall(hlo))
+    products = []
+    for line in hlo.splitlines():
+        match = PRODUCT.search(line)
+        if match is None:
+            continue
+        operation, factor = match.groups()
+        if operation == "custom-call" and not any(mark in line for mark in LIBRARIES):
+            continue
         dtype = dtype_of[factor]
-        counts[NAMES.get(dtype, dtype)] += 1
-    return dict(counts)
+        is_highest = HIGHEST.search(line) is not None
+        products.append(Product(NAMES.get(dtype, dtype), is_highest))
+    return tuple(products)
+
+
+def factor_dtypes(products: Iterable[Product]) -> dict[str, int]:
+    """Return factor dtype -> number of products."""
+    return dict(Counter(product.dtype for product in products))

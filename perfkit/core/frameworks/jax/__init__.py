@@ -1,8 +1,14 @@
-"""JAX; trains the networks of perfkit.core.frameworks.functional."""
+"""JAX; trains the networks of perfkit.core.frameworks.functional. `device.py` times it, and
+`parallel.py` trains with several processes."""
 
+from pathlib import Path
 from typing import ClassVar
 
-from perfkit.core.frameworks.facts import Framework
+from perfkit.core.config import Config
+from perfkit.core.frameworks.facts import RANK_VARIABLE, Framework, NodeRank
+from perfkit.core.system.software import CUDA_VERSIONS
+
+LAUNCHER = "perfkit.core.frameworks.ranks"
 
 
 class Jax(Framework):
@@ -12,18 +18,46 @@ class Jax(Framework):
     module = "jax"
     package = "jax"
     install = "pip install -e '.[jax]'"
+    gpu_install = "pip install -e '.[jax-cu12]'"
     supports: ClassVar = {
         "precision": ("fp32", "bf16"),
         "execution": ("static",),
         "optimizer": ("momentum", "adamw"),
         "input": ("dali", "synthetic"),
         "strategy": ("none",),
-        "device": ("cpu",),
+        "device": ("cpu", "gpu"),
     }
     cpu_precisions = ("fp32", "bf16")
     layout = "NHWC"
     execution = "static"
-    versions: ClassVar = {"jax": ("jax",), "jaxlib": ("jaxlib",)}
+    rank_variable = RANK_VARIABLE
+    log_pattern = "rank{index}.log"
+    dali_plugin = "nvidia.dali.plugin.jax"
+    # Otherwise JAX takes 75 % of a GPU's memory at once, and NVML's reading says nothing.
+    gpu_settings: ClassVar = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    gpu_fact = "jax_cuda_plugin"
+    versions: ClassVar = {
+        "jax": ("jax",),
+        "jaxlib": ("jaxlib",),
+        "jax_cuda_plugin": tuple(f"jax-cuda{cuda}-plugin" for cuda in CUDA_VERSIONS),
+        "cudnn": tuple(f"nvidia-cudnn-cu{cuda}" for cuda in CUDA_VERSIONS),
+        "nccl": tuple(f"nvidia-nccl-cu{cuda}" for cuda in CUDA_VERSIONS),
+    }
+
+    def cpu_settings(self, _vendor: str, threads: int) -> dict[str, str]:
+        # By default, each process has a thread for every core.
+        return {"NPROC": str(threads)}
+
+    def launch_command(
+        self, config: Config, node: NodeRank, log_folder: Path, _job: str, worker: list[str]
+    ) -> list[str]:
+        """Return the command that starts the ranks as plain processes, which meet at rank 0; a
+        single rank needs none. See Framework."""
+        if config.ranks == 1:
+            return worker
+        ranks = node.ranks(config.devices)
+        launch = [config.interpreter, "-m", LAUNCHER, str(log_folder)]
+        return [*launch, str(ranks.start), str(len(ranks)), node.master or "-", *worker]
 
 
 FRAMEWORK = Jax()

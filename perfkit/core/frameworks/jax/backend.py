@@ -1,12 +1,8 @@
-"""The JAX backend: plain JAX on a CPU, in one process.
+"""The JAX backend: plain JAX, always compiled. Calls return before their computation is
+complete, also on a CPU; device.py times them."""
 
-JAX returns before a computation is complete, also on a CPU, so CpuDevice's clock would only
-measure the dispatch. All timed functions here therefore wait for their own results. Disabling
-`jax_cpu_enable_async_dispatch` is not enough: a call with an array that is still being copied,
-as a batch may be, returns immediately nevertheless.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,16 +11,15 @@ from jax import Array
 from jax import numpy as jnp
 
 from perfkit.core.config import Config
-from perfkit.core.frameworks.devices import CpuDevice, Device
+from perfkit.core.frameworks.devices import Device
 from perfkit.core.frameworks.functional import trainer as functional
 from perfkit.core.frameworks.functional.trainer import EPSILON, Values
 from perfkit.core.frameworks.interface import converted
-from perfkit.core.frameworks.jax import inspector
+from perfkit.core.frameworks.jax import inspector, parallel
+from perfkit.core.frameworks.jax.device import WatchedDevice, WatchedGpu
 from perfkit.core.frameworks.jax.layers import Forward, contract, param_dtype
+from perfkit.core.frameworks.jax.parallel import Ranks
 from perfkit.core.models import MOMENTUM
-
-# Must be set before the first computation.
-jax.config.update("jax_platforms", "cpu")
 
 DTYPES = {"bf16": jnp.bfloat16}
 
@@ -32,11 +27,21 @@ Batch = tuple[Array, ...]
 Slots = tuple[Array, ...]
 """The optimizer's state tensors of a parameter."""
 Inspector = inspector.Inspector
-largest_of_ranks = functional.largest_of_ranks
+largest_of_ranks = parallel.largest_of_ranks
 
 
-def open_device(_config: Config) -> Device:
-    return CpuDevice()
+def open_device(config: Config) -> Device:
+    # All must be set before the first computation.
+    on_gpu = config.device == "gpu"
+    jax.config.update("jax_platforms", "cuda" if on_gpu else "cpu")
+    if on_gpu:
+        own_gpu = parallel.this_rank() % config.devices
+        jax.config.update("jax_cuda_visible_devices", str(own_gpu))
+        precision = "tensorfloat32" if config.tf32 else "highest"
+        jax.config.update("jax_default_matmul_precision", precision)
+    if config.ranks > 1:
+        parallel.join(config)
+    return WatchedGpu() if on_gpu else WatchedDevice()
 
 
 def enable_float64() -> None:
@@ -44,21 +49,45 @@ def enable_float64() -> None:
 
 
 class Trainer(functional.Trainer):
-    """Model, loss and optimizer as two compiled programs; `slots` holds the optimizer's state
-    tensors of each parameter."""
+    """Model, loss and optimizer as compiled programs; `slots` holds the optimizer's state
+    tensors of each parameter. Several `ranks` exchange gradients in `backward_pass`, and
+    `own_backward_pass` leaves each with its own."""
 
     def __init__(self, config: Config) -> None:
+        self.ranks = Ranks() if config.ranks > 1 else None
         super().__init__(config)
         self.dtype = DTYPES.get(config.precision, param_dtype())
         self.slots = self.new_slots()
         self.steps = 0
-        self.key: Array | None = jax.random.key(config.seed)
-        self.backward_pass = jax.jit(self._backward, donate_argnums=(1, 2, 3))
-        self.optimizer_step = jax.jit(self._update, donate_argnums=(0, 2))
+        # Dropout differs between ranks.
+        self.key: Array | None = self._held_key(config.seed + parallel.this_rank())
+        self.own_backward_pass = self.program(self._backward, 4, donated=(1, 2, 3))
+        self.backward_pass = self.own_backward_pass
+        if self.ranks:
+            exchanging = partial(self._backward, exchange=True)
+            self.backward_pass = self.program(exchanging, 4, donated=(1, 2, 3))
+        self.optimizer_step = self.program(self._update, 4, donated=(0, 2))
 
-    @staticmethod
-    def hold(array: np.ndarray) -> Array:
-        return jnp.array(array, param_dtype())
+    def hold(self, array: np.ndarray) -> Array:
+        held = jnp.array(array, param_dtype())
+        return self.ranks.held(held) if self.ranks else held
+
+    def _held_key(self, seed: int) -> Array:
+        key = jax.random.key(seed)
+        return self.ranks.held(key) if self.ranks else key
+
+    def program(
+        self, function: Callable[..., Any], arguments: int, donated: tuple[int, ...]
+    ) -> Any:
+        """Compile a function of this number of arguments of which each rank has its own copy,
+        and of a batch if it takes one more."""
+        if self.ranks:
+            function = self.ranks.on_each(function, arguments)
+        return jax.jit(function, donate_argnums=donated)
+
+    def joined(self, batch: Batch) -> Batch:
+        """Return the batch as the programs take it."""
+        return self.ranks.joined(batch) if self.ranks else batch
 
     def forward(
         self, values: Values, statistics: Values, key: Array | None, batch: Batch
@@ -75,6 +104,8 @@ class Trainer(functional.Trainer):
         gathered: Values | None,
         key: Array | None,
         batch: Batch,
+        *,
+        exchange: bool = False,
     ) -> tuple[Array, Values, Values, Array | None]:
         next_key = dropout_key = None
         if key is not None:
@@ -88,13 +119,15 @@ class Trainer(functional.Trainer):
         (loss, updated), gradients = with_gradients(values)
         if gathered is not None:
             gradients = jax.tree.map(jnp.add, gathered, gradients)
+        if exchange:
+            gradients = parallel.averaged(gradients)
         return loss, updated, gradients, next_key
 
     def _update(
         self, values: Values, gradients: Values, slots: Values, steps: Any
-    ) -> tuple[Values, Values]:
+    ) -> tuple[Values, Values, Array]:
         """Return parameters and slots after step `steps` (from 1), by the formulas of Paddle's
-        optimizers."""
+        optimizers, and one updated number, which is never donated."""
         if self.optimizer_settings.clip_norm:
             gradients = self._clipped(gradients)
         is_momentum = self.optimizer_settings.optimizer == "momentum"
@@ -106,7 +139,7 @@ class Trainer(functional.Trainer):
             else:
                 after = self._by_adamw(value, gradients[name], slots[name], steps)
             updated[name], new_slots[name] = after
-        return updated, new_slots
+        return updated, new_slots, updated[name].ravel()[0]
 
     def _clipped(self, gradients: Values) -> Values:
         clip_norm = self.optimizer_settings.clip_norm
@@ -139,29 +172,40 @@ class Trainer(functional.Trainer):
         return decayed - change, (first, second)
 
     def backward(self, batch: Batch, *, sync_gradients: bool = True) -> Array:
-        loss, self.statistics, self.gathered, self.key = jax.block_until_ready(
-            self.backward_pass(self.values, self.statistics, self.gathered, self.key, batch)
+        run = self.backward_pass if sync_gradients else self.own_backward_pass
+        loss, self.statistics, self.gathered, self.key = run(
+            self.values, self.statistics, self.gathered, self.key, self.joined(batch)
         )
-        return loss
+        return parallel.local(loss)
 
-    def update(self) -> None:
+    def update(self) -> Array:
         self.steps += 1
-        self.values, self.slots = jax.block_until_ready(
-            self.optimizer_step(self.values, self.gathered, self.slots, self.steps)
+        self.values, self.slots, number = self.optimizer_step(
+            self.values, self.gathered, self.slots, self.steps
         )
         self.zero_grad()
+        return parallel.local(number)
 
 
 class Workloads:
+    """Each call works on the result of the call before it: calls that don't depend on each
+    other may run at the same time on a CPU."""
+
     def __init__(self, config: Config) -> None:
         self.dtype = DTYPES.get(config.precision, param_dtype())
 
     def matmul(self, size: int) -> Any:
         a_key, b_key = jax.random.split(jax.random.key(0))
-        a = jax.random.normal(a_key, (size, size)).astype(self.dtype)
-        b = jax.random.normal(b_key, (size, size)).astype(self.dtype)
+        # Products of such matrices neither grow nor vanish.
+        a = (jax.random.normal(a_key, (size, size)) * size**-0.5).astype(self.dtype)
+        product = [jax.random.normal(b_key, (size, size)).astype(self.dtype)]
         multiply = jax.jit(lambda a, b: contract("ij,jk->ik", a, b))
-        return lambda: multiply(a, b).block_until_ready()
+
+        def call() -> Array:
+            product[0] = multiply(a, product[0])
+            return product[0]
+
+        return call
 
     def copy(self, size_bytes: int) -> Any:
         source = jnp.zeros(size_bytes, jnp.int8)
@@ -170,19 +214,21 @@ class Workloads:
         assign = jax.jit(lambda _target, source: source, donate_argnums=0, keep_unused=True)
 
         def call() -> None:
-            target[0] = assign(target[0], source).block_until_ready()
+            target[0] = assign(target[0], source)
 
         return call
 
 
 def tensors(batches: Iterator[Batch], _config: Config) -> Iterator[Batch]:
-    """See Backend. JAX shares memory that is aligned to 64 bytes and copies other memory;
-    integers become 32-bit."""
+    """See Backend; integers become 32-bit."""
     return converted(batches, _as_tensor)
 
 
 def _as_tensor(array: Any) -> Array:
-    view = np.from_dlpack(array)
-    if view.dtype == np.int64:
-        view = view.astype(np.int32)
-    return jnp.asarray(view).block_until_ready()
+    if isinstance(array, Array):
+        return array.astype(jnp.int32) if array.dtype == jnp.int64 else array
+    # A copy: the input may overwrite its memory while a step that uses it is still pending.
+    copied = np.array(np.from_dlpack(array))
+    if copied.dtype == np.int64:
+        copied = copied.astype(np.int32)
+    return jnp.asarray(copied)

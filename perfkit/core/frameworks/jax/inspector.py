@@ -7,9 +7,10 @@ import jax
 import numpy as np
 from jax import Array
 
-from perfkit.core.frameworks.effective import named_threads
+from perfkit.core.frameworks.effective import named_threads, rounds_to_tf32
 from perfkit.core.frameworks.functional import trainer as functional
-from perfkit.core.frameworks.functional.xla import factor_dtypes
+from perfkit.core.frameworks.functional.xla import Product, factor_dtypes, products_in
+from perfkit.core.frameworks.jax.parallel import local
 from perfkit.core.frameworks.trainer import Batch
 
 POOL = "tf_XLAEigen"
@@ -17,7 +18,14 @@ POOL = "tf_XLAEigen"
 
 
 class Inspector(functional.Inspector):
-    variables = ("NPROC", "XLA_FLAGS")
+    variables = (
+        "NPROC",
+        "XLA_FLAGS",
+        "NVIDIA_TF32_OVERRIDE",
+        "XLA_PYTHON_CLIENT_PREALLOCATE",
+        "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    )
+    products: tuple[Product, ...] = ()
 
     def predict(self, batch: Batch) -> tuple[Array, Any]:
         forward = jax.jit(self.trainer.forward)
@@ -25,7 +33,9 @@ class Inspector(functional.Inspector):
         return loss, logits
 
     def _state(self) -> tuple[Any, Any, Array | None]:
-        return self.trainer.values, self.trainer.statistics, self.trainer.key
+        """Return what a forward pass reads, on this rank alone."""
+        trainer = self.trainer
+        return local((trainer.values, trainer.statistics, trainer.key))
 
     def assign(self, name: str, array: np.ndarray) -> None:
         self.trainer.values[name] = self.trainer.hold(array)
@@ -40,10 +50,39 @@ class Inspector(functional.Inspector):
     def computed_dtypes(self, batch: Batch) -> dict[str, int]:
         """See inspector.Inspector: factors of the compiled products of forward and backward
         pass. XLA multiplies bfloat16 in float32 where it has no other kernel."""
-        values, statistics, key = self._state()
-        arguments = values, statistics, self.trainer.gathered, key, batch
-        lowered = self.trainer.backward_pass.lower(*arguments)
-        return factor_dtypes(lowered.compile().as_text())
+        trainer = self.trainer
+        lowered = trainer.backward_pass.lower(
+            trainer.values,
+            trainer.statistics,
+            trainer.gathered,
+            trainer.key,
+            trainer.joined(batch),
+        )
+        self.products = products_in(lowered.compile().as_text())
+        return factor_dtypes(self.products)
+
+    def place(self, tensor: Array) -> str:
+        (platform,) = {device.platform for device in tensor.devices()}
+        return platform
+
+    def tf32(self) -> bool:
+        """Return whether a GPU rounds factors to TF32, by the compiled products of the last
+        `computed_dtypes`: XLA allows it below the highest precision."""
+        if self.device != "gpu":
+            return False
+        wide = [product for product in self.products if product.dtype == "float32"]
+        allowed = not all(product.is_highest for product in wide)
+        major, minor = jax.local_devices()[0].compute_capability.split(".")
+        return rounds_to_tf32((int(major), int(minor)), allowed=allowed)
+
+    def settings(self) -> dict[str, str]:
+        settings = {}
+        if self.device == "gpu":
+            settings["matmul_precision"] = str(jax.config.jax_default_matmul_precision)
+            settings["peak_memory"] = "since the start of the process"
+        if self.trainer.ranks:
+            settings["exchange"] = "in the program of the backward pass"
+        return settings
 
     def threads(self) -> dict[str, int]:
         return named_threads(POOL)

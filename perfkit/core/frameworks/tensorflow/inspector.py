@@ -11,7 +11,7 @@ from tensorflow import Tensor
 
 from perfkit.core.frameworks.effective import named_threads
 from perfkit.core.frameworks.functional import trainer as functional
-from perfkit.core.frameworks.functional.xla import factor_dtypes
+from perfkit.core.frameworks.functional.xla import factor_dtypes, products_in
 from perfkit.core.frameworks.trainer import Batch
 
 PRODUCTS = ("Conv2D", "MatMul", "BatchMatMulV2")
@@ -56,7 +56,7 @@ class Inspector(functional.Inspector):
         arguments = batch, self.trainer.scale_tensor()
         if self.trainer.config.execution == "static":
             compiled = backward_pass.experimental_get_compiler_ir(*arguments)
-            return factor_dtypes(compiled(stage="optimized_hlo"))
+            return factor_dtypes(products_in(compiled(stage="optimized_hlo")))
         traced = backward_pass.get_concrete_function(*arguments)
         nodes = traced.graph.get_operations()
         products = [node for node in nodes if node.type.startswith(PRODUCTS)]

@@ -1,0 +1,98 @@
+"""Data-parallel training by several processes, each with one device.
+
+All processes run the same programs. The ranks' batches are the parts of one array, split along
+its first axis. Every other array is declared as replicated, of which each process holds its own
+copy: parameters and optimizer states have equal copies, while batch norm's statistics, dropout
+keys and gradients that are not exchanged yet differ, as in Paddle and PyTorch. `shard_map`
+without its check of replication (`check_vma`) leaves these copies alone.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from perfkit.core.config import Config
+from perfkit.core.frameworks.facts import MEETING_VARIABLE, RANK_VARIABLE
+
+AXIS = "ranks"
+REPLICATED, SPLIT = PartitionSpec(), PartitionSpec(AXIS)
+MEETING_SECONDS = 180
+"""Time in which all processes must have started."""
+
+
+def this_rank() -> int:
+    return int(os.environ.get(RANK_VARIABLE, "0"))
+
+
+def join(config: Config) -> None:
+    """Join the other ranks. Must precede the first use of a device."""
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(
+        os.environ[MEETING_VARIABLE],
+        config.ranks,
+        this_rank(),
+        initialization_timeout=MEETING_SECONDS,
+    )
+
+
+def largest_of_ranks(value: int) -> int:
+    if jax.process_count() == 1:
+        return value
+    return int(multihost_utils.process_allgather(np.int32(value)).max())
+
+
+def averaged(gradients: Any) -> Any:
+    """Within a program, return the means of the ranks' gradients."""
+    return jax.lax.pmean(gradients, AXIS)
+
+
+class Ranks:
+    """The ranks as a mesh of their devices."""
+
+    def __init__(self) -> None:
+        self.mesh = Mesh(np.array(jax.devices()), (AXIS,))
+
+    def held(self, array: Array) -> Array:
+        """Return an array of this process's device as its copy of a replicated array."""
+        sharding = NamedSharding(self.mesh, REPLICATED)
+        return jax.make_array_from_single_device_arrays(array.shape, sharding, [array])
+
+    def joined(self, batch: tuple[Array, ...]) -> tuple[Array, ...]:
+        """Return the batch of all ranks, of which this process holds `batch`."""
+        sharding = NamedSharding(self.mesh, SPLIT)
+        parts = []
+        for array in batch:
+            rows, *others = array.shape
+            shape = (rows * self.mesh.size, *others)
+            part = jax.make_array_from_single_device_arrays(shape, sharding, [array])
+            parts.append(part)
+        return tuple(parts)
+
+    def on_each(self, function: Callable[..., Any], arguments: int) -> Callable[..., Any]:
+        """Return a program that runs `function` on each rank. The function has this number of
+        replicated `arguments`, and after them the batch if it has one more."""
+
+        def run(*values: Any) -> Any:
+            replicated = (REPLICATED,) * arguments
+            batches = (SPLIT,) * (len(values) - arguments)
+            mapped = jax.shard_map(
+                function,
+                mesh=self.mesh,
+                in_specs=(*replicated, *batches),
+                out_specs=REPLICATED,
+                check_vma=False,
+            )
+            return mapped(*values)
+
+        return run
+
+
+def local(tree: Any) -> Any:
+    """Return this process's copies of replicated arrays."""
+    return jax.tree.map(lambda array: array.addressable_data(0), tree)

@@ -1,0 +1,262 @@
+"""JAX specifics: asynchronous steps, compilation, settings of a GPU."""
+
+import os
+import time
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+from narrow import replace_sizes
+from sides import side_of, step
+
+from perfkit.analysis.warnings import window_disagrees
+from perfkit.core.frameworks.functional.xla import Product
+from perfkit.core.frameworks.jax import backend
+from perfkit.core.frameworks.jax.device import WatchedDevice, WatchedGpu
+from perfkit.core.frameworks.jax.inspector import Inspector
+from perfkit.core.worker.loop import train
+
+SIDE = side_of("jax")
+MODEL = "gpt"
+"""The model that compiles fastest."""
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    replace_sizes(monkeypatch.setattr)
+
+
+@jax.jit
+def _waste(x, zero):
+    def once(_number, y):
+        return jnp.tanh(y @ x)
+
+    return jax.lax.fori_loop(0, 8, once, x + zero).sum() * 0
+
+
+def late(array):
+    """Return the same values, still pending behind a long computation."""
+    return array + _waste(jnp.ones((1000, 1000)), array.ravel()[0] * 0)
+
+
+class LateTrainer:
+    """A trainer whose gradients of each step are late."""
+
+    def __init__(self, trainer):
+        self.trainer = trainer
+
+    def backward(self, batch, *, sync_gradients):
+        loss = self.trainer.backward(batch, sync_gradients=sync_gradients)
+        name, gradient = next(iter(self.trainer.gathered.items()))
+        self.trainer.gathered[name] = late(gradient)
+        return loss
+
+    def update(self):
+        return self.trainer.update()
+
+
+def timed(trainer, device, steps, warmup_steps=2):
+    """Return the window, the events and the times at which steps were submitted."""
+    events, submitted = [], []
+    batch = SIDE.batch(MODEL)
+
+    def batches():
+        while True:
+            submitted.append(time.perf_counter())
+            yield batch
+
+    window = train(
+        trainer,
+        batches(),
+        device,
+        lambda *new: events.extend(new),
+        samples_per_step=2,
+        accumulate=1,
+        warmup_steps=warmup_steps,
+        measured_steps=steps,
+        read_losses_at_once=True,
+    )
+    seconds = [event["seconds"] for event in events if event["event"] == "step"]
+    return window, seconds[warmup_steps:], submitted[warmup_steps:]
+
+
+def test_steps_are_submitted_without_waiting_and_timed_when_their_update_is_ready(narrow):
+    late(jnp.ones(2)).block_until_ready()
+    trainer = LateTrainer(SIDE.trainer(MODEL))
+    window, seconds, submitted = timed(trainer, WatchedDevice(), steps=4)
+    assert min(seconds) > 0.5 * max(seconds)
+    assert not window_disagrees(window.seconds, seconds)
+    # The last step was submitted before the first one could be complete.
+    assert submitted[-1] - submitted[0] < seconds[0]
+
+
+def test_an_event_completes_with_the_update_not_with_the_loss(narrow):
+    trainer = SIDE.trainer(MODEL)
+    batch = SIDE.batch(MODEL)
+    late(jnp.ones(2)).block_until_ready()
+    step(trainer, batch)
+    device = WatchedDevice()
+    device.synchronize()
+    slow = LateTrainer(trainer)
+    loss = slow.backward(batch, sync_gradients=True)
+    event = device.record_event(slow.update())
+    loss.block_until_ready()
+    assert not device.is_complete(event)
+    device.wait_for(event)
+    updated = jax.tree.leaves((trainer.values, trainer.slots))
+    assert all(value.is_ready() for value in updated)
+    assert device.is_complete(event)
+
+
+def test_only_the_number_of_an_update_outlives_the_next_step(narrow):
+    """Watching a parameter would fail: its memory is donated to the next step."""
+    trainer = SIDE.trainer(MODEL)
+    batch = SIDE.batch(MODEL)
+    trainer.backward(batch)
+    number = trainer.update()
+    parameter = next(iter(trainer.values.values()))
+    trainer.backward(batch)
+    trainer.update()
+    assert parameter.is_deleted()
+    assert np.isfinite(float(number))
+
+
+def test_a_failed_step_ends_the_training_with_its_error():
+    class Failed:
+        def block_until_ready(self):
+            raise RuntimeError("RESOURCE_EXHAUSTED")
+
+    device = WatchedDevice()
+    begin = device.record_event()
+    end = device.record_event(Failed())
+    with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
+        device.wait_for(end)
+    with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
+        device.seconds_between(begin, end)
+
+
+def test_a_synchronized_device_has_completed_all_arrays_and_events():
+    device = WatchedDevice()
+    pending = late(jnp.ones(2))
+    event = device.record_event(pending)
+    device.synchronize()
+    assert pending.is_ready()
+    assert device.is_complete(event)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_all_programs_are_compiled_in_the_first_step(narrow, accumulate):
+    compiled = []
+
+    def record(event, _seconds, **_details):
+        if event.endswith("backend_compile_duration"):
+            compiled.append(event)
+
+    trainer = SIDE.trainer(MODEL, accumulate=accumulate)
+    batch = SIDE.batch(MODEL)
+    jax.monitoring.register_event_duration_secs_listener(record)
+    try:
+        counts = []
+        for _step in range(4):
+            loss = None
+            for micro_batch in range(1, accumulate + 1):
+                share = trainer.backward(batch, sync_gradients=micro_batch == accumulate)
+                loss = share if loss is None else loss + share
+            trainer.update()
+            counts.append(len(compiled))
+    finally:
+        jax.monitoring.unregister_event_duration_listener(record)
+    assert counts[0] >= 2
+    assert counts == [counts[0]] * 4
+
+
+def test_a_batch_does_not_share_memory_that_the_input_may_overwrite():
+    memory = np.empty(2**16 + 64, np.uint8)
+    aligned = -memory.ctypes.data % 64
+    array = memory[aligned : aligned + 2**16].view(np.float32)
+    array[:] = 1
+    (tensor,) = SIDE.tensors((array,))
+    array[:] = 2
+    assert np.all(np.asarray(tensor) == 1)
+
+
+def test_a_call_of_a_peak_workload_depends_on_the_call_before_it():
+    workloads = backend.Workloads(SIDE.config())
+    device = WatchedDevice()
+    for call in (workloads.matmul(512), workloads.copy(2**20)):
+        for _number in range(50):
+            call()
+        device.synchronize()
+        (last,) = call.__closure__[-1].cell_contents
+        assert last.is_ready()
+
+
+def test_xla_has_the_threads_of_its_process():
+    (jnp.ones((500, 500)) @ jnp.ones((500, 500))).block_until_ready()
+    # TensorFlow's threads have the same name, if another test imported TensorFlow.
+    cores = len(os.sched_getaffinity(0))
+    threads = Inspector(None).threads()
+    assert threads in ({"tf_XLAEigen": cores}, {"tf_XLAEigen": 2 * cores})
+
+
+@pytest.mark.parametrize(("tf32", "precision"), [(False, "highest"), (True, "tensorfloat32")])
+def test_each_rank_uses_its_own_gpu_in_the_requested_precision(monkeypatch, tf32, precision):
+    """The settings are JAX's own; no GPU is opened."""
+    set_to, joined = {}, []
+    monkeypatch.setattr(jax.config, "update", set_to.__setitem__)
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *how, **_: joined.append(how))
+    monkeypatch.setenv("PERFKIT_RANK", "9")
+    monkeypatch.setenv("PERFKIT_MEETING", "10.0.0.1:29500")
+    on_gpus = {"device": "gpu", "gpus": 8, "nodes": 2, "tf32": tf32}
+    device = backend.open_device(SIDE.config(**on_gpus))
+    assert isinstance(device, WatchedGpu)
+    assert set_to["jax_platforms"] == "cuda"
+    assert set_to["jax_cuda_visible_devices"] == "1"
+    assert set_to["jax_default_matmul_precision"] == precision
+    assert joined == [("10.0.0.1:29500", 16, 9)]
+
+
+HIGHEST, DEFAULT = Product("float32", is_highest=True), Product("float32", is_highest=False)
+
+
+@pytest.mark.parametrize(
+    ("capability", "products", "rounds"),
+    [
+        ("9.0", (HIGHEST, HIGHEST), False),
+        ("9.0", (HIGHEST, DEFAULT), True),
+        ("9.0", (Product("bfloat16", is_highest=False),), False),
+        ("7.5", (DEFAULT,), False),
+    ],
+)
+def test_tf32_is_read_from_the_compiled_products(monkeypatch, capability, products, rounds):
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
+    monkeypatch.setattr(Inspector, "device", "gpu")
+    gpu = SimpleNamespace(compute_capability=capability)
+    monkeypatch.setattr(jax, "local_devices", lambda: [gpu])
+    inspector = Inspector(None)
+    inspector.products = products
+    assert inspector.tf32() is rounds
+
+
+def test_compiled_products_have_the_requested_precision(narrow):
+    """XLA's text for a CPU has the precision that only matters on a GPU."""
+    before = jax.config.jax_default_matmul_precision
+    try:
+        for precision, is_highest in (("highest", True), ("tensorfloat32", False)):
+            jax.config.update("jax_default_matmul_precision", precision)
+            inspector = SIDE.inspector(MODEL)
+            inspector.effective(SIDE.batch(MODEL))
+            assert inspector.products
+            assert {product.is_highest for product in inspector.products} == {is_highest}
+    finally:
+        jax.config.update("jax_default_matmul_precision", before)
+
+
+def test_peak_memory_of_a_gpu_is_what_xla_has_allocated(monkeypatch):
+    gpu = SimpleNamespace(memory_stats=lambda: {"peak_bytes_in_use": 3 * 2**30})
+    monkeypatch.setattr(jax, "local_devices", lambda: [gpu])
+    device = WatchedGpu()
+    device.reset_peak_memory()
+    assert device.peak_memory_bytes() == 3 * 2**30
