@@ -75,7 +75,7 @@ def parse(lines: Sequence[str], devices: int) -> Nccl:
     multicast = [not absent for absent in _all(MULTICAST, lines)]
     between_devices: Counter[str] = Counter()
     between_nodes: Counter[str] = Counter()
-    for channel in {*_channels(lines)}:
+    for channel in sorted({*_channels(lines)}):
         is_inside = channel.sender // devices == channel.receiver // devices
         transports = between_devices if is_inside else between_nodes
         transports[channel.transport] += 1
