@@ -39,6 +39,7 @@ from perfkit.analysis.verification.stored import Verification
 from perfkit.analysis.warning_types import MeasurementWarning
 from perfkit.audit import formats
 from perfkit.audit.audit import Audit
+from perfkit.audit.claim_alone import ClaimAlone
 from perfkit.audit.statements import Finding
 from perfkit.cli import main
 from perfkit.cli.options import parameter_list
@@ -62,7 +63,7 @@ from perfkit.core.results.store import write_atomically
 from perfkit.core.statements import Statement
 
 DOCS = ROOT / "docs"
-OTHER_FILES = (Comparison, InterleavedComparison, Diagnosis, Verification, Audit)
+OTHER_FILES = (Comparison, InterleavedComparison, Diagnosis, Verification, Audit, ClaimAlone)
 PATTERN_WORDS = {}
 for name, meaning_of_pattern in PATTERNS.items():
     (constraint, *_others) = Config.model_fields[name].metadata
@@ -603,6 +604,7 @@ def files_page() -> str:
         "[InterleavedComparison](#interleavedcomparison): `comparison.json`. "
         "[Diagnosis](#diagnosis): `diagnosis.json`. [Verification](#verification): "
         "`verified/*.json`. [Audit](#audit): `audit.json` and `perfkit audit --json`. "
+        "[ClaimAlone](#claimalone): `perfkit audit --claim --json` without a log. "
         "How numbers are computed: [stored files](../results.md). `None`, `True`, `False` are "
         "JSON's null, true and false. An optional field may be missing.",
         *of_models_in(every),

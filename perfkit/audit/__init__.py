@@ -25,6 +25,10 @@ quantity.py        claimed quantities: a number with a unit
 claims.py          claimed numbers against these figures, down to the steady throughput
 log_quantities.py  all numbers of a log in one quantity, such as MFU
 quantity_claims.py claimed quantities against these numbers
+claim_premises.py  what the command line states about a claim without a log
+claim_statements.py  the verdict on such a claim, and mistakes that would explain it
+claim_mistakes.py  which mistakes these are
+claim_alone.py     a claim without a log: what it means, and whether it is possible
 matching.py        published numbers and the logs that match them
 findings.py        findings about one log
 verdicts.py        ratios of logs in their stored form, and verdicts on two logs

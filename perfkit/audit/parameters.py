@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from perfkit.audit.refusals import NoCount, UnknownFact
 from perfkit.audit.statements import FactValue
 from perfkit.core.format import plain
-from perfkit.core.refusals import Refusal
+from perfkit.core.refusals import NotAvailable, Refusal
 from perfkit.core.request import RequestError
 
 COUNTS: Mapping[str, str] = {
@@ -19,7 +19,9 @@ COUNTS: Mapping[str, str] = {
 }
 """Name on the command line -> fact, a whole number. `batch_size` is that of a device."""
 GPU = "gpu_model"
-NAMES = (*COUNTS, GPU)
+PRECISION = "precision"
+PRECISIONS = ("fp32", "tf32", "amp", "bf16", "fp16", "fp8")
+NAMES = (*COUNTS, GPU, PRECISION)
 MOST = 10**15
 """Largest count."""
 LONGEST_NAME = 80
@@ -34,6 +36,12 @@ def stated_facts(pairs: Iterable[tuple[str, str]]) -> dict[str, FactValue]:
     for name, text in pairs:
         if name == GPU:
             facts["gpu"] = plain(text)[:LONGEST_NAME].upper()
+            continue
+        if name == PRECISION:
+            if text in PRECISIONS:
+                facts[PRECISION] = text
+            else:
+                problems.append(NotAvailable.of(f"-p {name}", text, PRECISIONS))
             continue
         if name not in COUNTS:
             problems.append(UnknownFact.of(name, NAMES))

@@ -6,11 +6,10 @@ A claim is a number and a unit. The unit is a word with what is counted (`tokens
 
 import re
 from collections.abc import Mapping
-from math import isfinite
 from typing import Literal, NamedTuple
 
 from perfkit.audit.figure import Figure
-from perfkit.audit.recompute import half_of
+from perfkit.audit.recompute import LEAST_RATE, MOST_RATE, half_of
 from perfkit.audit.statements import Basis, Conversion
 from perfkit.core.results.base import Stored
 
@@ -106,9 +105,11 @@ class Unit(NamedTuple):
 
 
 def claimed_quantity(text: str) -> Claimed | None:
-    """Return the quantity that a claim states; None if it has no number, no unit, or a unit
-    that is not known. A share as MFU may precede or follow its unit: MFU 45 %, 0.45 MFU."""
-    claim = text.strip()[:LONGEST]
+    """Return the quantity that a claim states; None if it has no number, no unit, a unit that
+    is not known, or a size that no training has. A share as MFU may precede or follow its unit: MFU 45 %, 0.45 MFU."""
+    claim = text.strip()
+    if len(claim) > LONGEST:
+        return None
     number = NUMBER.search(claim)
     if not number or not _stands_alone(claim, number):
         return None
@@ -119,12 +120,12 @@ def claimed_quantity(text: str) -> Claimed | None:
     scale = unit.factor * SCALES.get((number["scale"] or "").lower(), 1.0)
     digits = re.sub("[,_]", "", number["digits"])
     value = float(digits) * scale
-    if not isfinite(value) or value <= 0:
+    if not LEAST_RATE <= value <= MOST_RATE:
         return None
     if unit.kind == "MFU" and "%" not in claim and value > 100:
         # 45 MFU: as a share it would be 4,500 %.
         return None
-    return Claimed(text.strip(), unit.kind, value, half_of(digits) * scale, unit.of)
+    return Claimed(claim, unit.kind, value, half_of(digits) * scale, unit.of)
 
 
 def _stands_alone(claim: str, number: re.Match[str]) -> bool:

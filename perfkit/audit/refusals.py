@@ -28,6 +28,45 @@ class NoThroughput(Refusal):
     allowed: list[str]
 
 
+class UnitMissing(Refusal):
+    code = "unit_missing"
+    sentence = (
+        "%(value)s needs a unit, as no log tells what it is: '12,810 tokens/s'; units: "
+        "%(allowed)s"
+    )
+    value: str
+    allowed: list[str]
+
+
+class LogMissing(Refusal):
+    code = "log_missing"
+    sentence = "%(value)s is the time of a training: only a log tells how many steps it took"
+    value: str
+
+
+class BatchMissing(Refusal):
+    code = "batch_missing"
+    sentence = (
+        "%(value)s needs the samples of an update: add -p global_batch_size COUNT, or -p "
+        "batch_size COUNT and -p devices COUNT"
+    )
+    value: str
+
+
+class UnknownGpu(Refusal):
+    code = "unknown_gpu"
+    value: str
+    precision: str | None = None
+    allowed: list[str]
+
+    def english(self) -> str:
+        if self.precision:
+            return (
+                "the peak of %(value)s in %(precision)s is not known; known GPUs: %(allowed)s"
+            )
+        return "the peak of %(value)s is not known; known GPUs: %(allowed)s"
+
+
 class UnknownFact(Refusal):
     code = "unknown_fact"
     value: str

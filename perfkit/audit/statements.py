@@ -33,6 +33,8 @@ Printed = Annotated[
     Format(lambda value, _language: value if isinstance(value, str) else number(value, DIGITS)),
 ]
 """A rate or a loss, with about as many digits as logs print."""
+Teraflops = Annotated[float, Format(lambda value, _language: number(value, 4))]
+"""TFLOP/s, with about as many digits as datasheets print."""
 Difference = Annotated[float, Format(lambda share, _language: change(share, 3))]
 """A relative difference, written in percent with its sign."""
 NamedFigures = Annotated[
@@ -169,7 +171,7 @@ class FlopsOverPeak(Conversion):
     formula: str | None = None
     """FLOPs of a token; None for printed TFLOP/s"""
     parameters: int | None = None
-    peak: Printed
+    peak: Teraflops
     """TFLOP/s"""
     gpu: str
     sparse: bool = False

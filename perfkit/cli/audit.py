@@ -3,7 +3,7 @@
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -14,7 +14,10 @@ from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from perfkit.audit.formats import LogFormat
+    from perfkit.audit.statements import FactValue
 
 
 class InvalidLabel(Refusal):
@@ -23,15 +26,23 @@ class InvalidLabel(Refusal):
     value: str
 
 
+class FileMissing(Refusal):
+    code = "file_missing"
+    sentence = "needs a FILE"
+
+
+class NothingToAudit(Refusal):
+    code = "nothing_to_audit"
+    sentence = "give a log or a folder of logs, or a claim: --claim '12,810 tokens/s'"
+
+
 class OptionsAlone(Refusal):
     code = "options_alone"
     sentence = "describes the groups of --format-regex"
 
 
-@options.command(failure="claim not reproduced, or no readable file")
-@click.argument(
-    "paths", nargs=-1, required=True, metavar="FILE…", type=click.Path(path_type=Path)
-)
+@options.command(failure="claim not reproduced or impossible, or no readable file")
+@click.argument("paths", nargs=-1, metavar="[FILE…]", type=click.Path(path_type=Path))
 @click.option(
     "--published",
     "tables",
@@ -43,7 +54,8 @@ class OptionsAlone(Refusal):
     "--claim",
     metavar="NUMBER",
     help="Compare one log with NUMBER, to its digits: with any throughput or, given a unit "
-    "('12,810 tokens/s', '45 % MFU', '1.34 s/step'), with the same quantity.",
+    "('12,810 tokens/s', '45 % MFU', '1.34 s/step'), with the same quantity. Without a FILE: "
+    "tell what it means, and whether it is possible.",
 )
 @options.percent("--tolerance", 0, "Allowed difference from a claim; 0: equal digits.")
 @click.option(
@@ -68,7 +80,8 @@ class OptionsAlone(Refusal):
     multiple=True,
     metavar="NAME VALUE",
     help="State what the logs lack: batch_size or global_batch_size of one optimizer update, "
-    "devices (all), sequence_length, parameters, layers, hidden_size, gpu_model; repeatable.",
+    "devices (all), sequence_length, parameters, layers, hidden_size, gpu_model, precision; "
+    "repeatable.",
 )
 @click.option(
     "--all", "everything", is_flag=True, help="Show all statistics, facts and findings."
@@ -102,6 +115,8 @@ def audit(
     \b
       perfkit audit train.log --claim 10984.436
       perfkit audit logs/ --published paddle-resnet50-report --label paddle
+      perfkit audit --claim '21,900 tokens/s' -p devices 8 -p parameters 8.03e9 \\
+        -p sequence_length 8192 -p gpu_model H100
     """
     from perfkit.audit.auditing import audit as audit_files
     from perfkit.audit.auditing import files_of
@@ -112,8 +127,11 @@ def audit(
 
     if label is not None and not re.fullmatch(LABEL, label or " "):
         raise RequestError([InvalidLabel(parameter="--label", value=label)])
-    custom_format = _format(regex, semantics)
     stated = stated_facts(pairs)
+    if not paths:
+        _need_files({"--published": tables, "--format-regex": regex, "--label": label})
+        _audit_claim_alone(claim, stated, file)
+    custom_format = _format(regex, semantics)
     command = shlex.join(["perfkit", *context.find_root().obj])
     sizes = {path: path.stat().st_size for path in files_of(paths)}
     with Bar("Logs", sum(sizes.values())) as bar:
@@ -139,6 +157,27 @@ def audit(
         publish_audit(folder)
         click.echo(folder / "report.html", err=file == "-")
     raise SystemExit(audited.failed or not audited.logs)
+
+
+def _need_files(values: "Mapping[str, object]") -> None:
+    """Refuse the options that were given but are about files. Raises RequestError."""
+    problems = [FileMissing(parameter=name) for name, value in values.items() if value]
+    if problems:
+        raise RequestError(problems)
+
+
+def _audit_claim_alone(
+    claim: str | None, stated: "Mapping[str, FactValue]", file: str | None
+) -> NoReturn:
+    """Judge a claim without a log, and exit. Raises RequestError."""
+    from perfkit.audit.claim_alone import check_claim_alone
+    from perfkit.report.claim_alone_text import claim_alone_text
+
+    if claim is None:
+        raise RequestError([NothingToAudit(parameter="FILE")])
+    checked = check_claim_alone(claim, stated)
+    options.print_result(checked, file, claim_alone_text(checked))
+    raise SystemExit(checked.is_refuted)
 
 
 def _format(regex: str | None, semantics: str) -> "LogFormat | None":
