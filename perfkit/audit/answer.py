@@ -16,7 +16,15 @@ BASES: tuple[Literal["printed", "clock"], ...] = ("printed", "clock")
 TOKENS = "tokens/s"
 PADDED = "sequences/s"
 """Unit of models whose sequences are padded: they are no tokens of that number."""
-COLUMNS = {"fp32": "fp32", "amp": "fp16", "pure_fp16": "fp16", "bf16": "bf16"}
+COLUMNS = {
+    "fp32": "fp32",
+    "tf32": "tf32",
+    "amp": "fp16",
+    "fp16": "fp16",
+    "pure_fp16": "fp16",
+    "bf16": "bf16",
+    "fp8": "fp8",
+}
 """Precision -> column of the datasheets."""
 TERA = 1e12
 
@@ -125,7 +133,7 @@ def answer_of(
     speed = None
     if figure:
         speed = Speed(of_all=figure.throughput, per_device=figure.per_device)
-    length = _tokens_of_sample(facts, unit)
+    length = tokens_of_sample(facts, unit)
     samples, tokens = speed, None
     if unit == TOKENS:
         tokens = speed
@@ -189,7 +197,7 @@ def _extent(figure: Figure | None, step_time: StepTime | None) -> _Extent:
 # Tokens and operations.
 
 
-def _tokens_of_sample(facts: Mapping[str, SourcedFact], unit: str) -> int:
+def tokens_of_sample(facts: Mapping[str, SourcedFact], unit: str) -> int:
     """Return the tokens of a language model's sample; 0 if unknown. Padded sequences have so
     many tokens only if the command line says so."""
     fact = facts.get("sequence_length")
@@ -223,7 +231,7 @@ def _model_speed(tokens: Speed | None, facts: Mapping[str, SourcedFact]) -> Mode
     model = ModelSpeed(
         tflops_per_device=tflops, flops_per_token=flops.flops, formula=flops.formula
     )
-    sheet = _datasheet(facts)
+    sheet = log_datasheet(facts)
     if not sheet:
         return model
     peak = sheet.flops_per_second / TERA
@@ -236,7 +244,7 @@ def _model_speed(tokens: Speed | None, facts: Mapping[str, SourcedFact]) -> Mode
     return model.model_copy(update=of_peak)
 
 
-def _datasheet(facts: Mapping[str, SourcedFact]) -> Datasheet | None:
+def log_datasheet(facts: Mapping[str, SourcedFact]) -> Datasheet | None:
     """Return the datasheet of the log's GPU in its precision or, if that is unknown, in the
     precision of training."""
     if "gpu" not in facts:

@@ -4,7 +4,8 @@ its steps, and its throughputs converted by the facts of its configuration."""
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from perfkit.analysis.datasheets import TERA, Datasheet, datasheet_named
+from perfkit.analysis.datasheets import TERA, Datasheet
+from perfkit.audit.answer import TOKENS, log_datasheet, tokens_of_sample, unit_of
 from perfkit.audit.audit import AuditedLog
 from perfkit.audit.figure import BY_MEDIAN_STEP, Figure
 from perfkit.audit.printed import PrintedQuantity
@@ -22,11 +23,8 @@ from perfkit.audit.statements import (
     TimesFlops,
     TimesSequence,
 )
-from perfkit.core.models import find_model
 from perfkit.core.models.flops import TokenFlops, every_flops_per_token
 
-PEAK_COLUMNS = {"fp8": "fp8", "fp32": "fp32", "tf32": "tf32"}
-"""Precision of a log -> column of the datasheets; others are bf16 or fp16."""
 MINUTES = {"minutes": 1.0, "seconds": 1 / 60, "train_runtime": 1 / 60, "runtime": 1 / 60}
 """End of the name of a reported time -> its minutes."""
 PERCENT = 100
@@ -158,40 +156,40 @@ def _converted(figure: Figure, translation: Translation) -> Iterator[LogQuantity
 
 def _translations(log: AuditedLog, kind: ClaimedKind) -> Iterator[Translation]:
     """Yield each way in which a throughput of the log becomes the quantity."""
-    unit = _unit(log)
-    if kind not in ("samples/s", "tokens/s", "TFLOP/s", "MFU"):
-        return
-    length = _count(log, "sequence_length")
-    tokens_of_sample = length if unit == "samples" else 1
-    if kind == "samples/s":
-        yield from _as_samples(unit, length)
-    elif kind == "tokens/s":
-        yield from _as_tokens(unit, length)
-    elif unit and tokens_of_sample:
-        for count in _token_flops(log):
-            yield from _as_flops(log, kind, count, tokens_of_sample)
+    unit = unit_of(log.facts)
+    length = tokens_of_sample(log.facts, unit)
+    match kind:
+        case "samples/s":
+            yield from _as_samples(unit, length)
+        case "tokens/s":
+            yield from _as_tokens(unit, length)
+        case "TFLOP/s" | "MFU":
+            tokens_of_rate = 1 if unit == TOKENS else length
+            for count in _token_flops(log):
+                if tokens_of_rate:
+                    yield from _as_flops(log, kind, count, tokens_of_rate)
 
 
 def _as_samples(unit: str, length: int) -> Iterator[Translation]:
-    if unit == "samples":
+    if unit in SAMPLES:
         yield Translation()
-    elif unit == "tokens" and length:
+    elif unit == TOKENS and length:
         yield Translation(1 / length, PerSequence(length=length))
 
 
 def _as_tokens(unit: str, length: int) -> Iterator[Translation]:
-    if unit == "tokens":
+    if unit == TOKENS:
         yield Translation()
-    elif unit == "samples" and length:
+    elif length:
         yield Translation(length, TimesSequence(length=length))
 
 
 def _as_flops(
-    log: AuditedLog, kind: ClaimedKind, count: TokenFlops, tokens_of_sample: int
+    log: AuditedLog, kind: ClaimedKind, count: TokenFlops, tokens_of_rate: int
 ) -> Iterator[Translation]:
     """Yield the translation to TFLOP/s, or to MFU by the dense and the sparse peak."""
     parameters = _count(log, "parameters")
-    teraflops = count.flops * tokens_of_sample / TERA
+    teraflops = count.flops * tokens_of_rate / TERA
     if kind == "TFLOP/s":
         yield Translation(teraflops, TimesFlops(formula=count.formula, parameters=parameters))
         return
@@ -235,22 +233,12 @@ class Peak(NamedTuple):
 
 def _peaks(log: AuditedLog) -> Iterator[Peak]:
     """Yield the dense peak of the log's GPU, then the sparse one, as far as known."""
-    precision = str(log.fact("precision") or "")
-    sheet = datasheet_named(str(log.fact("gpu") or ""), PEAK_COLUMNS.get(precision, ""))
+    sheet = log_datasheet(log.facts)
     if sheet is None:
         return
     yield Peak(sheet, sheet.flops_per_second / TERA, is_sparse=False)
     if sheet.sparse_flops_per_second:
         yield Peak(sheet, sheet.sparse_flops_per_second / TERA, is_sparse=True)
-
-
-def _unit(log: AuditedLog) -> str:
-    """Return what the log's rates count: tokens, samples, or something else (empty)."""
-    model = find_model(log.fact("model"))
-    unit = log.fact("unit") or (model and model.unit)
-    if unit == "tokens/s":
-        return "tokens"
-    return "samples" if unit in SAMPLES else ""
 
 
 def _count(log: AuditedLog, name: str) -> int:

@@ -106,7 +106,7 @@ class Unit(NamedTuple):
 
 def claimed_quantity(text: str) -> Claimed | None:
     """Return the quantity that a claim states; None if it has no number, no unit, a unit that
-    is not known, or a size that no training has. A share as MFU may precede or follow its unit: MFU 45 %, 0.45 MFU."""
+    is not known, or a size that no training has. A share may follow its unit: MFU 45 %."""
     claim = text.strip()
     if len(claim) > LONGEST:
         return None
