@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from log_writers import BATCH, IN_FILES, SUITES, as_file, clock
 
 from perfkit.audit import config_facts, mlperf, reader
-from perfkit.audit.formats import FORMATS, REPORTED, user_format
+from perfkit.audit.custom_format import user_format
+from perfkit.audit.formats import FORMATS, REPORTED
 from perfkit.audit.log import LogError
 from perfkit.audit.recompute import Figures
 from perfkit.core.request import RequestError
@@ -478,6 +479,16 @@ def test_files_without_a_line_of_the_given_format_are_left_out(mine):
     assert "no line matches --format-regex" in " ".join(done.output.split())
 
 
+def test_a_regex_that_matches_no_line_tells_how_far_it_matches(mine):
+    regex = REGEX.replace("(im|i)g/s", "images/s")
+    done = cli("audit", mine, "--format-regex", regex, "--format-options", OPTIONS)
+    assert done.exit_code == 1
+    assert "no line matches --format-regex; line 1 matches up to" in " ".join(
+        done.output.split()
+    )
+    assert "then has 'img/s'" in " ".join(done.output.split())
+
+
 def test_the_command_of_an_audit_keeps_the_blanks_of_the_format(write, tmp_path):
     text = "".join(f"it  {k}  25.0 ms\n" for k in range(10, 151, 10))
     words = ["--format-regex", "it  <step>  <milliseconds> ms", "--json", str(tmp_path / "j")]
@@ -495,9 +506,11 @@ def test_options_of_a_format_need_its_regex(mine):
 @pytest.mark.parametrize(
     ("regex", "options", "why"),
     [
-        ("(", "", "--format-regex: "),
+        ("it <step> (<rate>", "rate_of=all", "behind 10 characters: '(<rate>'"),
+        ("<step> <rate> <rate>", "rate_of=all", "redefinition of group name 'rate'"),
         ("<step> <speed>", "", "unknown group speed; known: rank, epoch, step"),
-        ("<rate>", "rate_of=all", "needs a group `step`"),
+        ("<rate>", "rate_of=all", "put <step> where its number is"),
+        ("<step>", "", "put one of these where it is: seconds, milliseconds,"),
         ("<step> <rate>", "", "add rate_of=device or rate_of=all"),
         ("<step> <rate>", "rate_of=me", "rate_of"),
         ("<step> <rate>", "speed=1", "known options: rate_of, covers"),

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.audit import numbers
-from perfkit.audit.formats import expression, user_format
+from perfkit.audit.custom_format import user_format
+from perfkit.audit.formats import expression
 from perfkit.audit.log import LogError
 
 

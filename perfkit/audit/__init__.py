@@ -7,7 +7,8 @@ statements.py      what an audit states: origins of facts, and findings, each wi
 print_facts.py     facts that stand in each print
 rolling.py         times of steps from means over a log's own window
 log.py             a log: windows of steps from its prints, facts, reported figures
-formats.py         formats, defined in formats.toml or on the command line
+formats.py         formats, defined in formats.toml
+custom_format.py   a format defined on the command line
 config_facts.py    the configuration in a log, by facts.toml, with its sources
 fact_rules.py      facts of a log that follow from others
 parameters.py      facts that the command line states

@@ -2,28 +2,16 @@
 
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import ConfigDict, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass as validated
 
 from perfkit.audit import numbers
 from perfkit.audit.printed import PRINTED, DeclaredQuantity
-from perfkit.audit.refusals import (
-    GroupMissing,
-    InvalidRegex,
-    RateOfMissing,
-    UnknownGroup,
-    WrongOption,
-)
-from perfkit.core.refusals import Refusal
-from perfkit.core.request import RequestError
-
-REGEX, OPTIONS = "--format-regex", "--format-options"
-"""Options of the command line that define a format."""
 
 _DATA = tomllib.loads((Path(__file__).parent / "formats.toml").read_text(encoding="utf-8"))
 COLUMNS: dict[str, str] = _DATA["columns"]
@@ -89,7 +77,7 @@ class LogFormat:
     the same step, `further` one that names none and belongs to the last print; each match of
     `further` is one column. `printed` are quantities that prints have besides their times.
     `has_steps`: whether prints name steps. `is_fallback`: whether a file has the format only if
-    it has no other. `is_custom`: whether the command line defined the format.
+    it has no other. `regex` is the one of the command line, if that defined the format.
     """
 
     name: str
@@ -103,7 +91,7 @@ class LogFormat:
     unit: str = "samples/s"
     has_steps: bool = True
     is_fallback: bool = False
-    is_custom: bool = False
+    regex: str = ""
 
     def match(self, line: str) -> re.Match[str] | None:
         return self.line.search(line) if self.key in line else None
@@ -213,45 +201,3 @@ FORMATS = sorted(
     map(_format, _DATA["format"]), key=lambda form: (not form.has_steps, form.is_fallback)
 )
 """The first format found in a file is used: fallbacks and formats without steps come last."""
-
-
-def user_format(regex: str, options: str = "") -> LogFormat:
-    """Return the format whose prints `regex` matches; groups are named as in COLUMNS. `options`
-    are NAME=VALUE of Semantics, `unit` and `framework`, by spaces. Raises RequestError."""
-    try:
-        pattern = expression(regex)
-    except re.error as error:
-        invalid = InvalidRegex(parameter=REGEX, fault=str(error))
-        raise RequestError([invalid]) from error
-    values: dict[str, Any] = {}
-    for option in options.split():
-        name, _equals, text = option.partition("=")
-        values[name] = int(text) if text.isdecimal() else text
-    work = {name: values.pop(name) for name in ("unit", "framework") if name in values}
-    values["source"] = f"given on the command line: {regex} {options}".strip()
-    groups = {name.rstrip("0123456789") for name in pattern.groupindex}
-    problems: list[Refusal] = [*_problems_of_groups(groups)]
-    semantics = Semantics()
-    try:
-        semantics = Semantics(**values)
-    except ValidationError as error:
-        allowed = [*SEMANTICS, "unit", "framework"]
-        for detail in error.errors():
-            option, fault = str(detail["loc"][0]), detail["msg"]
-            problems.append(
-                WrongOption(parameter=OPTIONS, option=option, fault=fault, allowed=allowed)
-            )
-    else:
-        if "rate" in groups and "rate_of" not in values:
-            problems.append(RateOfMissing(parameter=OPTIONS))
-    if problems:
-        raise RequestError(problems)
-    return LogFormat("a custom format", semantics, "", pattern, is_custom=True, **work)
-
-
-def _problems_of_groups(groups: Collection[str]) -> Iterator[Refusal]:
-    unknown = sorted({*groups} - {*COLUMNS})
-    if unknown:
-        yield UnknownGroup(parameter=REGEX, names=unknown, allowed=[*COLUMNS])
-    elif "step" not in groups or not {*groups} & {*TIMES, "rate", "at", "clock"}:
-        yield GroupMissing(parameter=REGEX)

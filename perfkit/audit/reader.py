@@ -23,6 +23,7 @@ import pandas as pd
 
 from perfkit.audit import documents, mlperf, records
 from perfkit.audit.config_facts import Facts, number_in
+from perfkit.audit.custom_format import partial_match
 from perfkit.audit.formats import FORMATS, LogFormat, Semantics
 from perfkit.audit.log import (
     Columns,
@@ -387,8 +388,10 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: list[Note]) -> l
     else:
         rest = lines
         prints = _arrays(path, [mlperf.prints(events)])
-    if form.is_custom and not len(prints["line"]):
-        raise LogError(path, "no line matches --format-regex")
+    if form.regex and not len(prints["line"]):
+        nearest = partial_match(form.regex, lines)
+        detail = f"; {nearest}" if nearest else ""
+        raise LogError(path, f"no line matches --format-regex{detail}")
     semantics = _with_reader(form.semantics, prints)
     if semantics.covers == "rolling":
         semantics = replace(semantics, window=_own_window(rest))

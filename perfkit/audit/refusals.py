@@ -115,9 +115,17 @@ class NoLog(Refusal):
 
 class InvalidRegex(Refusal):
     code = "invalid_regex"
-    sentence = "%(fault)s"
     fault: str
     """in the words of Python's `re`"""
+    place: int | None = None
+    """characters before the fault"""
+    rest: str = ""
+    """the regex from there on"""
+
+    def english(self) -> str:
+        if self.place is None:
+            return "%(fault)s"
+        return "%(fault)s, behind %(place)s characters: '%(rest)s'"
 
 
 class UnknownGroup(Refusal):
@@ -127,9 +135,15 @@ class UnknownGroup(Refusal):
     allowed: list[str]
 
 
-class GroupMissing(Refusal):
-    code = "group_missing"
-    sentence = "needs a group `step` and a group for a time or a rate"
+class StepMissing(Refusal):
+    code = "step_missing"
+    sentence = "has no group for the step that a line is of; put <step> where its number is"
+
+
+class SpeedMissing(Refusal):
+    code = "speed_missing"
+    sentence = "has no group for the speed of a step; put one of these where it is: %(allowed)s"
+    allowed: list[str]
 
 
 class WrongOption(Refusal):

@@ -182,7 +182,7 @@ def _audit_claim_alone(
 
 def _format(regex: str | None, semantics: str) -> "LogFormat | None":
     """Return the user's format, if any. Raises RequestError."""
-    from perfkit.audit.formats import user_format
+    from perfkit.audit.custom_format import user_format
 
     if semantics and not regex:
         raise RequestError([OptionsAlone(parameter="--format-options")])
