@@ -49,7 +49,7 @@ WITHOUT_BATCH = SUITES["mmcv"].text(HALF_A_SECOND)
 """A log whose lines print times alone, 0.5 s for each step."""
 
 
-@pytest.mark.parametrize("text", ["8030000000", "8.03e9", "8,030,000,000", "8_030_000_000"])
+@pytest.mark.parametrize("text", ["8030000000", "8.03e9", "8,030,000,000", "8_030_000_000", "8.03B"])
 def test_a_count_is_typed_in_common_spellings(text):
     assert stated_facts([("parameters", text)]) == {"parameters": 8_030_000_000}
 
@@ -151,7 +151,7 @@ def test_the_share_of_the_peak_is_told_with_its_formula_and_source():
     assert speed == (
         "786.4 TFLOP/s per device, MFU 79.5 % of 989.5 TFLOP/s (H100 80GB HBM3, bf16)"
     )
-    assert source.startswith("6 N = 4.8e+10 FLOPs per token; peak: NVIDIA H100 datasheet")
+    assert source.startswith("6 N = 4.8e10 FLOPs per token; peak: NVIDIA H100 datasheet")
 
 
 def test_attention_counts_if_the_models_sizes_are_known():

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from perfkit.audit.numbers import number
 from perfkit.audit.refusals import NoCount, UnknownFact
 from perfkit.audit.statements import FactValue
 from perfkit.core.format import plain
@@ -59,7 +60,7 @@ def stated_facts(pairs: Iterable[tuple[str, str]]) -> dict[str, FactValue]:
 def _count(text: str) -> int | None:
     """Return a whole number from 1 to MOST; None for another text."""
     try:
-        value = float(text.replace(",", "").replace("_", ""))
+        value = number(text)
     except ValueError:
         return None
     if not 1 <= value <= MOST or not value.is_integer():

@@ -32,7 +32,8 @@ def answer_of_log(log: AuditedLog) -> Section:
     """Return the throughput of a log, its operations, and what it rests on."""
     section = paragraph(strong(answer_text(log)))
     if log.answer and log.answer.model:
-        section += paragraph(*model_texts(log.answer.model))
+        speed, *formula = model_texts(log.answer.model)
+        section += paragraph(speed) + note(*formula)
     return section + paragraph(lacking_text(log)) + note(main_facts_text(log))
 
 

@@ -102,7 +102,7 @@ def model_texts(model: ModelSpeed) -> list[str]:
     speed = _("%(tflops)s TFLOP/s per device") % {"tflops": number(model.tflops_per_device)}
     formula = _("%(formula)s = %(flops)s FLOPs per token") % {
         "formula": model.formula,
-        "flops": f"{model.flops_per_token:.4g}",
+        "flops": f"{model.flops_per_token:.4g}".replace("e+", "e"),
     }
     if model.mfu is None:
         return [f"{speed} ({formula})"]

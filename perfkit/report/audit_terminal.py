@@ -108,8 +108,11 @@ def _log(log: AuditedLog, name: str, *, everything: bool) -> list[str]:
     lacking = lacking_text(log)
     if lacking:
         lines += fitted(lacking, "  ")
-    facts = shortened(main_facts_text(log) or "no facts", LONGEST_FACTS)
-    lines += ["", *fitted(f"{without_middle(name)} ({log.format}): {facts}", "  ")]
+    about = f"{without_middle(name)} ({log.format})"
+    facts = main_facts_text(log)
+    if facts:
+        about += f": {shortened(facts, LONGEST_FACTS)}"
+    lines += ["", *fitted(about, "  ")]
     lines += _reported(log)
     lines += _printed(log)
     if everything:
