@@ -8,6 +8,7 @@ from conftest import cli
 from log_writers import BATCH, SUITES
 from made_logs import FACTS, make_log, recomputed, windows
 
+from perfkit.audit.answer import answer_of
 from perfkit.audit.auditing import audit
 from perfkit.audit.log_ratios import (
     Blocks,
@@ -49,7 +50,9 @@ WITHOUT_BATCH = SUITES["mmcv"].text(HALF_A_SECOND)
 """A log whose lines print times alone, 0.5 s for each step."""
 
 
-@pytest.mark.parametrize("text", ["8030000000", "8.03e9", "8,030,000,000", "8_030_000_000", "8.03B"])
+@pytest.mark.parametrize(
+    "text", ["8030000000", "8.03e9", "8,030,000,000", "8_030_000_000", "8.03B"]
+)
 def test_a_count_is_typed_in_common_spellings(text):
     assert stated_facts([("parameters", text)]) == {"parameters": 8_030_000_000}
 
@@ -166,6 +169,15 @@ def test_without_a_batch_size_steps_are_answered_and_the_option_is_named(audited
     log = audited(WITHOUT_BATCH)
     assert answer_text(log) == "2.0000 steps/s, 0.50000 s/step, steps 21–120"
     assert "-p batch_size N -p devices N" in lacking_text(log)
+
+
+def test_a_printed_rate_is_answered_if_the_batch_is_unknown(tmp_path):
+    (log,) = audit([written(tmp_path)]).logs
+    answer = answer_of([], log.step_times, {}, [quantity("tps")])
+    assert answer.tokens.per_device == 3222
+    assert answer.rate_name == "tps"
+    text = answer_text(log.model_copy(update={"answer": answer}))
+    assert text.startswith("3222.0 tokens/s per device, as printed, 0.50000 s/step")
 
 
 def test_no_option_is_named_where_nothing_lacks(audited):

@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 
 from perfkit.analysis.datasheets import Datasheet, datasheet_named
 from perfkit.audit.figure import TIMED, Figure, Period, StepTime, first_figure
+from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.statements import ByCommand, SourcedFact
 from perfkit.core.models import find_model
 from perfkit.core.models.flops import flops_per_token
@@ -95,6 +96,9 @@ class Answer(Stored):
     """operations of a language model; None if its parameters are unknown"""
     name: str = ""
     """name of a reported figure in the log"""
+    rate_name: str = ""
+    """name of the printed quantity whose median is the throughput, if neither a batch size nor
+    a rate of known steps gives one"""
 
     @property
     def speed(self) -> Speed | None:
@@ -122,17 +126,23 @@ def answer_of(
     figures: Sequence[Figure],
     step_times: Sequence[StepTime],
     facts: Mapping[str, SourcedFact],
+    printed: Sequence[PrintedQuantity] = (),
 ) -> Answer | None:
-    """Return the answer from all figures, step times and facts of a log; None if the log has
-    neither a throughput nor a time."""
+    """Return the answer from all figures, step times, facts and printed quantities of a log;
+    None if the log has neither a throughput nor a time."""
     figure = first_figure(figures, TIMED, PERIODS) or _last_reported(figures)
     step_time = _step_time(step_times, figure)
     if not figure and not step_time:
         return None
     unit = unit_of(facts)
-    speed = None
+    speed, rate = None, None
     if figure:
         speed = Speed(of_all=figure.throughput, per_device=figure.per_device)
+    else:
+        rate = _printed_rate(printed)
+    if rate:
+        unit = TOKENS if rate.quantity == TOKENS else unit
+        speed = _speed_of(rate, _count(facts, "ranks"))
     length = tokens_of_sample(facts, unit)
     samples, tokens = speed, None
     if unit == TOKENS:
@@ -149,6 +159,7 @@ def answer_of(
         samples=samples,
         tokens=tokens,
         model=_model_speed(tokens, facts),
+        rate_name=rate.name if rate else "",
     )
 
 
@@ -164,6 +175,23 @@ def _last_reported(figures: Sequence[Figure]) -> Figure | None:
     """Return the last throughput that the log reports itself."""
     reported = [figure for figure in figures if figure.statistic == "reported"]
     return reported[-1] if reported else None
+
+
+def _printed_rate(printed: Sequence[PrintedQuantity]) -> PrintedQuantity | None:
+    """Return the first printed quantity that is a throughput of one device or of all."""
+    for quantity in printed:
+        if quantity.quantity in (TOKENS, "samples/s") and quantity.of and quantity.median > 0:
+            return quantity
+    return None
+
+
+def _speed_of(rate: PrintedQuantity, devices: int | None) -> Speed:
+    """Return the median of a printed throughput."""
+    if rate.of == "all":
+        per_device = rate.median / devices if devices else None
+        return Speed(of_all=rate.median, per_device=per_device)
+    of_all = rate.median * devices if devices else None
+    return Speed(of_all=of_all, per_device=rate.median)
 
 
 def _step_time(step_times: Sequence[StepTime], figure: Figure | None) -> StepTime | None:

@@ -213,6 +213,7 @@ def audited_log(figures: Figures) -> AuditedLog:
     for figure in log.reported:
         if not figure.is_rate:
             reported[plain(figure.name)] = plain(figure.text)
+    printed = _printed(figures)
     return AuditedLog(
         name=name,
         sha256=log.sha256,
@@ -225,9 +226,9 @@ def audited_log(figures: Figures) -> AuditedLog:
         rank=figures.rank,
         figures=figures.shown,
         reported=reported,
-        printed=_printed(figures),
+        printed=printed,
         input_share=figures.input_share,
         findings=findings_of(name, figures),
         step_times=figures.step_times,
-        answer=answer_of(figures.shown, figures.step_times, log.facts),
+        answer=answer_of(figures.shown, figures.step_times, log.facts, printed),
     )

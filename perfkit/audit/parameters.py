@@ -1,6 +1,7 @@
 """Facts of a log that the command line states: `-p NAME VALUE`."""
 
 from collections.abc import Iterable, Mapping
+from math import isclose
 
 from perfkit.audit.numbers import number
 from perfkit.audit.refusals import NoCount, UnknownFact
@@ -63,6 +64,7 @@ def _count(text: str) -> int | None:
         value = number(text)
     except ValueError:
         return None
-    if not 1 <= value <= MOST or not value.is_integer():
+    # 8.03B becomes 8029999999.999999.
+    if not 1 <= value <= MOST or not isclose(value, round(value), rel_tol=1e-12):
         return None
-    return int(value)
+    return round(value)

@@ -52,6 +52,8 @@ def answer_text(log: AuditedLog) -> str:
 def _rates(answer: Answer) -> Iterator[str]:
     if answer.speed:
         yield from _speed(answer.speed, answer.speed_unit)
+        if answer.rate_name:
+            yield _("as printed")
     elif answer.steps_per_second:
         yield _("%(rate)s steps/s") % {"rate": _digits(answer.steps_per_second)}
 
