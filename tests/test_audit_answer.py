@@ -162,7 +162,15 @@ def test_attention_counts_if_the_models_sizes_are_known():
     model = answered(steady_windows(), facts=LANGUAGE_MODEL | sizes).answer.model
     assert model.flops_per_token == 6 * 8e9 + 12 * 32 * 4096 * 2048
     assert model.formula == "6 N + 12 L d T"
-    assert model.mfu is None
+    assert model.causal_tflops_per_device == pytest.approx(
+        16384 * (6 * 8e9 + 6 * 32 * 4096 * 2048) / 1e12
+    )
+    speed, formula = model_texts(model)
+    assert speed == "839.2 TFLOP/s per device"
+    assert (
+        formula
+        == "6 N + 12 L d T = 5.122e10 FLOPs per token (812.8 TFLOP/s with causal attention)"
+    )
 
 
 def test_without_a_batch_size_steps_are_answered_and_the_option_is_named(audited):

@@ -55,6 +55,8 @@ class ModelSpeed(Stored):
     """FLOPs of training per token"""
     formula: str
     """formula of flops_per_token: N parameters, L layers, d hidden size, T sequence length"""
+    causal_tflops_per_device: float | None = None
+    """the same if attention is counted causally; None if attention is not counted"""
     mfu: float | None = None
     """model FLOPs utilization: tflops_per_device / peak_tflops"""
     peak_tflops: float | None = None
@@ -249,15 +251,16 @@ def _model_speed(tokens: Speed | None, facts: Mapping[str, SourcedFact]) -> Mode
     parameters = _count(facts, "parameters")
     if not tokens or not tokens.per_device or not parameters:
         return None
-    flops = flops_per_token(
-        parameters,
-        layers=_count(facts, "layers"),
-        hidden_size=_count(facts, "hidden_size"),
-        sequence_length=_count(facts, "sequence_length"),
-    )
-    tflops = tokens.per_device * flops.flops / TERA
+    layers, hidden_size = _count(facts, "layers"), _count(facts, "hidden_size")
+    length = _count(facts, "sequence_length")
+    full = flops_per_token(parameters, layers, hidden_size, length)
+    causal = flops_per_token(parameters, layers, hidden_size, length, causal=True)
+    tflops, causal_tflops = (tokens.per_device * each.flops / TERA for each in (full, causal))
     model = ModelSpeed(
-        tflops_per_device=tflops, flops_per_token=flops.flops, formula=flops.formula
+        tflops_per_device=tflops,
+        flops_per_token=full.flops,
+        formula=full.formula,
+        causal_tflops_per_device=causal_tflops if causal_tflops < tflops else None,
     )
     sheet = log_datasheet(facts)
     if not sheet:

@@ -7,6 +7,7 @@ from perfkit.audit.answer import Answer, ModelSpeed, Speed
 from perfkit.audit.audit import AuditedLog
 from perfkit.audit.figure import StepTime
 from perfkit.audit.printed import PrintedQuantity
+from perfkit.audit.statements import FactValue
 from perfkit.core.format import number, percent, shortened
 from perfkit.core.statements import N_
 from perfkit.report.text.language import gettext as _
@@ -17,6 +18,8 @@ LONGEST_QUANTITY = 24
 """Characters of a printed quantity's name, at most."""
 LONGEST = 40
 """Characters of a foreign name or value that are shown, at most."""
+LARGE = 10_000_000
+"""Facts from here on are written with an exponent."""
 MAIN_FACTS = {
     "model": "model",
     "precision": "precision",
@@ -104,10 +107,13 @@ def model_texts(model: ModelSpeed) -> list[str]:
     speed = _("%(tflops)s TFLOP/s per device") % {"tflops": number(model.tflops_per_device)}
     formula = _("%(formula)s = %(flops)s FLOPs per token") % {
         "formula": model.formula,
-        "flops": f"{model.flops_per_token:.4g}".replace("e+", "e"),
+        "flops": _scientific(model.flops_per_token),
     }
+    if model.causal_tflops_per_device:
+        causal = {"tflops": number(model.causal_tflops_per_device)}
+        formula += _(" (%(tflops)s TFLOP/s with causal attention)") % causal
     if model.mfu is None:
-        return [f"{speed} ({formula})"]
+        return [speed, formula]
     share = _("MFU %(share)s of %(peak)s TFLOP/s (%(gpu)s)") % {
         "share": percent(model.mfu, 3),
         "peak": f"{model.peak_tflops:g}",
@@ -120,14 +126,26 @@ def model_texts(model: ModelSpeed) -> list[str]:
     return [f"{speed}, {share}", source]
 
 
+def _scientific(value: float) -> str:
+    """Return a large number with an exponent: 8.03e9."""
+    mantissa, _e, exponent = f"{value:.4g}".partition("e+")
+    return f"{mantissa}e{int(exponent)}" if exponent else mantissa
+
+
 def main_facts_text(log: AuditedLog) -> str:
     """Return the facts that a throughput depends on, by their names on the command line."""
     texts = []
     for name, stated in MAIN_FACTS.items():
         value = log.fact(name)
         if value is not None:
-            texts.append(f"{stated} {shortened(value, LONGEST)}")
+            texts.append(f"{stated} {_fact_text(value)}")
     return ", ".join(texts)
+
+
+def _fact_text(value: FactValue) -> str:
+    if isinstance(value, int) and value >= LARGE:
+        return _scientific(value)
+    return shortened(value, LONGEST)
 
 
 def lacking_text(log: AuditedLog) -> str:
