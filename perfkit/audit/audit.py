@@ -92,6 +92,10 @@ class AuditedLog(Stored):
     log's own window, or the last step"""
     since: int
     """first step of an epoch that running means include"""
+    step: Literal["update", "batch", "epoch"] = "update"
+    """what the log counts as a step: an optimizer update, a batch, or an epoch"""
+    of_several: bool = False
+    """whether the reported figures are those of several models, none of which is the answer"""
     source: str
     """source of this meaning of the prints"""
     facts: dict[str, SourcedFact]

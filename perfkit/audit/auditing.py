@@ -214,6 +214,9 @@ def audited_log(figures: Figures) -> AuditedLog:
         if not figure.is_rate:
             reported[plain(figure.name)] = plain(figure.text)
     printed = _printed(figures)
+    answer = None
+    if log.windows.size or not log.of_several:
+        answer = answer_of(figures.shown, figures.step_times, log.facts, printed)
     return AuditedLog(
         name=name,
         sha256=log.sha256,
@@ -221,6 +224,8 @@ def audited_log(figures: Figures) -> AuditedLog:
         rate_of=log.semantics.rate_of,
         covers=log.semantics.covers,
         since=log.semantics.since,
+        step=log.semantics.step,
+        of_several=log.of_several,
         source=log.semantics.source,
         facts=log.facts,
         rank=figures.rank,
@@ -230,5 +235,5 @@ def audited_log(figures: Figures) -> AuditedLog:
         input_share=figures.input_share,
         findings=findings_of(name, figures),
         step_times=figures.step_times,
-        answer=answer_of(figures.shown, figures.step_times, log.facts, printed),
+        answer=answer,
     )

@@ -18,7 +18,7 @@ NAME_CHARACTERS = 100
 """Longest name or text kept of a reported figure, which is untrusted."""
 RATE = re.compile(
     r"ips$|throughput|(?<!steps_)(?<!tokens_)per_sec|samples/s|^samples / time"
-    r"|(img|image|frame|item|token)s?/s",
+    r"|(img|image|frame|item|token)s?/s|^data\.rate",
     re.I,
 )
 """Names of figures in samples per second."""
@@ -143,6 +143,7 @@ def _log(path: Path, form: Mapping[str, Any], rows: list[NumberedRow]) -> Log | 
         windows=windows_of(prints, semantics),
         facts=facts.by_name,
         reported=figures,
+        of_several=form.get("table", False) and len(rows) > 1,
     )
 
 

@@ -14,6 +14,7 @@ from perfkit.audit.recompute import Figures
 from perfkit.audit.statements import (
     ClockDiffers,
     ConstantLoss,
+    EpochTimes,
     FewerSteps,
     Finding,
     FirstLoss,
@@ -59,7 +60,9 @@ FEW = 10
 def findings_of(name: str, figures: Figures) -> list[LocatedFinding]:
     """Return the findings about one log under its `name`."""
     notes = [*figures.log.notes, *_of_log(figures)]
-    if figures.rows and not figures.shown and not figures.samples.are_known:
+    if figures.log.semantics.step == "epoch":
+        notes.insert(0, Note(EpochTimes()))
+    elif figures.rows and not figures.shown and not figures.samples.are_known:
         notes.insert(0, Note(NoBatchSize()))
     return [LocatedFinding(finding=finding, file=name, line=line) for finding, line in notes]
 
@@ -84,6 +87,8 @@ def _of_log(figures: Figures) -> Iterator[Note]:
 
 
 def _missing_steps(figures: Figures) -> Iterator[Note]:
+    if figures.log.semantics.step == "epoch":
+        return
     steps = [figure.steps for figure in figures.shown if figure.period == "protocol"]
     if not steps:
         in_protocol = inside(figures.rows, "protocol")

@@ -52,7 +52,8 @@ class Log:
     ranks in one update, `accumulate`, `input`, `mode`, `unit`. Unknown facts are missing;
     nothing is assumed. `notes` are oddities of the file. `part` numbers a file's trainings of
     different configurations from 1; 0: only one. `printed` are the quantities that windows have
-    besides the columns of WINDOW.
+    besides the columns of WINDOW. `of_several`: whether the reported figures are those of
+    several models.
     """
 
     path: Path
@@ -64,6 +65,7 @@ class Log:
     reported: list[ReportedFigure] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     part: int = 0
+    of_several: bool = False
     printed: tuple[DeclaredQuantity, ...] = ()
 
     @property

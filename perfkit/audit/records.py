@@ -121,6 +121,7 @@ def read(path: Path, text: str) -> Log | None:
         facts=collected.by_name,
         reported=figures.reported(),
         notes=[*_notes(form, figures)],
+        of_several=bool(form.each) and len(figures.values) > 1,
     )
 
 
@@ -237,11 +238,13 @@ def _number(column: str, value: Any, step: int) -> float | None:
     """Return the value of a column. The time since the start follows from the mean rate or the
     mean time since the start: 20 steps at a mean of 0.5 steps/s took 40 s."""
     number = seconds_of(value)
+    if np.isnan(number):
+        return None
     if column == "mean_rate":
         return step / number if number > 0 else None
     if column == "mean_seconds":
         return step * number
-    return None if np.isnan(number) else number
+    return number
 
 
 class FigureTable:

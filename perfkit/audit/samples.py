@@ -26,6 +26,8 @@ class StepSamples(NamedTuple):
         """Return the samples of a step by the log's facts. The batch of all devices decides, if
         the log states it: with tensor or pipeline parallelism it is not the batch of a device
         times their number."""
+        if log.semantics.step == "epoch":
+            return cls(0, 0)
         unit = unit_of(log)
         in_unit = 1 if unit in SAMPLES else 0
         if unit == "tokens/s":

@@ -250,6 +250,16 @@ class LaggingMeans(Finding):
     )
 
 
+class EpochTimes(Finding):
+    """The log has the time of each epoch, with its validation, but not that of a step."""
+
+    code = "epoch_times"
+    sentence = N_(
+        "The log has only the time of each epoch, which includes validation and checkpoints: "
+        "the throughput of the training steps does not follow from it."
+    )
+
+
 class FiguresOfEach(Finding):
     """Each record of the file has figures of its own, such as those of a node; their medians
     are taken."""

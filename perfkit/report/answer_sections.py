@@ -51,6 +51,8 @@ def step_times(log: AuditedLog) -> Section:
         seconds = [number(time.mean_seconds, DIGITS), number(time.median_seconds, DIGITS)]
         rows.append([period_text(time), *seconds, str(time.steps)])
     headings = [_("Steps"), _("Mean (s/step)"), _("Median (s/step)"), _("Number of steps")]
+    if log.step == "epoch":
+        headings = [_("Epochs"), _("Mean (s)"), _("Median (s)"), _("Number of epochs")]
     return table(rows, headings)
 
 

@@ -43,6 +43,10 @@ OF = {
 def answer_text(log: AuditedLog) -> str:
     """Return the throughput of a log, its seconds per step and the steps, in one line."""
     answer = log.answer
+    if log.of_several and not answer:
+        return _("The file has throughputs of several models or nodes.")
+    if log.step == "epoch" and answer and answer.seconds_per_step:
+        return _epochs_text(answer)
     if not answer:
         return _("The log has neither a throughput nor a time of a step.")
     parts = [*_rates(answer)]
@@ -50,6 +54,16 @@ def answer_text(log: AuditedLog) -> str:
         parts.append(_("%(seconds)s s/step") % {"seconds": _digits(answer.seconds_per_step)})
     parts.append(answer_steps_text(answer))
     return ", ".join(parts)
+
+
+def _epochs_text(answer: Answer) -> str:
+    """Return the seconds of an epoch of a log that has no times of steps."""
+    text = _("%(seconds)s s per epoch, epochs %(first)s–%(last)s, validation included")
+    return text % {
+        "seconds": _digits(answer.seconds_per_step),
+        "first": answer.first,
+        "last": answer.last,
+    }
 
 
 def _rates(answer: Answer) -> Iterator[str]:
@@ -151,7 +165,7 @@ def _fact_text(value: FactValue) -> str:
 def lacking_text(log: AuditedLog) -> str:
     """Return which facts on the command line would give more; empty without any."""
     answer = log.answer
-    if not answer:
+    if not answer or log.step == "epoch":
         return ""
     speed = answer.speed
     if not speed:

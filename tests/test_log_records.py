@@ -1,0 +1,274 @@
+"""Files of records: JSON lines, tables and documents are read as their suites mean them."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from perfkit.audit.auditing import audit
+from perfkit.audit.log import LogError
+from perfkit.audit.reader import read_logs
+from perfkit.audit.records import FORMATS
+from perfkit.audit.rolling import windows_of_means
+
+CASES = tomllib.loads(Path(__file__).with_name("record_cases.toml").read_text())["case"]
+
+
+def having(key):
+    """Return the cases with a key, as parameters named by their formats."""
+    return [pytest.param(case, id=case["format"]) for case in CASES if key in case]
+
+
+def windows_in(log, times):
+    """Return first step, last step and time of each window of a log."""
+    return np.column_stack([log.windows["first"], log.windows["last"], times])
+
+
+def test_every_record_format_has_a_case():
+    assert {form.name for form in FORMATS} == {case["format"] for case in CASES}
+
+
+@pytest.mark.parametrize("case", having("windows"))
+def test_printed_times_are_those_of_their_steps(read, case):
+    log = read(case["log"])
+    assert log.format == case["format"]
+    assert windows_in(log, log.windows["seconds"]) == pytest.approx(np.array(case["windows"]))
+
+
+@pytest.mark.parametrize("case", having("clock"))
+def test_times_since_the_start_are_a_clock(read, case):
+    log = read(case["log"])
+    assert log.format == case["format"]
+    since_print_before = np.diff(log.windows["at"], prepend=log.windows["at"][0])
+    assert windows_in(log, since_print_before) == pytest.approx(np.array(case["clock"]))
+
+
+@pytest.mark.parametrize("case", having("reported"))
+def test_the_logs_own_figures_are_reported(read, case):
+    log = read(case["log"])
+    assert log.format == case["format"]
+    figures = [[figure.name, figure.value, figure.is_rate] for figure in log.reported]
+    for figure in case["reported"]:
+        assert figure in figures
+    assert not any("eval" in figure.name for figure in log.reported)
+
+
+@pytest.mark.parametrize("case", having("answer"))
+def test_the_answer_is_the_time_of_a_step(write, case):
+    (audited,) = audit([write(case["log"])]).logs
+    answer = audited.answer
+    seconds, *steps = case["answer"]
+    assert answer.seconds_per_step == pytest.approx(seconds)
+    if steps:
+        assert [answer.first, answer.last] == steps
+        assert answer.samples is None
+    else:
+        assert answer.samples.of_all == 7.98
+
+
+@pytest.mark.parametrize("case", having("refused"))
+def test_a_file_without_times_is_refused_with_what_to_give_instead(write, case):
+    with pytest.raises(LogError, match=case["refused"]):
+        read_logs(write(case["log"]))
+
+
+# What a figure of a record is not.
+
+
+def codes_of(text, write):
+    (audited,) = audit([write(text)]).logs
+    return {finding.code for finding in audited.findings}
+
+
+def case_of(name):
+    return next(case["log"] for case in CASES if case["format"] == name)
+
+
+def test_steps_per_second_are_no_samples_per_second(read):
+    log = read(case_of("Hugging Face Trainer, results"))
+    rates = [figure.name for figure in log.reported if figure.is_rate]
+    assert rates == ["train_samples_per_second"]
+
+
+def test_an_epoch_is_no_step(write):
+    """A batch size per epoch would give a throughput that is wrong by the steps of an epoch."""
+    path = write(case_of("Ultralytics, results.csv"))
+    (audited,) = audit([path], stated={"batch_size": 16}).logs
+    assert audited.step == "epoch"
+    assert audited.figures == []
+    assert audited.answer.samples is None
+    found = {finding.code for finding in audited.findings}
+    assert "epoch_times" in found
+    assert found.isdisjoint({"no_batch_size", "fewer_steps"})
+
+
+def test_medians_are_no_means(write):
+    assert "median_times" in codes_of(case_of("Detectron2, metrics.json"), write)
+
+
+def test_no_one_of_several_models_is_the_answer(write):
+    (audited,) = audit([write(case_of("SuperBench, results"))]).logs
+    assert audited.of_several
+    assert audited.answer is None
+
+
+def test_a_log_resumed_in_the_same_file_has_no_time_across_the_restart(write):
+    text = ""
+    for step, minutes in [(10, 10), (20, 20), (30, 30), (40, 5), (50, 15)]:
+        record = {"current_steps": step, "total_steps": 90, "loss": 1.0}
+        record["elapsed_time"] = f"0:{minutes:02}:00"
+        text += json.dumps(record) + "\n"
+    (audited,) = audit([write(text)]).logs
+    (whole,) = [time for time in audited.step_times if time.period == "all"]
+    assert whole.mean_seconds == pytest.approx(60.0)
+    assert whole.steps == 30
+
+
+# Means over the log's own window.
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seconds=st.lists(st.floats(0.01, 9.0), min_size=30, max_size=150).map(np.array),
+    window=st.sampled_from([5, 10, 20, 50]),
+    every=st.sampled_from([1, 5]),
+)
+def test_the_times_of_steps_follow_from_means_over_a_window(seconds, window, every):
+    steps = np.arange(every, len(seconds) + 1, every)
+    means = np.array([seconds[max(0, step - window) : step].mean() for step in steps])
+    windows = windows_of_means(steps, np.zeros(len(steps)), means, window)
+    assert [*windows.first] == [*(steps - every + 1)]
+    sums = [seconds[step - every : step].sum() for step in steps]
+    assert windows.sums == pytest.approx(np.array(sums), rel=1e-6, abs=1e-9)
+
+
+def test_a_window_longer_than_the_distance_of_prints_covers_the_steps_since():
+    steps, means = np.array([2, 4, 6, 8]), np.array([2.0, 2.0, 3.0, 5.0])
+    windows = windows_of_means(steps, np.zeros(4), means, 4)
+    assert [*windows.first] == [1, 3, 5, 7]
+    assert [*windows.sums] == [4.0, 4.0, 8.0, 12.0]
+
+
+def test_a_window_shorter_than_the_distance_of_prints_covers_its_steps_alone():
+    steps, means = np.array([50, 100]), np.array([2.0, 3.0])
+    windows = windows_of_means(steps, np.zeros(2), means, 10)
+    assert [*windows.first] == [41, 91]
+    assert [*windows.sums] == [20.0, 30.0]
+
+
+def test_a_run_resumed_in_the_middle_has_windows_of_its_own_length():
+    steps, means = np.arange(1001, 1022), np.full(21, 2.0)
+    windows = windows_of_means(steps, np.zeros(21), means, 10)
+    is_covered = windows.first <= steps
+    assert [*steps[is_covered]] == [1001, 1011, 1021]
+    assert [*windows.sums[is_covered]] == [20.0, 20.0, 20.0]
+
+
+MMENGINE = (
+    "2026/03/02 10:00:00 - mmengine - INFO - Epoch(train)  [{epoch}][{step}/4]  lr: 1.0e-02  "
+    "eta: 0:01:00  time: {mean:.4f}  data_time: 0.0100  loss: 1.5\n"
+)
+CONFIGURATION = """log_processor = dict(
+    by_epoch=True,
+    custom_cfg=[
+        dict(data_src='loss', method_name='mean', window_size=7),
+    ],
+    type='LogProcessor',
+    {window})
+model = dict(window_size=3)
+"""
+
+
+@pytest.mark.parametrize(("window", "length"), [("window_size=5", 5), ("num_digits=4", 10)])
+def test_mmengines_window_is_that_of_its_configuration(read, window, length):
+    """Steps count over epochs of four steps, and the means reach into the epoch before."""
+    seconds = np.arange(1.0, 13.0)
+    text = CONFIGURATION.format(window=window)
+    for index in range(12):
+        mean = seconds[max(0, index + 1 - length) : index + 1].mean()
+        text += MMENGINE.format(epoch=index // 4 + 1, step=index % 4 + 1, mean=mean)
+    log = read(text)
+    assert log.semantics.window == length
+    assert [*log.windows["last"]] == [*range(1, 13)]
+    assert log.windows["seconds"].to_numpy() == pytest.approx(seconds, abs=0.01)
+
+
+def test_means_over_an_unknown_window_are_told(read, write):
+    text = MMENGINE.format(epoch=1, step=1, mean=1.0) + MMENGINE.format(
+        epoch=1, step=2, mean=1.0
+    )
+    assert read(text).semantics.window == 0
+    assert "lagging_means" in codes_of(text, write)
+    assert "lagging_means" in codes_of(case_of("mmengine, scalars.json"), write)
+
+
+# Untrusted files.
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3)
+    ),
+    max_leaves=9,
+)
+untrusted = settings(
+    max_examples=8,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+def audited_or_left_out(path):
+    """Audit a file; it may be left out, but not raise anything."""
+    audited = audit([path])
+    assert len(audited.logs) + len(audited.left_out) >= 1
+    audited.model_dump_json()
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["format"]) for case in CASES])
+@untrusted
+@given(data=st.data())
+def test_damaged_records_are_read_or_left_out(write, case, data):
+    """A value of any type stands in place of another, and the file is cut off."""
+    lines = case["log"].splitlines()
+    index = data.draw(st.integers(0, len(lines) - 1))
+    value = data.draw(JSON)
+    if lines[index].startswith("{") and lines[index].endswith("}"):
+        record = json.loads(lines[index])
+        record[data.draw(st.sampled_from([*record]))] = value
+        lines[index] = json.dumps(record)
+    else:
+        cells = lines[index].split(",")
+        cells[data.draw(st.integers(0, len(cells) - 1))] = str(value)
+        lines[index] = ",".join(cells)
+    text = "\n".join(lines) + "\n"
+    audited_or_left_out(write(text))
+    audited_or_left_out(write(text[: data.draw(st.integers(1, len(text)))]))
+
+
+COLUMNS_AND_ROWS = {
+    "10,000 columns": "epoch,time,lr/pg0,"
+    + ",".join(f"c{n}" for n in range(10_000))
+    + "\n1,2,3\n",
+    "nested too deep": '{"train_runtime": ' + '{"a": ' * 5000 + "1" + "}" * 5001,
+    "brackets without an end": "[" * 100_000,
+    "a number of 5,000 digits": '{"train_runtime": ' + "9" * 5000 + ', "step": 1}',
+    "a number of 400 digits": '{"train_runtime": 1' + "0" * 400 + ', "step": 1}',
+    "a step of 400 digits": '{"train_runtime": 1.5, "step": 1' + "0" * 400 + "}",
+    "a negative step": '{"train_runtime": 1.5, "step": -5}',
+    "infinity": '{"train_runtime": Infinity, "step": 5, "train_samples_per_second": NaN}',
+    "a quote without an end": 'epoch,time,lr/pg0\n1,"2' + "x" * 200_000,
+    "many empty lines": "{}\n" * 100_000,
+    "a list of numbers": "[" + "1," * 100_000 + "1]",
+    "a far step of a rolling mean": MMENGINE.format(epoch=10**9, step=10**9, mean=1.0),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS_AND_ROWS)
+def test_an_odd_file_is_read_or_left_out(write, name):
+    audited_or_left_out(write(COLUMNS_AND_ROWS[name]))
