@@ -13,7 +13,7 @@ from perfkit.core.command import run_command, with_absolute_paths
 from perfkit.core.models import MODELS, model_named
 from perfkit.core.paths import portable, typed_path
 from perfkit.core.request import RequestError
-from perfkit.core.request.plan import plan
+from perfkit.core.request.plan import Plan, plan
 
 if TYPE_CHECKING:
     from perfkit.core.config import Config
@@ -50,6 +50,7 @@ def run(model: str, values: options.Values) -> None:
     folder = measurement_folder(config, planned.protocol, environment)
     store = Store(folder)
     make_folder(store.log_folder)
+    _print_notices(planned)
     _announce(folder, planned.protocol.repeats)
     executed = store.log_folder / "papermill.ipynb"
     # Papermill keeps the injected cell of an executed copy only if it is given no value.
@@ -64,6 +65,14 @@ def run(model: str, values: options.Values) -> None:
     if not is_complete(folder):
         options.fail(f"{notebook.path}: the notebook left no complete result in {folder}", 1)
     _print_outcome(folder)
+
+
+def _print_notices(planned: Plan) -> None:
+    """Print what may go wrong on this machine."""
+    from perfkit.report.text.terminal import wrapped
+
+    for notice in planned.notices:
+        click.echo(wrapped(f"Notice: {notice.text()}"), err=True)
 
 
 def _announce(folder: Path, repeats: int) -> None:

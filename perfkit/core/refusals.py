@@ -5,6 +5,7 @@ A room that refuses something of its own has its own subclasses of `Refusal`.
 """
 
 import difflib
+import math
 from collections.abc import Iterable
 from gettext import NullTranslations
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -386,6 +387,26 @@ class ArchitectureMissing(Refusal):
     capability: str
     architectures: list[str]
     command: str
+
+
+Mebibytes = Annotated[int, Format(lambda size, _language: f"{size / 2**20:,.0f} MiB")]
+"""A number of bytes, written in MiB."""
+Gibibytes = Annotated[int, Format(lambda size, _language: f"{math.ceil(size / 2**30)}g")]
+"""A number of bytes, rounded up and written as Docker reads it: 2g."""
+
+
+class SharedMemoryTooSmall(Refusal):
+    code = "shared_memory_too_small"
+    sentence = (
+        "the processes of the DataLoader need at least %(least)s in /dev/shm, for a batch "
+        "each, and up to %(needed)s; free: %(free)s. In a container: docker run --shm-size "
+        "%(size)s; or fewer processes: -p dataloader_workers N"
+    )
+    parameter: str = "dataloader_workers"
+    free: Mebibytes
+    least: Mebibytes
+    needed: Mebibytes
+    size: Gibibytes
 
 
 class DaliMissing(Refusal):

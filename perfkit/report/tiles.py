@@ -76,7 +76,11 @@ def plan(plan: Plan) -> Section:
     source = _("input %(input)s") % {"input": config.input}
     work = Markup("%s: %s, %s.") % (title, place, source)
     folder = code(f"{config.outputs_dir}/")
-    return paragraph(work, _protocol(plan.protocol.name, plan.protocol), _("Results:"), folder)
+    words = _protocol(plan.protocol.name, plan.protocol)
+    section = paragraph(work, words, _("Results:"), folder)
+    for notice in plan.notices:
+        section += paragraph(notice.text())
+    return section
 
 
 def _protocol(name: str, protocol: Protocol) -> str:

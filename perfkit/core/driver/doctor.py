@@ -3,21 +3,23 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.cluster import ClusterLauncher, remove_abandoned
 from perfkit.core.driver.failures import NodeError
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.inputs import InputError
-from perfkit.core.inputs.data_set import data_set_class, examine
+from perfkit.core.inputs.data_set import examine
 from perfkit.core.models import model_of
 from perfkit.core.paths import resolved_path
+from perfkit.core.refusals import Mebibytes
 from perfkit.core.request.plan import Plan
 from perfkit.core.request.requirements import read_environment
+from perfkit.core.request.shared_memory import SharedMemory, shared_memory
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.store import make_folder
-from perfkit.core.statements import Format, Statement
+from perfkit.core.statements import Statement
 from perfkit.core.system.gpus import forbidden_count
 
 MOST_SECONDS = 60
@@ -25,8 +27,6 @@ MOST_SECONDS = 60
 ABANDONED_SECONDS = 3600.0
 """No check of nodes takes this long."""
 FREE_BYTES = 100 * 2**20
-Mebibytes = Annotated[int, Format(lambda size, _language: f"{size / 2**20:,.0f} MiB")]
-"""A number of bytes, written in MiB."""
 
 
 class Diagnostic(Statement):
@@ -167,8 +167,8 @@ def examine_plan(plan: Plan) -> Iterator[Diagnostic]:
         yield GpusForbidden(forbidden=forbidden)
     yield _data(config)
     yield _space_for_outputs(config)
-    if config.input == "dataloader" and not FRAMEWORKS[config.framework].loader_threads:
-        yield _shared_memory(config)
+    if memory := shared_memory(config):
+        yield _enough_shared_memory(memory)
     if config.nodes > 1:
         shorter = {"timeout": min(config.timeout, MOST_SECONDS)}
         yield from _nodes(config.model_copy(update=shorter), plan.protocol)
@@ -201,16 +201,10 @@ def _space_for_outputs(config: Config) -> Diagnostic:
     return EnoughSpace(subject="outputs", free=free, needed=FREE_BYTES)
 
 
-def _shared_memory(config: Config) -> Diagnostic:
-    """Compare the shared memory with what the processes of the loader need."""
-    free = _free_bytes(Path("/dev/shm"))
-    # Each process of the loader prepares two batches.
-    batches = 2 * config.dataloader_workers * config.devices
-    sample_bytes = data_set_class(config).sample_bytes(config.sample_size)
-    needed = batches * config.batch_size * sample_bytes
-    if free < needed:
-        return SharedMemoryTooSmall(free=free, needed=needed)
-    return EnoughSpace(subject="shared memory", free=free, needed=needed)
+def _enough_shared_memory(memory: SharedMemory) -> Diagnostic:
+    if memory.free < memory.needed:
+        return SharedMemoryTooSmall(free=memory.free, needed=memory.needed)
+    return EnoughSpace(subject="shared memory", free=memory.free, needed=memory.needed)
 
 
 def _free_bytes(path: Path) -> int:

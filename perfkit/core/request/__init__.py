@@ -5,6 +5,7 @@ resolve.py         fills in open parameters and returns a configuration
 checks.py          checks whether a configuration can be measured here
 contradictions.py  parameters that contradict each other, the model or the framework
 requirements.py    what this machine lacks; facts of machine and framework
+shared_memory.py   whether /dev/shm is enough for DataLoader and NCCL
 hosts.py           checks the machines of a measurement on several nodes
 """
 

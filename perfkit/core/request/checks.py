@@ -13,6 +13,7 @@ from perfkit.core.refusals import Refusal
 from perfkit.core.request import hosts
 from perfkit.core.request.contradictions import contradictions
 from perfkit.core.request.requirements import lacking
+from perfkit.core.request.shared_memory import too_small
 
 CheckScope = Literal["machine", "requirements", "data"]
 
@@ -29,6 +30,8 @@ def problems(
         refused += lacking(config, gpus)
         refused += hosts.problems(config)
         refused += _unwritable(config)
+        if refusal := too_small(config):
+            refused.append(refusal)
     if "data" not in skip_checks:
         refused += _without_data(config)
     return refused

@@ -22,6 +22,7 @@ from perfkit.core.refusals import NoSuchParameter, NotAvailable, Refusal
 from perfkit.core.request import RequestError, validated
 from perfkit.core.request.checks import CheckScope, problems
 from perfkit.core.request.resolve import resolve
+from perfkit.core.request.shared_memory import Notice, scarce
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,12 @@ class Plan:
 
     config: Config
     protocol: Protocol
+
+    @property
+    def notices(self) -> list[Notice]:
+        """What may go wrong on this machine."""
+        notice = scarce(self.config)
+        return [notice] if notice else []
 
 
 def plan(
