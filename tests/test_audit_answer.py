@@ -10,6 +10,7 @@ from made_logs import FACTS, make_log, recomputed, windows
 
 from perfkit.audit.answer import answer_of
 from perfkit.audit.auditing import audit
+from perfkit.audit.log import ReportedFigure
 from perfkit.audit.log_ratios import (
     Blocks,
     log_ratios,
@@ -186,6 +187,32 @@ def test_a_printed_rate_is_answered_if_the_batch_is_unknown(tmp_path):
     assert answer.rate_name == "tps"
     text = answer_text(log.model_copy(update={"answer": answer}))
     assert text.startswith("3222.0 tokens/s per device, as printed, 0.50000 s/step")
+
+
+def test_epochs_are_no_steps(audited):
+    rows = "".join(f"{epoch},{100.0 * epoch},1\n" for epoch in range(1, 21))
+    log = audited(f"epoch,time,lr/pg0\n{rows}", "results.csv", batch_size=16, ranks=1)
+    assert answer_text(log).startswith("100.00 s per epoch, epochs 2–20")
+    assert log.figures == []
+
+
+def test_a_throughput_that_the_log_reports_is_named(audited):
+    report = '{"train_samples_per_second": 3.902, "train_runtime": 857.5}'
+    log = audited(report, "train_results.json")
+    expected = "3.9020 samples/s, by the log's own “train_samples_per_second”"
+    assert answer_text(log) == expected
+
+
+def test_throughputs_of_several_models_are_a_table(tmp_path):
+    figures = []
+    for number in range(20):
+        reported = ReportedFigure(f"model{number}", 100.0 + number, "9", number, is_rate=True)
+        figures.append(reported)
+    log = answered(reported=figures).model_copy(update={"of_several": True, "answer": None})
+    lines = checked_lines(in_terminal(log, tmp_path))
+    assert lines[0] == "The file has throughputs of several models or nodes."
+    assert "model7 856.000 107.000" in on_one_line(" ".join(lines))
+    assert "and 12 more" in lines
 
 
 def test_no_option_is_named_where_nothing_lacks(audited):

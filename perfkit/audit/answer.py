@@ -75,7 +75,7 @@ class Answer(Stored):
     """printed: by the printed times or rates; clock: by the timestamps of the lines; reported:
     the log's own figure, the last"""
     period: Period | None
-    """period of the steps, as of a figure; None for a reported figure"""
+    """period of the steps, as of a figure; None without steps"""
     first: int | None
     """first step covered, counted from 1 in its epoch"""
     last: int | None
@@ -213,15 +213,21 @@ def _step_time(step_times: Sequence[StepTime], figure: Figure | None) -> StepTim
 
 
 def _extent(figure: Figure | None, step_time: StepTime | None) -> _Extent:
-    if not figure:
-        assert step_time
+    """Return the steps of a figure or, of a reported one and without one, those of the time."""
+    if figure and figure.statistic != "reported":
+        basis: Literal["printed", "clock"] = "printed"
+        if figure.statistic == "clock":
+            basis = "clock"
+        steps = (figure.first, figure.last, figure.steps)
+        return _Extent(basis, figure.period, *steps, figure.epochs)
+    period, steps, name = None, (None, None, 0), ""
+    source: Literal["printed", "clock", "reported"] = "reported"
+    if step_time:
+        period, source = step_time.period, step_time.basis
         steps = (step_time.first, step_time.last, step_time.steps)
-        return _Extent(step_time.basis, step_time.period, *steps)
-    if figure.statistic == "reported":
-        return _Extent("reported", None, None, None, 0, name=figure.name)
-    basis: Literal["printed", "clock"] = "clock" if figure.statistic == "clock" else "printed"
-    steps = (figure.first, figure.last, figure.steps)
-    return _Extent(basis, figure.period, *steps, figure.epochs)
+    if figure:
+        source, name = "reported", figure.name
+    return _Extent(source, period, *steps, name=name)
 
 
 # Tokens and operations.

@@ -157,8 +157,8 @@ class TooFewLines(Verdict):
     code = "too_few_lines"
     sentence = N_(
         "Whether %(log)s differs from %(base)s can't be told: the throughputs differ by "
-        "%(difference)s, but %(few)s has only %(lines)s printed lines; an interval needs "
-        "%(needed)s."
+        "%(difference)s, but %(few)s has only %(lines)s of the %(needed)s printed lines that "
+        "an interval needs."
     )
     log: Name
     base: Name

@@ -50,9 +50,13 @@ def answer_text(log: AuditedLog) -> str:
     if not answer:
         return _("The log has neither a throughput nor a time of a step.")
     parts = [*_rates(answer)]
+    if answer.basis == "reported":
+        name = shortened(answer.name, LONGEST)
+        parts.append(_("by the log's own “%(name)s”") % {"name": name})
     if answer.seconds_per_step:
         parts.append(_("%(seconds)s s/step") % {"seconds": _digits(answer.seconds_per_step)})
-    parts.append(answer_steps_text(answer))
+    if answer.first is not None:
+        parts.append(period_text(answer, answer.epochs))
     return ", ".join(parts)
 
 
@@ -83,14 +87,6 @@ def _speed(speed: Speed, unit: str) -> Iterator[str]:
     else:
         rate = f"{_digits(speed.per_device)} {unit}"
         yield _("%(rate)s per device") % {"rate": rate}
-
-
-def answer_steps_text(answer: Answer) -> str:
-    """Return the steps of an answer, and what their times come from unless it is printed."""
-    if answer.basis == "reported":
-        name = shortened(answer.name, LONGEST)
-        return _("by the log's own “%(name)s”") % {"name": name}
-    return period_text(answer, answer.epochs)
 
 
 def period_text(timed: Answer | StepTime, epochs: int = 1) -> str:

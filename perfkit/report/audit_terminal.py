@@ -50,6 +50,10 @@ MOST_LEFT_OUT = 5
 """Files that were left out, at most."""
 MOST_JOINT = 5
 """Findings about several logs together, at most."""
+MOST_RATES = 8
+"""Throughputs that a log reports itself, at most, if it reports those of several trainings."""
+LONGEST_RATE = 50
+"""Characters of the name of such a throughput."""
 REPORTED = 2
 """Other figures of a log that are shown, at most."""
 Names = Mapping[str, str]
@@ -114,6 +118,8 @@ def _log(log: AuditedLog, name: str, *, everything: bool) -> list[str]:
         about += f": {shortened(facts, LONGEST_FACTS)}"
     lines += ["", *fitted(about, "  ")]
     lines += _reported(log)
+    if not log.answer:
+        lines += _reported_rates(log)
     lines += _printed(log)
     if everything:
         return [*lines, *_everything(log), *_every_finding(log)]
@@ -133,6 +139,19 @@ def _reported(log: AuditedLog) -> list[str]:
     if len(log.reported) > REPORTED:
         text += f" and {len(log.reported) - REPORTED} more"
     return fitted(text, "  ")
+
+
+def _reported_rates(log: AuditedLog) -> list[str]:
+    """Return a row for each throughput that a log reports itself, of several trainings."""
+    rows = []
+    for figure in log.figures[:MOST_RATES]:
+        rates = [number(rate, DIGITS) for rate in (figure.throughput, figure.per_device)]
+        rows.append([without_middle(figure.name, LONGEST_RATE), *rates])
+    if not rows:
+        return []
+    lines = ["", *tabulated(rows, ["reported by the log", "all devices", "one device"])]
+    more = len(log.figures) - len(rows)
+    return [*lines, f"and {more} more"] if more else lines
 
 
 def _printed(log: AuditedLog) -> list[str]:

@@ -65,12 +65,14 @@ def log_table(audit: Audit, logs: Sequence[AuditedLog]) -> LogTable:
     rows = [_row(audit, log) for log in logs]
     units = {row.unit for row in rows} - {""}
     is_one_unit = len(units) == 1
+    unit = units.pop() if is_one_unit else _("throughput")
+    has_whole = any(row.of_all for row in rows)
     level = audit.ratios[0].level if audit.ratios else 0.0
     headings = LogRow(
         unit=_("unit"),
         devices=_("devices"),
-        of_all=units.pop() if is_one_unit else _("throughput"),
-        per_device=_("each"),
+        of_all=unit,
+        per_device=_("each") if has_whole else _("%(unit)s each") % {"unit": unit},
         seconds_per_step=_("s/step"),
         ratio=_("ratio"),
         interval=_("%(level)s interval") % {"level": percent(level)},
@@ -89,7 +91,9 @@ def _row(audit: Audit, log: AuditedLog) -> LogRow:
     answer = log.answer
     if not answer:
         return LogRow()
-    row = LogRow(seconds_per_step=_digits(answer.seconds_per_step))
+    row = LogRow()
+    if log.step != "epoch":
+        row = LogRow(seconds_per_step=_digits(answer.seconds_per_step))
     speed = answer.speed
     if speed:
         row = row._replace(
