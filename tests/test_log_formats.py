@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from math import gcd
+from random import Random
 
 import numpy as np
 import pandas as pd
@@ -11,9 +12,10 @@ import pytest
 from conftest import cli
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from log_writers import BATCH, IN_FILES, SUITES, as_file, clock
+from log_writers import BATCH, IN_FILES, SUITES, as_file, clock, mutated
 
 from perfkit.audit import config_facts, mlperf, reader
+from perfkit.audit.auditing import audit
 from perfkit.audit.custom_format import user_format
 from perfkit.audit.formats import FORMATS, REPORTED
 from perfkit.audit.log import LogError
@@ -85,6 +87,18 @@ def test_a_log_of_several_blocks_is_read_like_one_of_a_single_block(read, monkey
     monkeypatch.setattr(reader, "BLOCK", block)
     pd.testing.assert_frame_equal(read(text).windows, whole, check_exact=True)
     assert [*whole["reader"]] == [0.25] * 8
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_a_damaged_log_is_audited_or_refused(write, name):
+    """Three kinds of damage for each format, always the same."""
+    random = Random(name)
+    text = SUITES[name].text(np.linspace(0.5, 1.5, 140), every=random.choice([1, 10]))
+    for number in range(3):
+        path = write(mutated(text, random), f"{number}.log")
+        audited = audit([path])
+        assert len(audited.logs) or len(audited.left_out)
+        audited.model_dump_json()
 
 
 def test_every_print_format_has_a_writer():
