@@ -201,6 +201,50 @@ def test_primus_prints_are_read_without_their_running_means(read):
     assert [*log.windows["printed0"]] == [300 + step for step in range(1, 41)]
 
 
+def test_a_line_before_the_print_belongs_to_it(read):
+    """As Megatron-Bridge prints the utilization of an iteration."""
+    text = ""
+    for step, line in enumerate(megatron([336] * 30).splitlines(True), 1):
+        text += f"Step Time : 1.00s GPU utilization: {600 + step}.5MODEL_TFLOP/s/GPU\n{line}"
+    log = read(text)
+    (column,) = (q.column for q in log.printed if q.name == "MODEL_TFLOP/s/GPU")
+    assert [*log.windows[column]] == [600.5 + step for step in range(1, 31)]
+
+
+def test_an_unknown_utilization_is_not_printed(read):
+    text = SUITES["llm.c"].text(np.ones(30), 1).replace("35.6% bf16", "-100.0% bf16")
+    log = read(text)
+    (column,) = (q.column for q in log.printed if q.name == "MFU")
+    assert np.isnan(log.windows[column]).all()
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank0]: ", "[stderr] ", "Train: ", "loading >> "])
+def test_progress_bars_are_read_behind_prefixes_and_without_a_graphic(read, prefix):
+    text = ""
+    for step in range(10, 131, 10):
+        text += f"{prefix}  5% {step}/2238 [0:0{step // 60}:{step % 60:02}<9:59:59,  1.00s/it]"
+        text += "{'loss': 2.5, 'epoch': 0.04}\n"
+    log = read(text)
+    assert [*log.windows["last"]] == [*range(10, 131, 10)]
+    assert np.diff(log.windows["at"]) == pytest.approx(10.0)
+    assert set(log.windows["loss"]) == {2.5}
+
+
+def test_a_named_progress_bar_is_no_training(read):
+    bar = "Loading checkpoint shards:  50%|5    | {}/4 [00:0{}<00:02,  1.00s/it]\n"
+    with pytest.raises(LogError, match="no known format"):
+        read("".join(bar.format(step, step) for step in range(1, 5)))
+
+
+def test_the_longest_progress_bar_is_the_training(read):
+    """A bar of data preparation may have more steps."""
+    bars = SUITES["progress bar (tqdm)"].text(np.ones(100))
+    preparation = "".join(
+        f" 50%|5  | {step}000/90000 [00:0{step}<00:09, 1000.00it/s]\n" for step in range(1, 9)
+    )
+    assert [*read(preparation + bars).windows["last"]] == [*range(10, 101, 10)]
+
+
 def test_a_record_of_step_0_is_the_first_print(read):
     text = SUITES["NeMo, DLLogger"].text(np.ones(20), 1)
     records = []

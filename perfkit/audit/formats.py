@@ -74,10 +74,11 @@ class LogFormat:
     """A format of lines.
 
     `key` is fixed text in each print, `line` matches a print, `extra` a further line that names
-    the same step, `further` one that names none and belongs to the last print; each match of
-    `further` is one column. `printed` are quantities that prints have besides their times.
-    `has_steps`: whether prints name steps. `is_fallback`: whether a file has the format only if
-    it has no other. `regex` is the one of the command line, if that defined the format.
+    the same step, `further` one that names none and belongs to the last print, `leading` one
+    that belongs to the next; each match of these two is one column. `printed` are quantities
+    that prints have besides their times. `has_steps`: whether prints name steps. `is_fallback`:
+    whether a file has the format only if it has no other. `regex` is the one of the command
+    line, if that defined the format.
     """
 
     name: str
@@ -86,6 +87,7 @@ class LogFormat:
     line: re.Pattern[str]
     extra: re.Pattern[str] | None = None
     further: re.Pattern[str] | None = None
+    leading: re.Pattern[str] | None = None
     printed: tuple[DeclaredQuantity, ...] = ()
     framework: str = ""
     unit: str = "samples/s"
@@ -160,13 +162,18 @@ def _quantities(entry: Mapping[str, Any]) -> Iterator[DeclaredQuantity]:
 
 def _patterns_of_quantities(entry: Mapping[str, Any], kind: str) -> dict[str, str]:
     """Return the patterns of printed quantities by column. `kind` is where they are: `pattern`
-    in the print, `further` in a further line."""
+    in the print, `further` in a further line, `leading` in a line before the print."""
     patterns = {}
     for index, declared in enumerate(entry.get("printed", {}).values()):
         if kind in declared:
             column = f"{PRINTED}{index}"
             patterns[column] = declared[kind].replace("<value>", f"<{column}>")
     return patterns
+
+
+def _alternatives(patterns: Mapping[str, str]) -> re.Pattern[str] | None:
+    """Return a pattern that matches one of several; None without any."""
+    return expression("|".join(patterns.values())) if patterns else None
 
 
 def _format(entry: Mapping[str, Any]) -> LogFormat:
@@ -178,11 +185,15 @@ def _format(entry: Mapping[str, Any]) -> LogFormat:
     of_step = _dllogger_fields(entry.get("extra", {}))
     extra = _line(entry["line"], of_step, required=of_step) if of_step else None
     further = entry.get("further", {}) | _patterns_of_quantities(entry, "further")
+    leading = _patterns_of_quantities(entry, "leading")
+    # The print's own line may have them, too.
+    fields |= {name: field for name, field in further.items() if not field.startswith("^")}
     return LogFormat(
         semantics=semantics_of(entry),
         line=_line(entry["line"], fields, entry.get("required", ())),
         extra=extra,
-        further=expression("|".join(further.values())) if further else None,
+        further=_alternatives(further),
+        leading=_alternatives(leading),
         printed=(*_quantities(entry),),
         **{name: entry[name] for name in PLAIN if name in entry},
     )

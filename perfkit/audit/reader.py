@@ -208,6 +208,8 @@ def _formats_in(lines: list[str]) -> list[LogFormat]:
     text = "\n".join(lines)
     recognised: list[LogFormat] = []
     for form in FORMATS:
+        if recognised and form.is_fallback:
+            continue
         if form.key not in text or (form.further and not form.further.search(text)):
             continue
         prints = filter(form.match, lines)
@@ -220,12 +222,15 @@ def _formats_in(lines: list[str]) -> list[LogFormat]:
 
 
 class Block:
-    """Some prints of a format, and what further lines say of their steps."""
+    """Some prints of a format, and what further lines say of their steps. `pending` is what
+    lines before the next print say of it, by column."""
 
-    def __init__(self, form: LogFormat) -> None:
+    def __init__(self, form: LogFormat, pending: dict[str, str | None]) -> None:
         self.groups = form.line.groupindex
         further = {*form.extra.groupindex} - {*self.groups} if form.extra else set()
-        further |= {*form.further.groupindex} if form.further else set()
+        for pattern in (form.further, form.leading):
+            further |= {*pattern.groupindex} if pattern else set()
+        self.pending = pending
         self.further: dict[str, list[str | None]] = {name: [] for name in further}
         self.lines: list[int] = []
         self.ranks: list[str | None] = []
@@ -238,8 +243,8 @@ class Block:
         self.texts.append(match.groups())
         self.lines.append(line)
         self.ranks.append(rank)
-        for texts in self.further.values():
-            texts.append(None)
+        for name, texts in self.further.items():
+            texts.append(self.pending.pop(name, None))
 
     def complete(self, match: re.Match[str], rank: str | None) -> None:
         """Add what a further line of the last print's step says."""
@@ -262,14 +267,24 @@ class Block:
         by_group = [*zip(*self.texts, strict=True)]
         if by_group:
             for name, group in self.groups.items():
-                columns[name] = by_group[group - 1]
+                columns[name] = _first_of_each(by_group[group - 1], self.further.get(name))
         return columns
+
+
+def _first_of_each(
+    texts: Sequence[str | None], further: Sequence[str | None] | None
+) -> Sequence[str | None]:
+    """Return the texts of prints, completed by those of further lines."""
+    if further is None:
+        return texts
+    return [text or other for text, other in zip(texts, further, strict=True)]
 
 
 def _prints(form: LogFormat, lines: Lines, rest: Lines) -> Iterator[dict[str, Sequence[Any]]]:
     """Yield, by column, up to BLOCK prints of a format at a time; append the lines that are no
     prints to `rest`."""
-    block = Block(form)
+    pending: dict[str, str | None] = {}
+    block = Block(form, pending)
     for numbered in lines:
         number, line = numbered
         match = form.match(line)
@@ -280,6 +295,9 @@ def _prints(form: LogFormat, lines: Lines, rest: Lines) -> Iterator[dict[str, Se
             of_last = form.further.search(line)
             if of_last and not (numbered is lines[-1] and _is_cut(of_last)):
                 block.complete_last(of_last)
+        leading = form.leading.search(line) if form.leading and not match else None
+        if leading:
+            pending[str(leading.lastgroup)] = leading[str(leading.lastgroup)]
         read = match or further
         if not read or (numbered is lines[-1] and _is_cut(read)):
             rest.append(numbered)
@@ -288,7 +306,7 @@ def _prints(form: LogFormat, lines: Lines, rest: Lines) -> Iterator[dict[str, Se
         if match:
             if len(block.lines) == BLOCK:
                 yield block.columns()
-                block = Block(form)
+                block = Block(form, pending)
             block.add(match, number, rank)
         else:
             block.complete(read, rank)
@@ -323,11 +341,13 @@ def _arrays(path: Path, blocks: Iterable[Mapping[str, Sequence[Any]]]) -> Column
 
 
 def _of_longest_loop(prints: Columns) -> Columns:
-    """Return the prints of the loop with the most steps: a progress bar of the training has
-    more steps than that of an evaluation. Prints that name no step are counted by rank."""
+    """Return the prints of the loop that took longest: of the training, not of an evaluation or
+    of the preparation of data. Prints that name no step are counted by rank."""
     if not prints["step"].any():
         prints["step"] = pd.Series(prints["rank"]).groupby(prints["rank"]).cumcount() + 1
-    longest = prints["of_steps"].max(initial=0)
+    if not prints["of_steps"].any() or np.isnan(prints["at"]).all():
+        return prints
+    longest = prints["of_steps"][np.nanargmax(prints["at"])]
     return some_of(prints, prints["of_steps"] == longest)
 
 
