@@ -107,12 +107,14 @@ def audit(
     """Recompute throughputs from training logs of other suites.
 
     FILE is a log or a folder of logs, plain or compressed by gzip or xz, in a format of
-    docs/reference/formats.md. Computes every statistic that suites use, over the protocol's
-    steps 21 to 120, all steps and the steady steps. Samples / time is the throughput; other
-    statistics may have been published. A claim is reproduced if a statistic has its digits.
-    Findings name file and line. A folder in DLPerf's layout gives DLPerf's summary too.
+    docs/reference/formats.md. The first line is the answer: samples / time of the steady steps
+    or, without a steady state, of the protocol's steps 21 to 120. Several logs are compared;
+    two get a verdict. --all shows every statistic that suites use. A claim is reproduced if
+    one of them has its digits. Findings name the line. A folder in DLPerf's layout gives
+    DLPerf's summary too.
 
     \b
+      perfkit audit train.log -p batch_size 32 -p devices 8
       perfkit audit train.log --claim 10984.436
       perfkit audit logs/ --published paddle-resnet50-report --label paddle
       perfkit audit --claim '21,900 tokens/s' -p devices 8 -p parameters 8.03e9 \\

@@ -52,7 +52,7 @@ MOST_JOINT = 5
 """Findings about several logs together, at most."""
 MOST_RATES = 8
 """Throughputs that a log reports itself, at most, if it reports those of several trainings."""
-LONGEST_RATE = 50
+LONGEST_RATE = 66
 """Characters of the name of such a throughput."""
 REPORTED = 2
 """Other figures of a log that are shown, at most."""
@@ -143,13 +143,21 @@ def _reported(log: AuditedLog) -> list[str]:
 
 def _reported_rates(log: AuditedLog) -> list[str]:
     """Return a row for each throughput that a log reports itself, of several trainings."""
-    rows = []
-    for figure in log.figures[:MOST_RATES]:
-        rates = [number(rate, DIGITS) for rate in (figure.throughput, figure.per_device)]
-        rows.append([without_middle(figure.name, LONGEST_RATE), *rates])
-    if not rows:
+    figures = log.figures[:MOST_RATES]
+    if not figures:
         return []
-    lines = ["", *tabulated(rows, ["reported by the log", "all devices", "one device"])]
+    rows = [[without_middle(figure.name, LONGEST_RATE)] for figure in figures]
+    headings = ["reported by the log"]
+    columns = {
+        "all devices": [figure.throughput for figure in figures],
+        "one device": [figure.per_device for figure in figures],
+    }
+    for heading, rates in columns.items():
+        if any(rates):
+            headings.append(heading)
+            for row, rate in zip(rows, rates, strict=True):
+                row.append(number(rate, DIGITS))
+    lines = ["", *tabulated(rows, headings)]
     more = len(log.figures) - len(rows)
     return [*lines, f"and {more} more"] if more else lines
 
