@@ -15,6 +15,7 @@ parameters.py      facts that the command line states
 rows.py            the records of a file: JSON, JSON lines, a table
 documents.py       reported figures; files that are a JSON object or a table
 records.py         files of records: JSON lines, a table with a row per log line
+measured.py        perfkit's own measurements as logs
 mlperf.py          MLPerf's events
 reader.py          files to logs
 samples.py         the samples or tokens of a step

@@ -53,7 +53,8 @@ class Log:
     nothing is assumed. `notes` are oddities of the file. `part` numbers a file's trainings of
     different configurations from 1; 0: only one. `printed` are the quantities that windows have
     besides the columns of WINDOW. `of_several`: whether the reported figures are those of
-    several models.
+    several models. `is_measured`: whether all windows are those of a measurement that has ended
+    its warm-up, and so are steady.
     """
 
     path: Path
@@ -66,6 +67,7 @@ class Log:
     notes: list[Note] = field(default_factory=list)
     part: int = 0
     of_several: bool = False
+    is_measured: bool = False
     printed: tuple[DeclaredQuantity, ...] = ()
 
     @property

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from perfkit.audit import documents, mlperf, records
+from perfkit.audit import documents, measured, mlperf, records
 from perfkit.audit.config_facts import Facts, number_in
 from perfkit.audit.custom_format import partial_match
 from perfkit.audit.formats import FORMATS, LogFormat, Semantics
@@ -102,7 +102,9 @@ def read_logs(path: Path, custom_format: LogFormat | None = None) -> list[Log]:
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise LogError(path, getattr(error, "strerror", None) or str(error)) from error
     lines = [*_lines(text, notes)]
-    log = None if custom_format else records.read(path, text)
+    log = None
+    if not custom_format:
+        log = measured.read(path, text) or records.read(path, text)
     form = custom_format
     if not log and not form:
         form = _recognised(lines, notes)
@@ -112,6 +114,9 @@ def read_logs(path: Path, custom_format: LogFormat | None = None) -> list[Log]:
         log = log or documents.read(path, text)
         if not log:
             raise LogError(path, UNKNOWN_FORMAT)
+        if text.rstrip().endswith(("}", "]")):
+            # JSON that ends so is not cut off.
+            notes = [note for note in notes if not isinstance(note.finding, NoLineEnd)]
         logs = [replace(log, notes=[*notes, *log.notes])]
     return [replace(log, sha256=digest) for log in logs]
 

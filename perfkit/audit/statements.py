@@ -250,6 +250,18 @@ class LaggingMeans(Finding):
     )
 
 
+class MedianRepeats(Finding):
+    """The file is a measurement of perfkit, of which the repeats in the middle are read."""
+
+    code = "median_repeats"
+    sentence = N_(
+        "The steps are those of the repeats %(indices)s, whose throughput is the median of "
+        "%(repeats)s."
+    )
+    indices: list[int]
+    repeats: int
+
+
 class EpochTimes(Finding):
     """The log has the time of each epoch, with its validation, but not that of a step."""
 

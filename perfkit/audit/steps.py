@@ -69,6 +69,8 @@ def steps_of(log: Log) -> Columns:
     rows["in_protocol"] = _in_protocol(rows)
     rows["step_seconds"] = _step_seconds(rows)
     rows["settled"] = _settled(rows["step_seconds"])
+    if log.is_measured:
+        rows["settled"][:] = True
     return rows
 
 

@@ -1,0 +1,104 @@
+"""perfkit's own measurements are read as logs, so that another log stands beside one."""
+
+import json
+import shutil
+
+import pytest
+from made import measured, rank_events, with_raw_files
+
+from perfkit.audit.auditing import audit, files_of
+from perfkit.core.paths import ROOT
+from perfkit.core.results.store import Measurement, folders
+
+EXAMPLES = [*folders(ROOT / "outputs/examples")]
+EXAMPLE = EXAMPLES[0]
+
+
+def audited(path):
+    (log,) = audit(files_of([path])).logs
+    return log
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name[:40])
+def test_the_steady_throughput_is_that_of_the_measurement(folder):
+    """With an even number of repeats, it is the harmonic mean of the two in the middle."""
+    throughput = Measurement.read(folder).result.throughput
+    log = audited(folder)
+    tolerance = 1e-9 if throughput.n % 2 else 1e-2
+    steady = log.figure("steady", of=["samples/time"])
+    assert steady.throughput == pytest.approx(throughput.value, rel=tolerance)
+    assert log.answer.period == "steady"
+    assert log.answer.speed.of_all == steady.throughput
+    (reported,) = [figure for figure in log.figures if figure.statistic == "reported"]
+    assert reported.throughput == throughput.value
+
+
+def test_the_slowest_of_several_ranks_counts(tmp_path):
+    """Two ranks with 4 samples in each of five steps: 40 samples by the longest window."""
+    result = measured([1.0], processes=2)
+    slow, fast = [9.0, 9.0, 1.0, 2.0, 3.0, 4.0, 5.0], [9.0, 9.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    ranks = [rank_events(seconds, samples=4, measured_steps=5) for seconds in (fast, slow)]
+    measurement = with_raw_files(tmp_path / "two", result, [ranks])
+    log = audited(measurement.folder)
+    steady = log.figure("steady", of=["samples/time"])
+    assert steady.throughput == pytest.approx(5 * 8 / 15)
+    assert log.rank == 1
+
+
+def test_a_ranks_file_is_the_repeat_of_its_measurement():
+    result = Measurement.read(EXAMPLE).result
+    repeat = result.complete_repeats[0]
+    log = audited(EXAMPLE / f"repeats/{repeat.index}/rank0.jsonl")
+    steady = log.figure("steady", of=["samples/time"])
+    assert steady.throughput == pytest.approx(repeat.throughput, rel=1e-9)
+    assert steady.steps == result.protocol.measured_steps
+    assert log.fact("model") == result.config.model
+
+
+def test_a_ranks_file_without_its_measurement_has_all_steps(tmp_path):
+    source = EXAMPLE / "repeats/1/rank0.jsonl"
+    path = tmp_path / "rank0.jsonl"
+    shutil.copyfile(source, path)
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    seconds = [event["seconds"] for event in events if event["event"] == "step"]
+    samples = [event["samples"] for event in events if event["event"] == "step"]
+    whole = audited(path).figure("all", of=["samples/time"])
+    assert whole.per_device == pytest.approx(sum(samples) / sum(seconds))
+    assert whole.steps == len(seconds)
+
+
+def test_a_folder_of_measurements_stands_for_their_results():
+    files = files_of([ROOT / "outputs/examples"])
+    results = [file for file in files if file.name == "result.json"]
+    assert len(results) == len(EXAMPLES)
+    assert not any("repeats" in file.parts for file in files)
+
+
+def test_a_measurement_without_a_complete_repeat_is_left_out(tmp_path):
+    folder = tmp_path / EXAMPLE.name
+    folder.mkdir()
+    stored = json.loads((EXAMPLE / "result.json").read_text())
+    stored |= {"repeats": [], "throughput": None, "status": "partial"}
+    (folder / "result.json").write_text(json.dumps(stored))
+    (reason,) = audit([folder / "result.json"]).left_out
+    assert "without a complete repeat" in reason
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema_version": 4}', '{"event":"step"}'])
+def test_a_damaged_result_is_left_out(tmp_path, text):
+    for name in ("result.json", "rank0.jsonl"):
+        (tmp_path / name).write_text(text)
+        assert len(audit([tmp_path / name]).left_out) == 1
+
+
+DAMAGE = {"seconds": "x", "step": None, "samples": [1], "data_wait_seconds": {"a": 1}}
+
+
+@pytest.mark.parametrize("field", DAMAGE)
+def test_a_rank_file_with_a_damaged_step_is_read_or_left_out(tmp_path, field):
+    event = {"event": "step", "step": 1, "seconds": 0.5, "samples": 4, "data_wait_seconds": 0}
+    event[field] = DAMAGE[field]
+    path = tmp_path / "rank0.jsonl"
+    path.write_text('{"event":"start","pid":1}\n' + json.dumps(event) + "\n")
+    checked = audit([path])
+    assert len(checked.logs) + len(checked.left_out) == 1
