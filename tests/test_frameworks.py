@@ -176,6 +176,11 @@ def test_tensorflow_on_a_machine_with_gpus_is_refused_in_one_sentence(monkeypatc
     ]
 
 
+def test_jax_on_the_cpus_of_several_nodes_is_refused():
+    (problem,) = problems("jax", nodes=2, launcher="ssh", hosts="127.0.0.1,127.0.0.2")
+    assert problem.startswith("nodes: JAX finds other nodes' CPUs only where")
+
+
 def test_a_jax_rank_alone_needs_no_launcher():
     assert command("jax") == ["worker"]
 

@@ -44,7 +44,11 @@ class FakeTrainer:
 
 
 class FakeGpu:
-    """Queues work instantly and runs it in order."""
+    """Queues work instantly and runs it in order. A queue of work that would take more than
+    `queue_seconds` makes the host wait."""
+
+    is_asynchronous = True
+    queue_seconds = 1e9
 
     def __init__(self, clock):
         self.clock, self.busy_until = clock, clock.now
@@ -52,6 +56,7 @@ class FakeGpu:
 
     def queue(self, seconds):
         self.busy_until = max(self.busy_until, self.clock.now) + seconds
+        self.clock.now = max(self.clock.now, self.busy_until - self.queue_seconds)
 
     def synchronize(self):
         self.synchronized += 1
@@ -223,6 +228,51 @@ def test_a_window_differing_from_its_steps_reveals_a_missing_wait(
     steps = of_kind(events, "step", "seconds")[2:]
     assert len(steps) == 10
     assert window_disagrees(window.seconds, steps) is forgotten
+
+
+class SubmittingTrainer(FakeGpuTrainer):
+    """Takes the host's time to submit a step."""
+
+    def __init__(self, gpu, host_seconds):
+        super().__init__(gpu)
+        self.host_seconds = host_seconds
+
+    def update(self):
+        self.gpu.clock.now += self.host_seconds
+        super().update()
+
+
+def submit_seconds(gpu, host_seconds, wait=0.0):
+    """Return the times in which the window's steps were submitted, and the steps' times."""
+    _window, events = run_on(gpu, SubmittingTrainer(gpu, host_seconds), wait=wait)
+    steps = of_kind(events, "step")[2:]
+    return [step["submit_seconds"] for step in steps], [step["seconds"] for step in steps]
+
+
+def test_a_slow_host_takes_the_whole_of_each_step_to_submit_it(clock):
+    host_seconds = STEP_SECONDS * 4
+    submitting, seconds = submit_seconds(FakeGpu(clock), host_seconds)
+    assert submitting == pytest.approx([host_seconds] * 10)
+    assert seconds[1:] == pytest.approx([host_seconds] * 9)
+
+
+def test_a_full_queue_makes_the_host_wait_except_in_the_first_steps_of_the_window(clock):
+    gpu = FakeGpu(clock)
+    gpu.queue_seconds = 2 * STEP_SECONDS
+    submitting, seconds = submit_seconds(gpu, host_seconds=STEP_SECONDS / 10)
+    assert min(submitting) == pytest.approx(STEP_SECONDS / 10)
+    assert submitting[-5:] == pytest.approx([STEP_SECONDS] * 5)
+    assert seconds[1:] == pytest.approx([STEP_SECONDS] * 9)
+
+
+def test_waiting_for_data_is_no_submission(clock):
+    submitting, _seconds = submit_seconds(FakeGpu(clock), host_seconds=0.125, wait=0.5)
+    assert submitting == pytest.approx([0.125] * 10)
+
+
+def test_a_device_that_computes_within_its_calls_has_no_time_of_submission(clock):
+    _window, events = run(clock)
+    assert not any("submit_seconds" in step for step in of_kind(events, "step"))
 
 
 def test_a_nonfinite_loss_ends_the_training_and_keeps_earlier_steps(clock):

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from html import unescape
 from itertools import product
 
 import nbformat
@@ -129,6 +130,20 @@ def test_a_minimal_result_has_a_page(tmp_path):
     bare = Repeat(index=1, status="complete", throughput=4.0, steps_per_second=0.5, ranks=ranks)
     text = page_of(tmp_path / "m", config=config, repeats=[bare], environment={})
     assert "4.000" in text
+
+
+def test_the_page_tells_how_long_the_host_submits_a_step(tmp_path):
+    repeats = []
+    for submit_seconds in (0.5, 0.6):
+        events = rank_events([2.0] * 6, samples=4)
+        for step in events:
+            if step["event"] == "step":
+                step["submit_seconds"] = submit_seconds
+        repeats.append([events])
+    measurement = with_raw_files(tmp_path / "m", made_result(), repeats)
+    write_measurement(measurement)
+    text = unescape(measurement.page_file.read_text())
+    assert "The host submits a step's work in 25.0 – 30.0 % of the step's time" in text
 
 
 def test_publishing_an_incomplete_measurement_writes_the_page_and_raises(tmp_path):

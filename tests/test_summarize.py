@@ -59,6 +59,15 @@ def test_warm_up_steps_are_excluded():
     assert repeat.loss_last == 7.0
 
 
+def test_the_shortest_submission_of_the_window_counts():
+    events = rank(2.0)
+    assert summary(events).ranks[0].submit_seconds is None
+    steps = [event for event in events if event["event"] == "step"]
+    for step, seconds in zip(steps, (0.1, 0.3, 0.2), strict=True):
+        step["submit_seconds"] = seconds
+    assert summary(events).ranks[0].submit_seconds == 0.2
+
+
 @pytest.fixture
 def measurement(tmp_path):
     """A measurement of two repeats on two ranks, with raw files."""

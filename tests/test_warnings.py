@@ -309,6 +309,37 @@ def test_an_exchange_after_the_backward_pass_gives_a_warning(exchange, expected)
     assert codes(result.model_copy(update={"effective": effective})) == expected
 
 
+def with_submissions(result, shares):
+    """Return the result whose ranks need these shares of the median step to submit a step."""
+    repeats = []
+    for repeat in result.repeats:
+        ranks = []
+        for rank, share in zip(repeat.ranks, shares, strict=True):
+            submit_seconds = share and share * repeat.step_seconds.median
+            ranks.append(rank.model_copy(update={"submit_seconds": submit_seconds}))
+        repeats.append(repeat.model_copy(update={"ranks": ranks}))
+    return result.model_copy(update={"repeats": repeats})
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [((None, None), []), ((0.2, 0.89), []), ((0.2, 0.91), ["launch_bound"])],
+)
+def test_a_rank_whose_host_takes_most_of_a_step_to_submit_it_gives_a_warning(shares, expected):
+    result = with_submissions(measured(QUIET, device="gpu", gpus=2), shares)
+    assert codes(result) == expected
+    if expected:
+        (warning,) = warnings_of(result, [])
+        assert warning.repeats == [repeat.index for repeat in result.repeats]
+        assert warning.share == pytest.approx(0.91)
+
+
+def test_a_cpu_is_never_launch_bound():
+    """There, host and device are the same cores."""
+    result = measured(QUIET, device="cpu", processes=1, framework="jax")
+    assert codes(with_submissions(result, (0.99,))) == codes(result)
+
+
 def test_untrained_losses_assume_uniform_predictions():
     resnet50 = model_named("resnet50")
     lowest, highest = untrained_losses(resnet50)

@@ -359,6 +359,24 @@ class SkippedSteps(MeasurementWarning):
     steps: int
 
 
+class LaunchBound(MeasurementWarning):
+    """On an accelerator: the host needs at least 90 % of a step's time to submit its work. This
+    is the shortest submission of a rank's window over the median step: while a device's queue
+    is full, the host waits within a submission, but the queue is empty at the start of the
+    window. A host that is the limit takes the whole step for every submission; 10 % are left
+    for the difference between its fastest and its median step."""
+
+    code = "launch_bound"
+    severity = "caution"
+    sentence = N_(
+        "%(repeats)s: submitting a step took the host %(share)s of the step's time, so the "
+        "device waited for the host. A larger batch, execution=static or a faster core changes "
+        "that."
+    )
+    repeats: Repeats
+    share: Share
+
+
 class LateExchange(MeasurementWarning):
     """Ranks exchange their gradients only after the backward pass: all gradients are in one
     bucket, or are computed by one program."""

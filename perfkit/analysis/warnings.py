@@ -22,6 +22,7 @@ from perfkit.analysis.warning_types import (
     Incomplete,
     IntervalMissed,
     LateExchange,
+    LaunchBound,
     LossNotFalling,
     MeasurementWarning,
     NcclOverSockets,
@@ -71,6 +72,8 @@ STANDING = 1e-4
 """A loss that changes by less from the first step to the last is constant. NaN in images or
 weights can leave a loss finite if operators treat NaN as zero."""
 ROUNDING = 0.01
+LAUNCH_BOUND = 0.9
+"""Share of a step from which on submitting it limits the device; see LaunchBound."""
 SOCKETS = "NET/Socket"
 """NCCL's transport over TCP."""
 FEWEST_GUESSES = 16
@@ -459,6 +462,21 @@ def _about_execution(result: Result) -> Warnings:
     settings = result.effective.settings if result.effective else {}
     if settings.get("gradient_exchange") == EXCHANGED_AFTERWARDS:
         yield LateExchange()
+    shares = submission_shares(result)
+    bound = [repeat for repeat, share in shares.items() if share >= LAUNCH_BOUND]
+    if bound and result.config.accelerated:
+        yield LaunchBound(repeats=bound, share=max(shares.values()))
+
+
+def submission_shares(result: Result) -> dict[int, float]:
+    """Return the repeats with known times of submission, and the share of a median step in
+    which the host submits a step, the largest of all ranks."""
+    shares = {}
+    for repeat in result.complete_repeats:
+        submitting = [rank.submit_seconds for rank in repeat.ranks if rank.submit_seconds]
+        if submitting and repeat.step_seconds and repeat.step_seconds.median:
+            shares[repeat.index] = max(submitting) / repeat.step_seconds.median
+    return shares
 
 
 def _about_network(result: Result) -> Warnings:

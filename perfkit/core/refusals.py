@@ -244,6 +244,16 @@ class OneProcessOnly(Refusal):
     framework: str
 
 
+class OneNodeOnCpu(Refusal):
+    code = "one_node_on_cpu"
+    sentence = (
+        "%(framework)s finds other nodes' CPUs only where a machine's own name is its address "
+        "in the network; perfkit measures it on the CPU of one node: leave out nodes"
+    )
+    parameter: str = "nodes"
+    framework: str
+
+
 class NoEffect(Refusal):
     code = "no_effect"
     cause: str

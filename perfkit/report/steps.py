@@ -9,7 +9,7 @@ from markupsafe import Markup
 from perfkit.analysis.diagnosis.stored import FILE as DIAGNOSIS
 from perfkit.analysis.diagnosis.stored import RAW_FOLDER
 from perfkit.analysis.warning_types import severity
-from perfkit.analysis.warnings import checked_aspects
+from perfkit.analysis.warnings import checked_aspects, submission_shares
 from perfkit.core.format import change, number, percent, spread
 from perfkit.core.models import model_of
 from perfkit.core.results.repeat import Rank, Repeat, TelemetrySummary
@@ -215,6 +215,13 @@ def _repeat_notes(result: Result) -> list[str]:
             "shown at a level of %(level)s."
         )
         notes.append(words % {"level": "95 %"})
+    shares = submission_shares(result)
+    if shares:
+        words = _(
+            "The host submits a step's work in %(share)s of the step's time, by the shortest "
+            "submission of each window. Near 100 %%, the device waits for the host."
+        )
+        notes.append(words % {"share": f"{spread(shares.values(), 0.01)} %"})
     if result.config.input == "synthetic" and result.complete_repeats:
         notes.append(_("Synthetic input repeats one batch, so the loss is not meaningful."))
     return notes

@@ -17,10 +17,12 @@ class CpuDevice:
     """The timer's view of a device; here a CPU, where a step is complete when its call returns
     and an event is a reading of the clock.
 
-    `step_clock`: whether the `device` or the `host` measures the time between events, or a
-    `watcher`, a thread of the host.
+    `is_asynchronous`: whether calls return before their work is complete. `step_clock`: whether
+    the `device` or the `host` measures the time between events, or a `watcher`, a thread of the
+    host.
     """
 
+    is_asynchronous = False
     step_clock: Literal["host", "device", "watcher"] = "host"
 
     def __init__(self, clock: Clock = time.perf_counter) -> None:
@@ -61,6 +63,7 @@ class GpuDevice:
     """The selected GPU; events are recorded in its current stream. `library` provides `Event`,
     `synchronize`, `reset_peak_memory_stats` and `max_memory_allocated` like torch.cuda."""
 
+    is_asynchronous = True
     step_clock: Literal["host", "device"] = "device"
 
     def __init__(self, library: Any) -> None:

@@ -103,9 +103,12 @@ def _beyond_limits(config: Config) -> Iterator[Refusal]:
     longest = model_of(config).longest_sequence
     if longest and config.sample_size > longest:
         yield refusals.SequenceTooLong(model=config.model, positions=longest)
-    alone = not FRAMEWORKS[config.framework].several_processes
+    framework = FRAMEWORKS[config.framework]
+    alone = not framework.several_processes
     if config.ranks > 1 and alone and not _needs_cpu(config):
         yield refusals.OneProcessOnly(framework=config.framework)
+    if config.nodes > 1 and not config.accelerated and framework.one_node_on_cpu:
+        yield refusals.OneNodeOnCpu(framework=framework.display_name)
 
 
 def _wrong_precision(config: Config) -> Iterator[Refusal]:

@@ -62,6 +62,9 @@ class Step(TypedDict):
     data_wait_seconds: float
     """host time from requesting the batches to receiving them; on a GPU it may overlap the
     device's work"""
+    submit_seconds: NotRequired[float]
+    """host time without the data wait until the step's work was submitted; only of devices that
+    compute asynchronously"""
 
 
 @DESCRIBED

@@ -24,10 +24,13 @@ class Rank(Stored):
     """time of the window spent waiting for input"""
     memory_bytes: int | None = None
     """peak memory: on a GPU, allocated by the framework's allocator since the window's start;
-    on a CPU, of the process"""
+    with JAX since the process's start; on a CPU, of the process"""
     compute_seconds: float | None = None
     """time for the batches, forward and backward pass of a step without waiting for other
     ranks: median of three after the window; None for a single rank"""
+    submit_seconds: NonNegative | None = None
+    """shortest host time without data wait in which a step of the window was submitted: a
+    device's full queue makes the host wait in other steps; None if calls wait for their work"""
     samples_seen: int | None = None
     """samples counted in the batches, warm-up included"""
 

@@ -96,6 +96,7 @@ def _warmup(rank0: EventsByKind, protocol: Protocol) -> Warmup | None:
 def _rank(number: int, events: EventsByKind, steps: Events) -> Rank:
     """Return the window of a rank, of which these are the steps."""
     window, end = events["window"][-1], events["end"][-1]
+    submitting = [step["submit_seconds"] for step in steps if "submit_seconds" in step]
     return Rank(
         rank=number,
         samples=window["samples"],
@@ -103,6 +104,7 @@ def _rank(number: int, events: EventsByKind, steps: Events) -> Rank:
         data_wait_seconds=sum(step["data_wait_seconds"] for step in steps),
         memory_bytes=end["memory_bytes"],
         compute_seconds=end.get("compute_seconds"),
+        submit_seconds=min(submitting, default=None),
         samples_seen=end.get("samples_seen"),
     )
 

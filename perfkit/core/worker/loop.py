@@ -51,8 +51,8 @@ class StepTimer:
     read_losses_at_once: bool
 
     def __post_init__(self) -> None:
-        # Step, its begin and end event, seconds of data wait, loss.
-        self.pending: deque[tuple[int, Any, Any, float, Any]] = deque()
+        # Step, its begin and end event, seconds of data wait and of submission, loss.
+        self.pending: deque[tuple[int, Any, Any, float, float | None, Any]] = deque()
         self.unread: list[tuple[int, Any]] = []
         self.restart()
 
@@ -63,11 +63,18 @@ class StepTimer:
         self.begin = self.device.record_event()
         return self.clock()
 
-    def stop(self, step: int, data_wait_seconds: float, loss: Any, result: Any) -> None:
+    def stop(
+        self,
+        step: int,
+        data_wait_seconds: float,
+        submit_seconds: float | None,
+        loss: Any,
+        result: Any,
+    ) -> None:
         """End a step whose work has been submitted, and begin the next step. `result` is what
         its update has returned."""
         end = self.device.record_event(result)
-        self.pending.append((step, self.begin, end, data_wait_seconds, loss))
+        self.pending.append((step, self.begin, end, data_wait_seconds, submit_seconds, loss))
         self.begin = end
         self.write_complete()
 
@@ -77,16 +84,17 @@ class StepTimer:
         events = []
         try:
             while pending and device.is_complete(pending[0][2]):
-                step, begin, end, data_wait_seconds, loss = pending.popleft()
-                events.append(
-                    {
-                        "event": "step",
-                        "step": step,
-                        "seconds": device.seconds_between(begin, end),
-                        "data_wait_seconds": data_wait_seconds,
-                        "samples": self.samples_per_step,
-                    }
-                )
+                step, begin, end, data_wait, submit_seconds, loss = pending.popleft()
+                event = {
+                    "event": "step",
+                    "step": step,
+                    "seconds": device.seconds_between(begin, end),
+                    "data_wait_seconds": data_wait,
+                    "samples": self.samples_per_step,
+                }
+                if submit_seconds is not None:
+                    event["submit_seconds"] = submit_seconds
+                events.append(event)
                 if self.read_losses_at_once:
                     events.append(loss_event(step, loss))
                 else:
@@ -142,19 +150,21 @@ def train(
     `warmup_steps` steps and ends when `is_warmed_up(step)` is true. `samples_per_step` counts
     the samples of this rank in all `accumulate` micro-batches.
 
-    `data_wait_seconds` of a step is the host time spent waiting for its batches. Set
+    `data_wait_seconds` of a step is the host time spent waiting for its batches, and
+    `submit_seconds` the rest of the time until the last call of the step has returned. Set
     `read_losses_at_once` only if reading a loss does not wait for the device (on a CPU). Peak
     memory is counted from the start of the window. `announce` writes a `batch` event when a
     step has its batches, which tells a rank that hangs from ranks that wait for it. Raises
     LossNotFiniteError, NotSynchronizedError, and errors of trainer and batches.
     """
     timer = StepTimer(device, clock, write, samples_per_step, read_losses_at_once)
+    is_asynchronous = device.is_asynchronous
 
     def train_step(step: int) -> None:
         waited = 0.0
         loss = None
+        began = asked = clock()
         for micro_batch in range(1, accumulate + 1):
-            asked = clock()
             batch = next(batches)
             waited += clock() - asked
             last = micro_batch == accumulate
@@ -162,8 +172,13 @@ def train(
                 write({"event": "batch", "step": step})
             share = trainer.backward(batch, sync_gradients=last)
             loss = share if loss is None else loss + share
+            if not last:
+                asked = clock()
         result = trainer.update()
-        timer.stop(step, waited, loss, result)
+        submit_seconds = None
+        if is_asynchronous:
+            submit_seconds = clock() - began - waited
+        timer.stop(step, waited, submit_seconds, loss, result)
 
     for step in range(1, warmup_steps + 1):
         train_step(step)

@@ -31,6 +31,9 @@ class Jax(Framework):
     layout = "NHWC"
     execution = "static"
     rank_variable = RANK_VARIABLE
+    # gloo takes the address of the machine's own name, often the loopback, and JAX has no
+    # setting for it.
+    one_node_on_cpu = True
     log_pattern = "rank{index}.log"
     dali_plugin = "nvidia.dali.plugin.jax"
     # Otherwise JAX takes 75 % of a GPU's memory at once, and NVML's reading says nothing.

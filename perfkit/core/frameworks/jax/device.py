@@ -20,6 +20,7 @@ from perfkit.core.frameworks.devices import Clock, CpuDevice
 class WatchedDevice(CpuDevice):
     """This process's device; here the CPU."""
 
+    is_asynchronous = True
     step_clock = "watcher"
 
     def __init__(self, clock: Clock = time.perf_counter) -> None:

@@ -81,7 +81,7 @@ class Inspector(functional.Inspector):
             settings["matmul_precision"] = str(jax.config.jax_default_matmul_precision)
             settings["peak_memory"] = "since the start of the process"
         if self.trainer.ranks:
-            settings["exchange"] = "in the program of the backward pass"
+            settings["gradient_exchange"] = "in the program of the backward pass"
         return settings
 
     def threads(self) -> dict[str, int]:
