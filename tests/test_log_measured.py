@@ -36,8 +36,11 @@ def test_the_steady_throughput_is_that_of_the_measurement(folder):
 def test_the_slowest_of_several_ranks_counts(tmp_path):
     """Two ranks with 4 samples in each of five steps: 40 samples by the longest window."""
     result = measured([1.0], processes=2)
-    slow, fast = [9.0, 9.0, 1.0, 2.0, 3.0, 4.0, 5.0], [9.0, 9.0, 1.0, 1.0, 1.0, 1.0, 1.0]
-    ranks = [rank_events(seconds, samples=4, measured_steps=5) for seconds in (fast, slow)]
+    warmup = [9.0] * result.protocol.warmup_steps
+    fast, slow = [1.0, 1.0, 1.0, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0, 5.0]
+    ranks = []
+    for window in (fast, slow):
+        ranks.append(rank_events(warmup + window, samples=4, measured_steps=5))
     measurement = with_raw_files(tmp_path / "two", result, [ranks])
     log = audited(measurement.folder)
     steady = log.figure("steady", of=["samples/time"])
