@@ -4,7 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from perfkit.analysis.datasheets import Datasheet, datasheet_named
-from perfkit.audit.figure import TIMED, Figure, Period, StepTime, first_figure
+from perfkit.audit.figure import (
+    LEAST_RATE,
+    MOST_RATE,
+    TIMED,
+    Figure,
+    Period,
+    StepTime,
+    first_figure,
+)
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.statements import ByCommand, SourcedFact
 from perfkit.core.models import find_model
@@ -182,7 +190,8 @@ def _last_reported(figures: Sequence[Figure]) -> Figure | None:
 def _printed_rate(printed: Sequence[PrintedQuantity]) -> PrintedQuantity | None:
     """Return the first printed quantity that is a throughput of one device or of all."""
     for quantity in printed:
-        if quantity.quantity in (TOKENS, "samples/s") and quantity.of and quantity.median > 0:
+        is_rate = quantity.quantity in (TOKENS, "samples/s") and quantity.of
+        if is_rate and LEAST_RATE < quantity.median < MOST_RATE:
             return quantity
     return None
 
@@ -199,7 +208,10 @@ def _speed_of(rate: PrintedQuantity, devices: int | None) -> Speed:
 def _step_time(step_times: Sequence[StepTime], figure: Figure | None) -> StepTime | None:
     """Return the seconds of a step over the steps of a figure, by the same times if they
     exist; without a figure over the first period of PERIODS that exists."""
-    by_place = {(time.basis, time.period): time for time in step_times}
+    by_place = {}
+    for time in step_times:
+        if 1 / MOST_RATE < time.mean_seconds < 1 / LEAST_RATE:
+            by_place[time.basis, time.period] = time
     bases, periods = BASES, PERIODS
     if figure and figure.period:
         periods = (figure.period,)

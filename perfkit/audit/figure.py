@@ -29,6 +29,10 @@ Period = Literal["all", "warm", "protocol", "steady"]
 epoch; steady: from the step at which the steady-state test finds the final level."""
 
 
+LEAST_RATE, MOST_RATE = 1e-9, 1e15
+"""Rates per second outside this range are implausible; their sums would overflow."""
+
+
 class Method(NamedTuple):
     """How a figure is computed; equal for figures that are computed the same way."""
 

@@ -10,7 +10,7 @@ work may differ by more.
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
-from math import sqrt
+from math import inf, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,7 +101,7 @@ def blocks_of(audited: LogFigures) -> Blocks:
 @np.errstate(all="ignore")
 def ratio_interval_of_blocks(ratio: float, blocks: Blocks, base: Blocks) -> Interval | None:
     """Return the interval of a ratio of throughputs, given the blocks of both logs; None for
-    fewer than FEWEST_BLOCKS on a side."""
+    fewer than FEWEST_BLOCKS on a side, and for times whose ratios overflow."""
     fewest = min(len(blocks.steps), len(base.steps))
     if fewest < FEWEST_BLOCKS:
         return None
@@ -109,6 +109,9 @@ def ratio_interval_of_blocks(ratio: float, blocks: Blocks, base: Blocks) -> Inte
     slower, base_slower = blocks.drawn(generator), base.drawn(generator)
     tail = _tail(fewest)
     low, high = np.quantile(ratio * base_slower / slower, (tail, 1 - tail))
+    # Times of a log may have any size.
+    if not 0 < low <= high < inf:
+        return None
     return Interval(float(low), float(high), LEVEL)
 
 

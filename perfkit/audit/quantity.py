@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from perfkit.audit.figure import Figure
-from perfkit.audit.recompute import LEAST_RATE, MOST_RATE, half_of
+from perfkit.audit.figure import LEAST_RATE, MOST_RATE, Figure
+from perfkit.audit.recompute import half_of
 from perfkit.audit.statements import Basis, Conversion
 from perfkit.core.results.base import Stored
 

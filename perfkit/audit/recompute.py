@@ -7,11 +7,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from perfkit.audit.figure import Figure, Period, Statistic, StepTime
+from perfkit.audit.figure import LEAST_RATE, MOST_RATE, Figure, Period, Statistic, StepTime
 from perfkit.audit.log import Columns, Log, some_of
 from perfkit.audit.samples import StepSamples, accumulated_batches
 from perfkit.audit.step_times import TimedSteps
-from perfkit.audit.steps import LEAST_RATE, MOST_RATE, inside, steps_of
+from perfkit.audit.steps import inside, steps_of
 from perfkit.core.format import plain
 
 SKIPPED_AT_MOST = 100

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from perfkit.audit.figure import Period
+from perfkit.audit.figure import LEAST_RATE, MOST_RATE, Period
 from perfkit.audit.log import Columns, Log, known_first, some_of
 from perfkit.core.config import Protocol
 from perfkit.core.steady import steadiness
@@ -10,8 +10,6 @@ from perfkit.core.steady import steadiness
 PROTOCOL = Protocol.named("published")
 WARMUP, END = PROTOCOL.warmup_steps, PROTOCOL.steps
 """The protocol measures steps WARMUP + 1 to END."""
-LEAST_RATE, MOST_RATE = 1e-9, 1e15
-"""Rates per second outside this range are implausible; their sums would overflow."""
 
 
 def rank_of(windows: Columns) -> int:

@@ -20,6 +20,8 @@ LONGEST = 40
 """Characters of a foreign name or value that are shown, at most."""
 LARGE = 10_000_000
 """Facts from here on are written with an exponent."""
+HUGE = 1e12
+"""Rates from here on are written with an exponent."""
 MAIN_FACTS = {
     "model": "model",
     "precision": "precision",
@@ -54,7 +56,9 @@ def answer_text(log: AuditedLog) -> str:
         name = shortened(answer.name, LONGEST)
         parts.append(_("by the log's own “%(name)s”") % {"name": name})
     if answer.seconds_per_step:
-        parts.append(_("%(seconds)s s/step") % {"seconds": _digits(answer.seconds_per_step)})
+        parts.append(
+            _("%(seconds)s s/step") % {"seconds": digits_text(answer.seconds_per_step)}
+        )
     if answer.first is not None:
         parts.append(period_text(answer, answer.epochs))
     return ", ".join(parts)
@@ -64,7 +68,7 @@ def _epochs_text(answer: Answer) -> str:
     """Return the seconds of an epoch of a log that has no times of steps."""
     text = _("%(seconds)s s per epoch, epochs %(first)s–%(last)s, validation included")
     return text % {
-        "seconds": _digits(answer.seconds_per_step),
+        "seconds": digits_text(answer.seconds_per_step),
         "first": answer.first,
         "last": answer.last,
     }
@@ -76,16 +80,16 @@ def _rates(answer: Answer) -> Iterator[str]:
         if answer.rate_name:
             yield _("as printed")
     elif answer.steps_per_second:
-        yield _("%(rate)s steps/s") % {"rate": _digits(answer.steps_per_second)}
+        yield _("%(rate)s steps/s") % {"rate": digits_text(answer.steps_per_second)}
 
 
 def _speed(speed: Speed, unit: str) -> Iterator[str]:
     if speed.of_all:
-        yield f"{_digits(speed.of_all)} {unit}"
+        yield f"{digits_text(speed.of_all)} {unit}"
         if speed.per_device:
-            yield _("%(rate)s per device") % {"rate": _digits(speed.per_device)}
+            yield _("%(rate)s per device") % {"rate": digits_text(speed.per_device)}
     else:
-        rate = f"{_digits(speed.per_device)} {unit}"
+        rate = f"{digits_text(speed.per_device)} {unit}"
         yield _("%(rate)s per device") % {"rate": rate}
 
 
@@ -105,10 +109,13 @@ def period_text(timed: Answer | StepTime, epochs: int = 1) -> str:
     return steps
 
 
-def _digits(value: float | None) -> str:
-    """Return a number with DIGITS digits, or a whole number with separators."""
-    is_large = value is not None and value >= 10**DIGITS / 10
-    return number(value, DIGITS - 1 if is_large else DIGITS)
+def digits_text(value: float | None, digits: int = DIGITS) -> str:
+    """Return a number with so many digits, a whole number with separators or, if it is huge,
+    with an exponent."""
+    if value is not None and value >= HUGE:
+        return _scientific(value)
+    is_large = value is not None and value >= 10 ** (digits - 1)
+    return number(value, digits - 1 if is_large else digits)
 
 
 def model_texts(model: ModelSpeed) -> list[str]:
@@ -193,5 +200,5 @@ def printed_row(printed: PrintedQuantity) -> PrintedRow:
     if quantity == "MFU":
         quantity = "MFU, %"
     of = _(OF[printed.of]) % {"quantity": quantity}
-    values = [_digits(value) for value in (printed.first, printed.median, printed.last)]
+    values = [digits_text(value) for value in (printed.first, printed.median, printed.last)]
     return PrintedRow(shortened(printed.name, LONGEST_QUANTITY), of, *values)

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from perfkit.audit.audit import Audit, AuditedLog
 from perfkit.audit.verdicts import LogRatio, Verdict
-from perfkit.core.format import number, percent, shortened
+from perfkit.core.format import percent, shortened
+from perfkit.report.audit_answer import digits_text
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence
 
@@ -114,7 +115,7 @@ def _row(audit: Audit, log: AuditedLog) -> LogRow:
 
 
 def _digits(value: float | None) -> str:
-    return number(value, DIGITS) if value else ""
+    return digits_text(value, DIGITS) if value else ""
 
 
 def _interval(ratio: LogRatio) -> str:
