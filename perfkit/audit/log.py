@@ -261,7 +261,10 @@ def _of_rank(prints: Columns, semantics: Semantics) -> Columns:
         reach = _reach(windows, opens)
         if semantics.window:
             reach = np.minimum(reach, semantics.window)
-        windows["first"] = np.maximum(step - reach + 1, begin)
+        covered = np.maximum(step - reach + 1, begin)
+        # A print that tells the step before the first covers no other steps.
+        told = prints["begin"] + 2 - semantics.counts_from
+        windows["first"] = np.where(prints["begin"] >= 0, told, covered)
     steps = step - windows["first"] + 1
     seconds, all_seconds = prints["seconds"], prints["window_seconds"]
     if semantics.mean_of == "rates":

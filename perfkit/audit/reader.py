@@ -413,6 +413,7 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: list[Note]) -> l
     else:
         rest = lines
         prints = _arrays(path, [mlperf.prints(events)])
+        notes += mlperf.notes(events)
     if form.regex and not len(prints["line"]):
         nearest = partial_match(form.regex, lines)
         detail = f"; {nearest}" if nearest else ""

@@ -328,6 +328,18 @@ class Contradiction(Finding):
     """origin of the first value"""
 
 
+class UnknownSamples(Finding):
+    """MLPerf's epochs or blocks have no number that is known to be one of samples: neither
+    `samples_count` nor a logged throughput nor the benchmark tells what is counted."""
+
+    code = "unknown_samples"
+    sentence = N_(
+        "Nothing tells the samples of the %(spans)s: their numbers may be epochs, batches, "
+        "samples or tokens. No throughput is computed of them."
+    )
+    spans: str
+
+
 # One log.
 
 
