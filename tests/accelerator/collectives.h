@@ -1,5 +1,6 @@
 // Collectives between local processes in shared memory: each rank copies a piece of its data
-// into its slot, all ranks meet at a barrier, each reads what it needs, and all meet again.
+// into its slot, all ranks meet at a barrier, each reads what it needs, and all meet again. Like
+// copies, they run when their stream reaches them.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -83,21 +84,24 @@ void reduce(C_CCLComm comm, void* to, size_t count, C_DataType type, C_CCLReduce
 }
 // Calls `take` with the first element and the size of each piece once it is in all slots.
 template <typename Take>
-C_Status exchange(C_CCLComm comm, const void* data, size_t count, size_t width, Take take) {
+C_Status exchange(C_CCLComm comm, C_Stream stream, const void* data, size_t count, size_t width,
+                  Take take) {
   add(COLLECTIVES);
   add(COLLECTIVE_BYTES, count * width);
   {
     std::lock_guard<std::mutex> lock(mutex);
     kernels_before_collectives.push_back(counters[KERNELS]);
   }
-  for (size_t first = 0; first < count; first += C_CCLComm_st::PIECE / width) {
-    size_t elements = std::min(count - first, C_CCLComm_st::PIECE / width);
-    auto source = static_cast<const char*>(data) + first * width;
-    memcpy(comm->slot(comm->rank), source, elements * width);
-    comm->meet();
-    take(first, elements);
-    comm->meet();
-  }
+  stream->enqueue_change([=] {
+    for (size_t first = 0; first < count; first += C_CCLComm_st::PIECE / width) {
+      size_t elements = std::min(count - first, C_CCLComm_st::PIECE / width);
+      auto source = static_cast<const char*>(data) + first * width;
+      memcpy(comm->slot(comm->rank), source, elements * width);
+      comm->meet();
+      take(first, elements);
+      comm->meet();
+    }
+  });
   return C_SUCCESS;
 }
 
@@ -112,27 +116,31 @@ void add_collectives(C_DeviceInterface& api) {
     *comm = new C_CCLComm_st(ranks, rank, static_cast<char*>(id->data));
     return C_SUCCESS;
   };
-  api.xccl_destroy_comm = [](C_CCLComm comm) { delete comm; return C_SUCCESS; };
+  api.xccl_destroy_comm = [](C_CCLComm comm) {
+    make_all_changes();
+    delete comm;
+    return C_SUCCESS;
+  };
   api.xccl_get_comm_name = [](C_CCLComm, char* name) { strcpy(name, "fake"); return C_SUCCESS; };
   api.xccl_group_start = api.xccl_group_end = [] { return C_SUCCESS; };
   api.xccl_all_reduce = [](void* from, void* to, size_t count, C_DataType type,
-                           C_CCLReduceOp operation, C_CCLComm comm, C_Stream) {
+                           C_CCLReduceOp operation, C_CCLComm comm, C_Stream stream) {
     auto size = width(type);
-    return exchange(comm, from, count, size, [=](size_t first, size_t elements) {
+    return exchange(comm, stream, from, count, size, [=](size_t first, size_t elements) {
       reduce(comm, static_cast<char*>(to) + first * size, elements, type, operation);
     });
   };
   api.xccl_broadcast = [](void* data, size_t count, C_DataType type, size_t root,
-                          C_CCLComm comm, C_Stream) {
+                          C_CCLComm comm, C_Stream stream) {
     auto size = width(type);
-    return exchange(comm, data, count, size, [=](size_t first, size_t elements) {
+    return exchange(comm, stream, data, count, size, [=](size_t first, size_t elements) {
       memcpy(static_cast<char*>(data) + first * size, comm->slot(root), elements * size);
     });
   };
   api.xccl_all_gather = [](void* from, void* to, size_t count, C_DataType type, C_CCLComm comm,
-                           C_Stream) {
+                           C_Stream stream) {
     auto size = width(type);
-    return exchange(comm, from, count, size, [=](size_t first, size_t elements) {
+    return exchange(comm, stream, from, count, size, [=](size_t first, size_t elements) {
       for (size_t rank = 0; rank < comm->ranks; ++rank) {
         auto target = static_cast<char*>(to) + (rank * count + first) * size;
         memcpy(target, comm->slot(rank), elements * size);

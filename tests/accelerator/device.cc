@@ -1,6 +1,11 @@
 // A fake accelerator for Paddle: a custom device that uses host memory and whose streams are
-// sleeping threads. Kernels and copies run immediately when called; a stream only queues their
-// simulated durations and the events between them. Its times are no measurements.
+// sleeping threads. A stream queues the simulated durations of kernels and copies, and the events
+// between them. Its times are no measurements.
+//
+// Copies and collectives change memory when their stream reaches them, or as soon as something
+// that is ordered behind them needs their result. What reads it without waiting finds the old
+// values, and in new or freed memory NaN. Kernels compute when they are called, after the changes
+// that their own stream has queued.
 //
 // Environment: FAKE_NAME, the device type ("fake"); FAKE_DEVICES, their number (2);
 // FAKE_MEMORY_BYTES, the memory of each (4 GiB).
@@ -55,6 +60,9 @@ void pass_time(double seconds) {
 struct C_Stream_st {
   std::deque<std::function<void()>> queue;
   size_t enqueued = 0, done = 0;
+  std::deque<std::function<void()>> changes;  // of memory, not yet made
+  size_t changes_added = 0, changes_made = 0;
+  std::mutex changing;
   bool ending = false;
   std::thread thread{[this] { run(); }};
 
@@ -83,12 +91,53 @@ struct C_Stream_st {
     auto target = enqueued;
     changed.wait(lock, [&] { return done >= target; });
   }
+  void enqueue_change(std::function<void()> change) {
+    size_t number;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      changes.push_back(std::move(change));
+      number = ++changes_added;
+    }
+    enqueue([=] { make_changes(number); });
+  }
+  // Makes the first `target` changes of the stream that are not yet made, without passing time.
+  void make_changes(size_t target) {
+    if (made(target)) return;
+    std::lock_guard<std::mutex> in_order(changing);
+    while (!made(target)) {
+      next_change()();
+      std::lock_guard<std::mutex> lock(mutex);
+      ++changes_made;
+    }
+  }
+  void make_all_changes() {
+    size_t target;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      target = changes_added;
+    }
+    make_changes(target);
+  }
+
+ private:
+  bool made(size_t target) {
+    std::lock_guard<std::mutex> lock(mutex);
+    return changes_made >= target;
+  }
+  std::function<void()> next_change() {
+    std::lock_guard<std::mutex> lock(mutex);
+    auto change = std::move(changes.front());
+    changes.pop_front();
+    return change;
+  }
 };
 
 // Shared with the streams: an event may be destroyed before they pass it or wait for it.
 struct EventState {
   size_t recorded = 0, passed = 0;  // times
   double seconds = 0;               // steady clock at the last pass
+  C_Stream stream = nullptr;        // of the last recording
+  size_t changes = 0;               // of that stream before it
 };
 struct C_Event_st {
   std::shared_ptr<EventState> state = std::make_shared<EventState>();
@@ -100,6 +149,14 @@ std::set<C_Stream>& streams = *new std::set<C_Stream>;  // of all devices
 std::vector<C_Stream> all_streams() {
   std::lock_guard<std::mutex> lock(mutex);
   return {streams.begin(), streams.end()};
+}
+void make_all_changes() {
+  for (auto stream : all_streams()) stream->make_all_changes();
+}
+// Kernels know their stream by an odd address, by which their own copies are told from others.
+bool is_of_kernel(C_Stream stream) { return reinterpret_cast<uintptr_t>(stream) & 1; }
+C_Stream without_mark(C_Stream stream) {
+  return reinterpret_cast<C_Stream>(reinterpret_cast<uintptr_t>(stream) & ~uintptr_t(1));
 }
 
 C_Status create_stream(const C_Device, C_Stream* stream) {
@@ -115,8 +172,8 @@ C_Status destroy_stream(const C_Device, C_Stream stream) {
     stream->ending = true;
     changed.notify_all();
   }
+  // Not deleted: events refer to it.
   stream->thread.join();
-  delete stream;
   return C_SUCCESS;
 }
 C_Status query_stream(const C_Device, C_Stream stream) {
@@ -132,7 +189,7 @@ C_Status add_callback(const C_Device device, C_Stream stream, C_Callback callbac
 }
 C_Status synchronize_stream(const C_Device, C_Stream stream) {
   add(STREAM_SYNCS);
-  stream->wait();
+  without_mark(stream)->wait();
   return C_SUCCESS;
 }
 C_Status synchronize_device(const C_Device) {
@@ -156,6 +213,8 @@ C_Status record_event(const C_Device, C_Stream stream, C_Event event) {
   {
     std::lock_guard<std::mutex> lock(mutex);
     number = ++state->recorded;
+    state->stream = stream;
+    state->changes = stream->changes_added;
   }
   stream->enqueue([=] {
     using Clock = std::chrono::steady_clock;
@@ -192,7 +251,15 @@ C_Status synchronize_event(const C_Device, C_Event event) {
 }
 C_Status stream_wait_event(const C_Device, C_Stream stream, C_Event event) {
   add(STREAM_WAITS);
+  C_Stream other;
+  size_t changes;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    other = event->state->stream;
+    changes = event->state->changes;
+  }
   stream->enqueue(wait_for(event));
+  if (other) stream->enqueue_change([=] { other->make_changes(changes); });
   return C_SUCCESS;
 }
 
@@ -200,6 +267,8 @@ template <Counter copies, Counter bytes>
 C_Status copy(const C_Device, void* target, const void* source, size_t size) {
   add(copies);
   add(bytes, size);
+  // As CUDA's default stream, which waits for all others.
+  make_all_changes();
   pass_time(copy_seconds);
   memcpy(target, source, size);
   return C_SUCCESS;
@@ -209,8 +278,20 @@ C_Status copy_async(const C_Device, C_Stream stream, void* target, const void* s
                     size_t size) {
   add(copies);
   add(bytes, size);
-  memcpy(target, source, size);
-  if (copy_seconds > 0) stream->enqueue([] { pass_time(copy_seconds); });
+  if (is_of_kernel(stream)) {
+    // The kernel goes on with the copied values.
+    memcpy(target, source, size);
+    return C_SUCCESS;
+  }
+  if (copy_seconds > 0) stream->enqueue([seconds = copy_seconds] { pass_time(seconds); });
+  if (copies == TO_DEVICE) {
+    // As CUDA does with pageable memory, which may change when this returns.
+    auto staged = std::make_shared<std::vector<char>>(size);
+    memcpy(staged->data(), source, size);
+    stream->enqueue_change([=] { memcpy(target, staged->data(), size); });
+    return C_SUCCESS;
+  }
+  stream->enqueue_change([=] { memcpy(target, source, size); });
   if (copies == TO_HOST) stream->wait();  // as CUDA does with pageable memory
   return C_SUCCESS;
 }
@@ -234,6 +315,8 @@ C_Status deallocate(const C_Device, void* pointer, size_t) {
   free(pointer);
   return C_SUCCESS;
 }
+// Fills memory with NaN, or -1 in integers.
+void poison(void* pointer, size_t size) { memset(pointer, 0xff, size); }
 C_Status device_allocate(const C_Device device, void** pointer, size_t size) {
   if (counters[ALLOCATED_BYTES] + size > device_bytes()) {
     // For any status but success Paddle reports only a number.
@@ -241,22 +324,31 @@ C_Status device_allocate(const C_Device device, void** pointer, size_t size) {
     return C_SUCCESS;
   }
   add(ALLOCATED_BYTES, size);
-  return allocate(device, pointer, size);
+  auto status = allocate(device, pointer, size);
+  if (*pointer) poison(*pointer, size);
+  return status;
 }
 C_Status device_deallocate(const C_Device device, void* pointer, size_t size) {
   // Paddle also frees failed allocations.
-  if (pointer) add(ALLOCATED_BYTES, -size);
+  if (!pointer) return C_SUCCESS;
+  add(ALLOCATED_BYTES, -size);
+  // As CUDA, which waits for the device before it frees memory.
+  make_all_changes();
+  poison(pointer, size);
   return deallocate(device, pointer, size);
 }
 }  // namespace
 
 #include "collectives.h"
 
-void passed_to(void* stream) {
+void* passed_to(void* address) {
+  auto stream = static_cast<C_Stream>(address);
   add(KERNELS);
+  stream->make_all_changes();
   if (kernel_seconds > 0) {
-    static_cast<C_Stream>(stream)->enqueue([seconds = kernel_seconds] { pass_time(seconds); });
+    stream->enqueue([seconds = kernel_seconds] { pass_time(seconds); });
   }
+  return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(stream) | 1);
 }
 
 // For tests, through ctypes.
@@ -314,6 +406,7 @@ extern "C" void InitPlugin(CustomRuntimeParams* params) {
   api.host_memory_allocate = api.unified_memory_allocate = allocate;
   api.host_memory_deallocate = api.unified_memory_deallocate = deallocate;
   api.device_memory_set = [](const C_Device, void* pointer, unsigned char value, size_t size) {
+    make_all_changes();
     memset(pointer, value, size);
     return C_SUCCESS;
   };

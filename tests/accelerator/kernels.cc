@@ -22,23 +22,23 @@ std::map<std::string, size_t> calls;
 
 // A CPU context with the device's place. phi::Copy casts the context of a custom place to
 // phi::CustomContext and reads its stream. In Paddle 3.3 that pointer's offset falls into the
-// CPU context's unused place, where it is stored.
+// CPU context's unused place, where a pointer to a phi::stream::Stream is stored.
 struct DeviceCpuContext : phi::CPUContext {
   explicit DeviceCpuContext(const phi::DeviceContext* device)
       : phi::CPUContext(device->GetPlace()), place(device->GetPlace()) {}
   const phi::Place& GetPlace() const override { return place; }
-  void copy_stream(const phi::DeviceContext* device) {
-    auto stream = [](const void* context) {
-      return *reinterpret_cast<void***>((char*)context + 24) + 2;
-    };
-    *stream(this) = *stream(device);
+  void set_stream(void* raw) {
+    auto& stream = streams[raw];
+    if (!stream) stream = new phi::stream::Stream(place, raw);
+    *(*reinterpret_cast<void***>((char*)this + 24) + 2) = stream;
   }
   phi::Place place;
+  std::map<void*, phi::stream::Stream*> streams;
 };
 }  // namespace
 
 phi::CPUContext* cpu_context(const CpuKernel* kernel, const phi::DeviceContext* device) {
-  passed_to(static_cast<const phi::CustomContext*>(device)->stream());
+  auto stream = passed_to(static_cast<const phi::CustomContext*>(device)->stream());
   static std::map<const phi::DeviceContext*, DeviceCpuContext*> contexts;
   std::lock_guard<std::mutex> lock(mutex);
   ++calls[kernel->name];
@@ -53,7 +53,7 @@ phi::CPUContext* cpu_context(const CpuKernel* kernel, const phi::DeviceContext* 
     context->SetHostGenerator(host->GetHostGenerator());
   }
   context->SetAllocator(&device->GetAllocator());
-  context->copy_stream(device);
+  context->set_stream(stream);
   return context;
 }
 // For tests, through ctypes: the number of calls of a kernel.

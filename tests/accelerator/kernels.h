@@ -25,5 +25,5 @@ struct InKernel {
   InKernel() { in_kernel = true; }
   ~InKernel() { in_kernel = false; }
 };
-// Enqueues a kernel on the stream.
-void passed_to(void* stream);
+// Enqueues a kernel on the stream, and returns the stream as the kernel should know it.
+void* passed_to(void* stream);
