@@ -9,6 +9,7 @@ from accelerator.fake import measured
 from made import measured as made_result
 from several_nodes import NODE_PROGRAM, fake_training
 
+from perfkit.analysis.comparison.keys import differing, may_differ
 from perfkit.analysis.warnings import warnings_of
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.schema import Nccl
@@ -283,6 +284,16 @@ def with_nccl(choice, **parameters):
 def test_nodes_connected_over_sockets_are_warned_of(choice, warned):
     codes = [warning.code for warning in warnings_of(with_nccl(choice, nodes=2), [])]
     assert ("nccl_over_sockets" in codes) == warned
+
+
+def test_a_comparison_lists_other_transports(tmp_path):
+    """Such as SHM, because a device lost peer-to-peer access to its neighbour."""
+    direct = Nccl(network="IB", between_devices={"P2P/IPC": 2})
+    by_memory = Nccl(network="IB", between_devices={"P2P/IPC": 1, "SHM/direct": 1})
+    a, b = [
+        may_differ(Measurement(tmp_path, with_nccl(choice))) for choice in (direct, by_memory)
+    ]
+    assert differing(a, b) == {"nccl.transports": ("P2P/IPC", "P2P/IPC, SHM/direct")}
 
 
 def test_the_page_shows_network_and_transports(tmp_path):

@@ -77,6 +77,9 @@ def may_differ(measurement: Measurement) -> dict[str, KeyValue]:
             values[f"strategy.{name}"] = option.state
         for name, value in effective.settings.items():
             values[f"settings.{name}"] = value
+        if effective.nccl:
+            values["nccl.network"] = effective.nccl.network
+            values["nccl.transports"] = ", ".join(sorted(effective.nccl.transports))
     return values
 
 

@@ -123,6 +123,11 @@ class Nccl(Stored):
     multicast: bool | None = None
     """whether all devices have NVLink's multicast (NVLS); None: not told"""
 
+    @property
+    def transports(self) -> set[str]:
+        """Names of all transports."""
+        return {*self.between_devices, *self.between_nodes}
+
 
 class Effective(Stored):
     """Effective settings of the run, read inside the workers."""
