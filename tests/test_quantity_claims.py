@@ -195,6 +195,12 @@ def test_a_printed_quantity_reproduces_a_claim_by_its_name(gpt, printed):
     assert first_line(claim).startswith("last printed “tflops” of one device: 402.75")
 
 
+def test_a_printed_number_explains_no_other_printed_number(gpt, printed):
+    # Half a unit of the last digit of both would make 402.75 and 402.76 equal.
+    assert checked("402.76 TFLOP/s/GPU", gpt, printed=[printed]).state == "not reproduced"
+    assert checked("402.8 TFLOP/s/GPU", gpt, printed=[printed]).state == "reproduced"
+
+
 def test_printed_teraflops_give_the_utilization(gpt, printed):
     claim = checked("40.42 % MFU", gpt, printed=[printed])
     assert "mean of printed “tflops”, steps 21–120 / 989.5 TFLOP/s" in first_line(claim)

@@ -11,12 +11,20 @@ from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import cells_of
 from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.audit.answer import answer_of
-from perfkit.audit.audit import SCHEMA_VERSION, Audit, AuditedLog, Claim, ClaimedNumber
+from perfkit.audit.audit import (
+    SCHEMA_VERSION,
+    Audit,
+    AuditedLog,
+    Claim,
+    ClaimedNumber,
+    LocatedFinding,
+)
 from perfkit.audit.claims import LogFigures, check_claim
 from perfkit.audit.config_facts import with_stated_facts
 from perfkit.audit.dlperf import cases
 from perfkit.audit.findings import findings_of
 from perfkit.audit.formats import LogFormat
+from perfkit.audit.impossible_prints import impossible_prints
 from perfkit.audit.joint_findings import joint_findings
 from perfkit.audit.log import Log, LogError
 from perfkit.audit.log_ratios import log_ratios, log_scaling, verdict_of
@@ -220,6 +228,9 @@ def audited_log(figures: Figures) -> AuditedLog:
     answer = None
     if log.windows.size or not log.of_several:
         answer = answer_of(figures.shown, figures.step_times, log.facts, printed)
+    findings = findings_of(name, figures)
+    for finding in impossible_prints(printed, log.facts):
+        findings.append(LocatedFinding(finding=finding, file=name))
     return AuditedLog(
         name=name,
         sha256=log.sha256,
@@ -236,7 +247,7 @@ def audited_log(figures: Figures) -> AuditedLog:
         reported=reported,
         printed=printed,
         input_share=figures.input_share,
-        findings=findings_of(name, figures),
+        findings=findings,
         step_times=figures.step_times,
         answer=answer,
     )

@@ -27,6 +27,8 @@ from perfkit.core.models.flops import TokenFlops, every_flops_per_token
 
 MINUTES = {"minutes": 1.0, "seconds": 1 / 60, "train_runtime": 1 / 60, "runtime": 1 / 60}
 """End of the name of a reported time -> its minutes."""
+AS_PRINTED = ("first", "median", "last")
+"""Statistics that are printed numbers themselves, whose digits are exact."""
 PERCENT = 100
 
 
@@ -77,7 +79,7 @@ def _statistics(
             continue
         yield LogQuantity(
             value=value * factor,
-            rounding=half / value,
+            rounding=0.0 if statistic in AS_PRINTED else half / value,
             of="" if conversion else printed.of,
             basis=PrintedBasis(name=printed.name, statistic=statistic),
             conversion=conversion,

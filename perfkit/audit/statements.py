@@ -474,6 +474,33 @@ class InputWait(Finding):
     share: Share
 
 
+class PrintedUtilization(Finding):
+    """The median of the printed MFU is over 100 %."""
+
+    code = "printed_utilization"
+    sentence = N_(
+        "The printed “%(name)s” of %(share)s is impossible: the log's suite assumes the peak "
+        "of another GPU, or more FLOPs than the model has."
+    )
+    name: str
+    share: Share
+
+
+class PrintedOverPeak(Finding):
+    """The median of the printed TFLOP/s of a device is over the GPU's dense peak, in FP8 if it
+    has FP8."""
+
+    code = "printed_over_peak"
+    sentence = N_(
+        "The printed “%(name)s” of %(tflops)s TFLOP/s is impossible: the dense peak of an "
+        "%(gpu)s is %(peak)s TFLOP/s."
+    )
+    name: str
+    tflops: Teraflops
+    gpu: str
+    peak: Teraflops
+
+
 class OddRates(Finding):
     """A printed rate can't be one."""
 

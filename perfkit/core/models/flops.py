@@ -5,8 +5,8 @@
     6 L d T        the same, causally: each token only to those before it
 
 The formulas are those of Chowdhery et al., PaLM, 2022, appendix B, which counts attention in
-full, as do nanoGPT and torchtitan; newer Megatron-LM counts it causally. d is heads times head
-size, for most models the hidden size. Recomputed activations do not count: with them
+full, as do nanoGPT and torchtitan; newer Megatron-LM and llm.c count it causally. d is heads
+times head size, for most models the hidden size. Recomputed activations do not count: with them
 the share is the hardware's (HFU), not the model's (MFU). Suites differ in N: PaLM counts the
 weights of matrix products, others all parameters or those without embeddings.
 """
