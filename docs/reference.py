@@ -226,7 +226,8 @@ def formats_page() -> str:
         "## Custom formats",
         "`--format-regex` is a Python regular expression that matches a printed line. Its "
         "groups are named as below, with units in the names. `<step>` is short for "
-        "`(?P<step>…)` with digits, `<rate>` with a number, `<at>` with date and time. "
+        "`(?P<step>…)` with digits, `<rate>` with a number (12,810 or 12.8k), `<seconds>` with "
+        "a time (51.2 ms or 1:02:03), `<at>` with date and time. "
         "`--format-options` sets their meaning, `unit` and `framework`:",
         block(
             "perfkit audit train.log --format-regex 'it <step> .* <rate> img/s, <seconds> s' "

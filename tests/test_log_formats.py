@@ -211,6 +211,14 @@ def test_a_line_before_the_print_belongs_to_it(read):
     assert [*log.windows[column]] == [600.5 + step for step in range(1, 31)]
 
 
+def test_a_line_has_several_values_of_the_next_print(read):
+    speed = "Step Time: 0.50s , 32680.36 tok/s/gpu, GPU utilization: 257.1 MODEL_TFLOP/s/GPU\n"
+    log = read(megatron([336] * 30).replace(" [2026", f"{speed} [2026"))
+    columns = {quantity.name: quantity.column for quantity in log.printed}
+    assert set(log.windows[columns["tok/s/gpu"]]) == {32680.36}
+    assert set(log.windows[columns["MODEL_TFLOP/s/GPU"]]) == {257.1}
+
+
 def test_an_unknown_utilization_is_not_printed(read):
     text = SUITES["llm.c"].text(np.ones(30), 1).replace("35.6% bf16", "-100.0% bf16")
     log = read(text)

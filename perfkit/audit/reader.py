@@ -231,7 +231,7 @@ class Block:
     lines before the next print say of it, by column."""
 
     def __init__(self, form: LogFormat, pending: dict[str, str | None]) -> None:
-        self.groups = form.line.groupindex
+        self.form, self.groups = form, form.line.groupindex
         further = {*form.extra.groupindex} - {*self.groups} if form.extra else set()
         for pattern in (form.further, form.leading):
             further |= {*pattern.groupindex} if pattern else set()
@@ -259,11 +259,16 @@ class Block:
             for name, texts in self.further.items():
                 texts[-1] = texts[-1] or match[name]
 
-    def complete_last(self, match: re.Match[str]) -> None:
-        """Add what a further line that names no step says of the last print."""
-        column = str(match.lastgroup)
-        texts = self.further[column]
-        texts[-1] = texts[-1] or match[column]
+    def read_beside(self, line: str) -> None:
+        """Add what a line that is no print says of the last print or of the next one."""
+        if self.form.further and self.last:
+            for match in self.form.further.finditer(line):
+                column = str(match.lastgroup)
+                texts = self.further[column]
+                texts[-1] = texts[-1] or match[column]
+        if self.form.leading:
+            for match in self.form.leading.finditer(line):
+                self.pending[str(match.lastgroup)] = match[str(match.lastgroup)]
 
     def columns(self) -> dict[str, Sequence[Any]]:
         """Return the texts by column; `tag` is the rank by mpirun's prefix."""
@@ -296,13 +301,8 @@ def _prints(form: LogFormat, lines: Lines, rest: Lines) -> Iterator[dict[str, Se
         further = None
         if form.extra and not match and form.key in line:
             further = form.extra.search(line)
-        elif form.further and not match and block.last:
-            of_last = form.further.search(line)
-            if of_last and not (numbered is lines[-1] and _is_cut(of_last)):
-                block.complete_last(of_last)
-        leading = form.leading.search(line) if form.leading and not match else None
-        if leading:
-            pending[str(leading.lastgroup)] = leading[str(leading.lastgroup)]
+        if not match and numbered is not lines[-1]:
+            block.read_beside(line)
         read = match or further
         if not read or (numbered is lines[-1] and _is_cut(read)):
             rest.append(numbered)
