@@ -1,5 +1,6 @@
 """The answer of an audit: a log's throughput in one line, and what the command line states."""
 
+import re
 from functools import partial
 
 import numpy as np
@@ -301,6 +302,19 @@ def test_a_printed_quantity_is_a_row(tmp_path):
     (log,) = audit([written(tmp_path)]).logs
     text = in_terminal(log.model_copy(update={"printed": [quantity("tps")]}), tmp_path)
     assert "tps tokens/s, one device 12.500 3222.0 3200.0" in on_one_line(text)
+
+
+def test_a_claim_that_one_line_prints_is_called_so(tmp_path):
+    path = written(tmp_path, step_seconds=0.5 + 0.003 * (np.arange(140) * 7 % 13))
+    rates = [float(rate) for rate in re.findall(r"ips: ([\d.]+)", path.read_text())]
+    assert rates[4] not in (rates[0], rates[-1], max(rates))
+    done = run(path, "--claim", f"{rates[4]:.6f}")
+    assert done.exit_code == 0
+    assert "printed by a single line" in done.stdout
+    assert "one_line: line 5: Printed lines with this number: 1, first" in done.stdout
+    other = run(path, "--claim", f"{rates[4] + 0.001:.6f}")
+    assert other.exit_code == 1
+    assert "not reproduced" in other.stdout
 
 
 # Several logs.

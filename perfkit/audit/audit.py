@@ -30,7 +30,7 @@ SCHEMA_VERSION: Literal[2] = 2
 FOLDER = "audits"
 FILE = "audit.json"
 
-ClaimState = Literal["reproduced", "near", "not reproduced", "no number", "no log"]
+ClaimState = Literal["reproduced", "near", "one line", "not reproduced", "no number", "no log"]
 Stage = Literal["claimed", "explained", "protocol", "steady"]
 
 
@@ -205,7 +205,8 @@ class Claim(ClaimedNumber):
     """name of the matching log, if any"""
     state: ClaimState
     """reproduced: a figure equals the claim, to its digits and the log's; near: a figure is
-    within the tolerance; no number: the log has none"""
+    within the tolerance; one line: no figure, but a printed line has the number; no number: the
+    log has none"""
     explanations: list[Explanation] = Field([])
     """every figure that equals the claim, the simplest first"""
     quantities: list[LogQuantity] = Field([])

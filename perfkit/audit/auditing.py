@@ -43,6 +43,7 @@ from perfkit.audit.refusals import (
     NoThroughput,
     SeveralLogs,
 )
+from perfkit.audit.single_lines import with_single_lines
 from perfkit.audit.statements import FactValue
 from perfkit.core.format import plain
 from perfkit.core.paths import portable
@@ -116,7 +117,8 @@ def audit(
         raise RequestError([NoLog(parameter="--claim"), *left_out])
     claims = _claims_of_tables(tables, logs, tolerance)
     if claim:
-        claims.append(_check_one(claim, logs[0], tolerance))
+        checked = _check_one(claim, logs[0], tolerance)
+        claims.append(with_single_lines(checked, logs[0]))
     audited_logs = [log for log, _figures in logs]
     ratios = [*log_ratios(logs)]
     return Audit(

@@ -647,6 +647,17 @@ class Ambiguous(Finding):
     sentence = N_("The log matches several published numbers equally well.")
 
 
+class OneLine(Finding):
+    """No statistic of the log has the claimed number, but single lines print it."""
+
+    code = "one_line"
+    sentence = N_(
+        "Printed lines with this number: %(count)s, first this one; no statistic of the log "
+        "has it."
+    )
+    count: int
+
+
 class Truncated(Finding):
     """Only the truncated digits of a figure are those of the claim."""
 

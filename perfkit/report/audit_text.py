@@ -26,6 +26,7 @@ MOST_EXPLANATIONS = 5
 STATES: dict[ClaimState, str] = {
     "reproduced": N_("reproduced"),
     "near": N_("near"),
+    "one line": N_("printed by a single line"),
     "not reproduced": N_("not reproduced"),
     "no number": N_("no number in the log"),
     "no log": N_("no log"),

@@ -33,7 +33,12 @@ def logs_lines(audit: Audit, names: Mapping[str, str], *, everything: bool) -> l
     if of_one_file and not everything:
         logs = logs[:MOST_TRAININGS]
     table = log_table(audit, logs)
-    texts = _aligned([table.headings, *table.rows])
+    cells = [table.headings, *table.rows]
+    texts = _aligned(cells)
+    # Numbers of a log may have any length.
+    while len(texts[0]) > WIDTH:
+        cells = [row[:-1] for row in cells]
+        texts = _aligned(cells)
     room = WIDTH - len(texts[0]) - len(GAP)
     titles_of_rows = [titles[log.name] for log in logs]
     needed = min(FEWEST_OF_NAME, max(map(len, titles_of_rows)))
