@@ -14,11 +14,14 @@ from sides import equal, side_of, step
 
 torch = pytest.importorskip("torch")
 # ruff: noqa: E402 - PyTorch is optional; the imports below need it
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.frameworks.torch import FRAMEWORK, backend
 from perfkit.core.frameworks.torch.backend import align_gradients
 from perfkit.core.frameworks.torch.layers import Network
+from perfkit.core.models import MODELS
 from perfkit.core.worker import rank as worker
 
 # torch.compile itself uses deprecated functions of PyTorch.
@@ -221,6 +224,62 @@ def test_dropout_has_the_same_places_and_rates_as_in_paddle(narrow, monkeypatch,
     paddle.inspector(model).predict(paddle.batch(model))
     assert of_torch == of_paddle
     assert len(of_torch) == layers
+
+
+READING = ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal")
+"""PyTorch's operators whose result a host must read; on a GPU, each waits for the device."""
+
+
+class HostReads(TorchDispatchMode):
+    """Collects the operators called within a block that make the host wait for a device."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+        self.operators = 0
+
+    def __torch_dispatch__(self, operator, _types, args=(), kwargs=None):
+        self.operators += 1
+        name = operator.name().partition("::")[2].partition(".")[0]
+        if name in READING:
+            self.names.append(name)
+        return operator(*args, **(kwargs or {}))
+
+
+def host_reads(trainer, batch):
+    """Return the reads in a step, after a first step that may initialize."""
+    trainer.backward(batch)
+    trainer.update()
+    with HostReads() as reads:
+        trainer.backward(batch)
+        trainer.update()
+    assert reads.operators > 100
+    return reads.names
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("precision", FRAMEWORK.supports["precision"])
+def test_a_step_reads_nothing_back_to_the_host(narrow, model, precision):
+    trainer = SIDE.trainer(model, precision=precision)
+    assert host_reads(trainer, batch(model)) == []
+
+
+@pytest.mark.parametrize("read", [float, bool, Tensor.item, Tensor.nonzero])
+def test_a_read_within_a_step_is_noticed(narrow, monkeypatch, read):
+    trainer = SIDE.trainer("gpt")
+    scale = trainer.scaler.scale
+
+    def reading(loss):
+        read(loss.detach())
+        return scale(loss)
+
+    monkeypatch.setattr(trainer.scaler, "scale", reading)
+    assert len(host_reads(trainer, batch("gpt"))) == 1
+
+
+def test_loss_scaling_reads_the_overflow_of_an_optimizer_that_is_not_fused(narrow):
+    trainer = SIDE.trainer("vgg16", precision="amp", disable_tuning="fused_optimizer")
+    assert host_reads(trainer, batch("vgg16")) == ["_local_scalar_dense"]
 
 
 OVERLAP = """
