@@ -5,23 +5,27 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import islice, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 from unittest.mock import patch
 
 from measuring import as_options, measured
-from runner import PAIRS, PIXELS, SAMPLES, TESTS, of_pairs, of_values
+from runner import PAIRS, PIXELS, SAMPLES, TESTS, of_pairs, of_values, paired
 from turns import Turns
 
 sys.path.insert(0, TESTS)
 from fake_trainer import launcher_command
+from narrow import replace_sizes
 
 import perfkit
 from perfkit.core.driver import workers as launch
 from perfkit.core.driver.settings import worker_environment
 from perfkit.core.frameworks.devices import CpuDevice
 from perfkit.core.frameworks.facts import NodeRank
+from perfkit.core.frameworks.interface import backend
+from perfkit.core.inputs import synthetic
 from perfkit.core.paths import ROOT
 from perfkit.core.worker.loop import train
 from perfkit.core.worker.rank import RawFile
@@ -130,6 +134,66 @@ def _start_bare_loop(loop, variables):
     config = perfkit.plan("resnet50", {"device": "cpu", "data_dir": str(SAMPLES)}).config
     environment = worker_environment(config, NodeRank())
     return subprocess.Popen(command, env=environment | variables, **QUIET)
+
+
+def watcher():
+    """Throughput of JAX with steps that are submitted without waiting and timed by the watcher
+    / with block_until_ready after each step. One process trains a narrow ResNet-50 with batch 4
+    in both ways, in turns of 6 steps: short steps at 64 px, longer ones at 160 px. The other
+    numbers: the steps' sum / their window."""
+    summaries = []
+    for size in (64, 160):
+        summaries += _watched(min(size, PIXELS))
+    return summaries
+
+
+def _watched(size):
+    import jax
+
+    replace_sizes(setattr)
+    request = {"framework": "jax", "device": "cpu", "input": "synthetic", "batch_size": 4}
+    config = perfkit.plan("resnet50", request | {"image_size": size}).config
+    jax_backend = backend("jax")
+    device = jax_backend.open_device(config)
+    trainer = jax_backend.Trainer(config)
+    (batch,) = islice(jax_backend.tensors(synthetic.batches(config, 0), config), 1)
+
+    def update_and_wait():
+        jax.block_until_ready(trainer.update())
+
+    waiting = SimpleNamespace(backward=trainer.backward, update=update_and_wait)
+    sums = []
+
+    def by_watcher():
+        speed, share = _images_per_second(trainer, device, batch)
+        sums.append(share)
+        return speed
+
+    def by_waiting():
+        return _images_per_second(waiting, CpuDevice(), batch)[0]
+
+    by_waiting()
+    name = f"watcher / block_until_ready, {size} px"
+    speeds = paired(name, by_watcher, by_waiting, "images/s", 10 * PAIRS)
+    return [speeds, of_values(f"sum of the steps / window, {size} px", sums, "by the watcher")]
+
+
+def _images_per_second(trainer, device, batch, steps=6):
+    """Return the throughput of a window of JAX steps, and its steps' share of the window."""
+    events = []
+    window = train(
+        trainer,
+        repeat(batch),
+        device,
+        lambda *new: events.extend(new),
+        samples_per_step=len(batch[0]),
+        accumulate=1,
+        warmup_steps=1,
+        measured_steps=steps,
+        read_losses_at_once=True,
+    )
+    seconds = [event["seconds"] for event in events if event["event"] == "step"]
+    return len(batch[0]) * steps / window.seconds, sum(seconds[1:]) / window.seconds
 
 
 def driver():
