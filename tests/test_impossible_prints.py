@@ -1,6 +1,7 @@
 """Printed MFU and TFLOP/s that no GPU can have."""
 
 import pytest
+from conftest import cli
 
 from perfkit.audit.impossible_prints import impossible_prints
 from perfkit.audit.printed import PrintedQuantity
@@ -49,3 +50,17 @@ def test_printed_teraflops_over_the_gpus_peak_are_impossible(gpu, tflops, found)
 def test_teraflops_of_all_devices_or_of_an_unknown_gpu_are_not_judged():
     assert codes(printed("TFLOP/s", 5000.0, of="all"), gpu="A100") == []
     assert codes(printed("TFLOP/s", 5000.0)) == []
+
+
+def test_the_audit_of_a_log_names_its_impossible_utilization(tmp_path):
+    lines = []
+    for step in range(1, 31):
+        lines.append(
+            f"[rank0]:[titan] 2026-03-01 10:00:{step:02},000 - root - INFO - step: {step:2}  "
+            f"loss:  {9 - step / 10:.5f}  grad_norm:  1.5000  memory: 60.00GiB(75.00%)  "
+            "tps: 6,400  tflops: 1,756.80  mfu: 563.08%\n"
+        )
+    path = tmp_path / "train.log"
+    path.write_text("".join(lines))
+    findings = " ".join(cli("audit", path).stdout.split())
+    assert "printed_utilization: The printed “mfu” of 563 % is impossible" in findings

@@ -40,12 +40,9 @@ def check_quantity(claimed: Claimed, audited: LogFigures, tolerance: float = 0.0
     rounding = [candidate.rounding for candidate in candidates]
     matching = match_digits(claimed.value, claimed.half, values, rounding)
     matches = [candidates[index] for index in matching.indices]
-    same_scope = [candidate for candidate in candidates if _has_scope(candidate, claimed)]
-    closest = min(
-        same_scope or candidates, key=lambda candidate: abs(candidate.value - claimed.value)
-    )
+    closest = _closest(candidates, claimed)
     difference = closest.value / claimed.value - 1
-    is_near = bool(same_scope) and abs(difference) <= tolerance
+    is_near = _has_scope(closest, claimed) and abs(difference) <= tolerance
     claim = Claim(
         **dict(number),
         log=log.name,
@@ -65,6 +62,14 @@ def check_quantity(claimed: Claimed, audited: LogFigures, tolerance: float = 0.0
 def _has_scope(quantity: LogQuantity, claimed: Claimed) -> bool:
     """Return whether a number is of one device or of all as the claim says."""
     return not claimed.of or not quantity.of or quantity.of == claimed.of
+
+
+def _closest(candidates: list[LogQuantity], claimed: Claimed) -> LogQuantity:
+    """Return the number closest to the claim, among those with the claim's scope if any."""
+    same_scope = [candidate for candidate in candidates if _has_scope(candidate, claimed)]
+    return min(
+        same_scope or candidates, key=lambda candidate: abs(candidate.value - claimed.value)
+    )
 
 
 def _sorted_by_scope(candidates: list[LogQuantity], claimed: Claimed) -> list[LogQuantity]:
