@@ -290,7 +290,8 @@ def warnings_page() -> str:
     return page(
         "Warnings",
         "The most severe first. An error means that the number can't be trusted, a caution "
-        "that it may be inaccurate. A sentence has values in place of `%(name)s`.",
+        "that it may be inaccurate, a notice that the device could do more. A sentence has "
+        "values in place of `%(name)s`.",
         table(("code", "severity", "when", "sentence"), rows),
     )
 

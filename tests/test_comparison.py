@@ -333,6 +333,16 @@ def test_software_and_labels_may_differ_and_are_reported(compare, changes, messa
     assert differing == messages
 
 
+def test_a_comparison_repeats_warnings_but_no_notices(compare):
+    other = [value + 1 for value in BASE]
+    (pair,) = compare([measured(BASE)], [measured(other)]).pairs
+    notice = pair.a.model_copy(update={"warnings": ["tensor_cores_unused"]})
+    assert pair.model_copy(update={"a": notice}).caution() is None
+    both = pair.a.model_copy(update={"warnings": ["drift", "tensor_cores_unused"]})
+    (side,) = pair.model_copy(update={"a": both}).caution().sides
+    assert side == "A (drift)"
+
+
 def test_framework_settings_may_differ_and_are_reported(compare):
     result = measured(BASE)
     results = []

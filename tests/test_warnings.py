@@ -21,6 +21,7 @@ from perfkit.analysis.warnings import checked_aspects, untrained_losses, warning
 from perfkit.core.frameworks.effective import EXCHANGED_AFTERWARDS, EXCHANGED_MEANWHILE
 from perfkit.core.models import model_named
 from perfkit.core.results.frames import load_steps
+from perfkit.core.results.identity import Reading
 from perfkit.core.results.repeat import Evaluation, Peak, TelemetrySummary
 from perfkit.core.steady import profile_repeats
 
@@ -340,6 +341,34 @@ def test_a_cpu_is_never_launch_bound():
     assert codes(with_submissions(result, (0.99,))) == codes(result)
 
 
+@pytest.mark.parametrize(
+    ("capability", "effective", "expected"),
+    [
+        ("6.1", {}, None),
+        ("7.0", {}, ": -p precision amp"),
+        ("9.0", {}, ": -p precision amp, -p precision bf16, -p tf32 True"),
+        ("9.0", {"tf32": True}, None),
+        ("9.0", {"precision": "amp"}, None),
+        ("9.0", {"device": "cpu"}, None),
+        (None, {}, None),
+    ],
+)
+def test_fp32_on_a_gpu_with_tensor_cores_gives_a_notice(capability, effective, expected):
+    result = measured(QUIET)
+    reported = {"device": "gpu", "precision": "fp32", "tf32": False} | effective
+    facts = {"gpus": Reading(value=["Some GPU"])}
+    if capability:
+        facts["compute_capability"] = Reading(value=[capability, capability])
+    effective = result.effective.model_copy(update=reported)
+    result = result.model_copy(update={"effective": effective, "environment": facts})
+    texts = [warning.text() for warning in warnings_of(result, ())]
+    if expected is None:
+        assert texts == []
+    else:
+        (text,) = texts
+        assert text.endswith(expected)
+
+
 def test_untrained_losses_assume_uniform_predictions():
     resnet50 = model_named("resnet50")
     lowest, highest = untrained_losses(resnet50)
@@ -402,9 +431,9 @@ def test_a_window_that_differs_from_its_steps_gives_a_warning(tmp_path):
     assert "window_mismatch" in codes(result, profiles)
 
 
-def test_errors_come_before_cautions():
+def test_errors_come_before_cautions_and_notices():
     severities = [warning.severity for warning in MeasurementWarning.classes.values()]
-    assert severities == sorted(severities, key=["error", "caution"].index)
+    assert severities == sorted(severities, key=["error", "caution", "notice"].index)
 
 
 def test_codes_are_sorted_by_severity_and_unknown_ones_come_last():
@@ -418,6 +447,8 @@ def test_codes_are_sorted_by_severity_and_unknown_ones_come_last():
         (["drift"], "caution"),
         (["new"], "caution"),
         (["drift", "above_peak"], "error"),
+        (["tensor_cores_unused", "drift"], "caution"),
+        (["tensor_cores_unused"], "notice"),
     ],
 )
 def test_the_severity_of_several_warnings_is_the_highest(codes, highest):

@@ -1,8 +1,9 @@
 """The kinds of warnings about a measurement, the most severe first.
 
-An error means that the number can't be trusted, a caution that it may be inaccurate. The
-docstring of a class says when a measurement has this warning. `perfkit.analysis.warnings` finds
-out which warnings a measurement has.
+An error means that the number can't be trusted, a caution that it may be inaccurate. A notice
+says that the number is right, but that the device could do more. The docstring of a class says
+when a measurement has this warning. `perfkit.analysis.warnings` finds out which warnings a
+measurement has.
 """
 
 from collections.abc import Iterable
@@ -19,7 +20,7 @@ from perfkit.core.statements import (
     Statement,
 )
 
-SEVERITIES: tuple[Severity, ...] = ("error", "caution")
+SEVERITIES: tuple[Severity, ...] = ("error", "caution", "notice")
 """Severities of warnings, the highest first."""
 
 
@@ -401,6 +402,19 @@ class ImplausibleFirstLoss(MeasurementWarning):
     loss: Digits3
     low: Digits3
     high: Digits3
+
+
+class TensorCoresUnused(MeasurementWarning):
+    """fp32 without TF32 on a GPU with tensor cores (compute capability 7.0 or later)."""
+
+    code = "tensor_cores_unused"
+    severity = "notice"
+    sentence = N_(
+        "fp32 without TF32 does not use the tensor cores of this GPU (compute capability "
+        "%(capability)s). These parameters would: %(parameters)s"
+    )
+    capability: str
+    parameters: list[str]
 
 
 def worst_first(codes: Iterable[str]) -> list[str]:

@@ -37,6 +37,7 @@ from perfkit.analysis.warning_types import (
     SteadyDiffers,
     StealTime,
     TelemetryGap,
+    TensorCoresUnused,
     Throttled,
     VeryWideInterval,
     WarmUpLimited,
@@ -45,7 +46,11 @@ from perfkit.analysis.warning_types import (
     WindowMismatch,
     worst_first,
 )
-from perfkit.core.frameworks.effective import EXCHANGED_AFTERWARDS
+from perfkit.core.frameworks.effective import (
+    EXCHANGED_AFTERWARDS,
+    TENSOR_CORES_SINCE,
+    TF32_SINCE,
+)
 from perfkit.core.models import model_of, units_per_sample
 from perfkit.core.models.model import Model
 from perfkit.core.results.frames import steps_of
@@ -438,6 +443,7 @@ def _about_work(result: Result) -> Warnings:
     yield from _about_network(result)
     yield from _about_peaks(result)
     yield from _about_execution(result)
+    yield from _about_tensor_cores(result)
 
 
 def _about_samples(result: Result) -> Warnings:
@@ -466,6 +472,27 @@ def _about_execution(result: Result) -> Warnings:
     bound = [repeat for repeat, share in shares.items() if share >= LAUNCH_BOUND]
     if bound and result.config.accelerated:
         yield LaunchBound(repeats=bound, share=max(shares.values()))
+
+
+def _about_tensor_cores(result: Result) -> Warnings:
+    """Yield a notice about fp32 that could use the GPU's tensor cores."""
+    effective = result.effective
+    if effective is None or effective.device != "gpu":
+        return
+    if effective.precision != "fp32" or effective.tf32:
+        return
+    fact = result.environment.get("compute_capability")
+    # One for each GPU, such as "9.0"; a measurement's GPUs are of one kind.
+    capabilities = fact.value if fact else None
+    if not isinstance(capabilities, list) or not capabilities:
+        return
+    capability = capabilities[0]
+    generation = int(capability.partition(".")[0])
+    if generation >= TENSOR_CORES_SINCE:
+        parameters = ["-p precision amp"]
+        if generation >= TF32_SINCE:
+            parameters += ["-p precision bf16", "-p tf32 True"]
+        yield TensorCoresUnused(capability=capability, parameters=parameters)
 
 
 def submission_shares(result: Result) -> dict[int, float]:

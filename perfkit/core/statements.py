@@ -37,7 +37,7 @@ from pydantic_core import CoreSchema
 
 from perfkit.core.format import changes, number, percent
 
-Severity = Literal["error", "caution"]
+Severity = Literal["error", "caution", "notice"]
 ENGLISH = NullTranslations()
 
 

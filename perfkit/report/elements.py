@@ -18,13 +18,14 @@ Text = str | Markup
 SEVERITY_MARKS = {
     "error": ("■", "#cf222e"),
     "caution": ("▲", "#9a6700"),
+    "notice": ("◆", "#0969da"),
     None: ("●", "#1a7f37"),
 }
 """Severity of warnings -> shape and colour."""
 RED = SEVERITY_MARKS["error"][1]
 NOTE = 'class="note" style="font-size: 90%; opacity: 0.8"'
 LEFT, RIGHT = "text-align: left", "text-align: right; white-space: nowrap"
-NUMBER = re.compile(r"([■▲●] )?[+–-]?[\d.,]+|–|$")
+NUMBER = re.compile(r"([■▲◆●] )?[+–-]?[\d.,]+|–|$")
 """Start of a cell's text, after an optional mark, that aligns the cell to the right."""
 TAG = re.compile("<[^>]*>")
 

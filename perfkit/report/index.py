@@ -33,7 +33,7 @@ from perfkit.report.text.names import (
 
 Row = Mapping[str, Any]
 """A row of `perfkit.load`."""
-SORTED_SEVERITIES = (None, "caution", "error")
+SORTED_SEVERITIES = (None, "notice", "caution", "error")
 """Severities in the order in which the index sorts them."""
 
 
@@ -232,7 +232,12 @@ def _warnings(codes: Sequence[str] | None) -> Cell:
     if codes is None:
         return Cell(_("Warnings"), "–", "", "warned")
     level = severity(codes)
-    names = {"error": _("error"), "caution": _("caution"), None: _("none")}
+    names = {
+        "error": _("error"),
+        "caution": _("caution"),
+        "notice": _("notice"),
+        None: _("none"),
+    }
     mark = Markup('<span class="mark %s"%s>%s %s</span>')
     title = Markup(' title="%s"') % ", ".join(codes) if codes else Markup()
     texts = [mark % (level or "none", title, severity_mark(level), names[level])]

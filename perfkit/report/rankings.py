@@ -285,7 +285,9 @@ def _legend(
         texts.append(_("Bold: faster than all others in an interleaved comparison."))
     number_cells = [cell for framework_table in tables for cell in framework_table.cells]
     if any(number_cell.codes for number_cell in number_cells):
-        texts.append(_("▲ ■: caution or error; the measurement's page has its warnings."))
+        texts.append(
+            _("◆ ▲ ■: notice, caution or error; the measurement's page has its warnings.")
+        )
     if any(number_cell.is_separate for number_cell in number_cells):
         texts.append(_("≈: ratio of the medians of separate runs."))
     return texts

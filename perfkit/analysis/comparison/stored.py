@@ -36,7 +36,7 @@ from perfkit.analysis.ratios import (
     has_regressed,
     verdict,
 )
-from perfkit.analysis.warning_types import worst_first
+from perfkit.analysis.warning_types import severity, worst_first
 from perfkit.core.config import ModelName
 from perfkit.core.models.model import Unit
 from perfkit.core.results.base import Stored
@@ -197,11 +197,12 @@ class PairResult(Ratio):
 
     def caution(self, a: str = "A", b: str = "B") -> SeeWarnings | None:
         """Return a sentence that names the most severe warnings of each side; None without
-        warnings."""
+        warnings that cast doubt on a number."""
         sides = []
         for name, number in ((a, self.a), (b, self.b)):
-            if number.warnings:
-                codes = worst_first(number.warnings)[:NAMED_WARNINGS]
+            doubts = [code for code in number.warnings if severity([code]) != "notice"]
+            if doubts:
+                codes = worst_first(doubts)[:NAMED_WARNINGS]
                 sides.append(f"{name} ({', '.join(codes)})")
         return SeeWarnings(sides=sides) if sides else None
 

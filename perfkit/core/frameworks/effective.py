@@ -12,6 +12,8 @@ class PrecisionUnknownError(RuntimeError):
     """Some matrix products of the network were not seen, so their dtype is unknown."""
 
 
+TENSOR_CORES_SINCE = 7
+"""First compute capability (Volta) with tensor cores."""
 TF32_SINCE = 8
 """First compute capability (Ampere) whose tensor cores support TF32."""
 EXCHANGED_MEANWHILE = "during the backward pass"
