@@ -159,6 +159,14 @@ def test_the_share_of_the_peak_is_told_with_its_formula_and_source():
     assert source.startswith("6 N = 4.8e10 FLOPs per token; peak: NVIDIA H100 datasheet")
 
 
+@pytest.mark.parametrize(("parameters", "is_possible"), [(8e9, True), (12e9, False)])
+def test_a_share_over_the_peak_is_a_finding(parameters, is_possible):
+    facts = LANGUAGE_MODEL | {"parameters": int(parameters), "gpu": "H100"}
+    log = answered(steady_windows(), facts=facts)
+    codes = {located.code for located in log.findings}
+    assert ("impossible_utilization" not in codes) == is_possible
+
+
 def test_attention_counts_if_the_models_sizes_are_known():
     sizes = {"parameters": 8_000_000_000, "layers": 32, "hidden_size": 4096}
     model = answered(steady_windows(), facts=LANGUAGE_MODEL | sizes).answer.model
@@ -288,6 +296,13 @@ def written(folder, name="some.log", step_seconds=HALF_A_SECOND):
     path = folder / name
     path.write_text(SUITES["PaddleSeg"].text(step_seconds))
     return path
+
+
+def test_a_file_of_many_trainings_is_told_within_25_lines(endless, tmp_path):
+    logs = [endless.model_copy(update={"name": f"x.log#{part}"}) for part in range(1, 101)]
+    whole = audit([written(tmp_path)]).model_copy(update={"logs": logs})
+    lines = checked_lines(audit_text(whole))
+    assert "and 92 more trainings (--all shows them)" in lines
 
 
 def test_all_shows_every_statistic_and_finding(audited, tmp_path):

@@ -74,6 +74,12 @@ class ModelSpeed(Stored):
     peak_source: str = ""
     """source of the peak"""
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether the device's peak is reached at most, if attention is counted causally."""
+        tflops = self.causal_tflops_per_device or self.tflops_per_device
+        return self.peak_tflops is None or tflops <= self.peak_tflops
+
 
 class Answer(Stored):
     """The throughput of a log over its steady steps or, without a steady state, over the

@@ -1,7 +1,7 @@
 """Audit log files: read them, compute their figures and check claims."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf, nan
@@ -10,7 +10,7 @@ from pathlib import Path
 from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import cells_of
 from perfkit.analysis.published.layouts import LAYOUTS
-from perfkit.audit.answer import answer_of
+from perfkit.audit.answer import Answer, answer_of
 from perfkit.audit.audit import (
     SCHEMA_VERSION,
     Audit,
@@ -44,7 +44,7 @@ from perfkit.audit.refusals import (
     SeveralLogs,
 )
 from perfkit.audit.single_lines import with_single_lines
-from perfkit.audit.statements import FactValue
+from perfkit.audit.statements import FactValue, Finding, ImpossibleUtilization
 from perfkit.core.format import plain
 from perfkit.core.paths import portable
 from perfkit.core.refusals import NotAvailable, Refusal
@@ -218,6 +218,11 @@ def _printed(figures: Figures) -> list[PrintedQuantity]:
     return printed_quantities(figures.log.printed, figures.rows, in_protocol)
 
 
+def _impossible(answer: Answer | None) -> Iterator[Finding]:
+    if answer and answer.model and not answer.model.is_possible:
+        yield ImpossibleUtilization(share=answer.model.mfu or 0.0)
+
+
 def audited_log(figures: Figures) -> AuditedLog:
     """Return the audit of a single log."""
     log = figures.log
@@ -231,7 +236,7 @@ def audited_log(figures: Figures) -> AuditedLog:
     if log.windows.size or not log.of_several:
         answer = answer_of(figures.shown, figures.step_times, log.facts, printed)
     findings = findings_of(name, figures)
-    for finding in impossible_prints(printed, log.facts):
+    for finding in (*_impossible(answer), *impossible_prints(printed, log.facts)):
         findings.append(LocatedFinding(finding=finding, file=name))
     return AuditedLog(
         name=name,

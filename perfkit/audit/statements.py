@@ -474,6 +474,17 @@ class InputWait(Finding):
     share: Share
 
 
+class ImpossibleUtilization(Finding):
+    """The MFU of the answer is over 100 %, also with causal attention."""
+
+    code = "impossible_utilization"
+    sentence = N_(
+        "The MFU of %(share)s is impossible: the parameters (of a mixture of experts those "
+        "that a token uses), the batch, the devices, the precision or the GPU are wrong."
+    )
+    share: Share
+
+
 class PrintedUtilization(Finding):
     """The median of the printed MFU is over 100 %."""
 
