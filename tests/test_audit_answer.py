@@ -142,6 +142,14 @@ def test_a_language_model_is_answered_in_tokens():
     assert text.startswith("131,072 tokens/s, 16,384 per device, 0.50000 s/step, steady")
 
 
+def test_the_part_of_a_device_is_unknown_without_devices_and_accumulation():
+    facts = {"global_batch_size": 2048, "batch_size": 1, "sequence_length": 2048}
+    log = answered(steady_windows(), facts=facts | {"unit": "samples/s"})
+    assert log.answer.tokens.of_all == pytest.approx(2048 * 2048 / 0.5)
+    assert log.answer.tokens.per_device is None
+    assert lacking_text(log) == "The throughput of one device needs -p devices N."
+
+
 def test_padded_sequences_are_not_counted_as_tokens():
     log = answered(steady_windows(), facts=LANGUAGE_MODEL | {"unit": "sequences/s"})
     assert log.answer.tokens is None

@@ -39,6 +39,9 @@ class StepSamples(NamedTuple):
             whole = float(log.number("tokens_per_update"))
         if whole and ranks:
             device = whole / ranks
+        elif whole and not log.number("accumulate"):
+            # The batches of an update, and with them a device's part of it, are unknown.
+            device = 0.0
         return cls(whole or device * ranks, device)
 
     @property
