@@ -244,6 +244,12 @@ def test_a_named_progress_bar_is_no_training(read):
         read("".join(bar.format(step, step) for step in range(1, 5)))
 
 
+def test_a_progress_bar_without_a_loss_is_no_training(read):
+    bars = SUITES["progress bar (tqdm)"].text(np.ones(100)).replace("'loss'", "'score'")
+    with pytest.raises(LogError, match="no known format"):
+        read(bars)
+
+
 def test_the_longest_progress_bar_is_the_training(read):
     """A bar of data preparation may have more steps."""
     bars = SUITES["progress bar (tqdm)"].text(np.ones(100))
@@ -297,7 +303,7 @@ def test_an_evaluations_shorter_progress_bar_is_left_out(read):
 
 
 def test_a_progress_bar_is_ignored_beside_another_format(read):
-    bar = "  5%|5         | 5/100 [00:05<01:35,  1.00it/s]\n"
+    bar = "  5%|5         | 5/100 [00:05<01:35,  1.00it/s]\n{'loss': 2.1}\n"
     log = read(bar * 3000 + SUITES["torchtitan"].text(np.ones(100)))
     assert log.format == "torchtitan"
     assert log.notes == []
