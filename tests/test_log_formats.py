@@ -179,6 +179,15 @@ def test_the_global_batch_of_each_print_is_a_fact_with_its_line(read):
     assert log.facts["global_batch_size"].by.line == 2
 
 
+def test_commas_between_the_values_of_a_step_are_read_like_bars(read):
+    """As early versions of build-nanogpt print them."""
+    text = SUITES["nanochat"].text(np.full(40, 0.5), 1).replace(" | ", ", ")
+    log = read(text)
+    assert log.format == "nanochat"
+    assert log.windows["seconds"].to_numpy() == pytest.approx(0.5)
+    assert log.windows["rate"].to_numpy() == pytest.approx(BATCH / 0.5)
+
+
 def test_a_growing_global_batch_is_told_and_not_used(read):
     log = read("micro_batch_size ........ 4\n" + megatron([32] * 20 + [64] * 20))
     finding, line = log.notes[-1]
