@@ -210,6 +210,7 @@ READER = {"in": "included", "apart": "separate", None: "unknown"}
 
 
 RATE_OF = {"device": "a device", "all": "all"}
+FROM = {0: "0", 1: "1", None: "0 or 1"}
 COUNTED = {"batch": "micro-batches", "update": "updates", "epoch": "epochs"}
 
 
@@ -259,7 +260,7 @@ def of_semantics(form: formats.LogFormat) -> list[str]:
     return [
         f"{unit} of {RATE_OF[semantics.rate_of]}",
         COVERS[semantics.covers].format(semantics.since),
-        f"{COUNTED[semantics.step]} from {semantics.counts_from}",
+        f"{COUNTED[semantics.step]} from {FROM[semantics.counts_from]}",
         READER[semantics.reader],
     ]
 

@@ -15,7 +15,8 @@ from perfkit.audit.reader import read_logs
 from perfkit.audit.records import FORMATS
 from perfkit.audit.rolling import windows_of_means
 
-CASES = tomllib.loads(Path(__file__).with_name("record_cases.toml").read_text())["case"]
+_DATA = tomllib.loads(Path(__file__).with_name("record_cases.toml").read_text())
+CASES, DOCUMENTS = _DATA["case"], _DATA["document"]
 
 
 def having(key):
@@ -55,6 +56,16 @@ def test_the_logs_own_figures_are_reported(read, case):
     for figure in case["reported"]:
         assert figure in figures
     assert not any("eval" in figure.name for figure in log.reported)
+
+
+@pytest.mark.parametrize("case", DOCUMENTS, ids=lambda case: case["format"])
+def test_a_documents_figures_are_those_of_its_models(read, case):
+    log = read(case["log"])
+    assert log.format == case["format"]
+    assert log.of_several == case["of_several"]
+    figures = [[figure.name, figure.value, figure.is_rate] for figure in log.reported]
+    for figure in case["reported"]:
+        assert figure in figures
 
 
 @pytest.mark.parametrize("case", having("answer"))
@@ -126,6 +137,30 @@ def test_a_log_resumed_in_the_same_file_has_no_time_across_the_restart(write):
     (whole,) = [time for time in audited.step_times if time.period == "all"]
     assert whole.mean_seconds == pytest.approx(60.0)
     assert whole.steps == 30
+
+
+IMAGENET = "Epoch: [0][{step}/500]\tTime 9.5 ( {mean})\tData 0.0 ( 0.5)\tLoss 6.9 (6.9)\n"
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("every", [1, 10])
+def test_the_printed_steps_tell_whether_they_count_from_0_or_1(read, first, every):
+    """The example prints the first step and each tenth after it; since 2022, it counts from 1.
+    Running means of 2 s and 1.5 s after 1 and 11 steps leave 14.5 s for steps 2 to 11."""
+    means = [2.0, 1.5, 1.5]
+    text = ""
+    for index, mean in enumerate(means):
+        text += IMAGENET.format(step=first + every * index, mean=mean)
+    windows = read(text).windows
+    assert [*windows["last"]] == [1, 1 + every, 1 + 2 * every]
+    assert windows["seconds"][1] == pytest.approx(1.5 * (1 + every) - 2.0)
+
+
+def test_a_count_of_devices_in_a_files_name_is_the_last_resort(write):
+    line = "epoch: [48/100], iter: 253, loss: 4.2, batch_cost: 2.5 s, samples: 48, ips: 19.5\n"
+    (audited,) = audit([write(line, "rec_8gpu.log")]).logs
+    assert audited.figure("all").throughput == pytest.approx(8 * 19.5)
+    assert audited.facts["ranks"].by.code == "by_name"
 
 
 # Means over the log's own window.

@@ -12,13 +12,20 @@ from perfkit.audit import numbers
 from perfkit.audit.config_facts import Facts
 from perfkit.audit.formats import DOCUMENTS, REPORTED, semantics_of
 from perfkit.audit.log import Log, ReportedFigure, prints_of, windows_of
-from perfkit.audit.rows import NumberedRow, flat, heading_of, parsed, table_rows
+from perfkit.audit.rows import (
+    NumberedRow,
+    flat,
+    heading_of,
+    json_records,
+    parsed,
+    table_rows,
+)
 
 NAME_CHARACTERS = 100
 """Longest name or text kept of a reported figure, which is untrusted."""
 RATE = re.compile(
     r"ips$|throughput|(?<!steps_)(?<!tokens_)per_sec|samples/s|^samples / time"
-    r"|(img|image|frame|item|token)s?/s|^data\.rate",
+    r"|(img|image|frame|item|token)s?/s|^data\.rate|\.train_rate ",
     re.I,
 )
 """Names of figures in samples per second."""
@@ -112,6 +119,8 @@ def read(path: Path, text: str) -> Log | None:
     """Read a file that is one JSON object or one table; None if the format is unknown."""
     is_table = not text.lstrip().startswith("{")
     rows = _table(text) if is_table else [NumberedRow(1, flat(parsed(text)))]
+    if text.lstrip().startswith("["):
+        rows = [*json_records(text)]
     first = rows[0].values if rows else {}
     roots = {name.partition(".")[0] for name in first if name}
     for form in DOCUMENTS:
@@ -143,7 +152,7 @@ def _log(path: Path, form: Mapping[str, Any], rows: list[NumberedRow]) -> Log | 
         windows=windows_of(prints, semantics),
         facts=facts.by_name,
         reported=figures,
-        of_several=form.get("table", False) and len(rows) > 1,
+        of_several=(form.get("several", False) or len(rows) > 1) and len(figures) > 1,
     )
 
 

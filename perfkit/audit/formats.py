@@ -46,19 +46,20 @@ class Semantics:
     steps since the last print (window), of all since step `since` of the epoch (running), of
     the last `window` steps (rolling), or that of the last step. `since`: first step of the
     epoch whose time is in such a mean. `window`: steps that a printed time covers at most; 0:
-    no limit or, of a rolling mean, unknown. `counts_from`: number of the first step. `reader`:
-    whether the printed time of a step includes its data wait; None if the format leaves it
-    open. `step`: steps are optimizer updates, or batches, several of which may be accumulated
-    for one update, or epochs. `mean_of`: quantity that a print averages; a mean of rates is not
-    the rate of several steps, and medians are medians of times. `repeats`: a step may be
-    printed again without a restart. `source`: source of the semantics.
+    no limit or, of a rolling mean, unknown. `counts_from`: number of the first step; None if
+    the printed steps decide. `reader`: whether the printed time of a step includes its data
+    wait; None if the format leaves it open. `step`: steps are optimizer updates, or batches,
+    several of which may be accumulated for one update, or epochs. `mean_of`: quantity that a
+    print averages; a mean of rates is not the rate of several steps, and medians are medians of
+    times. `repeats`: a step may be printed again without a restart. `source`: source of the
+    semantics.
     """
 
     rate_of: Literal["device", "all"] = "all"
     covers: Literal["window", "running", "rolling", "step"] = "window"
     since: PositiveInt = 1
     window: NonNegativeInt = 0
-    counts_from: Literal[0, 1] = 1
+    counts_from: Literal[0, 1] | None = 1
     reader: Literal["in", "apart"] | None = None
     step: Literal["update", "batch", "epoch"] = "update"
     mean_of: Literal["times", "rates", "medians"] = "times"
@@ -140,7 +141,10 @@ def _line(head: str, fields: Mapping[str, str], required: Iterable[str]) -> re.P
 
 def semantics_of(entry: Mapping[str, Any]) -> Semantics:
     """Return the meaning of the figures of a format in formats.toml."""
-    return Semantics(**{name: entry[name] for name in SEMANTICS if name in entry})
+    values = {name: entry[name] for name in SEMANTICS if name in entry}
+    if values.get("counts_from") == "printed":
+        values["counts_from"] = None
+    return Semantics(**values)
 
 
 def _dllogger_fields(keys: Mapping[str, str]) -> dict[str, str]:

@@ -383,6 +383,21 @@ def _with_reader(semantics: Semantics, prints: Columns) -> Semantics:
     return semantics
 
 
+def _with_count(semantics: Semantics, prints: Columns) -> Semantics:
+    """If a format leaves open whether steps count from 0 or 1, decide by the printed steps: 0,
+    10 and 20 count from 0; 1, 11 and 21 from 1, as suites print the first step and every tenth
+    after it."""
+    if semantics.counts_from is not None:
+        return semantics
+    steps = prints["step"]
+    distances = np.diff(steps)
+    distances = distances[distances > 0]
+    usual = int(np.median(distances)) if len(distances) else 0
+    is_first = steps % usual == 1 if usual > 1 else steps == 1
+    begins_with_one = np.mean(is_first) > 0.5 or (usual == 1 and steps.min() == 1)
+    return replace(semantics, counts_from=1 if begins_with_one else 0)
+
+
 def _own_window(lines: Lines) -> int:
     """Return the length of the window over which mmengine takes means, by the configuration in
     these lines; 0 if they have none."""
@@ -418,7 +433,7 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: list[Note]) -> l
         nearest = partial_match(form.regex, lines)
         detail = f"; {nearest}" if nearest else ""
         raise LogError(path, f"no line matches --format-regex{detail}")
-    semantics = _with_reader(form.semantics, prints)
+    semantics = _with_count(_with_reader(form.semantics, prints), prints)
     if semantics.covers == "rolling":
         semantics = replace(semantics, window=_own_window(rest))
         if not semantics.window:
