@@ -142,8 +142,8 @@ def watcher():
     in both ways, in turns of 6 steps: short steps at 64 px, longer ones at 160 px. The other
     numbers: the steps' sum / their window."""
     summaries = []
-    for size in (64, 160):
-        summaries += _watched(min(size, PIXELS))
+    for size in sorted({min(64, PIXELS), min(160, PIXELS)}):
+        summaries += _watched(size)
     return summaries
 
 

@@ -139,10 +139,11 @@ def test_a_failed_step_ends_the_training_with_its_error():
 
 def test_a_synchronized_device_has_completed_all_arrays_and_events():
     device = WatchedDevice()
-    pending = late(jnp.ones(2))
-    event = device.record_event(pending)
+    watched = late(jnp.ones(2))
+    event = device.record_event(watched)
+    not_watched = late(jnp.ones(2))
     device.synchronize()
-    assert pending.is_ready()
+    assert not_watched.is_ready()
     assert device.is_complete(event)
 
 
@@ -182,15 +183,13 @@ def test_a_batch_does_not_share_memory_that_the_input_may_overwrite():
     assert np.all(np.asarray(tensor) == 1)
 
 
-def test_a_call_of_a_peak_workload_depends_on_the_call_before_it():
-    workloads = backend.Workloads(SIDE.config())
-    device = WatchedDevice()
-    for call in (workloads.matmul(512), workloads.copy(2**20)):
-        for _number in range(50):
-            call()
-        device.synchronize()
-        (last,) = call.__closure__[-1].cell_contents
-        assert last.is_ready()
+def test_products_of_the_measured_peak_are_ready_on_return_only_on_a_cpu():
+    """A GPU completes them in their order, and waiting for each would cost 10 %."""
+    on_cpu = backend.Workloads(SIDE.config()).matmul(1500)
+    assert on_cpu().is_ready()
+    on_gpu = backend.Workloads(SIDE.config(device="gpu", gpus=1)).matmul(1500)
+    on_gpu()
+    assert not on_gpu().is_ready()
 
 
 def test_xla_has_the_threads_of_its_process():

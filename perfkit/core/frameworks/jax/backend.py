@@ -188,21 +188,24 @@ class Trainer(functional.Trainer):
 
 
 class Workloads:
-    """Each call works on the result of the call before it: calls that don't depend on each
-    other may run at the same time on a CPU."""
+    """The result of the last call is kept, so that a device can wait for it. A GPU completes
+    calls in their order; on a CPU, where they need not, each product waits for itself."""
 
     def __init__(self, config: Config) -> None:
+        self.waits = config.device == "cpu"
         self.dtype = DTYPES.get(config.precision, param_dtype())
 
     def matmul(self, size: int) -> Any:
         a_key, b_key = jax.random.split(jax.random.key(0))
-        # Products of such matrices neither grow nor vanish.
-        a = (jax.random.normal(a_key, (size, size)) * size**-0.5).astype(self.dtype)
-        product = [jax.random.normal(b_key, (size, size)).astype(self.dtype)]
+        a = jax.random.normal(a_key, (size, size)).astype(self.dtype)
+        b = jax.random.normal(b_key, (size, size)).astype(self.dtype)
+        product = [b]
         multiply = jax.jit(lambda a, b: contract("ij,jk->ik", a, b))
 
         def call() -> Array:
-            product[0] = multiply(a, product[0])
+            product[0] = multiply(a, b)
+            if self.waits:
+                product[0].block_until_ready()
             return product[0]
 
         return call
@@ -227,8 +230,8 @@ def tensors(batches: Iterator[Batch], _config: Config) -> Iterator[Batch]:
 def _as_tensor(array: Any) -> Array:
     if isinstance(array, Array):
         return array.astype(jnp.int32) if array.dtype == jnp.int64 else array
+    view = np.from_dlpack(array)
+    if view.dtype == np.int64:
+        view = view.astype(np.int32)
     # A copy: the input may overwrite its memory while a step that uses it is still pending.
-    copied = np.array(np.from_dlpack(array))
-    if copied.dtype == np.int64:
-        copied = copied.astype(np.int32)
-    return jnp.asarray(copied)
+    return jnp.array(view)
