@@ -334,6 +334,11 @@ def test_prints_without_a_step_are_counted(read):
     assert [*log.windows["last"]] == [*range(1, 41)]
 
 
+def test_a_single_print_of_step_0_is_the_first_step(read):
+    log = read(SUITES["nanoGPT"].text(np.ones(1), 1))
+    assert [*log.windows["last"]] == [1]
+
+
 def test_a_trainers_closing_figures_are_reported(read):
     closing = "{'train_runtime': 'N', 'train_samples_per_second': 'N', 'train_loss': '2.1'}\n"
     closing = closing.replace("N", "3.902")

@@ -345,11 +345,18 @@ def _arrays(path: Path, blocks: Iterable[Mapping[str, Sequence[Any]]]) -> Column
     return {name: np.concatenate([block[name] for block in converted]) for name in names}
 
 
+def _with_counted_steps(prints: Columns, form: LogFormat) -> Columns:
+    """If the format's prints name no step, count each rank's prints."""
+    if "step" in form.line.groupindex:
+        return prints
+    ranks = pd.Series(prints["rank"])
+    steps_before = ranks.groupby(ranks).cumcount().to_numpy()
+    return prints | {"step": steps_before + form.semantics.counts_from}
+
+
 def _of_longest_loop(prints: Columns) -> Columns:
     """Return the prints of the loop that took longest: of the training, not of an evaluation or
-    of the preparation of data. Prints that name no step are counted by rank."""
-    if not prints["step"].any():
-        prints["step"] = pd.Series(prints["rank"]).groupby(prints["rank"]).cumcount() + 1
+    of the preparation of data."""
     if not prints["of_steps"].any() or np.isnan(prints["at"]).all():
         return prints
     longest = prints["of_steps"][np.nanargmax(prints["at"])]
@@ -424,7 +431,8 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: list[Note]) -> l
     events = mlperf.events_in(lines)
     rest: Lines = []
     if form.has_steps:
-        prints = _of_longest_loop(_arrays(path, _prints(form, lines, rest)))
+        prints = _with_counted_steps(_arrays(path, _prints(form, lines, rest)), form)
+        prints = _of_longest_loop(prints)
     else:
         rest = lines
         prints = _arrays(path, [mlperf.prints(events)])
