@@ -163,6 +163,41 @@ def test_a_count_of_devices_in_a_files_name_is_the_last_resort(write):
     assert audited.facts["ranks"].by.code == "by_name"
 
 
+PADDLEOCR = (
+    "[2026/03/02 10:00:00] ppocr INFO: epoch: [1/10], global_step: 4, loss: 1.5, "
+    "avg_reader_cost: 0.5 s, avg_batch_cost: 0.7 s, avg_samples: 8.0, ips: 11.5 samples/s\n"
+)
+LOADERS = """[2026/03/02 10:00:00] ppocr INFO: Eval : 
+[2026/03/02 10:00:00] ppocr INFO:     loader : 
+[2026/03/02 10:00:00] ppocr INFO:         batch_size_per_card : 128
+[2026/03/02 10:00:00] ppocr INFO: Train : 
+[2026/03/02 10:00:00] ppocr INFO:     dataset : 
+[2026/03/02 10:00:00] ppocr INFO:     loader : 
+[2026/03/02 10:00:00] ppocr INFO:         batch_size_per_card : 20
+"""
+DATALOADERS = """val_dataloader = dict(
+    batch_size=8)
+train_dataloader = dict(
+    batch_sampler=dict(type='Aspect', batch_size=3),
+    batch_size=2,
+    dataset=dict(batch_size=9))
+"""
+
+
+def test_paddleocrs_mean_of_samples_is_no_batch_size(read):
+    """It is divided by print_batch_step also where an epoch has fewer steps."""
+    log = read(PADDLEOCR)
+    assert log.fact("batch_size") is None
+    assert [*log.windows["own_rate"]] == [11.5]
+    assert log.windows["seconds"].isna().all()
+
+
+def test_the_batch_size_is_that_of_the_training(read):
+    assert read(LOADERS + PADDLEOCR).fact("batch_size") == 20
+    mmengine = MMENGINE.format(epoch=1, step=1, mean=1.0)
+    assert read(DATALOADERS + mmengine).fact("batch_size") == 2
+
+
 # Means over the log's own window.
 
 
