@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_logs import FACTS, by_statistic, make_log, windows
+from made_logs import FACTS, by_statistic, findings_of, make_log, windows
 
 from perfkit.audit.recompute import Figures, half_of, half_unit
 
@@ -83,11 +83,46 @@ def test_the_first_epoch_with_all_steps_is_used():
 
 
 def test_without_an_epoch_with_all_steps_the_longest_is_used():
-    short, again = windows(6, seconds=2.0), windows(6, seconds=2.0, run=1)
+    short, again = windows(4, seconds=2.0), windows(6, seconds=2.0, run=1)
     long = windows(7, seconds=4.0, epoch=1)
     figure = by_statistic(make_log(short, long, again))["samples/time", "protocol"]
     assert (figure.first, figure.last, figure.steps) == (21, 70, 50)
     assert figure.per_device == 640.0
+
+
+def test_the_protocols_steps_span_short_epochs():
+    epochs = [windows(3, seconds=2.0 + number, epoch=number) for number in range(5)]
+    figures = by_statistic(make_log(*epochs))
+    figure = figures["samples/time", "protocol"]
+    assert (figure.steps, figure.epochs, figure.prints) == (100, 4, 10)
+    assert figure.per_device == pytest.approx(256 * 100 / (2 + 3 * 3 + 3 * 4 + 3 * 5))
+    assert "fewer_steps" not in findings_of(make_log(*epochs))
+    assert figures["samples/time", "warm"].steps == 130
+
+
+def test_a_resumed_training_counts_its_own_steps():
+    seconds = np.array([9.0, 8.0, *[2.0] * 10, *[4.0] * 3])
+    rows = windows(15, after=14000, seconds=seconds)
+    log = make_log(rows, facts=FACTS | {"resumed_at": 14000})
+    figure = by_statistic(log)["samples/time", "protocol"]
+    assert (figure.first, figure.last, figure.steps) == (14021, 14120, 100)
+    assert figure.throughput == pytest.approx(8 * 256 * 100 / 20)
+    resumed = findings_of(log)["resumed"].finding
+    assert (resumed.step, resumed.first, resumed.last) == (14000, 14021, 14120)
+
+
+def test_a_checkpoint_of_other_steps_counts_nothing():
+    log = make_log(windows(13, seconds=2.0), facts=FACTS | {"resumed_at": 14000})
+    assert by_statistic(log)["samples/time", "protocol"].first == 21
+    assert "resumed" not in findings_of(log)
+
+
+def test_a_compilation_in_the_warm_up_is_not_steady():
+    seconds = np.full(200, 0.1)
+    seconds[[0, 4, 100]] = [60.0, 30.0, 0.5]
+    figure = by_statistic(make_log(windows(200, 1, seconds=seconds)))["samples/time", "steady"]
+    assert figure.first == 6
+    assert figure.per_device == pytest.approx(256 * 195 / (0.1 * 194 + 0.5))
 
 
 def test_an_unknown_device_count_or_batch_size_is_not_guessed():

@@ -32,6 +32,7 @@ from perfkit.audit.statements import (
     OddRates,
     ProtocolNotSteady,
     Restarts,
+    Resumed,
     SlowPrint,
 )
 from perfkit.audit.steps import END, WARMUP, inside
@@ -76,6 +77,7 @@ def _of_log(figures: Figures) -> Iterator[Note]:
         yield Note(NoPrints())
         return
     yield from _missing_steps(figures)
+    yield from _resumed(log, rows)
     yield from _odd_numbers(rows)
     yield from _apart(figures)
     yield from _slow_print(rows)
@@ -95,6 +97,14 @@ def _missing_steps(figures: Figures) -> Iterator[Note]:
         steps = [int(figures.rows["steps"][in_protocol].sum())]
     if max(steps) < END - WARMUP:
         yield Note(FewerSteps(steps=max(steps), first=WARMUP + 1, last=END))
+
+
+def _resumed(log: Log, rows: Columns) -> Iterator[Note]:
+    before = log.number("resumed_at")
+    is_resumed = rows["offset"] < 0
+    if before and is_resumed.any():
+        finding = Resumed(step=before, first=before + WARMUP + 1, last=before + END)
+        yield Note(finding, rows["line"][is_resumed][0])
 
 
 def _odd_numbers(rows: Columns) -> Iterator[Note]:

@@ -390,6 +390,20 @@ class Restarts(Finding):
     count: int
 
 
+class Resumed(Finding):
+    """The training went on from a checkpoint: its warm-up and the protocol's steps are counted
+    from there."""
+
+    code = "resumed"
+    sentence = N_(
+        "The training was resumed after step %(step)s: the warm-up is counted from there, and "
+        "steps %(first)s to %(last)s are the protocol's."
+    )
+    step: Verbatim
+    first: Verbatim
+    last: Verbatim
+
+
 class MeanOfRates(Finding):
     """The mean of the printed rates is over 0.5 % above samples / time."""
 
