@@ -11,6 +11,7 @@ from made_logs import FACTS, make_log, recomputed, windows
 
 from perfkit.audit.answer import answer_of
 from perfkit.audit.auditing import audit
+from perfkit.audit.config_facts import with_stated_facts
 from perfkit.audit.log import ReportedFigure
 from perfkit.audit.log_ratios import (
     Blocks,
@@ -23,6 +24,7 @@ from perfkit.audit.parameters import stated_facts
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.statements import (
     ByLine,
+    ByRule,
     Contradiction,
     FewerSteps,
     InputWait,
@@ -31,6 +33,7 @@ from perfkit.audit.statements import (
     Note,
     NulBytes,
     OtherFormat,
+    SourcedFact,
 )
 from perfkit.report.audit_answer import answer_text, lacking_text, model_texts
 from perfkit.report.audit_terminal import audit_text
@@ -105,6 +108,13 @@ def test_a_stated_fact_wins_over_the_log(audited):
 def test_facts_that_follow_from_others_follow_from_stated_ones(audited):
     log = audited(SUITES["Megatron-LM"].text(HALF_A_SECOND), global_batch_size=256, ranks=8)
     assert log.fact("batch_size") == 32
+
+
+def test_a_fact_by_no_formula_stays_beside_stated_ones():
+    by = ByRule(how="sum of the ranks")
+    facts = {"parameters": SourcedFact(value=1_235_881_984, by=by)}
+    completed = with_stated_facts(facts, {"gpu": "H100"}).by_name
+    assert completed["parameters"] == facts["parameters"]
 
 
 def test_the_command_takes_stated_facts(tmp_path):

@@ -261,8 +261,10 @@ def with_stated_facts(
     completed = Facts()
     for name, value in stated.items():
         completed._add(name, value, ByCommand())
+    formulas = {rule.how for rule in RULES}
     for name, fact in facts.items():
-        if not isinstance(fact.by, ByRule):
+        is_derived = isinstance(fact.by, ByRule) and fact.by.how in formulas
+        if not is_derived:
             line = fact.by.line if isinstance(fact.by, ByLine) else None
             completed._add(name, fact.value, fact.by, line)
     completed.derive(assumed={"accumulate": 1})
