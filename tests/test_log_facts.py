@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from log_writers import SUITES
-from made_logs import by_statistic, make_log, windows
+from made_logs import by_statistic, findings_of, make_log, windows
 
 from perfkit.audit.config_facts import Facts
-from perfkit.audit.statements import ByName, ByRule
+from perfkit.audit.statements import ByName, ByRule, SourcedFact
 
 PRINTS = SUITES["PaddleClas, static graph"].text(np.ones(20), 1)
 
@@ -355,3 +355,38 @@ def test_a_batch_that_follows_from_the_log_wins_over_the_name(read):
     texts = [finding.text() for finding, _line in log.notes]
     formula = "global_batch_size / (ranks x accumulate)"
     assert f"batch_size is 256 by the file name, but 16 by {formula}." in texts
+
+
+# Printed rates against batch x devices / time.
+
+
+TRUE_RATE = 8 * 4 * 3 / 0.5
+"""Samples per second of 8 devices with 4 samples in each of 3 batches, in steps of 0.5 s."""
+ACCUMULATED = {"ranks": 8, "batch_size": 4, "accumulate": 3, "unit": "samples/s"}
+
+
+def rate_log(rate, facts=ACCUMULATED):
+    return make_log(windows(12, seconds=5.0, rate=rate), facts=facts, rate_of="all")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "cause"),
+    [(3, "accumulated twice"), (1 / 3, "not accumulated"), (1 / 8, "devices"), (1.5, "")],
+)
+def test_a_rate_that_contradicts_the_batch_is_a_finding(ratio, cause):
+    finding = findings_of(rate_log(ratio * TRUE_RATE))["rate_contradicts_batch"].finding
+    assert finding.ratio == pytest.approx(ratio)
+    assert finding.cause == cause
+    assert finding.text()
+
+
+@pytest.mark.parametrize("ratio", [0.97, 1.0, 1.03])
+def test_a_rate_of_the_batch_is_no_finding(ratio):
+    assert "rate_contradicts_batch" not in findings_of(rate_log(ratio * TRUE_RATE))
+
+
+def test_a_batch_by_the_files_name_counts_nothing_against_a_printed_rate():
+    log = rate_log(100.0, {"ranks": 8, "unit": "images/s"})
+    log.facts["batch_size"] = SourcedFact(value=200, by=ByName())
+    assert findings_of(log)["rate_contradicts_batch"].finding.named
+    assert by_statistic(log)["samples/time", "all"].throughput == pytest.approx(100.0)

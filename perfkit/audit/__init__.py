@@ -34,6 +34,7 @@ claim_mistakes.py  which mistakes these are
 claim_alone.py     a claim without a log: what it means, and whether it is possible
 single_lines.py    claims that single lines print
 matching.py        published numbers and the logs that match them
+rate_check.py      printed rates against batch and time
 findings.py        findings about one log
 impossible_prints.py  findings about printed MFU and TFLOP/s that no GPU can have
 verdicts.py        ratios of logs in their stored form, and verdicts on two logs

@@ -10,6 +10,7 @@ from perfkit.analysis.warnings import STANDING, has_few_guesses, untrained_losse
 from perfkit.audit.audit import LocatedFinding
 from perfkit.audit.figure import TIMED, Figure, Period, Statistic
 from perfkit.audit.log import Columns, Log, some_of
+from perfkit.audit.rate_check import rate_findings
 from perfkit.audit.recompute import Figures
 from perfkit.audit.statements import (
     ClockDiffers,
@@ -79,6 +80,8 @@ def _of_log(figures: Figures) -> Iterator[Note]:
     yield from _missing_steps(figures)
     yield from _resumed(log, rows)
     yield from _odd_numbers(rows)
+    for contradicting in rate_findings(log, rows, figures.stated_samples):
+        yield Note(contradicting)
     yield from _apart(figures)
     yield from _slow_print(rows)
     share = figures.input_share or 0.0

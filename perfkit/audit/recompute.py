@@ -9,6 +9,7 @@ import numpy as np
 
 from perfkit.audit.figure import LEAST_RATE, MOST_RATE, Figure, Period, Statistic, StepTime
 from perfkit.audit.log import Columns, Log, some_of
+from perfkit.audit.rate_check import is_by_name, rate_findings
 from perfkit.audit.samples import StepSamples, accumulated_batches
 from perfkit.audit.step_times import TimedSteps
 from perfkit.audit.steps import inside, steps_of
@@ -116,9 +117,11 @@ class PeriodFigures:
     """The figures of one period of a log: `rows` are all its windows, `mask` those of the
     period."""
 
-    def __init__(self, log: Log, rows: Columns, period: Period, mask: np.ndarray) -> None:
+    def __init__(
+        self, log: Log, rows: Columns, period: Period, mask: np.ndarray, samples: StepSamples
+    ) -> None:
         self.semantics, self.ranks = log.semantics, log.number("ranks")
-        self.samples = StepSamples.of(log)
+        self.samples = samples
         self.batches_of_update = 1
         if log.semantics.step == "batch":
             self.batches_of_update = accumulated_batches(log)
@@ -286,12 +289,17 @@ class PeriodFigures:
 
 class Figures:
     """The figures of a log: `shown` by each statistic; `rows` as from steps_of, empty if no
-    print names a step; `samples` are those of a step."""
+    print names a step; `samples` are those of a step, `stated_samples` those by the facts,
+    which a printed rate may contradict."""
 
     @np.errstate(all="ignore")
     def __init__(self, log: Log) -> None:
-        self.log, self.samples = log, StepSamples.of(log)
+        self.log, self.stated_samples = log, StepSamples.of(log)
         self.rows = steps_of(log) if len(log.windows) else {}
+        self.samples = self.stated_samples
+        if is_by_name(log) and any(rate_findings(log, self.rows, self.samples)):
+            # The file's name is the last resort, and a figure of the log contradicts it.
+            self.samples = StepSamples(0.0, 0.0)
         self.periods = [*self._periods()]
         self.shown = []
         for figure in (*self._reported(), *self._computed()):
@@ -332,7 +340,7 @@ class Figures:
             del masks["warm"]
         for period, mask in masks.items():
             if mask.any():
-                yield PeriodFigures(self.log, self.rows, period, mask)
+                yield PeriodFigures(self.log, self.rows, period, mask, self.samples)
 
     def find(self, statistic: Statistic, period: Period) -> Figure | None:
         """Return the figure of a statistic and a period, if it exists."""
