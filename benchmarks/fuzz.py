@@ -187,7 +187,7 @@ def parameters(scratch, chance):
     source = chance.choice(sorted((ROOT / "parameters").glob("*.yaml")))
     file = scratch / "changed.yaml"
     file.write_bytes(changed_bytes(source.read_bytes(), chance))
-    refusable(lambda: read_jobs(file, {}, on_slurm=chance.choice([False, True])))
+    refusable(lambda: read_jobs(file, {}, elsewhere=chance.choice([False, True])))
 
 
 TARGETS = {"result": stored(result), "raw": stored(raw), "parameters": parameters}

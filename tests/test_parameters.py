@@ -257,7 +257,7 @@ def test_matrix_exclude_and_include_expand_to_the_expected_configurations(
 )
 def test_an_invalid_file_is_rejected_with_name_and_reason(sweep_file, text, message):
     with pytest.raises(SweepError) as refused:
-        read_jobs(sweep_file(text), {}, on_slurm=True)
+        read_jobs(sweep_file(text), {}, elsewhere=True)
     assert re.search(r"sweep\.yaml(:\d+)?: ", str(refused.value))
     assert message in str(refused.value)
 
@@ -274,7 +274,7 @@ def test_an_invalid_file_is_rejected_with_name_and_reason(sweep_file, text, mess
 )
 def test_a_file_without_a_valid_notebook_is_rejected(sweep_file, notebook, message):
     with pytest.raises(SweepError, match=rf"sweep\.yaml(:\d+)?: .*{message.replace('?', '.')}"):
-        read_jobs(sweep_file("", notebook), {}, on_slurm=True)
+        read_jobs(sweep_file("", notebook), {}, elsewhere=True)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_a_file_without_a_valid_notebook_is_rejected(sweep_file, notebook, messa
 )
 def test_all_problems_of_a_file_are_reported_in_line_order(sweep_file, notebook, text, places):
     with pytest.raises(SweepError) as refused:
-        read_jobs(sweep_file(text, notebook), {}, on_slurm=True)
+        read_jobs(sweep_file(text, notebook), {}, elsewhere=True)
     found = []
     for problem in refused.value.problems:
         _path, line, name, _rest = problem.split(":", 3)
@@ -321,7 +321,7 @@ def test_a_missing_binary_or_irregular_file_is_rejected_by_name(tmp_path):
     [("fleetx-resnet50", 8), ("fleetx-vgg16", 8), ("paddle-resnet50-report", 2)],
 )
 def test_published_tables_keep_the_dali_settings_of_their_source(table, prefetch):
-    for job in read_jobs(ROOT / "parameters" / f"{table}.yaml", {}, on_slurm=True):
+    for job in read_jobs(ROOT / "parameters" / f"{table}.yaml", {}, elsewhere=True):
         config = job.plan.config
         assert (config.dali_threads, config.dali_prefetch) == (4, prefetch)
         assert config.dali_decoder == "image_random_crop"
@@ -330,9 +330,9 @@ def test_published_tables_keep_the_dali_settings_of_their_source(table, prefetch
 @pytest.mark.parametrize(
     "folder", ["http://x/y", "s3://bucket", "/proc/1/x", "/sys/x", "a\\0b"]
 )
-@pytest.mark.parametrize("on_slurm", [False, True])
-def test_an_unusable_outputs_folder_is_rejected_in_a_dry_run(sweep_file, folder, on_slurm):
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_an_unusable_outputs_folder_is_rejected_in_a_dry_run(sweep_file, folder, elsewhere):
     """This also holds for Slurm, whose folders cannot be checked."""
     where = f'device: cpu, input: synthetic, outputs_dir: "{folder}"'
     with pytest.raises(SweepError, match=r":2: outputs_dir: .*not a folder for files"):
-        read_jobs(sweep_file(f"parameters: {{{where}}}"), {}, on_slurm=on_slurm)
+        read_jobs(sweep_file(f"parameters: {{{where}}}"), {}, elsewhere=elsewhere)

@@ -112,7 +112,7 @@ def statuses_by(outputs, *parameters):
 
 def states(jobs):
     """Return the state of each job before it runs here."""
-    return [status.state for status in statuses_before(jobs, on_slurm=False)]
+    return [status.state for status in statuses_before(jobs, elsewhere=False)]
 
 
 def count_of_repeats(raw_files):
@@ -428,7 +428,7 @@ def test_a_job_measured_by_changed_code_is_done(sweep_file, tmp_path):
     (job,) = read_jobs(sweep_file({}, input="synthetic", repeats=2), {})
     keep_measured(job, status="partial", repeats=[])
     stored = StoredResults(tmp_path / "outputs")
-    (waiting,) = statuses_before([job], on_slurm=False)
+    (waiting,) = statuses_before([job], elsewhere=False)
     assert waiting.state == "waiting"
     assert waiting.measurement.result.status == "partial"
     since = time.time_ns()
@@ -530,7 +530,7 @@ def test_options_of_sbatch_override_all_but_the_name_of_a_job(
     slurm_command, sweep_file, tmp_path
 ):
     slurm_command("sbatch", f'printf "%s\\n" "$@" >{tmp_path}/words')
-    (job,) = read_jobs(sweep_file({}), {}, on_slurm=True)
+    (job,) = read_jobs(sweep_file({}), {}, elsewhere=True)
     submit(job, ["--job-name", "mine", "--mem", "8G"])
     words = (tmp_path / "words").read_text().splitlines()
     values = dict(pairwise(words))
@@ -542,7 +542,7 @@ def test_the_result_of_an_ended_slurm_job_is_seen_although_nfs_remembers_an_olde
     slurm_command, sweep_file, tmp_path, monkeypatch
 ):
     """A file's attributes stay those of an earlier look until its folder is listed."""
-    (job,) = read_jobs(sweep_file({}, input="synthetic", repeats=2), {}, on_slurm=True)
+    (job,) = read_jobs(sweep_file({}, input="synthetic", repeats=2), {}, elsewhere=True)
     remembered = {}
     real = status.written
 
@@ -553,8 +553,8 @@ def test_the_result_of_an_ended_slurm_job_is_seen_although_nfs_remembers_an_olde
     monkeypatch.setattr(status, "listed", lambda folder: remembered.pop(folder, None))
     monkeypatch.setattr(slurm, "LATENCY_SECONDS", -1.0)
     keep_measured(job, status="partial", repeats=[])
-    stored = StoredResults(tmp_path / "outputs", on_slurm=True)
-    sweep = SlurmSweep([stored.before_run(job)], stored, [], print)
+    stored = StoredResults(tmp_path / "outputs", elsewhere=True)
+    sweep = SlurmSweep([stored.before_run(job)], stored, [], None, print)
     slurm_command("squeue", f"echo 1 RUNNING {slurm_name(job)}")
     sweep.advance()
     time.sleep(0.02)
@@ -574,10 +574,10 @@ def test_a_slurm_job_that_no_node_can_run_fails_and_keeps_no_other_from_starting
         "sbatch", f'case "$*" in *gpu:[34]*) echo "{refusal} available" >&2; exit 1; esac'
     )
     file = sweep_file({"gpus": [3, 1, 4, 2]}, device="gpu")
-    jobs = read_jobs(file, {}, on_slurm=True)
-    stored = StoredResults(tmp_path / "outputs", on_slurm=True)
+    jobs = read_jobs(file, {}, elsewhere=True)
+    stored = StoredResults(tmp_path / "outputs", elsewhere=True)
     (tmp_path / "outputs" / "sweeps").mkdir(parents=True)
-    sweep = SlurmSweep([stored.before_run(job) for job in jobs], stored, [], print)
+    sweep = SlurmSweep([stored.before_run(job) for job in jobs], stored, [], None, print)
     sweep.advance()
     assert [each.state for each in sweep.statuses()] == [
         "failed",
@@ -637,7 +637,7 @@ def test_several_sequence_lengths_need_own_data(tmp_path):
     file.write_text("notebook: bert\nmatrix: {sequence_length: [64, 32]}\n")
     with pytest.raises(SweepError, match="sequence_length: sample data has one length"):
         read_jobs(file, {"device": "cpu"})
-    assert len(read_jobs(file, {"device": "cpu", "data_dir": "own"}, on_slurm=True)) == 2
+    assert len(read_jobs(file, {"device": "cpu", "data_dir": "own"}, elsewhere=True)) == 2
     file.write_text(file.read_text().replace("bert", "gpt"))
     assert len(read_jobs(file, {"device": "cpu"})) == 2
 
@@ -651,25 +651,25 @@ def test_each_configuration_gets_one_host_per_node(sweep_file):
     assert double.plan.config.launcher == "ssh"
     assert double.plan.config.hosts == hosts[:19]
     with pytest.raises(SweepError, match="launcher: ssh is not for a sweep on Slurm"):
-        read_jobs(file, {}, on_slurm=True)
+        read_jobs(file, {}, elsewhere=True)
 
 
 def test_a_digest_belongs_to_the_work_and_its_outputs(sweep_file, tmp_path):
     """It is the same in every file and call; the name of a Slurm job has it."""
     grid = sweep_file({"label": ["a", "b"], "seed": [1, 2]})
-    jobs = read_jobs(grid, {}, on_slurm=True)
+    jobs = read_jobs(grid, {}, elsewhere=True)
     digests = {job.digest for job in jobs}
     assert len(digests) == 4
-    (alone,) = read_jobs(sweep_file({}, "alone", label="b", seed=2), {}, on_slurm=True)
+    (alone,) = read_jobs(sweep_file({}, "alone", label="b", seed=2), {}, elsewhere=True)
     assert alone.digest == jobs[-1].digest
     elsewhere = {"outputs_dir": str(tmp_path / "elsewhere")}
-    assert read_jobs(grid, elsewhere, on_slurm=True)[-1].digest != alone.digest
+    assert read_jobs(grid, elsewhere, elsewhere=True)[-1].digest != alone.digest
     for job in jobs:
         assert re.fullmatch(r"[A-Za-z0-9_.-]+", job.log.name)
 
 
 def test_a_slurm_job_uses_the_requested_gpus(sweep_file):
-    (job,) = read_jobs(sweep_file({}, device="auto"), {"gpus": 8}, on_slurm=True)
+    (job,) = read_jobs(sweep_file({}, device="auto"), {"gpus": 8}, elsewhere=True)
     assert job.plan.config.device == "gpu"
     assert job.plan.config.topology == "1x8"
     assert job.plan.protocol.name == "quick"

@@ -18,6 +18,8 @@ from perfkit.core.request.plan import Plan, plan
 if TYPE_CHECKING:
     from perfkit.core.config import Config
     from perfkit.core.inputs.samples import SampleData
+    from perfkit.sweep.nodes import Nodes
+    from perfkit.sweep.run import SweepPlace
 
 LENGTHS = {
     name: model.default_sequence_length
@@ -128,13 +130,32 @@ def _print_outcome(folder: Path) -> None:
     help="With --slurm, options of sbatch in one word: '--partition gpu --time 60'.",
 )
 @click.option(
+    "--each-node",
+    is_flag=False,
+    flag_value="all",
+    metavar="[NAMES]",
+    help="Measure each configuration once on every node: with --slurm, on the nodes of the "
+    "partition or in NAMES; otherwise over ssh, on the hosts in NAMES.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    help="With --slurm or --each-node, most jobs at the same time; default: all.",
+)
+@click.option(
     "-n",
     "--dry-run",
     is_flag=True,
     help="List configurations, the total time if known, and what can't run here.",
 )
 def sweep(
-    file: Path, values: options.Values, slurm: bool, sbatch: str | None, dry_run: bool
+    file: Path,
+    values: options.Values,
+    slurm: bool,
+    sbatch: str | None,
+    each_node: str | None,
+    jobs: int | None,
+    dry_run: bool,
 ) -> None:
     """Measure every configuration in FILE.
 
@@ -151,33 +172,60 @@ def sweep(
     from perfkit.sweep.jobs import read_jobs
     from perfkit.sweep.run import run_sweep, statuses_before
 
-    sbatch_options = _sbatch_options(sbatch, slurm)
-    jobs = read_jobs(file, values, on_slurm=slurm)
+    place = _place(slurm, sbatch, each_node, jobs)
+    nodes = _nodes(each_node, place)
+    elsewhere = place.elsewhere
+    sweep_jobs = read_jobs(file, values, elsewhere=elsewhere, each_node=nodes.names)
+    for reason in nodes.unusable:
+        click.echo(f"left out: {reason}", err=True)
     if dry_run:
         # Lines of a file or a pipe are not wrapped.
         wide = None if sys.stdout.isatty() else 1000
-        table = progress.planned(statuses_before(jobs, on_slurm=slurm), in_turn=not slurm)
+        statuses = statuses_before(sweep_jobs, elsewhere=elsewhere)
+        table = progress.planned(statuses, in_turn=not elsewhere)
         Console(highlight=False, width=wide).print(table)
         return
     # Not rich's own test, which takes FORCE_COLOR in a CI for a terminal.
     console = Console(stderr=True, highlight=False, force_terminal=sys.stderr.isatty())
-    with progress.SweepProgress(console, file.stem, in_turn=not slurm) as shown:
-        statuses = run_sweep(jobs, shown.show, shown.notify, sbatch_options)
+    with progress.SweepProgress(console, file.stem, in_turn=not elsewhere) as shown:
+        statuses = run_sweep(sweep_jobs, shown.show, shown.notify, place)
     progress.print_skipped(console, statuses)
     progress.print_failures(console, statuses)
-    click.echo(jobs[0].outputs / "index.html")
+    click.echo(sweep_jobs[0].outputs / "index.html")
     if any(status.state not in ("done", "kept") for status in statuses):
         raise SystemExit(1)
 
 
-def _sbatch_options(sbatch: str | None, slurm: bool) -> list[str] | None:
-    """Return the options of sbatch, split; None without --slurm."""
+def _place(
+    slurm: bool, sbatch: str | None, each_node: str | None, jobs: int | None
+) -> "SweepPlace":
+    """Return where the sweep measures. Raises click.UsageError."""
+    from perfkit.sweep.run import HERE, SweepPlace
+
     if sbatch and not slurm:
         raise click.UsageError("--sbatch is only for --slurm")
-    try:
-        return shlex.split(sbatch or "") if slurm else None
-    except ValueError as error:
-        raise click.UsageError(f"--sbatch {sbatch!r}: {error}") from None
+    if slurm:
+        try:
+            sbatch_options = shlex.split(sbatch or "")
+        except ValueError as error:
+            raise click.UsageError(f"--sbatch {sbatch!r}: {error}") from None
+        return SweepPlace("slurm", tuple(sbatch_options), jobs)
+    if each_node:
+        return SweepPlace("hosts", most_jobs=jobs)
+    if jobs:
+        raise click.UsageError("--jobs is only for --slurm and --each-node")
+    return HERE
+
+
+def _nodes(each_node: str | None, place: "SweepPlace") -> "Nodes":
+    """Return the nodes on each of which every configuration is measured; none: on any."""
+    from perfkit.sweep.nodes import Nodes, hosts_of, slurm_nodes
+
+    if each_node is None:
+        return Nodes([], [])
+    if place.kind == "slurm":
+        return slurm_nodes(each_node, place.sbatch_options)
+    return hosts_of(each_node)
 
 
 @options.command(failure="failed check")

@@ -19,6 +19,7 @@ LABEL = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$|^$"
 DEVICE = r"^[a-z][a-z0-9_]{0,29}$"
 HOSTS = r"^[A-Za-z0-9][A-Za-z0-9._-]*(,[A-Za-z0-9][A-Za-z0-9._-]*)*$"
 """Names or addresses, comma-separated, without a leading dash, which would start an option."""
+NODE = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$|^$"
 NAMES = r"^([a-z_]+(,[a-z_]+)*)?$"
 ALL = "all"
 
@@ -164,6 +165,9 @@ class Config(BaseModel):
         About(compared="show", only={"launcher": ("ssh",)}),
     ] = None
     """nodes' names or addresses, comma-separated, the driver's first; for ssh"""
+    node: Annotated[str, Field(pattern=NODE), About(verified=True)] = ""
+    """name of this node in a fleet, in which each node has a measurement of its own; set by
+    sweep --each-node"""
     port: Annotated[int | None, Field(ge=1024, le=65535), RUN] = None
     """TCP port of the first node at which the workers of several nodes meet; None: any free
     port"""

@@ -532,6 +532,14 @@ class NotTheFirstHost(Refusal):
     first: str
 
 
+class OtherNode(Refusal):
+    code = "other_node"
+    sentence = "%(node)s: this Slurm job runs on %(here)s; submit it with --nodelist %(node)s"
+    parameter: str = "node"
+    node: str
+    here: str
+
+
 class NoRoute(Refusal):
     code = "no_route"
     sentence = "%(host)s: %(reason)s; check the network and its routes"

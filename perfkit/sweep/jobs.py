@@ -5,7 +5,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,22 +109,29 @@ def missing(jobs: Iterable[SweepJob]) -> list[str]:
 
 
 def read_jobs(
-    path: Path, given: Mapping[str, Any], *, on_slurm: bool = False
+    path: Path,
+    given: Mapping[str, Any],
+    *,
+    elsewhere: bool = False,
+    each_node: Sequence[str] = (),
 ) -> list[SweepJob]:
-    """Return the jobs of a parameters file, with the parameters `given` for all of them.
+    """Return the jobs of a parameters file, with the parameters `given` for all of them; with
+    `each_node`, each configuration once on every node of these names.
 
-    What this machine lacks for a job is in its `missing`. On Slurm, the measuring machine is
-    unknown, and nothing is missing. Raises SweepError with all other problems.
+    What this machine lacks for a job is in its `missing`. `elsewhere`: other machines measure,
+    as on Slurm, and nothing is missing. Raises SweepError with all other problems.
     """
     configurations, problems = read_sweep(path, given)
     is_valid_file = not problems
     configurations = [_with_hosts_for_its_nodes(each) for each in configurations]
+    if each_node:
+        configurations = [*_on_each_node(configurations, each_node)]
     varied = _varied([each.parameters for each in configurations])
     jobs: list[SweepJob] = []
     different: dict[str, SweepJob] = {}
     for configuration in configurations:
         try:
-            job = _job(configuration, varied, on_slurm=on_slurm)
+            job = _job(configuration, varied, elsewhere=elsewhere)
         except RequestError as error:
             problems += _located(error, configuration.lines)
             continue
@@ -182,12 +189,12 @@ def _in_line_order(path: Path, problems: Iterable[Problem]) -> list[str]:
     return sentences
 
 
-def _job(configuration: Configuration, varied: list[str], *, on_slurm: bool) -> SweepJob:
+def _job(configuration: Configuration, varied: list[str], *, elsewhere: bool) -> SweepJob:
     """Return the job of a configuration. Raises RequestError if no machine could measure it."""
     model, parameters = configuration.model, configuration.parameters
     settings = [f"{name} {parameters[name]}" for name in varied if name in parameters]
     label = ", ".join(settings) or model
-    if on_slurm:
+    if elsewhere:
         planned = plan(model, parameters, ELSEWHERE)
         launcher = planned.config.launcher
         if launcher not in SLURM_LAUNCHERS:
@@ -201,6 +208,18 @@ def _job(configuration: Configuration, varied: list[str], *, on_slurm: bool) -> 
     except RequestError as error:
         planned = plan(model, parameters, VALIDITY_ONLY)
         return SweepJob(label, model, parameters, planned, tuple(error.problems))
+
+
+def _on_each_node(
+    configurations: Iterable[Configuration], nodes: Sequence[str]
+) -> Iterator[Configuration]:
+    """Yield each configuration once for every node. The first configuration comes first on all
+    nodes, so that nodes are compared early."""
+    for configuration in configurations:
+        for node in nodes:
+            parameters = configuration.parameters | {"node": node}
+            lines = configuration.lines | {"node": GIVEN}
+            yield configuration._replace(parameters=parameters, lines=lines)
 
 
 def _with_hosts_for_its_nodes(configuration: Configuration) -> Configuration:

@@ -4,13 +4,16 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from perfkit.core.driver.measure import alone
 from perfkit.core.paths import portable
 from perfkit.core.request import RequestError
 from perfkit.core.results.store import PARTIAL, make_folder, read_file
 from perfkit.report.site import write_site
+from perfkit.sweep.hosts import run_on_hosts
 from perfkit.sweep.jobs import SweepJob, missing
 from perfkit.sweep.local import Show, perfkit_command, run_here, run_supervised
 from perfkit.sweep.slurm import run_on_slurm
@@ -21,9 +24,28 @@ STALE_SECONDS = 3600.0
 """No write of a file takes this long."""
 
 
-def statuses_before(jobs: list[SweepJob], *, on_slurm: bool) -> list[JobStatus]:
+@dataclass(frozen=True)
+class SweepPlace:
+    """Where a sweep measures: on this machine, in Slurm jobs with the options of sbatch, or on
+    the hosts that are the jobs' nodes. `most_jobs`: how many run, or wait in Slurm's queue, at
+    the same time; None: as many as possible."""
+
+    kind: Literal["here", "slurm", "hosts"] = "here"
+    sbatch_options: tuple[str, ...] = ()
+    most_jobs: int | None = None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether other machines measure."""
+        return self.kind != "here"
+
+
+HERE = SweepPlace()
+
+
+def statuses_before(jobs: list[SweepJob], *, elsewhere: bool) -> list[JobStatus]:
     """Return the statuses of the jobs before any of them runs."""
-    stored = StoredResults(jobs[0].outputs, on_slurm=on_slurm)
+    stored = StoredResults(jobs[0].outputs, elsewhere=elsewhere)
     return [stored.before_run(job) for job in jobs]
 
 
@@ -31,11 +53,10 @@ def run_sweep(
     jobs: list[SweepJob],
     show: Show,
     notify: Callable[[str], None],
-    sbatch_options: list[str] | None = None,
+    place: SweepPlace = HERE,
 ) -> list[JobStatus]:
     """Run the unmeasured jobs, show their progress, write the site, and return the statuses.
 
-    They run on this machine; with `sbatch_options`, each in a Slurm job with these options.
     Raises SweepError if another sweep is running in the outputs folder, if nothing can run, or
     if Slurm refuses the first job.
     """
@@ -43,18 +64,33 @@ def run_sweep(
     make_folder(outputs / "sweeps")
     with _only_sweep(outputs):
         _remove_partial_files(outputs)
-        stored = StoredResults(outputs, on_slurm=sbatch_options is not None)
+        stored = StoredResults(outputs, elsewhere=place.elsewhere)
         statuses = [stored.before_run(job) for job in jobs]
         if len(in_state(statuses, "skipped")) == len(statuses):
             raise SweepError([f"nothing can run here: {reason}" for reason in missing(jobs)])
         _make_samples(in_state(statuses, "waiting"), notify)
-        if sbatch_options is None:
-            statuses = run_here(statuses, stored, show)
-        else:
-            statuses = run_on_slurm(statuses, stored, sbatch_options, show, notify)
+        statuses = _run(statuses, stored, place, show, notify)
         for reason in write_site(outputs, lambda _part: None)[1]:
             notify(f"left out: {reason}")
         return statuses
+
+
+def _run(
+    statuses: list[JobStatus],
+    stored: StoredResults,
+    place: SweepPlace,
+    show: Show,
+    notify: Callable[[str], None],
+) -> list[JobStatus]:
+    """Run the waiting jobs at their place. Return the statuses at the end."""
+    match place.kind:
+        case "here":
+            return run_here(statuses, stored, show)
+        case "hosts":
+            return run_on_hosts(statuses, stored, place.most_jobs, show)
+        case "slurm":
+            options = [*place.sbatch_options]
+            return run_on_slurm(statuses, stored, options, place.most_jobs, show, notify)
 
 
 @contextmanager

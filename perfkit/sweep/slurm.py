@@ -53,13 +53,14 @@ def run_on_slurm(
     statuses: list[JobStatus],
     stored: StoredResults,
     sbatch_options: list[str],
+    most_jobs: int | None,
     show: Show,
     notify: Callable[[str], None],
 ) -> list[JobStatus]:
-    """Submit the waiting jobs, follow them to their end, and return the statuses. On an
-    interrupt or an error, the remaining Slurm jobs are cancelled. Raises SweepError if Slurm
-    refuses the first job, as for a wrong option."""
-    sweep = SlurmSweep(statuses, stored, sbatch_options, notify)
+    """Submit the waiting jobs, at most `most_jobs` at a time, follow them to their end, and
+    return the statuses. On an interrupt or an error, the remaining Slurm jobs are cancelled.
+    Raises SweepError if Slurm refuses the first job, as for a wrong option."""
+    sweep = SlurmSweep(statuses, stored, sbatch_options, most_jobs, notify)
     show(statuses)
     try:
         while sweep.open_jobs():
@@ -80,11 +81,13 @@ class SlurmSweep:
         statuses: list[JobStatus],
         stored: StoredResults,
         sbatch_options: list[str],
+        most_jobs: int | None,
         notify: Callable[[str], None],
     ) -> None:
         self.by_name = {slurm_name(status.job): status for status in statuses}
         self.stored = stored
         self.sbatch_options = sbatch_options
+        self.most_jobs = most_jobs
         self.notify = notify
         self.followed: dict[str, Followed] = {}
         self.is_full = False
@@ -117,8 +120,14 @@ class SlurmSweep:
             if name in self.followed:
                 self._follow(name, queued)
         for name in self.open_jobs():
-            if name not in self.followed and name not in queue and not self.is_full:
+            if name not in self.followed and name not in queue and self._has_room():
                 self._submit(name)
+
+    def _has_room(self) -> bool:
+        """Return whether another job may be submitted."""
+        if self.is_full:
+            return False
+        return self.most_jobs is None or len(self.followed) < self.most_jobs
 
     def _queue(self) -> dict[str, QueuedJob] | None:
         """Return the jobs in Slurm's queue; None if Slurm does not answer for now. Raises
@@ -187,7 +196,7 @@ class SlurmSweep:
             queue = queued_jobs()
             numbers = [queue[name].number for name in names if name in queue]
             if numbers:
-                _output("scancel", *numbers)
+                command_output("scancel", *numbers)
         except SlurmError as error:
             if self.followed or self.has_submitted:
                 self.notify(f"The Slurm jobs were not cancelled: {error}")
@@ -200,7 +209,7 @@ def slurm_name(job: SweepJob) -> str:
 def queued_jobs() -> dict[str, QueuedJob]:
     """Return this user's jobs of sweeps in Slurm's queue, by name. Raises SlurmError."""
     user = str(os.getuid())
-    lines = _output("squeue", "--noheader", "--user", user, "--format", "%i %T %j")
+    lines = command_output("squeue", "--noheader", "--user", user, "--format", "%i %T %j")
     jobs = {}
     for line in lines.splitlines():
         words = line.split(maxsplit=2)
@@ -219,6 +228,8 @@ def submit(job: SweepJob, sbatch_options: list[str]) -> None:
     log = str(job.log).replace("%", "%%")
     words = ["sbatch", "--parsable"]
     words += ["--nodes", str(config.nodes), "--exclusive", "--mem", "0", "--no-requeue"]
+    if config.node:
+        words += ["--nodelist", config.node]
     if config.accelerated:
         words += ["--gres", f"gpu:{config.gpus}"]
     words += ["--chdir", str(ROOT), "--output", log]
@@ -226,10 +237,10 @@ def submit(job: SweepJob, sbatch_options: list[str]) -> None:
     # on the others.
     command = shlex.join(perfkit_command(job.words))
     words += [*sbatch_options, "--job-name", slurm_name(job), "--wrap", f"exec {command}"]
-    _output(*words)
+    command_output(*words)
 
 
-def _output(*words: str) -> str:
+def command_output(*words: str) -> str:
     """Return the output of a command of Slurm, which ends with this process. Raises
     SlurmError."""
     # Such as SQUEUE_STATES, which would hide jobs from squeue.

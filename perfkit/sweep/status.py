@@ -61,9 +61,9 @@ class StoredResults:
     environment of a Slurm job is unknown: its newest measurement counts.
     """
 
-    def __init__(self, outputs: Path, *, on_slurm: bool = False) -> None:
+    def __init__(self, outputs: Path, *, elsewhere: bool = False) -> None:
         self.outputs = outputs
-        self.on_slurm = on_slurm
+        self.elsewhere = elsewhere
         self.by_folder: dict[Path, Stored | None] = {}
         self.environments: dict[tuple[str, Path, str], dict[str, Reading]] = {}
         self.refresh()
@@ -98,7 +98,7 @@ class StoredResults:
         newest that was written `since` then (nanoseconds) counts, even with another
         environment: code or packages may have changed while the sweep was running."""
         same = self.same_work(job)
-        if self.on_slurm:
+        if self.elsewhere:
             return same[0].measurement if same else None
         continued = (each.measurement for each in same if self._continues(job, each))
         newest = next(continued, None)

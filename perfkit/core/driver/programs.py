@@ -104,7 +104,7 @@ class NodePrograms:
             opened.callback(self._close)
             for nodes, command in start_commands(config, task, folder, names):
                 log = scratch / f"{nodes[0]}.log"
-                self.programs.append(Program(nodes, _start(command, log), log))
+                self.programs.append(Program(nodes, start_program(command, log), log))
             self.opened = opened.pop_all()
 
     def __enter__(self) -> Self:
@@ -180,7 +180,8 @@ class NodePrograms:
         return "".join(portable(shortened(program.log)) for program in self.programs)
 
 
-def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+def start_program(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start ssh or srun, whose standard input this process holds open."""
     environment = dict(os.environ)
     for name in OF_ALLOCATION:
         environment.pop(name, None)
@@ -208,10 +209,15 @@ def start_commands(
         return [StartCommand(others, [*_srun(config, names), *node])]
     commands = []
     for number in others:
-        remote = shlex.join(["env", *exported_variables(), *node, str(number)])
-        ssh = [*SSH.split(), config.host_list[number], "--", remote]
+        ssh = ssh_command(config.host_list[number], [*node, str(number)])
         commands.append(StartCommand([number], ssh))
     return commands
+
+
+def ssh_command(host: str, command: list[str]) -> list[str]:
+    """Return the command that runs `command` on a host, with this process's settings."""
+    remote = shlex.join(["env", *exported_variables(), *command])
+    return [*SSH.split(), host, "--", remote]
 
 
 def exported_variables() -> list[str]:

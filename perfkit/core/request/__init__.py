@@ -22,6 +22,7 @@ T = TypeVar("T")
 PATTERNS = {
     "device": "cpu, gpu, or another device type that Paddle reports, in lower case",
     "label": "up to 40 letters, digits, - and _",
+    "node": "up to 100 letters, digits, ., - and _",
     "hosts": "comma-separated names or addresses: node1,node2",
     "disable_tuning": "comma-separated names of settings: affinity,cudnn_search",
 }

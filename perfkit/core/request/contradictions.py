@@ -39,6 +39,8 @@ def _limits(config: Config) -> Iterator[Limit]:
     yield Limit("input", model.inputs, config.model)
     yield Limit("optimizer", model.optimizers, config.model)
     yield Limit("launcher", launchers, f"nodes={config.nodes}")
+    if config.node:
+        yield Limit("nodes", (1,), f"node={config.node}")
     for name, allowed in FRAMEWORKS[config.framework].supports.items():
         yield Limit(name, allowed, f"framework={config.framework}")
 

@@ -47,8 +47,12 @@ def own_index(hosts: list[str]) -> int | None:
 
 
 def problems(config: Config) -> Iterator[Refusal]:
-    """Yield reasons why the nodes of this configuration can't be started from this machine."""
+    """Yield reasons why this machine is not the node of this configuration, or why its other
+    nodes can't be started from here."""
     launcher = config.launcher
+    slurm_node = os.environ.get("SLURMD_NODENAME")
+    if config.node and slurm_node and slurm_node != config.node:
+        yield refusals.OtherNode(node=config.node, here=slurm_node)
     if config.nodes == 1 or launcher == "local":
         return
     if not shutil.which(launcher):

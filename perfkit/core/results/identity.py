@@ -56,8 +56,8 @@ def measurement_id(
     data_sha256: str | None,
 ) -> str:
     """Return the id of a measurement, which is the name of its folder: configuration, protocol,
-    label, and a digest of everything that identifies it, so that only repeats of the same
-    measurement share a folder."""
+    label, node of a fleet, and a digest of everything that identifies it, so that only
+    repeats of the same measurement share a folder."""
     # Validated again, so that every field is set, as in a stored result.
     config = Config.model_validate(config.model_dump())
     protocol = Protocol.model_validate(protocol.model_dump())
@@ -71,6 +71,7 @@ def measurement_id(
         config.input,
         protocol.name,
         config.label,
+        config.node,
         identity_digest(config, protocol, environment, data_sha256),
     ]
     return "-".join(part for part in parts if part)

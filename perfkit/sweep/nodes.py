@@ -1,0 +1,77 @@
+"""The nodes of a fleet, on each of which a sweep measures every configuration."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from perfkit.core.config import NODE
+from perfkit.sweep.slurm import SlurmError, command_output
+from perfkit.sweep.sweep_file import SweepError
+
+ALL = "all"
+NODE_FORMAT = "%N|%P|%t|%E"
+"""sinfo's format of a line: the node, its partition, state and the reason of that state."""
+USABLE = ("idle", "mix", "alloc", "comp", "plnd", "resv")
+"""States, in sinfo's short form, of nodes on which a job will start sooner or later."""
+
+
+class Nodes(NamedTuple):
+    """The nodes to measure, and a sentence about each node that can't be."""
+
+    names: list[str]
+    unusable: list[str]
+
+
+def hosts_of(text: str) -> Nodes:
+    """Return the hosts in a comma-separated list, to reach by ssh. Raises SweepError."""
+    names = [name.strip() for name in text.split(",")]
+    invalid = [name for name in names if not name or not re.fullmatch(NODE, name)]
+    if text == ALL or invalid:
+        problem = (
+            "--each-node: name the hosts, as in --each-node node1,node2; all: with --slurm"
+        )
+        raise SweepError([problem])
+    return Nodes([*dict.fromkeys(names)], [])
+
+
+def slurm_nodes(text: str, sbatch_options: Sequence[str]) -> Nodes:
+    """Return nodes of Slurm: all of a partition, or those in a list such as node[1-4]. The
+    partition is that of the options, or the default. Raises SweepError."""
+    partition = _partition(sbatch_options)
+    words = ["sinfo", "--noheader", "--Node", "--format", NODE_FORMAT]
+    if partition:
+        words += ["--partition", partition]
+    if text != ALL:
+        words += ["--nodes", text]
+    try:
+        lines = command_output(*words).splitlines()
+    except SlurmError as error:
+        raise SweepError([f"--each-node: {error}"]) from None
+    names: dict[str, None] = {}
+    unusable: dict[str, None] = {}
+    for line in lines:
+        name, of_partition, state, reason = line.split("|", 3)
+        is_default = of_partition.endswith("*")
+        if not partition and text == ALL and not is_default:
+            continue
+        if state in USABLE:
+            names[name] = None
+        else:
+            unusable[f"{name} is {state}: {reason}"] = None
+    if not names:
+        where = f"partition {partition}" if partition else "the default partition"
+        advice = "sinfo lists partitions and nodes"
+        problems = [f"--each-node: no usable node in {where}; {advice}", *unusable]
+        raise SweepError(problems)
+    return Nodes([*names], [*unusable])
+
+
+def _partition(sbatch_options: Sequence[str]) -> str | None:
+    """Return the partition among the options of sbatch."""
+    for index, option in enumerate(sbatch_options):
+        name, equals, value = option.partition("=")
+        if name == "--partition" and equals:
+            return value
+        if option in ("-p", "--partition") and index + 1 < len(sbatch_options):
+            return sbatch_options[index + 1]
+    return None
