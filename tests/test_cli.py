@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from perfkit.cli import main
 from perfkit.core.paths import ROOT
 
-ORDER = ["run", "sweep", "report", "compare", "history", "verify", "diagnose", "audit"]
+ORDER = ["run", "sweep", "report", "compare", "history", "fleet", "verify"]
+ORDER += ["diagnose", "audit"]
 ORDER += ["doctor", "samples"]
 
 

@@ -3,6 +3,7 @@
 measure.py   run, sweep, doctor, samples, report
 notebook.py  reads a model's notebook and runs it through papermill
 compare.py   compare, history
+fleet.py     fleet
 judge.py     verify, diagnose
 frameworks_option.py  the configurations that verify compares
 audit.py     audit
@@ -20,6 +21,7 @@ import click
 
 from perfkit.cli.audit import audit
 from perfkit.cli.compare import compare, history
+from perfkit.cli.fleet import fleet
 from perfkit.cli.judge import diagnose, verify
 from perfkit.cli.measure import doctor, report, run, samples, sweep
 from perfkit.cli.options import (
@@ -123,6 +125,6 @@ def main() -> None:
     """Reproducible reports on deep-learning training throughput."""
 
 
-COMMANDS = [run, sweep, report, compare, history, verify, diagnose, audit]
+COMMANDS = [run, sweep, report, compare, history, fleet, verify, diagnose, audit]
 for command in [*COMMANDS, doctor, samples]:
     main.add_command(command)

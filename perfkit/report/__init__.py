@@ -19,6 +19,8 @@ comparison.py   sections of the pages of interleaved comparisons
 history.py      sections of the history's page
 comparison_text.py  comparisons as text for a terminal
 history_text.py  the history as text for a terminal
+fleet.py        sections of the fleet's page
+fleet_text.py   a fleet as text for a terminal
 audit.py        sections of an audit's page
 answer_sections.py  the answers of an audit on its page
 audit_answer.py texts of the answer of an audit: throughput, steps, operations
@@ -64,6 +66,8 @@ MODULES = {
     "comparison_pairs": "comparison",
     "history_overview": "history",
     "history_series": "history",
+    "fleet_overview": "fleet",
+    "fleet_nodes": "fleet",
     "audit_headline": "audit",
     "audit_waterfall": "audit",
     "audit_claims": "audit",
@@ -81,6 +85,7 @@ MODULES = {
     "publish_summary": "site",
     "publish_published": "site",
     "publish_history": "site",
+    "publish_fleet": "site",
     "publish_comparison": "site",
     "publish_audit": "site",
 }

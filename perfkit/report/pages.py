@@ -37,7 +37,7 @@ SHOW_CELL = re.compile(r"report\.(\w+)\((\w+)\)")
 """Source of a show cell: a function of perfkit.report, called with one name."""
 OWN = "perfkit_own"
 """Metadata key that marks a stored notebook as the user's."""
-PLACES = ("index", "summary", "published", "history", "comparisons", "audits")
+PLACES = ("index", "summary", "published", "history", "fleet", "comparisons", "audits")
 """Entries of the navigation, in order. Comparisons and audits are lists in the index."""
 LISTS = ("comparisons", "audits")
 
@@ -82,7 +82,7 @@ class Page:
         """Return the site's main pages that exist or will."""
         names = (
             *(_("All measurements"), _("Summary"), _("Published tables"), _("History")),
-            *(_("Comparisons"), _("Audits")),
+            *(_("Fleet"), _("Comparisons"), _("Audits")),
         )
         depth = len(self.folder.relative_to(self.site.outputs).parts)
         entries = []

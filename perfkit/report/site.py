@@ -50,6 +50,8 @@ FOLDERS: dict[str, Callable[[Path], Iterable[Path]]] = {
 }
 """Kind of stored result -> function that lists its folders below an outputs folder."""
 SUMMARY_PAGES = ("summary", "published", "history")
+FLEET = "fleet"
+"""The page of a site in which measurements name their nodes."""
 FILES = ["comparison.json", "audit.json", NOTEBOOK, "../results.csv", "../results.json"]
 """Files that pages other than a measurement's link to, if they exist."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -71,7 +73,8 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
     results = _results(outputs)
     # Pages link to pages that are written later, such as the summary.
     planned = [folder for _kind, folder in results]
-    planned += [outputs / name for name in SUMMARY_PAGES]
+    stored = load(outputs)
+    planned += [outputs / name for name in summary_pages(stored)]
     site = Site.read(outputs, planned)
     all_written = Written()
     with ProcessPoolExecutor(usable_cores(), initializer=_begin) as pool:
@@ -80,7 +83,7 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
             all_written.reasons.extend(written.reasons)
             all_written.contradictions.update(written.contradictions)
             progress(1)
-        frame = _without(load(outputs), all_written.contradictions)
+        frame = _without(stored, all_written.contradictions)
         write_tables(outputs, frame)
         summary = Summary.of(site, frame)
         summary.unreadable.extend(all_written.reasons)
@@ -162,9 +165,16 @@ def _contradictions(folder: Path) -> dict[str, list[str]]:
 
 
 def write_summary(summary: Summary, language: str) -> None:
-    """Write the pages of SUMMARY_PAGES in one language."""
-    for kind in SUMMARY_PAGES:
+    """Write the pages about all measurements in one language."""
+    for kind in summary_pages(summary.measurements):
         _write(kind, summary, summary.site, language)
+
+
+def summary_pages(measurements: pd.DataFrame) -> list[str]:
+    """Return the names of the pages about all measurements; of a fleet, too, if they name their
+    nodes."""
+    nodes = measurements["node"].fillna("")
+    return [*SUMMARY_PAGES, FLEET] if nodes.ne("").any() else [*SUMMARY_PAGES]
 
 
 Content = Summary | ComparisonPage | Path
@@ -323,6 +333,11 @@ def publish_summary(summary: Summary) -> Section:
 def publish_published(summary: Summary) -> Section:
     """Write page and notebook of the published tables, tables and index."""
     return _publish("published", summary, summary.site)
+
+
+def publish_fleet(summary: Summary) -> Section:
+    """Write page and notebook of the fleet, tables and index."""
+    return _publish(FLEET, summary, summary.site)
 
 
 def publish_history(summary: Summary) -> Section:

@@ -11,6 +11,8 @@ import pandas as pd
 from perfkit.analysis.comparison import blocks, stored
 from perfkit.analysis.comparison import history as series
 from perfkit.analysis.comparison.stored import InterleavedComparison, PairResult
+from perfkit.analysis.fleet.fleet import judge_fleet
+from perfkit.analysis.fleet.stored import Fleet
 from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import cells_of
 from perfkit.analysis.published.matches import Match, match
@@ -18,7 +20,7 @@ from perfkit.core.format import interval, minute, number, percent
 from perfkit.core.models import model_named
 from perfkit.core.paths import resolved_path
 from perfkit.core.results.frames import records
-from perfkit.core.results.outputs import load
+from perfkit.core.results.outputs import load, measurements
 from perfkit.core.results.store import ResultError
 from perfkit.report import style
 from perfkit.report.elements import hint, link, more, paragraph, table
@@ -88,6 +90,14 @@ class Summary:
     def history(self) -> series.History:
         """The series among the measurements, with their change points."""
         return series.history(self.measurements, language=translations())
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        """The judged fleet."""
+        stored = measurements(self.outputs, [])
+        names = {*self.measurements["folder"]}
+        agreeing = [each for each in stored if each.folder.name in names]
+        return judge_fleet(agreeing, language=translations())
 
     @cached_property
     def cells(self) -> pd.DataFrame:

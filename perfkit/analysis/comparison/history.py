@@ -132,7 +132,7 @@ def history(
     frame["series"] = numbered(frame, SERIES)
     sizes = frame.groupby("series")["series"].transform("size")
     long = frame[sizes >= FEWEST_MEASUREMENTS]
-    names = _names(long, language)
+    names = series_names(long, SERIES, language)
     every = []
     for number, rows in long.groupby("series", sort=False):
         every.append(_series(names[number], records(rows), level, threshold))
@@ -214,12 +214,14 @@ def _differences(before: dict[str, Any], after: dict[str, Any]) -> Differences:
     return differences
 
 
-def _names(frame: pd.DataFrame, language: NullTranslations) -> dict[Any, str]:
-    """Return the name of each series: its configuration, the parameters that differ from the
-    defaults, and the values of all other columns in which series of that configuration
-    differ."""
+def series_names(
+    frame: pd.DataFrame, columns: Sequence[str], language: NullTranslations
+) -> dict[Any, str]:
+    """Return the name of each series, the measurements that agree in these columns: its
+    configuration, the parameters that differ from the defaults, and the values of all other
+    columns in which series of that configuration differ."""
     heads = frame.drop_duplicates("series").set_index("series")
-    keys = [key for key in SERIES if key in heads and key not in NAME]
+    keys = [key for key in columns if key in heads and key not in NAME]
     names = {}
     for _values, alike in heads.groupby(NAME, dropna=False, sort=False):
         differing = [key for key in keys if alike[key].nunique(dropna=False) > 1]

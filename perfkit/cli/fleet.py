@@ -1,0 +1,57 @@
+"""`perfkit fleet`."""
+
+from pathlib import Path
+
+import click
+
+from perfkit.cli import options
+from perfkit.core.request import RequestError
+
+
+@options.command(failure="a node is slow")
+@click.argument("outputs", default="outputs", callback=options.from_here)
+@options.percent("--threshold", 2, "Slowness that matters.")
+@options.percent("--level", 95, "Probability that no good node is called slow.", low=50)
+@options.percent("--power", 90, "Probability that the recommended repeats decide.", low=50)
+@options.JSON_FILE
+def fleet(
+    outputs: Path, threshold: float, level: float, power: float, file: str | None
+) -> None:
+    """Report which nodes of a fleet are slow.
+
+    OUTPUTS has the measurements of perfkit sweep --each-node. Compares each node with the
+    fleet's median under every workload and peak, with intervals that hold for all nodes at the
+    same time, and with the spread between good nodes. Of a slow node, lists what differs from
+    the others. Writes fleet.csv, ok-nodes.txt and slow-nodes.txt, for sbatch --exclude, and the
+    page fleet/report.html to OUTPUTS.
+
+    \b
+      perfkit sweep parameters/fleet.yaml --slurm --each-node
+      perfkit fleet outputs/fleet
+    """
+    from perfkit.analysis.fleet.files import write_node_files
+    from perfkit.analysis.fleet.fleet import judge_fleet
+    from perfkit.core.results.outputs import agreeing, measurements
+    from perfkit.core.results.store import ResultError
+    from perfkit.report.fleet_text import fleet_text
+    from perfkit.report.site import publish_fleet
+    from perfkit.report.summary import Summary
+
+    left_out: list[str] = []
+    try:
+        stored = [*agreeing(measurements(outputs, left_out), left_out)]
+    except ResultError as error:
+        raise RequestError([f"OUTPUTS: {error}; measure first: {SWEEP}"]) from None
+    for reason in left_out:
+        options.print_error(f"left out: {reason}")
+    if not any(measurement.result.config.node for measurement in stored):
+        raise RequestError([f"OUTPUTS: no measurement names a node; measure first: {SWEEP}"])
+    judged = judge_fleet(stored, level=level, threshold=threshold, power=power)
+    write_node_files(judged, outputs)
+    publish_fleet(Summary.read(outputs))
+    options.print_result(judged, file, fleet_text(judged))
+    click.echo(outputs / "fleet" / "report.html", err=file == "-")
+    raise SystemExit(bool(judged.named("slow")))
+
+
+SWEEP = "perfkit sweep parameters/fleet.yaml --slurm --each-node"

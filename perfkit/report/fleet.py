@@ -1,0 +1,220 @@
+"""Sections of the fleet's page."""
+
+from collections.abc import Iterator, Sequence
+from math import ceil
+
+import numpy as np
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.patches import Rectangle
+
+from perfkit.analysis.fleet.stored import Fleet, FleetColumn, FleetNode, NodeCell
+from perfkit.core.format import interval, minute, number, percent, plain
+from perfkit.report.elements import (
+    joined,
+    link,
+    more,
+    note,
+    paragraph,
+    severity_mark,
+    strong,
+    table,
+)
+from perfkit.report.fleet_text import DOUBTS, METHOD, VERDICTS, column_letter, needed_repeats
+from perfkit.report.links import Site
+from perfkit.report.section import Section, folded, picture
+from perfkit.report.style import FAINT, INK, new_figure
+from perfkit.report.summary import Summary
+from perfkit.report.text.language import gettext as _
+from perfkit.report.text.language import ngettext
+from perfkit.report.text.statements import sentence
+
+MOST_ROWS = 600
+"""Nodes in the table, at most."""
+NODES_PER_LINE = 64
+"""Nodes beside each other in the chart; further ones stand below."""
+MOST_NAMED = 16
+"""Nodes of a line whose names are all shown; of more, those that are slow."""
+LEAST_RANGE = 0.05
+"""Least distance from 1 at which the colours end."""
+MARKS = {"slow": "error", "undecided": "caution", "ok": None}
+"""Verdict -> severity of its mark."""
+
+
+def fleet_overview(summary: Summary) -> Section:
+    """The slow nodes with what distinguishes them, a chart of all nodes, and the columns."""
+    fleet = summary.fleet
+    section = paragraph(strong(_headline(fleet)))
+    section += _slow_nodes(fleet)
+    if fleet.columns:
+        section += picture(lambda: heat_map(fleet), _("Ratio of each node to the median"))
+        section += _columns(fleet) + _advice(fleet) + _method(fleet)
+    section += table([[reason] for reason in fleet.not_judged], [_("Not judged")])
+    return section.on_page_in(summary.outputs / "fleet")
+
+
+def _headline(fleet: Fleet) -> str:
+    count, counts = len(fleet.nodes), fleet.counts
+    if not count:
+        return _("No workload was measured on at least three nodes.")
+    slow = counts["slow"]
+    words = ngettext(
+        "%(slow)s of %(count)s nodes is slow.", "%(slow)s of %(count)s nodes are slow.", slow
+    )
+    sentence = words % {"slow": slow, "count": count}
+    if counts["undecided"]:
+        undecided = _("Can't tell for %(count)s.") % {"count": counts["undecided"]}
+        sentence = f"{sentence} {undecided}"
+    return sentence
+
+
+def _slow_nodes(fleet: Fleet) -> Section:
+    """Return a table of the slow nodes with what distinguishes them."""
+    rows = []
+    for node in fleet.nodes:
+        if node.verdict == "slow":
+            sentences = [plain(sentence(statement)) for statement in node.explanations]
+            differences = "; ".join(sentences) or _("nothing that is stored")
+            name = joined([severity_mark("error"), strong(plain(node.node))])
+            rows.append([name, number(node.lowest, 3), differences])
+    return table(rows, [_("Node"), _("Lowest ratio"), _("Differs from the other nodes in")])
+
+
+def _columns(fleet: Fleet) -> Section:
+    rows = []
+    for index, column in enumerate(fleet.columns):
+        verdicts = [cell.verdict for cell in column.cells]
+        row = [
+            strong(column_letter(index)),
+            column.name,
+            f"{number(column.median)} {column.unit}",
+            len(column.cells),
+            verdicts.count("slow"),
+            verdicts.count("undecided"),
+            percent(column.noise, 2),
+            percent(column.spread, 2),
+        ]
+        rows.append(row)
+    headings = ["", _("Workload or peak"), _("Median"), _("Nodes"), _("Slow"), _("Can't tell")]
+    return table(rows, [*headings, _("Noise of repeats"), _("Spread between nodes")])
+
+
+def _advice(fleet: Fleet) -> Section:
+    repeats = needed_repeats(fleet.columns)
+    if repeats is None:
+        return Section()
+    words = _("%(repeats)s repeats would decide all nodes that the noise leaves undecided.")
+    return paragraph(words % {"repeats": repeats})
+
+
+def _method(fleet: Fleet) -> Section:
+    facts = {"level": percent(fleet.level), "limit": number(1 - fleet.threshold, 2)}
+    return note(_(METHOD) % facts)
+
+
+# Each node.
+
+
+def fleet_nodes(summary: Summary) -> Section:
+    """A table of all nodes: verdict and ratio in each column; earlier ratios."""
+    fleet, site = summary.fleet, summary.site
+    rows = [_node_row(node, fleet.columns, site) for node in fleet.nodes[:MOST_ROWS]]
+    letters = [column_letter(index) for index, _column in enumerate(fleet.columns)]
+    headings = ["", _("Node"), _("Verdict"), *letters]
+    section = table(rows, headings) + more(len(fleet.nodes) - MOST_ROWS)
+    past = [row for column in fleet.columns for row in _past_rows(column)]
+    headings = [_("Node"), _("Workload"), _("Ratios, oldest first")]
+    section += folded(_("Earlier measurements"), table(past, headings))
+    return section.on_page_in(summary.outputs / "fleet")
+
+
+def _node_row(node: FleetNode, columns: Sequence[FleetColumn], site: Site) -> list[object]:
+    row: list[object] = [severity_mark(MARKS[node.verdict]), plain(node.node)]
+    row.append(_(VERDICTS[node.verdict]))
+    for column in columns:
+        cells = [cell for cell in column.cells if cell.node == node.node]
+        row.append(_cell(cells[0], site) if cells else None)
+    return row
+
+
+def _cell(cell: NodeCell, site: Site) -> Markup:
+    ratio = link(site.address(cell.folder), number(cell.ratio, 3))
+    ends = interval(cell.low, cell.high, digits=3)
+    doubt = _(DOUBTS[cell.doubt]) if cell.doubt else ""
+    return Markup('%s <small title="%s">(%s)</small>') % (ratio, doubt, ends)
+
+
+def _past_rows(column: FleetColumn) -> Iterator[list[str]]:
+    for cell in column.cells:
+        if not cell.past:
+            continue
+        ratios = []
+        for past in cell.past:
+            when = plain(past.label) or minute(past.created)
+            ratios.append(f"{number(past.ratio, 3)} ({when})")
+        newest = _("%(ratio)s (newest)") % {"ratio": number(cell.ratio, 3)}
+        yield [plain(cell.node), column.name, ", ".join([*ratios, newest])]
+
+
+# The chart.
+
+
+def heat_map(fleet: Fleet) -> Figure:
+    """Return a chart with a cell for each node and column, coloured by the ratio to the
+    median; slow nodes have a frame. Nodes are in the order of their names, NODES_PER_LINE
+    beside each other."""
+    names = sorted(node.node for node in fleet.nodes)
+    lines = ceil(len(names) / NODES_PER_LINE)
+    height = 0.9 + lines * (0.6 + 0.22 * len(fleet.columns))
+    norm = TwoSlopeNorm(1.0, *_ends(fleet))
+    with new_figure(8, height, rows=lines) as (figure, every):
+        for line, axes in enumerate(every):
+            of_line = names[line * NODES_PER_LINE : (line + 1) * NODES_PER_LINE]
+            image = _draw_line(axes, fleet, of_line, norm)
+        bar = figure.colorbar(image, ax=every, shrink=0.8, aspect=30, fraction=0.03)
+        bar.outline.set_visible(False)
+    return figure
+
+
+def _ends(fleet: Fleet) -> tuple[float, float]:
+    """Return the ratios at which the colours end, at equal distances from 1."""
+    farthest = LEAST_RANGE
+    for column in fleet.columns:
+        for cell in column.cells:
+            farthest = max(farthest, abs(cell.ratio - 1))
+    return 1 - farthest, 1 + farthest
+
+
+def _draw_line(axes: Axes, fleet: Fleet, names: Sequence[str], norm: TwoSlopeNorm) -> AxesImage:
+    """Draw the cells of these nodes, and frames around slow ones."""
+    position = {name: x for x, name in enumerate(names)}
+    ratios = np.full((len(fleet.columns), NODES_PER_LINE), np.nan)
+    if len(fleet.nodes) < NODES_PER_LINE:
+        ratios = ratios[:, : len(fleet.nodes)]
+    slow = set()
+    for y, column in enumerate(fleet.columns):
+        for cell in column.cells:
+            x = position.get(cell.node)
+            if x is None:
+                continue
+            ratios[y, x] = cell.ratio
+            if cell.verdict == "slow":
+                slow.add(cell.node)
+                corner = (x - 0.5, y - 0.5)
+                frame = Rectangle(corner, 1, 1, fill=False, edgecolor=INK, linewidth=1.5)
+                axes.add_patch(frame)
+    image = axes.imshow(ratios, cmap="RdBu", norm=norm, aspect="auto", interpolation="nearest")
+    shown = [name for name in names if len(names) <= MOST_NAMED or name in slow]
+    ends = [names[0], names[-1]]
+    ticks = sorted({position[name] for name in (*shown, *ends)})
+    axes.set_xticks(ticks, [plain(names[x]) for x in ticks], rotation=30, ha="right", size=7)
+    letters = [column_letter(index) for index, _column in enumerate(fleet.columns)]
+    axes.set_yticks(range(len(letters)), letters, size=8)
+    axes.grid(visible=False)
+    axes.tick_params(length=0, colors=INK)
+    for spine in axes.spines.values():
+        spine.set_color(FAINT)
+    return image
