@@ -303,10 +303,7 @@ def _events(result, repeat, rank):
     if repeat.evaluation:
         events.append(event("evaluation", **repeat.evaluation.model_dump()))
     if repeat.peak:
-        flops = repeat.peak.matmul_flops_per_second / len(repeat.ranks)
-        copied = repeat.peak.copy_bytes_per_second / len(repeat.ranks)
-        rates = {"matmul_flops_per_second": flops, "copy_bytes_per_second": copied}
-        events.append(event("peak", **rates))
+        events.append(event("peak", **_peak_of_rank(repeat)))
     end = {
         "memory_bytes": rank.memory_bytes,
         "compute_seconds": rank.compute_seconds,
@@ -316,6 +313,15 @@ def _events(result, repeat, rank):
     }
     window = event("window", samples=rank.samples, seconds=rank.window_seconds)
     return [*events, window, event("end", **end)]
+
+
+def _peak_of_rank(repeat):
+    """Return the rates of one rank: equal shares of all ranks' together, except for a link."""
+    rates = repeat.peak.model_dump(exclude={"disturbance"}, exclude_none=True)
+    for name in rates:
+        if name != "all_reduce_bytes_per_second":
+            rates[name] /= len(repeat.ranks)
+    return rates
 
 
 def write_all(outputs, *results):

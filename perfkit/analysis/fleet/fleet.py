@@ -46,8 +46,11 @@ class PeakQuantity(NamedTuple):
 
 
 PEAKS: dict[Quantity, PeakQuantity] = {
-    "matmul": PeakQuantity(N_("matrix product"), "matmul_flops_per_second", "TFLOP/s", 1e12),
-    "copy": PeakQuantity(N_("copy"), "copy_bytes_per_second", "GB/s", 1e9),
+    "matmul": PeakQuantity(
+        N_("matrix product"), "sustained_matmul_flops_per_second", "TFLOP/s", 1e12
+    ),
+    "copy": PeakQuantity(N_("copy"), "sustained_copy_bytes_per_second", "GB/s", 1e9),
+    "all_reduce": PeakQuantity(N_("all-reduce"), "all_reduce_bytes_per_second", "GB/s", 1e9),
 }
 SEVERITY = {"slow": 0, "undecided": 1, "ok": 2}
 """Order of verdicts."""
@@ -104,6 +107,7 @@ def judge_fleet(
         if column.problem is None:
             judged.append(column)
         elif column.quantity == "throughput":
+            # Peaks are missing where no rank could measure them.
             not_judged.append(f"{column.workload.name}: {column.problem}")
     rules = Rules(level=level, columns=len(judged) or 1, threshold=threshold, power=power)
     columns = [_judged(column, rules, language) for column in judged]
@@ -168,8 +172,9 @@ def _peaks(workload: Workload, quantity: Quantity) -> list[NodeRepeats]:
     for node, measurements in workload.by_node.items():
         values = []
         for repeat in measurements[-1].result.complete_repeats:
-            if repeat.peak:
-                values.append(getattr(repeat.peak, peak.field) / peak.size)
+            rate = getattr(repeat.peak, peak.field, None)
+            if rate is not None:
+                values.append(rate / peak.size)
         if values:
             repeats.append(NodeRepeats(node, values))
     return repeats

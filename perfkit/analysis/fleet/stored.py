@@ -9,7 +9,7 @@ from perfkit.analysis.fleet.explanations import Explanation
 from perfkit.analysis.fleet.judgement import Doubt, Verdict
 from perfkit.core.results.base import Stored
 
-Quantity = Literal["throughput", "matmul", "copy"]
+Quantity = Literal["throughput", "matmul", "copy", "all_reduce"]
 """What a column compares: the throughput of a workload, or a peak that its workers measured."""
 
 

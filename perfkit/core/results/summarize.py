@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from errno import ENOENT
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from perfkit.core.config import Protocol
 from perfkit.core.models import units_per_sample
@@ -132,10 +134,12 @@ def _peak(events_of_ranks: Sequence[EventsByKind]) -> Peak | None:
     """Return the peak of all ranks' devices together; None unless every rank has one. Each
     rank measures before and after the training, and the faster one counts."""
     flops, copies = [], []
+    peaks_of_ranks = []
     for events in events_of_ranks:
         peaks = [event for event in events["peak"] if "missing" not in event]
         if not peaks:
             return None
+        peaks_of_ranks.append(peaks)
         flops.append([peak["matmul_flops_per_second"] for peak in peaks])
         copies.append([peak["copy_bytes_per_second"] for peak in peaks])
     before_and_after = [sum(of_ranks) for of_ranks in zip(*flops, strict=False)]
@@ -146,7 +150,38 @@ def _peak(events_of_ranks: Sequence[EventsByKind]) -> Peak | None:
         matmul_flops_per_second=sum(max(of_rank) for of_rank in flops),
         copy_bytes_per_second=sum(max(of_rank) for of_rank in copies),
         disturbance=disturbance,
+        sustained_matmul_flops_per_second=_sum_of_means(
+            peaks_of_ranks, "sustained_matmul_flops_per_second"
+        ),
+        sustained_copy_bytes_per_second=_sum_of_means(
+            peaks_of_ranks, "sustained_copy_bytes_per_second"
+        ),
+        all_reduce_bytes_per_second=_slowest(peaks_of_ranks, "all_reduce_bytes_per_second"),
     )
+
+
+PeaksOfRanks = Sequence[Sequence[Mapping[str, Any]]]
+"""The `peak` events of each rank."""
+
+
+def _means(peaks_of_ranks: PeaksOfRanks, name: str) -> list[float] | None:
+    """Return each rank's mean of a value; None if an event lacks it, as older ones do."""
+    means = []
+    for peaks in peaks_of_ranks:
+        if any(name not in peak for peak in peaks):
+            return None
+        means.append(fmean(peak[name] for peak in peaks))
+    return means
+
+
+def _sum_of_means(peaks_of_ranks: PeaksOfRanks, name: str) -> float | None:
+    means = _means(peaks_of_ranks, name)
+    return sum(means) if means else None
+
+
+def _slowest(peaks_of_ranks: PeaksOfRanks, name: str) -> float | None:
+    means = _means(peaks_of_ranks, name)
+    return min(means) if means else None
 
 
 def check_against_raw(measurement: Measurement) -> list[str] | None:
