@@ -235,6 +235,20 @@ def without_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perfkit.report.site.write_summary", no_summary)
 
 
+@pytest.fixture
+def slurm_command(processes, tmp_path, monkeypatch):
+    """Replaces a command of Slurm by a shell script with these lines."""
+
+    def replaced(name, lines):
+        folder = tmp_path / "bin"
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(f"#!/bin/sh\n{lines}\n")
+        (folder / name).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    return replaced
+
+
 def cli(*words: Any) -> Result:
     """Run perfkit with these arguments in this process."""
     done = CliRunner().invoke(main, [*map(str, words)])

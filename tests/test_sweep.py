@@ -501,20 +501,6 @@ def test_options_of_sbatch_with_an_open_quote_are_refused(sweep_file):
     assert "No closing quotation" in done.stderr
 
 
-@pytest.fixture
-def slurm_command(processes, tmp_path, monkeypatch):
-    """Replaces a command of Slurm by a shell script with these lines."""
-
-    def replaced(name, lines):
-        folder = tmp_path / "bin"
-        folder.mkdir(exist_ok=True)
-        (folder / name).write_text(f"#!/bin/sh\n{lines}\n")
-        (folder / name).chmod(0o755)
-        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-
-    return replaced
-
-
 def test_no_name_of_another_job_and_no_setting_of_squeue_hides_a_job(
     slurm_command, monkeypatch
 ):

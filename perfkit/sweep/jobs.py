@@ -126,7 +126,7 @@ def read_jobs(
     configurations = [_with_hosts_for_its_nodes(each) for each in configurations]
     if each_node:
         configurations = [*_on_each_node(configurations, each_node)]
-    varied = _varied([each.parameters for each in configurations])
+    varied = _varied(configurations)
     jobs: list[SweepJob] = []
     different: dict[str, SweepJob] = {}
     for configuration in configurations:
@@ -168,8 +168,12 @@ def _common_problems(jobs: list[SweepJob]) -> list[Problem]:
     return problems
 
 
-def _varied(requests: list[dict[str, Any]]) -> list[str]:
-    """Return the names of the parameters that differ between configurations."""
+def _varied(configurations: list[Configuration]) -> list[str]:
+    """Return the names of the parameters that differ between configurations, `model` first if
+    it does."""
+    requests = []
+    for configuration in configurations:
+        requests.append({"model": configuration.model, **configuration.parameters})
     values: dict[str, set[str]] = {}
     for parameters in requests:
         for name in parameters:
@@ -192,7 +196,8 @@ def _in_line_order(path: Path, problems: Iterable[Problem]) -> list[str]:
 def _job(configuration: Configuration, varied: list[str], *, elsewhere: bool) -> SweepJob:
     """Return the job of a configuration. Raises RequestError if no machine could measure it."""
     model, parameters = configuration.model, configuration.parameters
-    settings = [f"{name} {parameters[name]}" for name in varied if name in parameters]
+    settings = [model] if "model" in varied else []
+    settings += [f"{name} {parameters[name]}" for name in varied if name in parameters]
     label = ", ".join(settings) or model
     if elsewhere:
         planned = plan(model, parameters, ELSEWHERE)

@@ -21,13 +21,14 @@ GIVEN = 0
 class Sweep(BaseModel, frozen=True, extra="forbid"):
     """The sections of a parameters file.
 
-    `protocol` and `parameters` apply to all configurations. `matrix` stands for combinations of
-    its values, except those that match an entry of `exclude`; a list matches any of its items.
-    An entry of `include` adds its other parameters to the combinations that match it. If it
+    `notebook` is a model, or a list of models, each of which has all configurations. `protocol`
+    and `parameters` apply to all configurations. `matrix` stands for combinations of its
+    values, except those that match an entry of `exclude`; a list matches any of its items. An
+    entry of `include` adds its other parameters to the combinations that match it. If it
     matches none and sets all parameters of the matrix, it adds a configuration.
     """
 
-    notebook: str
+    notebook: str | Annotated[list[str], Field(min_length=1)]
     protocol: Any = None
     parameters: dict[str, Any] = {}
     matrix: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
@@ -71,14 +72,16 @@ def read_sweep(
     except ValidationError as error:
         file.refuse_invalid(error)
         return [], file.problems
+    models = [sweep.notebook] if isinstance(sweep.notebook, str) else sweep.notebook
+    cells = Matrix(file, sweep).cells(given or {})
     configurations = []
-    for cell in Matrix(file, sweep).cells(given or {}):
+    for model, cell in product(models, cells):
         values = {}
         lines = {"model": file.line("notebook")}
         for name, setting in cell.items():
             values[name] = setting.value
             lines[name] = setting.line
-        configurations.append(Configuration(sweep.notebook, values, lines))
+        configurations.append(Configuration(model, values, lines))
     return configurations, file.problems
 
 

@@ -27,9 +27,7 @@ def hosts_of(text: str) -> Nodes:
     names = [name.strip() for name in text.split(",")]
     invalid = [name for name in names if not name or not re.fullmatch(NODE, name)]
     if text == ALL or invalid:
-        problem = (
-            "--each-node: name the hosts, as in --each-node node1,node2; all: with --slurm"
-        )
+        problem = "--each-node: name hosts, as in --each-node node1,node2; all: with --slurm"
         raise SweepError([problem])
     return Nodes([*dict.fromkeys(names)], [])
 

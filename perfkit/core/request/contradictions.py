@@ -63,7 +63,7 @@ def _unsupported(config: Config) -> Iterator[Refusal]:
                 parameter=limit.parameter,
                 value=str(value),
                 what=limit.what,
-                allowed=[*limit.allowed],
+                allowed=[str(value) for value in limit.allowed],
             )
 
 

@@ -1,0 +1,311 @@
+"""Which nodes of a fleet are slow: verdicts from repeats, explanations, files and page."""
+
+import csv
+import json
+import random
+
+import pytest
+from conftest import cli
+from made import keep, measured
+
+from perfkit.analysis.fleet.explanations import explanations, state_of
+from perfkit.analysis.fleet.fleet import judge_fleet
+from perfkit.analysis.fleet.judgement import NodeRepeats, Rules, critical_values, judge
+from perfkit.analysis.fleet.stored import Fleet
+from perfkit.core.results.outputs import measurements
+from perfkit.core.results.repeat import Peak, TelemetrySummary
+
+REPEATS = (100.0, 100.2, 99.8, 100.1, 99.9)
+"""Throughputs with a standard deviation of 0.16 %."""
+
+
+def nodes(*factors, repeats=REPEATS):
+    """Return a node for each factor, whose repeats are multiplied by it."""
+    return [
+        NodeRepeats(f"node{number}", [factor * value for value in repeats])
+        for number, factor in enumerate(factors, 1)
+    ]
+
+
+def verdicts(column):
+    return [node.verdict for node in column.nodes]
+
+
+# Judgement.
+
+
+def test_a_node_below_the_others_is_slow():
+    column = judge(nodes(1.0, 1.001, 0.95, 0.999, 1.0005, 0.9995), Rules())
+    assert verdicts(column) == ["ok", "ok", "slow", "ok", "ok", "ok"]
+    slow = column.nodes[2]
+    assert slow.ratio == pytest.approx(0.95, rel=1e-3)
+    assert slow.low < 0.95 < slow.high < 0.98
+
+
+def test_a_faster_node_is_ok():
+    column = judge(nodes(1.0, 1.001, 1.08, 0.999, 1.0005, 0.9995), Rules())
+    assert verdicts(column) == ["ok"] * 6
+
+
+def test_several_slow_nodes_do_not_hide_each_other():
+    column = judge(nodes(0.9, 0.95, 1.0, 1.001, 0.999, 1.0005, 0.9995, 0.93), Rules())
+    assert verdicts(column) == ["slow", "slow", "ok", "ok", "ok", "ok", "ok", "slow"]
+
+
+def test_a_slowness_within_the_threshold_is_ok():
+    fleet = nodes(1.0, 1.001, 0.97, 0.999, 1.0005, 0.9995)
+    assert verdicts(judge(fleet, Rules(threshold=0.05))) == ["ok"] * 6
+    assert verdicts(judge(fleet, Rules(threshold=0.02)))[2] == "slow"
+
+
+def test_a_node_that_differs_no_more_than_good_nodes_do_is_undecided():
+    column = judge(nodes(1.03, 0.97, 1.01, 0.99, 1.02, 0.98), Rules())
+    lowest = column.nodes[1]
+    assert (lowest.verdict, lowest.doubt) == ("undecided", "spread")
+    assert lowest.repeats is None
+    assert column.limit > 0.05
+
+
+def test_noisy_repeats_leave_a_node_undecided_and_say_how_many_would_decide():
+    noisy = (100.0, 104.0, 96.0, 102.0, 98.0)
+    column = judge(nodes(1.0, 1.001, 0.95, 0.999, 1.0005, 0.9995, repeats=noisy), Rules())
+    slow = column.nodes[2]
+    assert (slow.verdict, slow.doubt) == ("undecided", "noise")
+    many = noisy * -(-slow.repeats // len(noisy))
+    decided = judge(nodes(1.0, 1.001, 0.95, 0.999, 1.0005, 0.9995, repeats=many), Rules())
+    assert decided.nodes[2].verdict == "slow"
+
+
+def test_the_noise_of_one_node_does_not_hide_another():
+    fleet = nodes(1.0, 1.001, 0.95, 0.999, 1.0005)
+    fleet.append(NodeRepeats("noisy", [80.0, 120.0, 100.0, 90.0, 110.0]))
+    assert verdicts(judge(fleet, Rules())) == ["ok", "ok", "slow", "ok", "ok", "undecided"]
+
+
+def test_intervals_widen_with_the_number_of_nodes_and_columns():
+    few = critical_values((5,) * 4, 0.95)
+    many = critical_values((5,) * 64, 0.95)
+    several_columns = critical_values((5,) * 64, 1 - 0.05 / 4)
+    assert few.interval < many.interval < several_columns.interval
+    assert many.outlier < several_columns.outlier
+
+
+@pytest.mark.parametrize("values", [(5, 5), (5, 5, 1)])
+def test_too_few_nodes_or_repeats_are_refused(values):
+    fleet = [NodeRepeats(str(number), [1.0] * count) for number, count in enumerate(values)]
+    with pytest.raises(ValueError, match="nodes with"):
+        judge(fleet, Rules())
+
+
+@pytest.mark.parametrize("count, noise, spread", [(4, 0.01, 0.005), (64, 0.003, 0.01)])
+def test_good_nodes_are_rarely_called_slow(count, noise, spread):
+    """At the stated 5 % per fleet, more than 12 of 100 fleets would be a chance of 0.2 %."""
+    chance = random.Random(1)
+    alarms = 0
+    for _fleet in range(100):
+        fleet = []
+        for number in range(count):
+            base = chance.gauss(1, spread)
+            values = [base * chance.gauss(1, noise) for _repeat in range(3)]
+            fleet.append(NodeRepeats(str(number), values))
+        alarms += "slow" in verdicts(judge(fleet, Rules()))
+    assert alarms <= 12
+
+
+# Stored measurements.
+
+
+def store(outputs, node, throughputs, number=0, model="resnet50", created=None, **changes):
+    """Store a measurement of a node; `changes` are of `measured`, `peaks` of its repeats."""
+    peak = changes.pop("peak", None)
+    parameters = {"device": "gpu", "gpus": 1, "input": "synthetic", "node": node}
+    result = measured(throughputs, model=model, **(parameters | changes))
+    repeats = []
+    for repeat in result.repeats:
+        repeats.append(repeat.model_copy(update={"peak": peak}))
+    update = {"repeats": repeats}
+    if created:
+        update["created"] = created
+    return keep(outputs / f"{result.id}-{node}-{number}", result.model_copy(update=update))
+
+
+def made_fleet(outputs, factors, **changes):
+    for number, factor in enumerate(factors, 1):
+        throughputs = [factor * value for value in REPEATS]
+        store(outputs, f"node{number}", throughputs, **changes)
+    return outputs
+
+
+def read(outputs):
+    return [*measurements(outputs, [])]
+
+
+def test_each_workload_and_each_peak_is_a_column(tmp_path):
+    peak = Peak(
+        matmul_flops_per_second=2e12,
+        copy_bytes_per_second=2e9,
+        sustained_matmul_flops_per_second=1e12,
+        sustained_copy_bytes_per_second=1e9,
+    )
+    made_fleet(tmp_path, [1, 1.001, 0.999], peak=peak)
+    made_fleet(tmp_path, [1, 1.001, 0.999], model="vgg16", number=1, peak=peak)
+    fleet = judge_fleet(read(tmp_path))
+    quantities = [column.quantity for column in fleet.columns]
+    assert quantities == ["throughput", "throughput", "matmul", "copy"]
+    units = [(column.median, column.unit) for column in fleet.columns[2:]]
+    assert units == [(pytest.approx(1), "TFLOP/s"), (pytest.approx(1), "GB/s")]
+
+
+def test_nodes_with_other_hardware_are_judged_apart(tmp_path):
+    made_fleet(tmp_path, [1, 1.001, 0.999])
+    for number in range(4, 7):
+        faster = [2 * value for value in REPEATS]
+        store(tmp_path, f"node{number}", faster, facts={"gpus": ["NVIDIA H200, 141 GiB"]})
+    fleet = judge_fleet(read(tmp_path))
+    assert [len(column.cells) for column in fleet.columns] == [3, 3]
+    assert fleet.counts == {"ok": 6}
+
+
+def test_measurements_without_a_node_are_not_of_a_fleet(tmp_path):
+    made_fleet(tmp_path, [1, 1.001, 0.999])
+    keep(tmp_path / "alone", measured(REPEATS, device="gpu", gpus=1, input="synthetic"))
+    fleet = judge_fleet(read(tmp_path))
+    assert len(fleet.nodes) == 3
+
+
+def test_fewer_than_three_nodes_are_not_judged_and_said_to_be_too_few(tmp_path):
+    made_fleet(tmp_path, [1, 0.9])
+    fleet = judge_fleet(read(tmp_path))
+    assert not fleet.columns
+    (reason,) = fleet.not_judged
+    assert "2 nodes; at least 3 are compared" in reason
+
+
+def test_the_newest_measurement_counts_and_earlier_ones_are_its_past(tmp_path):
+    for number, factor in enumerate([1, 1.001, 0.999, 1.0], 1):
+        for week, slow in ((1, 1.0), (2, 0.9)):
+            node_factor = factor * (slow if number == 2 else 1)
+            values = [node_factor * value for value in REPEATS]
+            created = f"2026-01-0{week}T00:00:00+00:00"
+            label = f"week{week}"
+            store(tmp_path, f"node{number}", values, created=created, label=label)
+    fleet = judge_fleet(read(tmp_path))
+    assert fleet.named("slow") == ["node2"]
+    cell = next(cell for cell in fleet.columns[0].cells if cell.node == "node2")
+    (before,) = cell.past
+    assert before.label == "week1"
+    assert before.ratio == pytest.approx(1, abs=0.002)
+    assert cell.ratio == pytest.approx(0.9, abs=0.002)
+
+
+TELEMETRY = {
+    "samples": 5,
+    "cores": 8,
+    "process_cores": 1.0,
+    "other_load_cores": 0.0,
+    "steal_share": 0.0,
+    "clock_mhz": {"gpu 0": (1900, 1980)},
+    "temperature_celsius": {"gpu 0": 60.0},
+    "throttled": {},
+    "energy_joules": {},
+    "energy_joules_per_sample": None,
+    "missing": {},
+}
+
+
+def state(facts=None, **telemetry):
+    """Return the state of a node with this telemetry in all repeats."""
+    summary = TelemetrySummary(**TELEMETRY | telemetry)
+    result = measured(REPEATS, device="gpu", gpus=1, input="synthetic", facts=facts)
+    repeats = [each.model_copy(update={"telemetry": summary}) for each in result.repeats]
+    return state_of([result.model_copy(update={"repeats": repeats})])
+
+
+def differences(node):
+    """Return the explanations of a node among three usual ones, by code."""
+    statements = explanations(node, [state(), state(), state()])
+    return {statement.code: statement.text() for statement in statements}
+
+
+def test_a_slow_node_without_a_difference_has_no_explanation():
+    assert differences(state()) == {}
+
+
+@pytest.mark.parametrize(
+    "telemetry, code, sentence",
+    [
+        (
+            {"clock_mhz": {"gpu 0": (1200, 1980)}},
+            "clock_lower",
+            "clock of 1,200 MHz; other nodes at least 1,900 MHz",
+        ),
+        ({"throttled": {"gpu 0": {"thermal": 3}}}, "throttled", "clocks lowered: thermal"),
+        (
+            {"temperature_celsius": {"gpu 0": 88.0}},
+            "hotter",
+            "88.0 °C; other nodes at most 60.0 °C",
+        ),
+        (
+            {"other_load_cores": 1.5},
+            "more_other_load",
+            "other programs use 1.5 cores; on other nodes at most 0.0",
+        ),
+        ({"steal_share": 0.2}, "more_steal", "steal time of 20 %; on other nodes at most 0 %"),
+    ],
+)
+def test_what_telemetry_tells_explains_a_slow_node(telemetry, code, sentence):
+    assert differences(state(**telemetry)) == {code: sentence}
+
+
+def test_a_fact_in_which_a_slow_node_differs_from_most_others_explains_it():
+    texts = differences(state(facts={"driver": "535.2"}))
+    assert texts == {"fact_differs": "driver: 535.2; most other nodes: 525.60"}
+
+
+def test_a_slow_node_is_stored_with_its_explanations(tmp_path):
+    made_fleet(tmp_path, [1, 1.001, 0.999, 1.0])
+    slow = [0.9 * value for value in REPEATS]
+    store(tmp_path, "slow", slow, facts={"driver": "535.2"})
+    fleet = judge_fleet(read(tmp_path))
+    (statement,) = fleet.nodes[0].explanations
+    assert statement.code == "fact_differs"
+    assert Fleet.model_validate_json(fleet.model_dump_json()) == fleet
+
+
+# The command.
+
+
+def test_the_command_names_slow_nodes_and_writes_lists_for_slurm(tmp_path):
+    made_fleet(tmp_path, [1, 1.001, 0.9, 0.999, 0.93, 1.0])
+    done = cli("fleet", tmp_path, "--json", tmp_path / "fleet.json")
+    assert done.exit_code == 1
+    assert done.stdout.startswith("2 of 6 nodes are slow: node3, node5.\n")
+    assert (tmp_path / "slow-nodes.txt").read_text() == "node3,node5\n"
+    assert (tmp_path / "ok-nodes.txt").read_text() == "node1,node2,node4,node6\n"
+    assert (tmp_path / "fleet" / "report.html").exists()
+    stored = json.loads((tmp_path / "fleet.json").read_text())
+    assert stored["nodes"][0]["node"] == "node3"
+    rows = [*csv.DictReader((tmp_path / "fleet.csv").read_text().splitlines())]
+    assert [row["verdict"] for row in rows].count("slow") == 2
+
+
+def test_the_command_exits_with_0_if_no_node_is_slow(tmp_path):
+    made_fleet(tmp_path, [1, 1.001, 0.999, 1.0])
+    done = cli("fleet", tmp_path)
+    assert done.exit_code == 0
+    assert done.stdout.startswith("None of 4 nodes is slow.\n")
+
+
+def test_lines_of_the_terminal_have_at_most_80_columns(tmp_path):
+    made_fleet(tmp_path, [1, 1.001, 0.9, *[0.999] * 20])
+    done = cli("fleet", tmp_path)
+    *text, _page = done.stdout.splitlines()
+    assert max(map(len, text)) <= 80
+
+
+def test_results_without_a_node_are_refused_with_the_command_for_a_fleet(tmp_path):
+    keep(tmp_path / "alone", measured(REPEATS))
+    done = cli("fleet", tmp_path)
+    assert done.exit_code == 2
+    assert "no measurement names a node" in done.stderr
+    assert "perfkit sweep parameters/fleet.yaml --slurm --each-node" in done.stderr

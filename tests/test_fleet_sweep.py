@@ -1,0 +1,226 @@
+"""Sweeps that measure every configuration on each node of a fleet."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from clusters import (
+    skip_if,
+    slurm_cluster,
+    slurm_missing,
+    ssh_between,
+    ssh_missing,
+    two_namespaces,
+    wait_for,
+)
+from conftest import SMALL, cli
+
+from perfkit.core.paths import ROOT
+from perfkit.core.request import RequestError
+from perfkit.core.request.plan import plan
+from perfkit.core.results.store import read_result
+from perfkit.sweep.hosts import host_command
+from perfkit.sweep.jobs import read_jobs
+from perfkit.sweep.nodes import Nodes, hosts_of, slurm_nodes
+from perfkit.sweep.slurm import SlurmSweep, submit
+from perfkit.sweep.status import StoredResults
+from perfkit.sweep.sweep_file import SweepError
+
+COMMAND = [str(Path(sys.executable).parent / "perfkit"), "sweep"]
+
+
+@pytest.fixture
+def fleet_file(tmp_path):
+    """A sweep of two small configurations."""
+    parameters = SMALL | {"input": "synthetic", "outputs_dir": str(tmp_path / "outputs")}
+    del parameters["batch_size"]
+    matrix = {"batch_size": [1, 2]}
+    content = {"notebook": "resnet50", "protocol": "quick"}
+    content |= {"parameters": parameters, "matrix": matrix}
+    path = tmp_path / "fleet.yaml"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def measured(outputs):
+    """Return node and batch size of the complete measurements."""
+    pairs = []
+    for path in outputs.glob("*/result.json"):
+        result = read_result(path)
+        if result.status == "complete":
+            pairs.append((result.config.node, result.config.batch_size))
+    return sorted(pairs)
+
+
+def test_every_configuration_is_a_job_on_each_node_the_first_one_first(fleet_file):
+    jobs = read_jobs(fleet_file, {}, elsewhere=True, each_node=["a", "b"])
+    configs = [job.plan.config for job in jobs]
+    assert [(config.batch_size, config.node) for config in configs] == [
+        (1, "a"),
+        (1, "b"),
+        (2, "a"),
+        (2, "b"),
+    ]
+    assert jobs[0].label == "batch_size 1, node a"
+    assert len({job.digest for job in jobs}) == 4
+
+
+def test_a_list_of_models_has_every_configuration(tmp_path):
+    jobs = read_jobs(ROOT / "parameters" / "fleet.yaml", {}, elsewhere=True)
+    labels = [job.label for job in jobs]
+    assert labels == ["resnet50, gpus 1", "resnet50, gpus 8", "bert, gpus 1", "bert, gpus 8"]
+
+
+def test_a_slurm_job_runs_on_its_node(fleet_file, tmp_path, slurm_command):
+    slurm_command("sbatch", f'printf "%s\\n" "$@" >{tmp_path}/words')
+    job, *_others = read_jobs(fleet_file, {}, elsewhere=True, each_node=["node7"])
+    submit(job, [])
+    words = (tmp_path / "words").read_text().splitlines()
+    assert words[words.index("--nodelist") + 1] == "node7"
+
+
+def test_no_more_slurm_jobs_are_submitted_than_allowed(fleet_file, tmp_path, slurm_command):
+    slurm_command("squeue", "true")
+    slurm_command("sbatch", "echo 1")
+    jobs = read_jobs(fleet_file, {}, elsewhere=True, each_node=["a", "b"])
+    (tmp_path / "outputs" / "sweeps").mkdir(parents=True)
+    stored = StoredResults(tmp_path / "outputs", elsewhere=True)
+    before = [stored.before_run(job) for job in jobs]
+    sweep = SlurmSweep(before, stored, [], most_jobs=3, notify=print)
+    sweep.advance()
+    assert len(sweep.followed) == 3
+
+
+SINFO = """\
+node1|all*|idle|none
+node2|all*|alloc|none
+node3|all*|down*|Not responding
+node1|gpu|idle|none
+node9|gpu|drain|broken fan"""
+
+
+@pytest.fixture
+def sinfo(slurm_command, tmp_path):
+    """Replaces sinfo; the file with its arguments."""
+    file = tmp_path / "words"
+    slurm_command("sinfo", f"echo \"$@\" >{file}\ncat <<'END'\n{SINFO}\nEND")
+    return file
+
+
+@pytest.mark.usefixtures("sinfo")
+def test_the_nodes_of_the_default_partition_are_measured_and_lost_ones_reported():
+    nodes = slurm_nodes("all", [])
+    assert nodes == Nodes(["node1", "node2"], ["node3 is down*: Not responding"])
+
+
+@pytest.mark.parametrize(
+    "options", [["--partition", "gpu"], ["--partition=gpu"], ["-p", "gpu", "--time", "30"]]
+)
+def test_the_partition_of_sbatch_is_that_of_the_nodes(sinfo, options):
+    slurm_nodes("all", options)
+    assert "--partition gpu" in sinfo.read_text()
+
+
+def test_named_nodes_may_be_a_list_of_slurm(sinfo):
+    slurm_nodes("node[1-2]", [])
+    assert "--nodes node[1-2]" in sinfo.read_text()
+
+
+def test_hosts_are_named_for_ssh():
+    assert hosts_of("a,b, c,a").names == ["a", "b", "c"]
+    for text in ("all", "", "a,,b", "-oProxyCommand=x"):
+        with pytest.raises(SweepError, match="name hosts, as in --each-node node1,node2"):
+            hosts_of(text)
+
+
+def test_a_job_over_ssh_ends_after_its_time_limit(fleet_file):
+    job, *_others = read_jobs(fleet_file, {}, elsewhere=True, each_node=["host7"])
+    words = host_command(job)
+    assert words[words.index("--") - 1] == "host7"
+    limit = SMALL["timeout"] * SMALL["repeats"] + 600
+    assert f" - {limit} " in words[-1]
+
+
+def test_most_jobs_need_a_place_for_several(fleet_file):
+    done = cli("sweep", fleet_file, "--jobs", 2)
+    assert done.exit_code == 2
+    assert "--jobs is only for --slurm and --each-node" in done.stderr
+
+
+def test_a_node_of_a_fleet_is_measured_alone():
+    with pytest.raises(RequestError, match="nodes: '2' is not for node=a"):
+        plan("resnet50", {"device": "cpu", "nodes": 2, "launcher": "srun", "node": "a"})
+
+
+def test_a_measurement_in_a_slurm_job_on_another_node_is_refused(monkeypatch):
+    monkeypatch.setenv("SLURMD_NODENAME", "node2")
+    request = {"device": "cpu", "input": "synthetic", "node": "node1"}
+    with pytest.raises(RequestError, match="this Slurm job runs on node2; submit it with"):
+        plan("resnet50", request)
+    assert plan("resnet50", request | {"node": "node2"}).config.node == "node2"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.usefixtures("processes")
+def test_slurm_measures_each_node_that_is_up(fleet_file, tmp_path, monkeypatch):
+    skip_if(slurm_missing())
+    monkeypatch.delenv("TMPDIR", raising=False)
+    words = [*COMMAND, str(fleet_file), "--slurm", "--each-node", "--jobs", "1"]
+    words += ["-p", "batch_size", "1"]
+    with slurm_cluster(3) as cluster:
+        down = ["scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=broken"]
+        cluster.output(*down)
+        environment = os.environ | cluster.environment
+        done = subprocess.run(
+            words, env=environment, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert "left out: node2 is down: broken" in done.stderr
+    assert measured(tmp_path / "outputs") == [("node1", 1), ("node3", 1)]
+    fleet = cli("fleet", tmp_path / "outputs")
+    assert "2 nodes; at least 3 are compared" in " ".join(fleet.stdout.split())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.usefixtures("processes")
+def test_hosts_are_measured_over_ssh_and_a_kill_leaves_nothing(fleet_file, tmp_path):
+    skip_if(ssh_missing())
+    outputs = tmp_path / "outputs"
+    with two_namespaces() as namespaces, ssh_between(namespaces) as ssh:
+        first, second = namespaces.nodes
+        hosts = f"{first.address},{second.address}"
+        words = first.command([*COMMAND, str(fleet_file), "--each-node", hosts])
+        environment = os.environ | ssh.environment
+        killed = subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL)
+        wait_for(lambda: [*outputs.glob("*/repeats")])
+        _sweep_below(killed).send_signal(signal.SIGKILL)
+        wait_for(lambda: not [*_workers(outputs)])
+        killed.kill()
+        killed.wait()
+        done = subprocess.run(
+            words, env=environment, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    expected = sorted((node.address, size) for node in (first, second) for size in (1, 2))
+    assert measured(outputs) == expected
+
+
+def _sweep_below(process):
+    """Return the process of the sweep at or below this one."""
+    every = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    return next(each for each in reversed(every) if "sweep" in each.cmdline())
+
+
+def _workers(outputs):
+    """Yield the processes whose command names this outputs folder."""
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if any(str(outputs) in word for word in words):
+            yield process
