@@ -29,7 +29,6 @@ from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import FAINT, INK, new_figure
 from perfkit.report.summary import Summary
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.language import ngettext
 from perfkit.report.text.statements import sentence
 
 MOST_ROWS = 600
@@ -61,14 +60,11 @@ def _headline(fleet: Fleet) -> str:
     if not count:
         return _("No workload was measured on at least three nodes.")
     slow = counts["slow"]
-    words = ngettext(
-        "%(slow)s of %(count)s nodes is slow.", "%(slow)s of %(count)s nodes are slow.", slow
-    )
-    sentence = words % {"slow": slow, "count": count}
+    answer = _("Slow nodes: %(slow)s of %(count)s.") % {"slow": slow, "count": count}
     if counts["undecided"]:
         undecided = _("Can't tell for %(count)s.") % {"count": counts["undecided"]}
-        sentence = f"{sentence} {undecided}"
-    return sentence
+        answer = f"{answer} {undecided}"
+    return answer
 
 
 def _slow_nodes(fleet: Fleet) -> Section:

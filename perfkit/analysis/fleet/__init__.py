@@ -4,4 +4,5 @@ judgement.py     verdicts from repeats: simultaneous intervals and the spread be
 fleet.py         the workloads of a fleet, judged together
 explanations.py  in what a slow node differs from the others
 stored.py        the stored form, fleet.json
+files.py         fleet.csv, and lists of nodes for Slurm
 """
