@@ -9,9 +9,11 @@ import os
 import sys
 import time
 from functools import cache
+from itertools import product
 
 import numpy as np
 
+from perfkit.analysis.fleet.judgement import NodeRepeats, Rules, judge
 from perfkit.analysis.ratios import verdict
 from perfkit.analysis.series import segment
 from perfkit.core.config import AUTO, AUTO_WARMUP, PROTOCOLS, Protocol
@@ -412,6 +414,50 @@ def change_points():
             )
 
 
+FLEETS = {4: 1000, 16: 1000, 64: 500, 256: 200, 512: 100}
+"""Nodes of a fleet -> simulated fleets; of more nodes, each fleet has more chances of a false
+alarm."""
+
+
+def judged_fleets(nodes, repeats, noise, spread, between, slow=0, by=0.0, **how):
+    """Return the share of fleets in which a good node is called slow, and the share of slow
+    nodes found. Good nodes' means have the standard deviation `between`, repeats the `spread`;
+    `slow` nodes are slower by the share `by`."""
+    simulations, seed = how.get("simulations", FLEETS[nodes]), how.get("seed", SEED)
+    random = np.random.default_rng([seed, [*NOISE].index(noise), nodes, repeats])
+    false_alarms, found = 0, 0
+    for _ in range(simulations):
+        means = 1 + between * random.standard_normal((nodes, 1))
+        means[:slow] *= 1 - by
+        throughputs = means * NOISE[noise](random, (nodes, repeats), spread)
+        fleet = [NodeRepeats(str(node), values) for node, values in enumerate(throughputs)]
+        is_slow = [node.verdict == "slow" for node in judge(fleet, Rules()).nodes]
+        false_alarms += any(is_slow[slow:])
+        found += sum(is_slow[:slow])
+    return false_alarms / simulations, found / (simulations * slow) if slow else None
+
+
+def fleet():
+    """In at most 5 % of fleets is a good node called slow; how many slow nodes are found."""
+    for nodes, repeats in product(FLEETS, (3, 5, 7)):
+        alarms = []
+        for noise, spread, between in product(NOISE, (0.003, 0.01, 0.03), (0, 0.005, 0.01)):
+            alarms.append(judged_fleets(nodes, repeats, noise, spread, between)[0])
+        slow = max(1, nodes // 16)
+        found = []
+        for spread, by in product((0.003, 0.01, 0.03), (0.03, 0.05)):
+            _alarms, share_found = judged_fleets(
+                nodes, repeats, "normal", spread, 0.003, slow, by
+            )
+            found.append(f"{share_found:.0%}")
+        yield (
+            f"{nodes} nodes, {repeats} repeats: false alarms {np.mean(alarms):.1%} in the mean "
+            f"of 27 kinds, at most {max(alarms):.1%}; {slow} slow by 3 and 5 % found with noise "
+            f"of 0.3 %: {', '.join(found[:2])}, 1 %: {', '.join(found[2:4])}, "
+            f"3 %: {', '.join(found[4:])}"
+        )
+
+
 CLAIMS = {
     "change_points": change_points,
     "coverage_of_medians": coverage_of_medians,
@@ -423,6 +469,7 @@ CLAIMS = {
     "drift": drift,
     "power": power,
     "coverage_of_ratios": coverage_of_ratios,
+    "fleet": fleet,
 }
 
 

@@ -128,6 +128,8 @@ def history(
     import pandas as pd
 
     from perfkit.analysis.comparison.history import history as history_of
+    from perfkit.core.results.schema import Result
+    from perfkit.core.results.store import Measurement
     from perfkit.report.history_text import history_text
 
     frames = []
@@ -140,6 +142,15 @@ def history(
     every = pd.concat(frames, ignore_index=True)
     longest = every["n"].astype(float).sort_values(ascending=False, kind="stable").index
     measurements = every.loc[longest].drop_duplicates(["id", "created"])
-    found = history_of(measurements, level, threshold)
+    folders = {}
+    for folder in outputs or ["outputs"]:
+        prefix = f"{folder.rstrip('/')}/" if len(outputs) > 1 else ""
+        folders[prefix] = resolved_path(typed_path(folder) if outputs else folder)
+
+    def read(folder: str) -> Result:
+        prefix, _slash, name = folder.rpartition("/")
+        return Measurement.read(folders[f"{prefix}/" if prefix else ""] / name).result
+
+    found = history_of(measurements, level, threshold, read=read)
     options.print_result(found, file, history_text(found))
     raise SystemExit(check and found.regressed)

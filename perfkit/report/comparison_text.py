@@ -126,6 +126,8 @@ def _ratio(
     sentences = [sentence(verdict)]
     if caution:
         sentences.append(sentence(caution))
+    if pair.attribution:
+        sentences.append(sentence(pair.attribution.statement))
     yield wrapped(" ".join(sentences), "  ")
 
 
@@ -223,6 +225,8 @@ def _verdict_notes(pair: PairResult, level: float) -> Iterator[str]:
     """Yield what a table doesn't show of a verdict: why it is undecided, and warnings."""
     if pair.verdict == "undecided":
         yield sentence(pair.statement(level, threshold=0)).rstrip(".")
+    if pair.attribution:
+        yield sentence(pair.attribution.statement).rstrip(".")
     caution = pair.caution()
     if caution:
         yield sentence(caution).rstrip(".")

@@ -30,6 +30,7 @@ from perfkit.report.style import COLOURS, FAINT, INK, estimates, new_figure
 from perfkit.report.summary import Summary
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
+from perfkit.report.text.statements import sentence
 
 MOST_CHARTS = 20
 """Series whose charts are drawn; the table lists all series."""
@@ -187,14 +188,15 @@ def _changes(series: Series, site: Site) -> Section:
     rows = [_change_row(change, series.points[change.start], site) for change in series.changes]
     headings = [_("First measurement of the level"), _("Ratio of levels")]
     headings += [_("Level of the interval"), _("p-value"), _("Changed environment")]
-    return table(rows, headings)
+    return table(rows, [*headings, _("Machine or software")])
 
 
-def _change_row(change: Change, first: Point, site: Site) -> list[str]:
+def _change_row(change: Change, first: Point, site: Site) -> list[str | None]:
     page = link(site.address(first.folder), minute(first.created))
     level, p_value = percent(change.interval_level, 4), f"{change.p_value:.2g}"
     facts = _facts(first.changes) or _("none known")
-    return [page, _ratio(change), level, p_value, facts]
+    attribution = sentence(change.attribution.statement) if change.attribution else None
+    return [page, _ratio(change), level, p_value, facts, attribution]
 
 
 def _points(series: Series, site: Site) -> Section:

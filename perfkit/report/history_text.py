@@ -51,6 +51,8 @@ def _series(series: Series, threshold: float) -> Iterator[str]:
         first = series.points[change.start]
         facts = _facts(first.changes)
         yield wrapped(f"{first.created[:10]} {_times(change)}: {facts}", "  ")
+        if change.attribution:
+            yield wrapped(change.attribution.statement.text(), "    ")
     fall = series.fall(threshold)
     if series.regressed:
         yield "  REGRESSED"

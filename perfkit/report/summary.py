@@ -21,7 +21,8 @@ from perfkit.core.models import model_named
 from perfkit.core.paths import resolved_path
 from perfkit.core.results.frames import records
 from perfkit.core.results.outputs import load, measurements
-from perfkit.core.results.store import ResultError
+from perfkit.core.results.schema import Result
+from perfkit.core.results.store import Measurement, ResultError
 from perfkit.report import style
 from perfkit.report.elements import hint, link, more, paragraph, table
 from perfkit.report.links import Site
@@ -89,7 +90,11 @@ class Summary:
     @cached_property
     def history(self) -> series.History:
         """The series among the measurements, with their change points."""
-        return series.history(self.measurements, language=translations())
+        return series.history(self.measurements, language=translations(), read=self.read_result)
+
+    def read_result(self, folder: str) -> Result:
+        """Return the result in a folder of the outputs."""
+        return Measurement.read(self.outputs / folder).result
 
     @cached_property
     def fleet(self) -> Fleet:

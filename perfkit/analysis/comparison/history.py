@@ -1,7 +1,7 @@
 """Series: the measurements of one configuration over time, versions and labels, with their
 change points."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from gettext import NullTranslations
 from itertools import pairwise
 from typing import Any, Literal
@@ -10,14 +10,16 @@ import pandas as pd
 
 from perfkit.analysis.comparison.blocks import FACTS, named, numbered, title
 from perfkit.analysis.comparison.keys import PROTOCOL, WORK, Differences
+from perfkit.analysis.culprit import Attribution, attributed
 from perfkit.analysis.ratios import Ratio, Verdict, estimated, verdict
 from perfkit.analysis.series import FEWEST_MEASUREMENTS, LEVEL, segment
 from perfkit.analysis.wording import column_value, traits
 from perfkit.core.results.base import Stored
 from perfkit.core.results.frames import records
 from perfkit.core.results.identity import NOT_IDENTITY
+from perfkit.core.results.schema import Result
 from perfkit.core.statements import ENGLISH
-from perfkit.core.statistics import ratio_interval
+from perfkit.core.statistics import Estimate, ratio_interval
 
 MACHINE = ["device", *(f"environment.{name}" for name in ("cpu", "cpu_cores", "gpus"))]
 SERIES = [*WORK, "topology", "used", "effective.tf32", *PROTOCOL, *MACHINE]
@@ -25,6 +27,8 @@ SERIES = [*dict.fromkeys([*SERIES, "input_sha256"])]
 """Columns in which the measurements of a series agree: work, protocol and hardware."""
 NAME = ["model", "name", "used", "batch_size", "topology", "input"]
 """Columns that always name a series; others are added if series differ in them."""
+NEAREST = 5
+"""Measurements on each side of a change from which it is attributed."""
 RECENT = 2
 """A lower level is reported as a regression while it has at most this many measurements."""
 PREDECESSOR_LEVEL = 0.95
@@ -48,10 +52,11 @@ class Point(Stored):
 
 class Change(Ratio):
     """A change of level at the measurement `start` (from 0), with the p-value of the exact test
-    between the two levels."""
+    between the two levels, and whether machine or software changed."""
 
     start: int
     p_value: float
+    attribution: Attribution | None = None
 
 
 def newest_drop(changes: Sequence[Change], threshold: float) -> Change | None:
@@ -120,13 +125,15 @@ def history(
     level: float = LEVEL,
     threshold: float = 0.02,
     language: NullTranslations = ENGLISH,
+    read: Callable[[str], Result] | None = None,
 ) -> History:
     """Return the series among `measurements` (perfkit.load), the most recently measured first;
     their names are in a language.
 
     `level` is the probability of a false change point in a series without any. A series has
     regressed if the level fell by more than `threshold` (a share) at one of its RECENT newest
-    measurements."""
+    measurements. `read` returns the result in a folder, a value of the column `folder`; with
+    it, changes are attributed to machine or software."""
     frame = named(measurements[measurements["throughput"].notna()])
     frame = frame.sort_values(["created", "folder"])
     frame["series"] = numbered(frame, SERIES)
@@ -135,7 +142,10 @@ def history(
     names = series_names(long, SERIES, language)
     every = []
     for number, rows in long.groupby("series", sort=False):
-        every.append(_series(names[number], records(rows), level, threshold))
+        series = _series(names[number], records(rows), level, threshold)
+        if read:
+            series = _with_attributions(series, threshold, read)
+        every.append(series)
     every.sort(key=lambda series: series.points[-1].created, reverse=True)
     return History(
         level=level,
@@ -175,6 +185,24 @@ def _series(name: str, rows: list[dict[str, Any]], level: float, threshold: floa
         newest=newest,
         regressed=drop is not None and drop.start >= first_recent,
     )
+
+
+def _with_attributions(
+    series: Series, threshold: float, read: Callable[[str], Result]
+) -> Series:
+    """Return the series with its changes attributed to machine or software, from the newest
+    NEAREST measurements before and the first after each."""
+    changes = []
+    levels = [*series.levels]
+    for change, (before, after) in zip(series.changes, pairwise(levels), strict=True):
+        points_before = series.points[before[0] : before[1] + 1][-NEAREST:]
+        points_after = series.points[after[0] : after[1] + 1][:NEAREST]
+        results_before = [read(point.folder) for point in points_before]
+        results_after = [read(point.folder) for point in points_after]
+        ratio = Estimate(change.ratio, *change.interval, change.interval_level)
+        attribution = attributed(results_before, results_after, ratio, threshold)
+        changes.append(change.model_copy(update={"attribution": attribution}))
+    return series.model_copy(update={"changes": changes})
 
 
 def _point(row: dict[str, Any], changes: Differences) -> Point:

@@ -27,6 +27,7 @@ from perfkit.analysis.comparison.verdicts import (
     TooFewRepeats,
     fewest_of_each,
 )
+from perfkit.analysis.culprit import Attribution
 from perfkit.analysis.ratios import (
     Method,
     Ratio,
@@ -139,6 +140,9 @@ class PairResult(Ratio):
     """None for a single framework, and beside a published number"""
     turns: list[Turn]
     """pairs of repeats, for method pairs; otherwise empty"""
+    attribution: Attribution | None = None
+    """whether machine or software made the difference, of a configuration measured twice; None
+    for other pairs, and without a difference above the threshold"""
 
     @property
     def ratios(self) -> list[float]:

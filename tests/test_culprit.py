@@ -1,0 +1,124 @@
+"""Whether the machine or the software is to blame for a change of throughput."""
+
+from pathlib import Path
+
+import pytest
+from made import measured
+
+from perfkit.analysis.comparison.history import history
+from perfkit.analysis.culprit import Evidence, attribute, attributed
+from perfkit.core.results.frames import as_frame, row_of
+from perfkit.core.results.repeat import Peak
+from perfkit.core.results.store import Measurement
+from perfkit.core.statistics import Estimate
+
+THRESHOLD = 0.02
+
+
+def around(ratio, width=0.01):
+    """Return an estimate with an interval of this half width."""
+    return Estimate(ratio, ratio * (1 - width), ratio * (1 + width), 0.95)
+
+
+def judge(throughput, product, copy, *, share=0.5, waits=None, width=0.01):
+    """Return the attribution of these ratios, after / before."""
+    rates = {"matrix product": around(product, width), "copy": around(copy, width)}
+    evidence = Evidence(around(throughput), rates, share, waits)
+    return attribute(evidence, THRESHOLD)
+
+
+def test_a_machine_whose_rates_fell_like_the_throughput_is_to_blame():
+    assert judge(0.5, product=0.5, copy=0.5).culprit == "machine"
+
+
+def test_a_product_that_slowed_down_explains_a_smaller_loss():
+    """A lower clock of a GPU slows down the product, not the memory."""
+    assert judge(0.93, product=0.9, copy=1.0).culprit == "machine"
+
+
+def test_software_is_to_blame_if_the_rates_did_not_change():
+    found = judge(0.9, product=1.0, copy=1.001)
+    assert found.culprit == "software"
+    assert "software changed" in found.statement.text()
+
+
+def test_a_loss_beyond_what_the_machine_explains_has_both_causes():
+    found = judge(0.7, product=0.9, copy=0.9)
+    assert found.culprit == "both"
+    assert found.explained == pytest.approx(0.9)
+
+
+def test_a_copy_that_slowed_down_explains_only_the_share_that_is_no_product():
+    """With 80 % of the time in the product, a copy at half speed costs at most 17 %."""
+    assert judge(0.85, product=1.0, copy=0.5, share=0.8).culprit == "machine"
+    assert judge(0.6, product=1.0, copy=0.5, share=0.8).culprit == "both"
+
+
+def test_rates_that_vary_too_much_leave_it_open():
+    found = judge(0.95, product=0.98, copy=1.0, width=0.08)
+    assert (found.culprit, found.doubt) == ("undecided", "noise")
+    assert "can't tell" in found.statement.text()
+
+
+def test_software_is_not_to_blame_if_the_wait_for_data_grew():
+    found = judge(0.9, product=1.0, copy=1.0, waits=(0.01, 0.1))
+    assert (found.culprit, found.doubt) == ("undecided", "input")
+    assert judge(0.9, product=1.0, copy=1.0, waits=(0.01, 0.012)).culprit == "software"
+
+
+@pytest.mark.parametrize(
+    "throughput, product, culprit",
+    [(2.0, 2.0, "machine"), (1.1, 1.0, "software"), (1.5, 1.1, "both")],
+)
+def test_a_gain_is_judged_as_a_loss_is(throughput, product, culprit):
+    found = judge(throughput, product=product, copy=product)
+    assert found.culprit == culprit
+    assert found.rates[0].ratio == pytest.approx(product)
+
+
+# Measurements.
+
+
+def result(throughputs, rate=1e12, created="2026-01-01T00:00:00+00:00"):
+    """Return a measurement whose repeats have these throughputs and this sustained rate."""
+    made = measured(throughputs, input="synthetic")
+    repeats = []
+    for index, repeat in enumerate(made.repeats):
+        peak = {"matmul_flops_per_second": 2e12, "copy_bytes_per_second": 2e10}
+        if rate:
+            scattered = rate * (1 + 0.001 * index)
+            peak["sustained_matmul_flops_per_second"] = scattered
+            peak["sustained_copy_bytes_per_second"] = scattered / 100
+        repeats.append(repeat.model_copy(update={"peak": Peak(**peak)}))
+    return made.model_copy(update={"repeats": repeats, "created": created})
+
+
+BEFORE = (100.0, 100.2, 99.8, 100.1, 99.9)
+AFTER = tuple(0.9 * value for value in BEFORE)
+
+
+def test_measurements_without_sustained_rates_leave_it_open():
+    found = attributed([result(BEFORE, rate=None)], [result(AFTER)], around(0.9), THRESHOLD)
+    assert (found.culprit, found.doubt) == ("undecided", "no rates")
+
+
+def test_a_change_within_the_threshold_is_attributed_to_nothing():
+    sides = [result(BEFORE)], [result(AFTER)]
+    assert attributed(*sides, around(0.985, 0.001), THRESHOLD) is None
+    assert attributed(*sides, around(0.97, 0.05), THRESHOLD) is None
+
+
+@pytest.mark.parametrize("rate, culprit", [(1e12, "software"), (0.9e12, "machine")])
+def test_a_change_of_a_series_is_attributed(rate, culprit):
+    days = []
+    for day in range(1, 7):
+        created = f"2026-01-0{day}T00:00:00+00:00"
+        values = BEFORE if day < 4 else AFTER
+        days.append(result(values, 1e12 if day < 4 else rate, created))
+    by_folder = {f"day{number}": each for number, each in enumerate(days)}
+    rows = []
+    for folder, each in by_folder.items():
+        rows.append(row_of(Measurement(Path(folder), each)) | {"folder": folder})
+    (series,) = history(as_frame(rows), read=by_folder.__getitem__).series
+    (change,) = series.changes
+    assert change.attribution.culprit == culprit
