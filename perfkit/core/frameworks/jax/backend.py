@@ -221,6 +221,17 @@ class Workloads:
 
         return call
 
+    def all_reduce(self, size_bytes: int) -> Any:
+        ranks = Ranks()
+        total = [ranks.held(jnp.zeros(size_bytes // 4, jnp.float32))]
+        add = jax.jit(ranks.on_each(lambda array: jax.lax.psum(array, parallel.AXIS), 1))
+
+        def call() -> Array:
+            total[0] = add(total[0])
+            return total[0]
+
+        return call
+
 
 def tensors(batches: Iterator[Batch], _config: Config) -> Iterator[Batch]:
     """See Backend; integers become 32-bit."""
