@@ -452,8 +452,8 @@ def fleet():
             found.append(f"{share_found:.0%}")
         yield (
             f"{nodes} nodes, {repeats} repeats: false alarms {np.mean(alarms):.1%} in the mean "
-            f"of 27 kinds, at most {max(alarms):.1%}; {slow} slow by 3 and 5 % found with noise "
-            f"of 0.3 %: {', '.join(found[:2])}, 1 %: {', '.join(found[2:4])}, "
+            f"of 27 kinds, at most {max(alarms):.1%}; {slow} slow by 3 and 5 % found with a "
+            f"noise of 0.3 %: {', '.join(found[:2])}, 1 %: {', '.join(found[2:4])}, "
             f"3 %: {', '.join(found[4:])}"
         )
 
