@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from conftest import cli
 from log_writers import BATCH, SUITES
-from made_logs import FACTS, make_log, recomputed, windows
+from made_logs import FACTS, codes, make_log, recomputed, windows
 
 from perfkit.audit.answer import answer_of
 from perfkit.audit.auditing import audit
@@ -196,6 +196,43 @@ def test_a_share_over_the_peak_is_a_finding(parameters, is_possible):
     log = answered(steady_windows(), facts=facts)
     codes = {located.code for located in log.findings}
     assert ("impossible_utilization" not in codes) == is_possible
+
+
+@pytest.mark.parametrize("mixture", [{"experts": 8}, {"sparse_parameters": 6_000_000_000}])
+def test_a_mixture_of_experts_has_no_flops_by_all_its_parameters(mixture):
+    facts = LANGUAGE_MODEL | {"parameters": 8_000_000_000, "gpu": "H100"} | mixture
+    log = answered(steady_windows(), facts=facts)
+    assert log.answer.tokens.per_device == pytest.approx(16384)
+    assert log.answer.model is None
+    assert log.findings[0].finding.text() == (
+        "No TFLOP/s or MFU by parameters: the log's 8,000,000,000 count every expert of the "
+        "mixture; give the active parameters by -p parameters N."
+    )
+
+
+def test_one_expert_is_a_dense_model():
+    facts = LANGUAGE_MODEL | {"parameters": 8_000_000_000, "experts": 1}
+    log = answered(steady_windows(), facts=facts)
+    assert log.answer.model.tflops_per_device == pytest.approx(16384 * 6 * 8e9 / 1e12)
+    assert "every_expert_counted" not in codes(log.findings)
+
+
+MIXTURE = (
+    '[titan] 2026-02-03 04:05:06,100 - root - INFO - {"dim": 64,\n'
+    '"num_experts": 8,\n'
+    "[titan] 2026-02-03 04:05:07,100 - root - INFO - Model tiny size: 8,000,000 total "
+    "parameters\n"
+    "[titan] 2026-02-03 04:05:08,100 - root - INFO - Trainer is initialized with local batch "
+    "size 2, global batch size 4, gradient accumulation steps 1, sequence length 256\n"
+)
+
+
+def test_stated_parameters_are_those_that_a_token_uses(audited):
+    text = MIXTURE + SUITES["torchtitan"].text(HALF_A_SECOND)
+    assert audited(text).answer.model is None
+    log = audited(text, parameters=2_000_000)
+    assert log.answer.model.flops_per_token == 6 * 2_000_000
+    assert "every_expert_counted" not in codes(log.findings)
 
 
 def test_attention_counts_if_the_models_sizes_are_known():

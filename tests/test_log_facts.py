@@ -241,6 +241,39 @@ def test_configurations_are_read_as_each_suite_prints_them(text, expected):
     assert {name: facts.get(name, "") for name in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("line", "experts"),
+    [
+        ('[rank0]:  "num_experts": 6,', 6),
+        ("  num_experts ..................................... 6", 6),
+        ("  num_experts ..................................... [6]", 6),
+        ("torchrun train.py --num-experts 6 --moe-router-topk 2", 6),
+        ("torchrun train.py --num-experts=6", 6),
+        ("ModelArgs(dim=64, num_experts=6, top_k=2)", 6),
+        ("  num_moe_experts: 6", 6),
+        ('  "num_local_experts": 6,', 6),
+        ('  "n_routed_experts": 6,', 6),
+        ("n_routed_experts=6", 6),
+        ("  moe_num_experts : 6", 6),
+        ("loading Mixtral-6x3B-Instruct", 6),
+        ("  num_experts ..................................... None", None),
+        ('  "n_routed_experts": null,', None),
+        ('  "num_experts_per_tok": 6,', None),
+        ('  "num_experts_per_token": 6,', None),
+        ('  "n_shared_experts": 6,', None),
+        ("torchrun train.py --num-experts-per-tok 6", None),
+    ],
+)
+def test_the_experts_are_read_in_each_suites_spelling(line, experts):
+    assert facts_of(f"\n{line}\n").get("experts") == experts
+
+
+@pytest.mark.parametrize(("sparse", "parameters"), [("0", None), ("7,654", 7654)])
+def test_sparse_parameters_are_those_of_a_mixture_of_experts(sparse, parameters):
+    line = f"Total parameter count: dense 1,234, sparse {sparse}, active 2,345"
+    assert facts_of(line).get("sparse_parameters") == parameters
+
+
 RANKS_PARAMETERS = """
   tensor_model_parallel_size ...................... 2
   pipeline_model_parallel_size .................... 2

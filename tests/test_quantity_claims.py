@@ -181,6 +181,21 @@ def test_without_parameters_or_gpu_a_log_has_no_utilization():
         assert checked("45 % MFU", log).state == "no number"
 
 
+@pytest.mark.parametrize("text", [f"{TOKENS * FULL / 1e12:.3f} TFLOP/s/GPU", "26.2 % MFU"])
+def test_a_mixture_of_experts_is_converted_by_no_flops(text):
+    claim = checked(text, make_log(windows(12, rate=RATE), facts=GPT | {"experts": 8}))
+    assert claim.state == "no number"
+    assert codes(claim.findings) == {"every_expert_counted"}
+
+
+def test_the_experts_matter_to_no_other_quantity():
+    claim = checked(
+        "41,000 tokens/s", make_log(windows(12, rate=RATE), facts=GPT | {"experts": 8})
+    )
+    assert claim.state == "not reproduced"
+    assert claim.findings == []
+
+
 @pytest.fixture
 def printed():
     """What a log prints of each device."""

@@ -1,6 +1,6 @@
 """The answer of an audit: the throughput of a log, for one line."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from perfkit.analysis.datasheets import Datasheet, datasheet_named
@@ -14,7 +14,7 @@ from perfkit.audit.figure import (
     first_figure,
 )
 from perfkit.audit.printed import PrintedQuantity
-from perfkit.audit.statements import ByCommand, SourcedFact
+from perfkit.audit.statements import ByCommand, EveryExpertCounted, SourcedFact
 from perfkit.core.models import find_model
 from perfkit.core.models.flops import flops_per_token
 from perfkit.core.results.base import Stored
@@ -270,9 +270,30 @@ def _multiplied(speed: Speed | None, factor: float) -> Speed | None:
     )
 
 
+def parameters_of_token(facts: Mapping[str, SourcedFact]) -> int:
+    """Return the parameters that a token uses; 0 if unknown."""
+    return 0 if counts_every_expert(facts) else _count(facts, "parameters") or 0
+
+
+def counts_every_expert(facts: Mapping[str, SourcedFact]) -> bool:
+    """Return whether the parameters are those of a mixture of experts as its log counts them,
+    with every expert. A token uses fewer, and only the command line can say how many."""
+    experts = _count(facts, "experts") or 1
+    is_mixture = experts > 1 or "sparse_parameters" in facts
+    if not is_mixture or "parameters" not in facts:
+        return False
+    return not isinstance(facts["parameters"].by, ByCommand)
+
+
+def every_expert_counted(facts: Mapping[str, SourcedFact]) -> Iterator[EveryExpertCounted]:
+    """Yield the finding that the parameters count every expert, if they do."""
+    if counts_every_expert(facts):
+        yield EveryExpertCounted(parameters=_count(facts, "parameters") or 0)
+
+
 def _model_speed(tokens: Speed | None, facts: Mapping[str, SourcedFact]) -> ModelSpeed | None:
     """Return the operations of a language model, with attention if its sizes are known."""
-    parameters = _count(facts, "parameters")
+    parameters = parameters_of_token(facts)
     if not tokens or not tokens.per_device or not parameters:
         return None
     layers, hidden_size = _count(facts, "layers"), _count(facts, "hidden_size")

@@ -10,7 +10,7 @@ from pathlib import Path
 from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import cells_of
 from perfkit.analysis.published.layouts import LAYOUTS
-from perfkit.audit.answer import Answer, answer_of
+from perfkit.audit.answer import Answer, answer_of, every_expert_counted
 from perfkit.audit.audit import (
     SCHEMA_VERSION,
     Audit,
@@ -44,7 +44,7 @@ from perfkit.audit.refusals import (
     SeveralLogs,
 )
 from perfkit.audit.single_lines import with_single_lines
-from perfkit.audit.statements import FactValue, Finding, ImpossibleUtilization
+from perfkit.audit.statements import FactValue, Finding, ImpossibleUtilization, SourcedFact
 from perfkit.core.format import plain
 from perfkit.core.paths import portable
 from perfkit.core.refusals import NotAvailable, Refusal
@@ -218,6 +218,12 @@ def _printed(figures: Figures) -> list[PrintedQuantity]:
     return printed_quantities(figures.log.printed, figures.rows, in_protocol)
 
 
+def _of_experts(answer: Answer | None, facts: Mapping[str, SourcedFact]) -> Iterator[Finding]:
+    """Yield the finding that a language model has no TFLOP/s because of its experts."""
+    if answer and answer.tokens:
+        yield from every_expert_counted(facts)
+
+
 def _impossible(answer: Answer | None) -> Iterator[Finding]:
     if answer and answer.model and not answer.model.is_possible:
         yield ImpossibleUtilization(share=answer.model.mfu or 0.0)
@@ -235,7 +241,10 @@ def audited_log(figures: Figures) -> AuditedLog:
     answer = None
     if log.windows.size or not log.of_several:
         answer = answer_of(figures.shown, figures.step_times, log.facts, printed)
-    findings = findings_of(name, figures)
+    findings = []
+    for finding in _of_experts(answer, log.facts):
+        findings.append(LocatedFinding(finding=finding, file=name))
+    findings += findings_of(name, figures)
     for finding in (*_impossible(answer), *impossible_prints(printed, log.facts)):
         findings.append(LocatedFinding(finding=finding, file=name))
     return AuditedLog(

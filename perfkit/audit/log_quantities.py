@@ -5,7 +5,13 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from perfkit.analysis.datasheets import TERA, Datasheet
-from perfkit.audit.answer import TOKENS, log_datasheet, tokens_of_sample, unit_of
+from perfkit.audit.answer import (
+    TOKENS,
+    log_datasheet,
+    parameters_of_token,
+    tokens_of_sample,
+    unit_of,
+)
 from perfkit.audit.audit import AuditedLog
 from perfkit.audit.figure import BY_MEDIAN_STEP, Figure
 from perfkit.audit.printed import PrintedQuantity
@@ -190,7 +196,7 @@ def _as_flops(
     log: AuditedLog, kind: ClaimedKind, count: TokenFlops, tokens_of_rate: int
 ) -> Iterator[Translation]:
     """Yield the translation to TFLOP/s, or to MFU by the dense and the sparse peak."""
-    parameters = _count(log, "parameters")
+    parameters = parameters_of_token(log.facts)
     teraflops = count.flops * tokens_of_rate / TERA
     if kind == "TFLOP/s":
         yield Translation(teraflops, TimesFlops(formula=count.formula, parameters=parameters))
@@ -203,7 +209,7 @@ def _as_flops(
 
 def _token_flops(log: AuditedLog) -> list[TokenFlops]:
     """Return the FLOPs of a token by each formula: attention in full, causally, and not."""
-    parameters = _count(log, "parameters")
+    parameters = parameters_of_token(log.facts)
     if not parameters:
         return []
     return every_flops_per_token(

@@ -1,8 +1,9 @@
 """Check a claim with a unit against the numbers of a log in the same quantity."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from perfkit.audit.audit import Claim, ClaimedNumber, ClaimState, LocatedFinding
+from perfkit.audit.answer import every_expert_counted
+from perfkit.audit.audit import AuditedLog, Claim, ClaimedNumber, ClaimState, LocatedFinding
 from perfkit.audit.claims import CHANCE, LogFigures, match_digits
 from perfkit.audit.findings import APART
 from perfkit.audit.log_quantities import log_quantities
@@ -18,6 +19,9 @@ from perfkit.audit.statements import (
     SparsePeak,
     Truncated,
 )
+
+BY_FLOPS = ("TFLOP/s", "MFU")
+"""Quantities to which a throughput is converted by the parameters."""
 
 
 def check_quantity(claimed: Claimed, audited: LogFigures, tolerance: float = 0.0) -> Claim:
@@ -35,7 +39,8 @@ def check_quantity(claimed: Claimed, audited: LogFigures, tolerance: float = 0.0
     )
     candidates = _sorted_by_scope(log_quantities(log, figures, claimed.kind), claimed)
     if not candidates:
-        return Claim(**dict(number), log=log.name, state="no number")
+        claim = Claim(**dict(number), log=log.name, state="no number")
+        return _with_findings(claim, _of_experts(claimed, log))
     values = [candidate.value for candidate in candidates]
     rounding = [candidate.rounding for candidate in candidates]
     matching = match_digits(claimed.value, claimed.half, values, rounding)
@@ -53,10 +58,22 @@ def check_quantity(claimed: Claimed, audited: LogFigures, tolerance: float = 0.0
         tried=len(candidates),
         chance=matching.chance,
     )
-    findings = []
-    for finding in _findings(claim, audited, claimed, matching.is_truncated):
-        findings.append(LocatedFinding(finding=finding, file=log.name))
-    return claim.model_copy(update={"findings": findings})
+    if not matches:
+        return _with_findings(claim, _of_experts(claimed, log))
+    return _with_findings(claim, _findings(claim, audited, claimed, matching.is_truncated))
+
+
+def _with_findings(claim: Claim, findings: Iterable[Finding]) -> Claim:
+    located = []
+    for finding in findings:
+        located.append(LocatedFinding(finding=finding, file=claim.log or ""))
+    return claim.model_copy(update={"findings": located})
+
+
+def _of_experts(claimed: Claimed, log: AuditedLog) -> Iterator[Finding]:
+    """Yield the finding that no throughput is converted by FLOPs because of the experts."""
+    if claimed.kind in BY_FLOPS:
+        yield from every_expert_counted(log.facts)
 
 
 def _has_scope(quantity: LogQuantity, claimed: Claimed) -> bool:
@@ -87,8 +104,6 @@ def _findings(
     claim: Claim, audited: LogFigures, claimed: Claimed, is_truncated: bool
 ) -> Iterator[Finding]:
     """Yield the findings about the simplest number that reproduces a claim."""
-    if not claim.quantities:
-        return
     best = claim.quantities[0]
     if is_truncated:
         yield Truncated(value=best.value, claimed=claimed.text)

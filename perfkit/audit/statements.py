@@ -540,6 +540,18 @@ class ImpossibleUtilization(Finding):
     share: Share
 
 
+class EveryExpertCounted(Finding):
+    """The log's parameters count every expert, but a token uses some of them: the parameters
+    that a token uses are unknown, and with them its FLOPs."""
+
+    code = "every_expert_counted"
+    sentence = N_(
+        "No TFLOP/s or MFU by parameters: the log's %(parameters)s count every expert of "
+        "the mixture; give the active parameters by -p parameters N."
+    )
+    parameters: int
+
+
 class PrintedUtilization(Finding):
     """The median of the printed MFU is over 100 %."""
 
