@@ -235,6 +235,16 @@ def test_stated_parameters_are_those_that_a_token_uses(audited):
     assert "every_expert_counted" not in codes(log.findings)
 
 
+def test_missing_steps_of_the_protocol_are_told_without_a_steady_state():
+    of_steady = steady_windows()
+    of_steady[["first", "last"]] += 200
+    without = windows(6, seconds=5.0)
+    assert answered(of_steady).answer.period == "steady"
+    assert "fewer_steps" not in codes(answered(of_steady).findings)
+    assert answered(without).answer.period != "steady"
+    assert "fewer_steps" in codes(answered(without).findings)
+
+
 def test_attention_counts_if_the_models_sizes_are_known():
     sizes = {"parameters": 8_000_000_000, "layers": 32, "hidden_size": 4096}
     model = answered(steady_windows(), facts=LANGUAGE_MODEL | sizes).answer.model
@@ -253,6 +263,8 @@ def test_attention_counts_if_the_models_sizes_are_known():
 
 def test_without_a_batch_size_steps_are_answered_and_the_option_is_named(audited):
     log = audited(WITHOUT_BATCH)
+    (finding,) = [each.finding for each in log.findings if each.code == "no_batch_size"]
+    assert finding.text().endswith("are unknown: give the batch size by -p batch_size N.")
     assert answer_text(log) == "2.0000 steps/s, 0.50000 s/step, steps 21–120"
     assert "-p batch_size N -p devices N" in lacking_text(log)
 

@@ -94,6 +94,9 @@ def _of_log(figures: Figures) -> Iterator[Note]:
 def _missing_steps(figures: Figures) -> Iterator[Note]:
     if figures.log.semantics.step == "epoch":
         return
+    if inside(figures.rows, "steady").any():
+        # The answer is of the steady steps, wherever they are.
+        return
     steps = [figure.steps for figure in figures.shown if figure.period == "protocol"]
     if not steps:
         in_protocol = inside(figures.rows, "protocol")

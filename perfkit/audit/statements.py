@@ -365,8 +365,7 @@ class NoBatchSize(Finding):
     code = "no_batch_size"
     sentence = N_(
         "No throughput: the log prints no rate, and the samples of a step (batch size, with "
-        "BERT also accumulation) are unknown. The name of the file may have the batch size: "
-        "train_bs32.log."
+        "BERT also accumulation) are unknown: give the batch size by -p batch_size N."
     )
 
 
