@@ -77,7 +77,7 @@ def test_audit_exits_with_0_for_a_claim_within_the_tolerance(log):
 def test_audit_prints_samples_over_time_in_80_columns(log):
     lines = run(log, "--all").stdout
     exact = re.search(r"samples / time +steps 21–120, 10 lines +([\d.]+)", lines)
-    assert float(exact[1]) == pytest.approx(8 * 256 * 100 / COSTS[20:120].sum(), rel=1e-4)
+    assert float(exact[1]) == pytest.approx(8 * BATCH * 100 / COSTS[20:120].sum(), rel=1e-4)
     assert max(map(len, lines.splitlines())) <= 80
 
 

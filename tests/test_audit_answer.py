@@ -483,11 +483,11 @@ def test_other_units_and_other_work_are_not_compared(facts, code, why):
 
 
 def test_the_facts_in_which_two_logs_differ_are_named(tmp_path):
-    one = written(tmp_path, "one_bs32.log")
-    other = written(tmp_path, "other_bs64.log", HALF_A_SECOND / 2)
+    one = written(tmp_path, "one_fp32_bs32.log")
+    other = written(tmp_path, "other_amp_bs32.log", HALF_A_SECOND / 2)
     output = on_one_line(run(one, other).stdout)
-    assert output.startswith("other_bs64.log is 300 % faster than one_bs32.log")
-    assert "They differ in batch_size 32 and 64." in output
+    assert output.startswith("other_amp_bs32.log is 100 % faster than one_fp32_bs32.log")
+    assert "They differ in precision fp32 and amp." in output
 
 
 def test_scaling_is_a_share_of_the_ideal():

@@ -296,5 +296,6 @@ def read_audit(folder: Path) -> Audit:
 def write_audit(folder: Path, audit: Audit) -> None:
     """Write the audit atomically into `folder`. Raises OSError."""
     make_folder(folder)
-    text = audit.model_dump_json(indent=1, exclude_defaults=True)
+    # On one line: indented, the figures of many logs would take half as much space again.
+    text = audit.model_dump_json(exclude_defaults=True)
     write_atomically(folder / FILE, f"{text}\n")
