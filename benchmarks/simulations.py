@@ -414,7 +414,7 @@ def change_points():
             )
 
 
-FLEETS = {4: 1000, 16: 1000, 64: 500, 256: 200, 512: 100}
+FLEETS = {4: 1000, 16: 1000, 64: 500, 256: 200, 512: 200}
 """Nodes of a fleet -> simulated fleets; of more nodes, each fleet has more chances of a false
 alarm."""
 

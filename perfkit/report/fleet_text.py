@@ -9,7 +9,7 @@ from perfkit.core.statements import N_
 from perfkit.report.text.terminal import tabulated, wrapped
 
 METHOD = N_(
-    "A ratio is a node's geometric mean / that of the fleet's median node. All intervals hold "
+    "A ratio is a node's mean / that of the fleet's median node. All intervals hold "
     "at the same time, at %(level)s over all columns. A node is slow if its interval lies "
     "below %(limit)s and no good node of such a fleet would be as far below the median."
 )

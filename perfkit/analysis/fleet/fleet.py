@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from gettext import NullTranslations
-from statistics import geometric_mean, median
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from perfkit.analysis.comparison.blocks import named, numbered
@@ -231,7 +231,7 @@ def _past(workload: Workload) -> dict[str, list[PastRatio]]:
             by_label.setdefault(result.config.label, {})[node] = result
     past: dict[str, list[PastRatio]] = {}
     for label, results in by_label.items():
-        means = {node: geometric_mean(result.throughputs) for node, result in results.items()}
+        means = {node: fmean(result.throughputs) for node, result in results.items()}
         middle = median(means.values())
         for node, mean in means.items():
             created = results[node].created

@@ -1,8 +1,9 @@
 """Judge which nodes of a fleet are slow, from the repeats of each node.
 
-The model, on logarithms of throughput: a repeat of node i is m_i + e, where the noise e has the
-same kind of distribution on every node; the good nodes' m_i are normally distributed around the
-fleet's centre, since no two machines are equal; slow nodes, fewer than half, lie below them.
+The model, of throughputs relative to the fleet's median: a repeat of node i is m_i + e, where
+the noise e has the same kind of distribution on every node; the good nodes' m_i are normally
+distributed around 1, since no two machines are equal; slow nodes, fewer than half, lie below
+them. Not of logarithms, which would stretch the lower tail, where slow nodes are sought.
 
 A node is called slow if two things hold:
 - The interval of its ratio to the fleet's median lies below 1 - threshold. The intervals of all
@@ -20,7 +21,7 @@ fleet` checks the rates of false alarms and of slow nodes found.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import ceil, exp, log
+from math import ceil
 from statistics import NormalDist
 from typing import Literal, NamedTuple
 
@@ -97,9 +98,9 @@ class FleetColumn:
 
 
 class _Statistics(NamedTuple):
-    """Statistics of one or more fleets: arrays of shape (..., nodes); `scale` has one value a
-    fleet, (..., 1). Of logarithms: each node's distance from the median, its noise and its
-    standard error; `spread` between nodes."""
+    """Statistics of one or more fleets, relative to the median throughput: each node's distance
+    from the median and its standard error, (..., nodes); the `spread` between nodes and the
+    usual standard error, (..., 1)."""
 
     distance: np.ndarray
     error: np.ndarray
@@ -110,15 +111,15 @@ class _Statistics(NamedTuple):
 def judge(fleet: Sequence[NodeRepeats], rules: Rules) -> FleetColumn:
     """Judge the nodes of a fleet under one workload.
 
-    Raises ValueError for fewer than FEWEST_NODES nodes or FEWEST_REPEATS repeats of a node, and
-    for throughputs that are not positive.
+    Raises ValueError for fewer than FEWEST_NODES nodes or FEWEST_REPEATS repeats of a node.
     """
     counts = tuple(len(node.throughputs) for node in fleet)
     if len(fleet) < FEWEST_NODES or min(counts) < FEWEST_REPEATS:
         raise ValueError(f"{len(fleet)} nodes with {min(counts, default=0)} repeats or more")
-    logarithms = [np.log(node.throughputs) for node in fleet]
-    means = np.array([values.mean() for values in logarithms])
-    deviations = np.array([values.std(ddof=1) for values in logarithms])
+    centre = float(np.median([np.mean(node.throughputs) for node in fleet]))
+    relative = [np.divide(node.throughputs, centre) for node in fleet]
+    means = np.array([values.mean() for values in relative])
+    deviations = np.array([values.std(ddof=1) for values in relative])
     statistics = _statistics(means, deviations, np.array(counts))
     # Sorted, so that fleets with the same numbers of repeats share the drawn values.
     critical = critical_values(tuple(sorted(counts)), round(rules.column_level, 9))
@@ -131,17 +132,17 @@ def judge(fleet: Sequence[NodeRepeats], rules: Rules) -> FleetColumn:
         ratio = _ratio(node, distance, error, critical.interval, limit, rules)
         nodes.append(ratio)
     return FleetColumn(
-        median=exp(float(np.median(means))),
+        median=centre,
         noise=float(np.median(deviations)),
         spread=scale,
-        limit=1 - exp(-limit),
+        limit=limit,
         nodes=nodes,
     )
 
 
 def _statistics(means: np.ndarray, deviations: np.ndarray, counts: np.ndarray) -> _Statistics:
     """Return the statistics of fleets, from the mean and the standard deviation of each node's
-    logarithms, of shape (..., nodes)."""
+    repeats, of shape (..., nodes)."""
     # A node that is noisier than usual keeps its own noise; few repeats that happen to agree
     # don't make a node less noisy than the others.
     usual = np.median(deviations, axis=-1, keepdims=True)
@@ -168,9 +169,9 @@ def _ratio(
     limit: float,
     rules: Rules,
 ) -> NodeRatio:
-    """Return the verdict on a node. `distance` and `error` are of logarithms; `quantile` errors
-    are half of the simultaneous interval."""
-    threshold = log(1 - rules.threshold)
+    """Return the verdict on a node. `distance` from the median and `error` are relative to it;
+    `quantile` errors are half of the simultaneous interval."""
+    threshold = -rules.threshold
     half = quantile * error
     verdict: Verdict = "undecided"
     doubt: Doubt = ""
@@ -186,8 +187,9 @@ def _ratio(
         verdict = "slow"
     else:
         doubt = "spread"
-    low, high = exp(distance - half), exp(distance + half)
-    return NodeRatio(node.node, exp(distance), low, high, verdict, doubt, repeats)
+    ratio = 1 + distance
+    low, high = max(0.0, ratio - half), ratio + half
+    return NodeRatio(node.node, ratio, low, high, verdict, doubt, repeats)
 
 
 def _repeats(needed: float) -> int | None:

@@ -36,7 +36,7 @@ class NodeCell(Stored):
     n: int
     """number of complete repeats"""
     ratio: float
-    """geometric mean of its repeats / that of the fleet's median node"""
+    """mean of its repeats / that of the fleet's median node"""
     low: float
     """lower end of the ratio's interval; the intervals of all nodes hold at the same time"""
     high: float
