@@ -280,7 +280,7 @@ def _comparisons_and_audits(outputs: Path) -> Stored:
 def write_tables(outputs: Path, frame: pd.DataFrame) -> None:
     """Write results.csv and results.json, with all columns of `perfkit.load` and a row per
     measurement. In the CSV, an apostrophe precedes text that looks like a formula."""
-    rows = frame.to_json(orient="records", indent=1, double_precision=15)
+    rows = frame.to_json(orient="records", double_precision=15)
     write_atomically(outputs / "results.json", rows)
     tame = frame.map(_tame)
     repeats = frame["repeat_throughputs"]
