@@ -1,6 +1,10 @@
 """JAX specifics: asynchronous steps, compilation, settings of a GPU."""
 
+import json
 import os
+import socket
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 
@@ -200,21 +204,105 @@ def test_xla_has_the_threads_of_its_process():
     assert threads in ({"tf_XLAEigen": cores}, {"tf_XLAEigen": 2 * cores})
 
 
+RANK = """
+import json, os, sys
+import jax, psutil
+from perfkit.core.config import Config
+from perfkit.core.frameworks.jax import backend
+device = backend.open_device(Config.model_validate_json(sys.argv[1]))
+connections = psutil.Process().net_connections()
+facts = {
+    "device": type(device).__name__,
+    "platform": jax.config.jax_platforms,
+    "gpu": jax.config.values["jax_cuda_visible_devices"],
+    "precision": jax.config.jax_default_matmul_precision,
+    "no_proxy": os.environ.get("no_proxy"),
+    "listens_at": [known.laddr.ip for known in connections if known.status == "LISTEN"],
+}
+jax.distributed.shutdown()
+print(json.dumps(facts))
+"""
+"""Opens the device of a rank and joins the others. JAX is set up for a GPU, but opens none."""
+
+
+def launch(folder, count, variables=None, **changes):
+    """Start `count` ranks by the launcher, and return its exit status."""
+    command = [sys.executable, "-m", "perfkit.core.frameworks.ranks", str(folder), "0"]
+    rank = [sys.executable, "-c", RANK, SIDE.config(**changes).model_dump_json()]
+    environment = os.environ | (variables or {})
+    return subprocess.run(
+        [*command, str(count), "-", *rank], env=environment, timeout=100, check=False
+    ).returncode
+
+
+@pytest.fixture
+def joined(processes, tmp_path):
+    """Has `count` ranks join, and returns what each has printed."""
+
+    def join(count, variables=None, **changes):
+        status = launch(tmp_path, count, variables, timeout=40, **changes)
+        logs = [(tmp_path / f"rank{index}.log").read_text() for index in range(count)]
+        assert status == 0, logs
+        return [json.loads(log.splitlines()[-1]) for log in logs]
+
+    return join
+
+
+SLURM = {
+    "SLURM_JOB_ID": "1",
+    "SLURM_STEP_NODELIST": "node1",
+    "SLURM_NTASKS": "1",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+}
+"""Variables of the Slurm task that starts all ranks of a node."""
+
+
 @pytest.mark.parametrize(("tf32", "precision"), [(False, "highest"), (True, "tensorfloat32")])
-def test_each_rank_uses_its_own_gpu_in_the_requested_precision(monkeypatch, tf32, precision):
+def test_each_rank_under_slurm_uses_its_own_gpu_in_the_requested_precision(
+    joined, tf32, precision
+):
+    ranks = joined(4, SLURM, device="gpu", gpus=2, nodes=2, tf32=tf32)
+    assert [rank["gpu"] for rank in ranks] == ["0", "1", "0", "1"]
+    for rank in ranks:
+        assert rank["device"] == "WatchedGpu"
+        assert rank["platform"] == "cuda"
+        assert rank["precision"] == precision
+
+
+def test_a_rank_alone_uses_the_first_gpu(monkeypatch):
     """The settings are JAX's own; no GPU is opened."""
-    set_to, joined = {}, []
+    set_to = {}
     monkeypatch.setattr(jax.config, "update", set_to.__setitem__)
-    monkeypatch.setattr(jax.distributed, "initialize", lambda *how, **_: joined.append(how))
-    monkeypatch.setenv("PERFKIT_RANK", "9")
-    monkeypatch.setenv("PERFKIT_MEETING", "10.0.0.1:29500")
-    on_gpus = {"device": "gpu", "gpus": 8, "nodes": 2, "tf32": tf32}
-    device = backend.open_device(SIDE.config(**on_gpus))
-    assert isinstance(device, WatchedGpu)
-    assert set_to["jax_platforms"] == "cuda"
-    assert set_to["jax_cuda_visible_devices"] == "1"
-    assert set_to["jax_default_matmul_precision"] == precision
-    assert joined == [("10.0.0.1:29500", 16, 9)]
+    backend.open_device(SIDE.config(device="gpu", gpus=1))
+    assert set_to["jax_cuda_visible_devices"] == "0"
+
+
+@pytest.mark.parametrize("name", ["no_proxy", "NO_PROXY", "no_grpc_proxy"])
+def test_ranks_meet_without_the_proxy_of_the_environment(joined, name):
+    with socket.socket() as dead:
+        # Nobody listens at this port.
+        dead.bind(("127.0.0.1", 0))
+        proxy = f"http://127.0.0.1:{dead.getsockname()[1]}"
+        proxies = {"http_proxy": proxy, "https_proxy": proxy, name: "other.example"}
+        ranks = joined(2, proxies, processes=2)
+    assert [rank["no_proxy"] for rank in ranks] == ["other.example,127.0.0.1"] * 2
+
+
+def test_ranks_of_one_node_meet_where_no_other_machine_can_connect(joined):
+    first, second = joined(2, processes=2)
+    (address,) = first["listens_at"]
+    # An IPv6 socket may listen at an IPv4 address.
+    assert address.removeprefix("::ffff:") == "127.0.0.1"
+    assert second["listens_at"] == []
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_rank_waits_for_the_others_as_long_as_a_repeat_may_take(tmp_path):
+    began = time.monotonic()
+    assert launch(tmp_path, 1, processes=2, timeout=2) != 0
+    assert time.monotonic() - began < 60
+    assert "DEADLINE_EXCEEDED" in (tmp_path / "rank0.log").read_text()
 
 
 HIGHEST, DEFAULT = Product("float32", is_highest=True), Product("float32", is_highest=False)

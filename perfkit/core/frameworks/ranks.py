@@ -2,9 +2,10 @@
 `python -m perfkit.core.frameworks.ranks LOGS FIRST COUNT ADDRESS COMMAND…`.
 
 COUNT processes run COMMAND; each finds its rank, from FIRST on, in RANK_VARIABLE, and the
-address where all ranks meet, `host:port`, in MEETING_VARIABLE. ADDRESS `-` stands for a free
-port of this machine. The output of the node's rank i goes to LOGS/rank<i>.log. The first rank
-that fails ends this program with its exit status; the supervisor then ends the others.
+address where all ranks meet, `host:port`, in MEETING_VARIABLE; no proxy is used for that host.
+ADDRESS `-` stands for a free port of this machine. The output of the node's rank i goes to
+LOGS/rank<i>.log. The first rank that fails ends this program with its exit status; the
+supervisor then ends the others.
 """
 
 import os
@@ -17,15 +18,19 @@ from pathlib import Path
 from perfkit.core.frameworks.facts import MEETING_VARIABLE, RANK_VARIABLE
 
 POLL_SECONDS = 0.05
+PROXY_EXCEPTIONS = ("no_proxy", "NO_PROXY", "no_grpc_proxy")
+"""Environment variables with hosts that are reached without a proxy; a program reads the first
+that it knows."""
 
 
 def run(logs: Path, first: int, count: int, address: str, command: list[str]) -> int:
     """Run all ranks, and return the exit status of the first that fails, 0 if none does."""
     if address == "-":
         address = free_address()
+    meeting = {MEETING_VARIABLE: address, **without_proxy(address)}
     running = []
     for index in range(count):
-        place = {RANK_VARIABLE: str(first + index), MEETING_VARIABLE: address}
+        place = {RANK_VARIABLE: str(first + index), **meeting}
         with (logs / f"rank{index}.log").open("wb") as log:
             process = subprocess.Popen(
                 command, env=os.environ | place, stdout=log, stderr=subprocess.STDOUT
@@ -42,8 +47,19 @@ def run(logs: Path, first: int, count: int, address: str, command: list[str]) ->
     return 0
 
 
+def without_proxy(address: str) -> dict[str, str]:
+    """Return environment variables that add the host of an address to those that are reached
+    without a proxy, if there is a proxy: gRPC otherwise sends even a machine's connection to
+    itself to `http_proxy`."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return {}
+    host, _colon, _port = address.rpartition(":")
+    hosts = [os.environ[name] for name in PROXY_EXCEPTIONS if os.environ.get(name)]
+    return dict.fromkeys(PROXY_EXCEPTIONS, ",".join([*hosts, host]))
+
+
 def free_address() -> str:
-    """Return a free port of this machine, at which only its own processes can meet."""
+    """Return a free port of the loopback, which other machines can't reach."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = server.getsockname()
         return f"{host}:{port}"

@@ -35,8 +35,7 @@ def open_device(config: Config) -> Device:
     on_gpu = config.device == "gpu"
     jax.config.update("jax_platforms", "cuda" if on_gpu else "cpu")
     if on_gpu:
-        own_gpu = parallel.this_rank() % config.devices
-        jax.config.update("jax_cuda_visible_devices", str(own_gpu))
+        jax.config.update("jax_cuda_visible_devices", str(parallel.own_device(config)))
         precision = "tensorfloat32" if config.tf32 else "highest"
         jax.config.update("jax_default_matmul_precision", precision)
     if config.ranks > 1:

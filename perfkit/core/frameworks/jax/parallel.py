@@ -22,22 +22,32 @@ from perfkit.core.frameworks.facts import MEETING_VARIABLE, RANK_VARIABLE
 
 AXIS = "ranks"
 REPLICATED, SPLIT = PartitionSpec(), PartitionSpec(AXIS)
-MEETING_SECONDS = 180
-"""Time in which all processes must have started."""
 
 
 def this_rank() -> int:
     return int(os.environ.get(RANK_VARIABLE, "0"))
 
 
+def own_device(config: Config) -> int:
+    """Return the number of this rank's device on its node."""
+    return this_rank() % config.devices
+
+
 def join(config: Config) -> None:
     """Join the other ranks. Must precede the first use of a device."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    meeting = os.environ[MEETING_VARIABLE]
+    # By default, any machine could connect to rank 0.
+    bind_address = meeting if config.nodes == 1 else None
     jax.distributed.initialize(
-        os.environ[MEETING_VARIABLE],
+        meeting,
         config.ranks,
         this_rank(),
-        initialization_timeout=MEETING_SECONDS,
+        # Without both, JAX takes the device of a Slurm task or of an Open MPI process.
+        local_device_ids=[own_device(config)],
+        cluster_detection_method="deactivate",
+        initialization_timeout=config.timeout,
+        coordinator_bind_address=bind_address,
     )
 
 
