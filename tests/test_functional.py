@@ -8,6 +8,7 @@ import paddle
 import pytest
 from sides import forward, side_of
 
+from perfkit.core.frameworks.effective import PrecisionUnknownError
 from perfkit.core.frameworks.functional.xla import Product, factor_dtypes, products_in
 
 
@@ -142,3 +143,12 @@ def test_products_of_gpu_libraries_and_their_precision_are_read(line, is_highest
         '%c = f32[2]{0} custom-call(%a), custom_call_target="__cudnn$norm"\n'
     )
     assert products_in(hlo) == (Product("float32", is_highest),)
+
+
+def test_a_product_of_a_factor_without_a_known_dtype_is_refused():
+    hlo = (
+        "%pair = (f32[2,2]{1,0}, s8[4]{0}) parameter(0)\n"
+        "ROOT %b = f32[2,2]{1,0} dot(%pair, %pair), lhs_contracting_dims={1}\n"
+    )
+    with pytest.raises(PrecisionUnknownError, match="no dtype of %pair, the first factor"):
+        products_in(hlo)

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from perfkit.core.frameworks.effective import PrecisionUnknownError
+
 NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "f64": "float64"}
 """XLA's dtype name -> NumPy's."""
 RESULT = re.compile(r"%(\S{1,200}) = (\w{1,20})\[")
@@ -23,7 +25,8 @@ class Product(NamedTuple):
 
 
 def products_in(hlo: str) -> tuple[Product, ...]:
-    """Return the matrix products and convolutions in HLO text."""
+    """Return the matrix products and convolutions in HLO text. Raises PrecisionUnknownError if
+    the dtype of a product's first factor is not in the text."""
     dtype_of: dict[str, str] = dict(RESULT.findall(hlo))
     products = []
     for line in hlo.splitlines():
@@ -33,7 +36,13 @@ def products_in(hlo: str) -> tuple[Product, ...]:
         operation, factor = match.groups()
         if operation == "custom-call" and not any(mark in line for mark in LIBRARIES):
             continue
-        dtype = dtype_of[factor]
+        dtype = dtype_of.get(factor)
+        if dtype is None:
+            raise PrecisionUnknownError(
+                f"XLA's compiled text has no dtype of %{factor}, the first factor of a "
+                f"{operation}, so the precision of the training is unknown: perfkit does not "
+                f"know all forms of this text; measure with another version of the framework"
+            )
         is_highest = HIGHEST.search(line) is not None
         products.append(Product(NAMES.get(dtype, dtype), is_highest))
     return tuple(products)
