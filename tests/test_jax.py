@@ -16,10 +16,12 @@ from narrow import replace_sizes
 from sides import side_of, step
 
 from perfkit.analysis.warnings import window_disagrees
+from perfkit.core.config import Protocol
 from perfkit.core.frameworks.functional.xla import Product
 from perfkit.core.frameworks.jax import backend
 from perfkit.core.frameworks.jax.device import WatchedDevice, WatchedGpu
 from perfkit.core.frameworks.jax.inspector import Inspector
+from perfkit.core.worker import rank as worker
 from perfkit.core.worker.loop import train
 
 SIDE = side_of("jax")
@@ -341,9 +343,50 @@ def test_compiled_products_have_the_requested_precision(narrow):
         jax.config.update("jax_default_matmul_precision", before)
 
 
-def test_peak_memory_of_a_gpu_is_what_xla_has_allocated(monkeypatch):
-    gpu = SimpleNamespace(memory_stats=lambda: {"peak_bytes_in_use": 3 * 2**30})
+@pytest.mark.parametrize(
+    ("before_training", "warmed_up", "after_window", "expected"),
+    [
+        (2 * 2**30, 3 * 2**30, 3 * 2**30, 3 * 2**30),
+        (2 * 2**30, 2 * 2**30, 3 * 2**30, 3 * 2**30),
+        (2 * 2**30, 2 * 2**30, 2 * 2**30, None),
+    ],
+)
+def test_peak_memory_of_a_gpu_is_unknown_where_more_was_allocated_before_the_training(
+    monkeypatch, before_training, warmed_up, after_window, expected
+):
+    statistics = {}
+    gpu = SimpleNamespace(memory_stats=lambda: statistics)
     monkeypatch.setattr(jax, "local_devices", lambda: [gpu])
     device = WatchedGpu()
-    device.reset_peak_memory()
-    assert device.peak_memory_bytes() == 3 * 2**30
+    for peak in (before_training, warmed_up):
+        statistics["peak_bytes_in_use"] = peak
+        device.reset_peak_memory()
+    statistics["peak_bytes_in_use"] = after_window
+    assert device.peak_memory_bytes() == expected
+
+
+def test_the_memory_of_the_speed_measurement_before_does_not_count(
+    narrow, monkeypatch, tmp_path
+):
+    """The device is a CPU, of which a GPU's counts are asked."""
+    calls = []
+
+    def measure_speed(*_arguments):
+        calls.append("measure_peak")
+        return {}
+
+    class CountedDevice(WatchedDevice):
+        def reset_peak_memory(self):
+            calls.append("reset_peak_memory")
+
+        def peak_memory_bytes(self):
+            calls.append("peak_memory_bytes")
+
+    monkeypatch.setattr(worker, "measure_peak", measure_speed)
+    monkeypatch.setattr(backend, "open_device", lambda _config: CountedDevice())
+    protocol = Protocol(name="quick", warmup_steps=1, measured_steps=1, repeats=1)
+    raw = worker.RawFile(tmp_path / "rank0.jsonl")
+    end = worker.measure(SIDE.config(MODEL), protocol, 0, raw)
+    assert end["memory_bytes"] is None
+    resets = ["reset_peak_memory"] * 2
+    assert calls == ["measure_peak", *resets, "peak_memory_bytes", "measure_peak"]

@@ -43,10 +43,12 @@ def test_jax_trains_in_the_requested_precision_with_steps_that_sum_up(
     effective = result.effective
     assert (effective.device, effective.step_clock) == ("gpu", "watcher")
     assert effective.precision == precision
+    assert sum(effective.dtypes.values()) > 0
     if precision == "fp32":
         assert effective.tf32 == tf32
     (rank,) = result.repeats[0].ranks
-    assert rank.memory_bytes > 2**28
+    # A small training takes less than the measurement of the peak speed before it.
+    assert rank.memory_bytes is None or rank.memory_bytes > 2**28
     assert "window_mismatch" not in [warning.code for warning in check(measurement).warnings]
     submission = rank.submit_seconds / result.repeats[0].step_seconds.median
     say(f"{result.throughput.value:.0f} images/s, submission {submission:.0%} of a step")

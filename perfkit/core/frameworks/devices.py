@@ -53,9 +53,9 @@ class CpuDevice:
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
 
-    def peak_memory_bytes(self) -> int:
+    def peak_memory_bytes(self) -> int | None:
         """Return the framework's peak allocated memory since `reset_peak_memory`; on a CPU, the
-        peak resident set size of the process since then."""
+        peak resident set size of the process since then. None if it is unknown."""
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

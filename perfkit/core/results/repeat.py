@@ -24,7 +24,8 @@ class Rank(Stored):
     """time of the window spent waiting for input"""
     memory_bytes: int | None = None
     """peak memory: on a GPU, allocated by the framework's allocator since the window's start;
-    with JAX since the process's start; on a CPU, of the process"""
+    with JAX since the warm-up's start, None if the measurement of the peak speed before it took
+    as much; on a CPU, of the process"""
     compute_seconds: float | None = None
     """time for the batches, forward and backward pass of a step without waiting for other
     ranks: median of three after the window; None for a single rank"""

@@ -166,6 +166,8 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict
 
     # Measured before and after the training: other load can lower either measurement.
     write_peak()
+    # The measurement above must not count; JAX can't forget it at the window's start.
+    device.reset_peak_memory()
     warmup = AutoWarmup(protocol, rank, raw.path.parent, raw.write, framework.largest_of_ranks)
     sizes: list[int] = []
     window = train(

@@ -79,7 +79,7 @@ class Inspector(functional.Inspector):
         settings = {}
         if self.device == "gpu":
             settings["matmul_precision"] = str(jax.config.jax_default_matmul_precision)
-            settings["peak_memory"] = "since the start of the process"
+            settings["peak_memory"] = "since the warm-up's start"
         if self.trainer.ranks:
             settings["gradient_exchange"] = "in the program of the backward pass"
         return settings
