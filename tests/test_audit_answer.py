@@ -1,5 +1,6 @@
 """The answer of an audit: a log's throughput in one line, and what the command line states."""
 
+import json
 import re
 from functools import partial
 
@@ -480,6 +481,57 @@ def test_other_units_and_other_work_are_not_compared(facts, code, why):
     verdict = judged(logs_of(1.0, 1.0, facts=({}, facts)))
     assert verdict.code == code
     assert why in verdict.text()
+
+
+def in_other_format(logs):
+    """Return two logs, the second in another format."""
+    base, other = logs
+    return [base, other._replace(log=other.log.model_copy(update={"format": "other"}))]
+
+
+def test_unknown_work_in_different_formats_is_not_compared():
+    unknown = {"model": 0}
+    logs = in_other_format(logs_of(1.0, 0.5, facts=(unknown, unknown)))
+    for audited in logs:
+        del audited.log.facts["model"]
+    assert judged(logs).code == "other_formats"
+    assert "their formats differ (other and made by hand)" in judged(logs).text()
+    assert [*log_ratios(logs)] == []
+
+
+def test_the_same_model_or_parameters_are_compared_across_formats():
+    assert judged(in_other_format(logs_of(1.0, 0.5))).code == "faster"
+    stated = {"parameters": 7}
+    logs = in_other_format(logs_of(1.0, 0.5, facts=(stated, stated)))
+    for audited in logs:
+        del audited.log.facts["model"]
+    assert judged(logs).code == "faster"
+
+
+def test_different_benchmarks_of_mlperf_are_not_compared(tmp_path):
+    paths = []
+    for benchmark in ("gpt3", "retinanet"):
+        path = tmp_path / f"{benchmark}.log"
+        path.write_text(mlperf_text(benchmark))
+        paths.append(path)
+    whole = audit(paths)
+    assert whole.ratios == []
+    assert "benchmark retinanet and gpt3" in whole.verdict.text()
+
+
+def mlperf_text(benchmark):
+    """Return an MLPerf log of ten epochs."""
+    events = [("submission_benchmark", benchmark), ("global_batch_size", 100)]
+    events += [("train_samples", 40_000), ("run_start", None)]
+    events += [("block_start", None)]
+    events += [("epoch_start", None), ("epoch_stop", None)] * 10
+    events += [("block_stop", None), ("run_stop", None)]
+    lines = []
+    for index, (key, value) in enumerate(events):
+        event = {"event_type": "POINT_IN_TIME", "time_ms": 1000 * index, "key": key}
+        event |= {"value": value, "metadata": {}}
+        lines.append(f":::MLLOG {json.dumps(event)}\n")
+    return "".join(lines)
 
 
 def test_the_facts_in_which_two_logs_differ_are_named(tmp_path):

@@ -122,6 +122,7 @@ KINDS: dict[str, Callable[[str], FactValue | None]] = {
     "product": _product,
     "count": _items,
     "gpu": _gpu,
+    "benchmark": str.lower,
 }
 """Kinds of values in facts.toml that have no table of spellings, and their conversions."""
 

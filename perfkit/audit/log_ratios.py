@@ -26,6 +26,7 @@ from perfkit.audit.verdicts import (
     LogScaling,
     NoDifference,
     OtherExtent,
+    OtherFormats,
     OtherLogWork,
     OtherUnits,
     Scales,
@@ -47,8 +48,18 @@ ALIKE = 0.01
 """Differences below this share are none."""
 CLOSE = 0.02
 """An interval around 1 that ends beyond this share on either side says too little."""
-WORK = ("model", "mode", "sequence_length", "parameters", "layers", "hidden_size")
+WORK = (
+    "model",
+    "benchmark",
+    "mode",
+    "sequence_length",
+    "parameters",
+    "layers",
+    "hidden_size",
+)
 """Facts that are equal in logs of comparable work."""
+TELLING = ("model", "benchmark", "parameters")
+"""Facts of which one that is equal tells that logs of different formats did the same work."""
 CIRCUMSTANCES = (
     "framework",
     "precision",
@@ -171,11 +182,9 @@ def log_ratios(logs: Sequence[LogFigures]) -> Iterator[LogRatio]:
 def compare(log: AuditedLog, base: AuditedLog) -> Compared | Verdict:
     """Return the throughputs of two logs, or why they are not compared."""
     names = {"log": log.name, "base": base.name}
-    for name in WORK:
-        value, base_value = log.fact(name), base.fact(name)
-        if None not in (value, base_value) and value != base_value:
-            values = {"value": str(value), "base_value": str(base_value)}
-            return OtherLogWork(name=name, **values, **names)
+    other_work = _other_work(log, base)
+    if other_work:
+        return other_work
     for each in (base, log):
         if not each.answer or not each.answer.speed:
             return UnknownThroughput(unknown=each.name, **names)
@@ -190,6 +199,28 @@ def compare(log: AuditedLog, base: AuditedLog) -> Compared | Verdict:
     if speed.per_device and base_speed.per_device:
         return Compared(speed.per_device, base_speed.per_device, unit, of_all=False)
     return OtherExtent(**names)
+
+
+def _other_work(log: AuditedLog, base: AuditedLog) -> Verdict | None:
+    """Return why two logs are, or may be, of different work; None if nothing tells so."""
+    names = {"log": log.name, "base": base.name}
+    for name in WORK:
+        value, base_value = log.fact(name), base.fact(name)
+        if None not in (value, base_value) and value != base_value:
+            values = {"value": str(value), "base_value": str(base_value)}
+            return OtherLogWork(name=name, **values, **names)
+    if log.format != base.format and not _same_model(log, base):
+        return OtherFormats(format=log.format, base_format=base.format, **names)
+    return None
+
+
+def _same_model(log: AuditedLog, base: AuditedLog) -> bool:
+    """Return whether a known fact tells that two logs are of the same model."""
+    for name in TELLING:
+        value = log.fact(name)
+        if value is not None and value == base.fact(name):
+            return True
+    return False
 
 
 def _differences(log: AuditedLog, base: AuditedLog) -> Iterator[FactDifference]:
@@ -321,5 +352,6 @@ def _groups(scales: Sequence[Scale], batch: str) -> list[list[Scale]]:
             continue
         assert log.answer
         same = [log.fact(name) for name in (*WORK, "framework", "precision", "gpu", batch)]
-        groups[(log.answer.speed_unit, *same)].append(scale)
+        form = "" if any(log.fact(name) is not None for name in TELLING) else log.format
+        groups[(log.answer.speed_unit, form, *same)].append(scale)
     return [*groups.values()]

@@ -196,6 +196,21 @@ class OtherLogWork(Verdict):
     base_value: str
 
 
+class OtherFormats(Verdict):
+    """The logs have different formats, and no fact tells that they did the same work."""
+
+    code = "other_formats"
+    sentence = N_(
+        "%(log)s and %(base)s are not compared: their formats differ (%(format)s and "
+        "%(base_format)s), and nothing tells that they did the same work; if they did, add -p "
+        "parameters COUNT."
+    )
+    log: Name
+    base: Name
+    format: str
+    base_format: str
+
+
 class UnknownThroughput(Verdict):
     """A log has no throughput."""
 
