@@ -22,6 +22,11 @@ def test_causal_attention_adds_half_as_much():
     assert causal.formula == "6 N + 6 L d T"
 
 
+def test_causal_is_given_by_name():
+    with pytest.raises(TypeError, match="positional"):
+        flops_per_token(8e9, 32, 4096, 8192, True)
+
+
 @pytest.mark.parametrize("missing", ["layers", "hidden_size", "sequence_length"])
 def test_without_the_models_shape_only_its_weights_count_and_the_formula_says_so(missing):
     shape = LLAMA_8B | {"sequence_length": 8192, missing: None}

@@ -35,6 +35,7 @@ def flops_per_token(
     layers: int | None = None,
     hidden_size: int | None = None,
     sequence_length: int | None = None,
+    *,
     causal: bool = False,
 ) -> TokenFlops:
     """Return the FLOPs of forward and backward pass per token of a model with this many
