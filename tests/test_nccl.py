@@ -208,8 +208,12 @@ assert os.environ["NCCL_DEBUG"] == "INFO"
 name = pattern.replace("%h", socket.gethostname()).replace("%p", str(os.getpid()))
 with open(name, "w") as log:
     log.write(LINES)
+if os.environ.get("WRITTEN"):
+    with open(os.environ["WRITTEN"], "a") as written:
+        print(name, file=written)
 """
-"""Writes LINES as NCCL does, into the log that the environment names."""
+"""Writes LINES as NCCL does, into the log that the environment names, and the log's path into
+the file WRITTEN."""
 
 
 def writing(log):
@@ -225,11 +229,15 @@ def test_what_nccl_logs_in_the_workers_is_stored(plugin, tmp_path, no_settings):
     request = {"batch_size": 2, "image_size": 32, "input": "synthetic", "repeats": 1}
     request |= {"warmup_steps": 1, "measured_steps": 3, "timeout": 200, "gpus": 2}
     outputs = tmp_path / "outputs"
-    done, result = measured(plugin, "gpu", request, outputs, FAKE_FAULT=str(fault))
+    written = tmp_path / "written"
+    variables = {"FAKE_FAULT": str(fault), "WRITTEN": str(written)}
+    done, result = measured(plugin, "gpu", request, outputs, **variables)
     assert done.returncode == 0, done.stderr
     choice = result.effective.nccl
     assert choice == Nccl(network="Socket", between_devices={"P2P/IPC": 1})
-    assert not [*Path("/tmp").glob("perfkit-*.run/nccl-*")]
+    logs = [Path(line) for line in written.read_text().splitlines()]
+    assert logs
+    assert not any(log.parent.exists() for log in logs)
 
 
 ON_NODES = f"""
