@@ -13,7 +13,7 @@ from perfkit.core.config import Protocol
 from perfkit.core.driver.measure import measure
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.paths import ROOT
-from perfkit.core.refusals import ArchitectureMissing
+from perfkit.core.refusals import ArchitectureDropped, ArchitectureMissing
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import problems as problems_here
 from perfkit.core.request.plan import plan
@@ -283,39 +283,74 @@ def test_code_runs_on_the_compute_capabilities_of_cudas_rules(architecture, runs
 
 # GPUs for which the framework's build has no code
 
+FOR_CUDA_11 = {"cuda_version": "11.2", "compiled_cuda_archs": "[70, 75, 80, 86]"}
 FOR_CUDA_12 = {"cuda_version": "12.6", "compiled_cuda_archs": "[70, 75, 80, 86, 90]"}
 
 
 def refused_architecture(**request):
     """Return the refusal of a GPU's architecture; None if there is none."""
     config = resolve({"model": "resnet50", "input": "synthetic", "device": "gpu"} | request, 2)
-    refused = [
-        each for each in problems_here(config, 2) if isinstance(each, ArchitectureMissing)
-    ]
+    kinds = (ArchitectureDropped, ArchitectureMissing)
+    refused = [each for each in problems_here(config, 2) if isinstance(each, kinds)]
     assert len(refused) <= 1
     return refused[0] if refused else None
 
 
 @pytest.mark.parametrize(
-    ("capability", "command"),
-    [("12.0", "environment-cu13.yml"), ("6.1", "environment.yml"), ("9.0", None)],
+    ("build", "capability", "command"),
+    [
+        (FOR_CUDA_12, "12.0", "environment-cu13.yml"),
+        (FOR_CUDA_11, "9.0", "environment.yml"),
+        (FOR_CUDA_12, "9.0", None),
+    ],
 )
 def test_paddle_without_code_for_a_gpu_is_refused_before_a_worker_crashes(
-    nvml, monkeypatch, capability, command
+    nvml, monkeypatch, build, capability, command
 ):
     nvml(f"capability.1={capability}", "name.1=NVIDIA X", "total_gib.1=96")
-    monkeypatch.setattr("perfkit.core.system.software.constants", lambda *_: FOR_CUDA_12)
+    monkeypatch.setattr("perfkit.core.system.software.constants", lambda *_: build)
     refusal = refused_architecture(gpus=2)
     assert refused_architecture(gpus=1) is None
     if command is None:
         assert refusal is None
         return
+    architectures = ", ".join(refusal.architectures)
     assert refusal.text() == (
         "framework: this build of Paddle has no code for NVIDIA X, 96 GiB (compute capability "
-        f"{capability}), only for sm_70, sm_75, sm_80, sm_86, sm_90. For a build that has it, "
+        f"{capability}), only for {architectures}. For a build that has it, "
         f"in an environment of its own: conda env create -f {command}; to run on the CPU: -p "
         "device cpu"
     )
+
+
+@pytest.mark.parametrize("capability", ["6.1", "5.2"])
+def test_a_gpu_older_than_all_code_of_the_build_needs_an_older_version(
+    nvml, monkeypatch, capability
+):
+    """The build that perfkit's own command installs may be the refused one."""
+    nvml(f"capability={capability}", "name=NVIDIA X", "total_gib=8")
+    monkeypatch.setattr("perfkit.core.system.software.constants", lambda *_: FOR_CUDA_12)
+    assert refused_architecture(gpus=1).text() == (
+        "framework: this build of Paddle has no code for NVIDIA X, 8 GiB (compute capability "
+        f"{capability}), only for the later sm_70, sm_75, sm_80, sm_86, sm_90. Older versions "
+        "of Paddle, or its builds for an older CUDA, may have it; to run on the CPU: -p device "
+        "cpu"
+    )
+
+
+@pytest.mark.parametrize(
+    ("capability", "architectures", "precedes"),
+    [
+        ("6.1", ["sm_70", "compute_90"], True),
+        ("9.0", ["sm_70", "sm_80"], False),
+        ("9.0", ["sm_100a", "sm_120"], True),
+        ("12.0", ["sm_80", "sm_100"], False),
+        ("6.1", ["gfx942"], False),
+        ("6.1", [], False),
+    ],
+)
+def test_capabilities_precede_architectures_by_number(capability, architectures, precedes):
+    assert gpus.precedes_all(capability, architectures) == precedes
 
 
 @pytest.mark.parametrize("listed", [["sm_80", "sm_90"], ["sm_80", "compute_90"], []])

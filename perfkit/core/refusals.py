@@ -399,6 +399,21 @@ class ArchitectureMissing(Refusal):
     command: str
 
 
+class ArchitectureDropped(Refusal):
+    code = "architecture_dropped"
+    sentence = (
+        "this build of %(framework)s has no code for %(gpu)s (compute capability "
+        "%(capability)s), only for the later %(architectures)s. Older versions of "
+        "%(framework)s, or its builds for an older CUDA, may have it; to run on the CPU: -p "
+        "device cpu"
+    )
+    parameter: str = "framework"
+    framework: str
+    gpu: str
+    capability: str
+    architectures: list[str]
+
+
 Mebibytes = Annotated[int, Format(lambda size, _language: f"{size / 2**20:,.0f} MiB")]
 """A number of bytes, written in MiB."""
 Gibibytes = Annotated[int, Format(lambda size, _language: f"{math.ceil(size / 2**30)}g")]

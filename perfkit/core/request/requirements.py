@@ -7,6 +7,7 @@ from pathlib import Path
 from perfkit.core import refusals
 from perfkit.core.config import Config
 from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.frameworks.facts import Framework
 from perfkit.core.paths import portable
 from perfkit.core.refusals import Refusal
 from perfkit.core.results.identity import Reading
@@ -123,13 +124,28 @@ def _lacking_architecture(config: Config) -> Iterator[Refusal]:
         return
     for name, capability in zip(names, capabilities, strict=False):
         if architectures and not any(gpus.runs_on(each, capability) for each in architectures):
-            is_blackwell = float(capability) >= BLACKWELL
-            command = framework.blackwell_install if is_blackwell else framework.gpu_install
-            yield refusals.ArchitectureMissing(
-                framework=framework.display_name,
-                gpu=name,
-                capability=capability,
-                architectures=architectures,
-                command=command,
-            )
+            yield _missing_architecture(framework, name, capability, architectures)
             return
+
+
+def _missing_architecture(
+    framework: Framework, gpu: str, capability: str, architectures: list[str]
+) -> Refusal:
+    """Return the refusal of a GPU for which the framework's build has no code. For a GPU older
+    than all that the build has code for, perfkit's own install command may give this build
+    again."""
+    if gpus.precedes_all(capability, architectures):
+        return refusals.ArchitectureDropped(
+            framework=framework.display_name,
+            gpu=gpu,
+            capability=capability,
+            architectures=architectures,
+        )
+    is_blackwell = float(capability) >= BLACKWELL
+    return refusals.ArchitectureMissing(
+        framework=framework.display_name,
+        gpu=gpu,
+        capability=capability,
+        architectures=architectures,
+        command=framework.blackwell_install if is_blackwell else framework.gpu_install,
+    )

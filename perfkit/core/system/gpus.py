@@ -5,7 +5,7 @@ support a query."""
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 # CPU workers may lack pynvml.
@@ -17,6 +17,7 @@ REASONS = (
     *("software_thermal", "hardware_thermal", "power_brake", "display_clocks"),
 )
 """NVML's reasons for a GPU clock below its maximum, from the lowest bit."""
+ARCHITECTURE = r"(sm|compute)_(\d{2,3})([af]?)"
 ESCAPES = r"\x1b\[[0-9;]*[A-Za-z]"
 """Terminal escape sequences, which nvidia-smi prints even without a terminal."""
 
@@ -80,7 +81,7 @@ def runs_on(architecture: str, capability: str) -> bool:
     the major version, with a on one capability (CUDA's programming guide, compute
     capabilities).
     """
-    named = re.fullmatch(r"(sm|compute)_(\d{2,3})([af]?)", architecture)
+    named = re.fullmatch(ARCHITECTURE, architecture)
     if not named:
         return False
     kind, number, suffix = named.groups()
@@ -91,6 +92,15 @@ def runs_on(architecture: str, capability: str) -> bool:
     if kind == "compute" and not suffix:
         return is_later
     return is_later and wanted // 10 == oldest // 10
+
+
+def precedes_all(capability: str, architectures: Iterable[str]) -> bool:
+    """Return whether a GPU is older than every one of these architectures."""
+    numbers = []
+    for architecture in architectures:
+        if named := re.fullmatch(ARCHITECTURE, architecture):
+            numbers.append(int(named[2]))
+    return bool(numbers) and int(capability.replace(".", "")) < min(numbers)
 
 
 def topology(printed: str) -> str:
