@@ -61,6 +61,7 @@ class Trainer:
     """Sleeps in its steps until the process is `seconds` old; its loss falls from 7."""
 
     skipped_steps = 0
+    waits_in_update = False
     loss_scale = None
 
     def __init__(self, seconds, steps):

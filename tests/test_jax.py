@@ -50,6 +50,8 @@ def late(array):
 class LateTrainer:
     """A trainer whose gradients of each step are late."""
 
+    waits_in_update = False
+
     def __init__(self, trainer):
         self.trainer = trainer
 

@@ -29,6 +29,8 @@ class FakeClock:
 class FakeTrainer:
     """Takes STEP_SECONDS per step, and ten times as long for the first two steps."""
 
+    waits_in_update = False
+
     def __init__(self, clock, losses=None):
         self.clock, self.losses, self.steps = clock, losses, 0
         self.calls = []
@@ -95,6 +97,7 @@ class Loss:
 
 class FakeGpuTrainer:
     steps = 0
+    waits_in_update = False
 
     def __init__(self, gpu):
         self.gpu = gpu
@@ -272,6 +275,22 @@ def test_waiting_for_data_is_no_submission(clock):
 
 def test_a_device_that_computes_within_its_calls_has_no_time_of_submission(clock):
     _window, events = run(clock)
+    assert not any("submit_seconds" in step for step in of_kind(events, "step"))
+
+
+def test_a_step_whose_update_waits_for_the_device_has_no_time_of_submission(clock):
+    """Such as an update that reads whether a gradient overflowed."""
+
+    class Waiting(FakeGpuTrainer):
+        waits_in_update = True
+
+        def update(self):
+            super().update()
+            self.gpu.synchronize()
+
+    gpu = FakeGpu(clock)
+    _window, events = run_on(gpu, Waiting(gpu))
+    assert len(of_kind(events, "step")) == 12
     assert not any("submit_seconds" in step for step in of_kind(events, "step"))
 
 

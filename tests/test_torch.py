@@ -79,6 +79,26 @@ def test_an_overflow_in_the_first_step_leaves_no_uninitialized_momentum(narrow, 
         assert np.isfinite(weights).all()
 
 
+@pytest.mark.parametrize(
+    ("settings", "waits"),
+    [
+        ({"precision": "amp"}, False),
+        ({"precision": "amp", "disable_tuning": "fused_optimizer"}, True),
+        ({"precision": "bf16", "disable_tuning": "fused_optimizer"}, False),
+    ],
+)
+def test_an_update_waits_for_the_device_if_the_loss_scaler_reads_overflows(
+    narrow, monkeypatch, settings, waits
+):
+    trainer = SIDE.trainer("vgg16", **settings)
+    trainer.backward(SIDE.batch("vgg16"))
+    read = []
+    item = torch.Tensor.item
+    monkeypatch.setattr(torch.Tensor, "item", lambda *each: read.append(1) or item(*each))
+    trainer.update()
+    assert bool(read) == waits == trainer.waits_in_update
+
+
 def test_clipping_overflowing_gradients_leaves_weights_unchanged(narrow):
     inspector = SIDE.inspector("gpt", precision="amp")
     trainer = inspector.trainer

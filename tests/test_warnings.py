@@ -9,6 +9,7 @@ from perfkit.analysis.published import published
 from perfkit.analysis.utilization import datasheet, utilization
 from perfkit.analysis.warning_types import (
     HighLastLoss,
+    LaunchBound,
     MeasurementWarning,
     Outlier,
     SingleRepeat,
@@ -20,6 +21,7 @@ from perfkit.analysis.warning_types import (
 from perfkit.analysis.warnings import checked_aspects, untrained_losses, warnings_of
 from perfkit.core.frameworks.effective import EXCHANGED_AFTERWARDS, EXCHANGED_MEANWHILE
 from perfkit.core.models import model_named
+from perfkit.core.request.plan import plan
 from perfkit.core.results.frames import load_steps
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.repeat import Evaluation, Peak, TelemetrySummary
@@ -335,38 +337,89 @@ def test_a_rank_whose_host_takes_most_of_a_step_to_submit_it_gives_a_warning(sha
         assert warning.share == pytest.approx(0.91)
 
 
-def test_a_cpu_is_never_launch_bound():
-    """There, host and device are the same cores."""
-    result = measured(QUIET, device="cpu", processes=1, framework="jax")
-    assert codes(with_submissions(result, (0.99,))) == codes(result)
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"device": "cpu", "processes": 1, "framework": "jax"},
+        {"device": "npu", "gpus": 1},
+        {"device": "gpu", "gpus": 1, "accumulate": 2},
+        {"device": "gpu", "gpus": 1, "model": "gpt", "sequence_length": 128, **LANGUAGE},
+    ],
+    ids=["host and device are the same cores", "unknown queue", "accumulation", "language"],
+)
+def test_nothing_is_launch_bound_whose_submission_may_wait_for_room_in_the_queue(parameters):
+    result = measured(QUIET, **parameters)
+    assert "launch_bound" not in codes(with_submissions(result, (0.99,)))
+
+
+def resolved(result, option):
+    """Return the configuration that the measurement's request and one option plan."""
+    _p, name, text = option.split()
+    value = {"batch_size": int, "tf32": bool}.get(name, str)(text)
+    config = result.config
+    request = {field: getattr(config, field) for field in ("framework", "device", "gpus")}
+    request |= {"strategy": config.strategy, "execution": config.execution}
+    request |= {"input": "synthetic", name: value}
+    checked = plan(config.model, request, ["machine", "requirements", "data"])
+    return checked.config
+
+
+FRAMEWORKS_ON_GPUS = ("paddle", "torch", "jax")
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS_ON_GPUS)
+@pytest.mark.parametrize("execution", ["dynamic", "static"])
+def test_a_launch_bound_run_is_told_other_parameters_that_its_framework_has(
+    framework, execution
+):
+    if framework == "jax" and execution == "dynamic":
+        pytest.skip("JAX has no dynamic execution")
+    how = {"device": "gpu", "gpus": 1, "framework": framework, "execution": execution}
+    result = with_submissions(measured(QUIET, **how), (0.95,))
+    (warning,) = [each for each in warnings_of(result, []) if isinstance(each, LaunchBound)]
+    expected = ["-p batch_size 32"]
+    if execution == "dynamic":
+        expected.append("-p execution static")
+    assert warning.parameters == expected
+    for option in warning.parameters:
+        assert resolved(result, option) != result.config
+
+
+EVERY_PRECISION = ["-p precision amp", "-p precision bf16", "-p tf32 True"]
 
 
 @pytest.mark.parametrize(
-    ("capability", "effective", "expected"),
+    ("capability", "how", "effective", "expected"),
     [
-        ("6.1", {}, None),
-        ("7.0", {}, ": -p precision amp"),
-        ("9.0", {}, ": -p precision amp, -p precision bf16, -p tf32 True"),
-        ("9.0", {"tf32": True}, None),
-        ("9.0", {"precision": "amp"}, None),
-        ("9.0", {"device": "cpu"}, None),
-        (None, {}, None),
+        ("6.1", {}, {}, None),
+        ("7.0", {}, {}, ["-p precision amp"]),
+        ("7.0", {"framework": "jax"}, {}, None),
+        ("9.0", {}, {}, EVERY_PRECISION),
+        ("9.0", {"framework": "torch"}, {}, EVERY_PRECISION),
+        ("9.0", {"framework": "jax"}, {}, ["-p precision bf16", "-p tf32 True"]),
+        ("9.0", {"strategy": "fleetx-fp32"}, {}, ["-p tf32 True"]),
+        ("9.0", {}, {"tf32": True}, None),
+        ("9.0", {}, {"precision": "amp"}, None),
+        ("9.0", {}, {"device": "cpu"}, None),
+        (None, {}, {}, None),
     ],
 )
-def test_fp32_on_a_gpu_with_tensor_cores_gives_a_notice(capability, effective, expected):
-    result = measured(QUIET)
+def test_fp32_on_a_gpu_with_tensor_cores_gives_a_notice(capability, how, effective, expected):
+    result = measured(QUIET, device="gpu", gpus=1, **how)
     reported = {"device": "gpu", "precision": "fp32", "tf32": False} | effective
     facts = {"gpus": Reading(value=["Some GPU"])}
     if capability:
         facts["compute_capability"] = Reading(value=[capability, capability])
     effective = result.effective.model_copy(update=reported)
     result = result.model_copy(update={"effective": effective, "environment": facts})
-    texts = [warning.text() for warning in warnings_of(result, ())]
+    warnings = warnings_of(result, ())
     if expected is None:
-        assert texts == []
-    else:
-        (text,) = texts
-        assert text.endswith(expected)
+        assert warnings == []
+        return
+    (warning,) = warnings
+    assert warning.text().endswith(": " + ", ".join(expected))
+    for option in warning.parameters:
+        assert resolved(result, option)
 
 
 def test_untrained_losses_assume_uniform_predictions():

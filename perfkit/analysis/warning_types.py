@@ -361,32 +361,36 @@ class SkippedSteps(MeasurementWarning):
 
 
 class LaunchBound(MeasurementWarning):
-    """On an accelerator: the host needs at least 90 % of a step's time to submit its work. This
-    is the shortest submission of a rank's window over the median step: while a device's queue
-    is full, the host waits within a submission, but the queue is empty at the start of the
-    window. A host that is the limit takes the whole step for every submission; 10 % are left
-    for the difference between its fastest and its median step."""
+    """On a GPU: the host needs at least 90 % of a step's time to submit its work. This is the
+    shortest submission of a rank's window over the median step: while a GPU's queue is full,
+    the host waits within a submission, but the queue is empty at the start of the window. A
+    host that is the limit takes the whole step for every submission; 10 % are left for the
+    difference between its fastest and its median step. Not checked where a submission may
+    contain waiting for the GPU: with loss scaling that the host reads in each step, with
+    accumulation, and for language models, whose step has more kernels than CUDA queues (about
+    1,024)."""
 
     code = "launch_bound"
     severity = "caution"
     sentence = N_(
         "%(repeats)s: submitting a step took the host %(share)s of the step's time, so the "
-        "device waited for the host. A larger batch, execution=static or a faster core changes "
-        "that."
+        "device waited for the host. A faster core changes that, or these parameters: "
+        "%(parameters)s"
     )
     repeats: Repeats
     share: Share
+    parameters: list[str]
 
 
 class LateExchange(MeasurementWarning):
-    """Ranks exchange their gradients only after the backward pass: all gradients are in one
-    bucket, or are computed by one program."""
+    """Paddle's ranks exchange their gradients only after the backward pass: all gradients are
+    in one bucket, or are computed by one program. Not checked for other frameworks."""
 
     code = "late_exchange"
     severity = "caution"
     sentence = N_(
-        "The ranks exchange all gradients after the backward pass, so that the exchange is not "
-        "hidden behind computation."
+        "Paddle's ranks exchange all gradients after the backward pass, so that the exchange "
+        "is not hidden behind computation."
     )
 
 
@@ -405,7 +409,8 @@ class ImplausibleFirstLoss(MeasurementWarning):
 
 
 class TensorCoresUnused(MeasurementWarning):
-    """fp32 without TF32 on a GPU with tensor cores (compute capability 7.0 or later)."""
+    """fp32 without TF32 on a GPU with tensor cores (compute capability 7.0 or later), if the
+    framework supports a parameter that uses them."""
 
     code = "tensor_cores_unused"
     severity = "notice"

@@ -5,7 +5,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import log
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -46,6 +46,7 @@ from perfkit.analysis.warning_types import (
     WindowMismatch,
     worst_first,
 )
+from perfkit.core.config import Config
 from perfkit.core.frameworks.effective import (
     EXCHANGED_AFTERWARDS,
     TENSOR_CORES_SINCE,
@@ -53,6 +54,7 @@ from perfkit.core.frameworks.effective import (
 )
 from perfkit.core.models import model_of, units_per_sample
 from perfkit.core.models.model import Model
+from perfkit.core.request.contradictions import contradictions
 from perfkit.core.results.frames import steps_of
 from perfkit.core.results.repeat import Evaluation, Repeat, TelemetrySummary
 from perfkit.core.results.schema import STOPPING_LEVEL, Result
@@ -470,8 +472,22 @@ def _about_execution(result: Result) -> Warnings:
         yield LateExchange()
     shares = submission_shares(result)
     bound = [repeat for repeat, share in shares.items() if share >= LAUNCH_BOUND]
-    if bound and result.config.accelerated:
-        yield LaunchBound(repeats=bound, share=max(shares.values()))
+    if bound and result.config.device == "gpu":
+        config = result.config
+        parameters = _accepted(config, batch_size=2 * config.batch_size)
+        if config.execution != "static":
+            parameters += _accepted(config, execution="static")
+        yield LaunchBound(repeats=bound, share=max(shares.values()), parameters=parameters)
+
+
+def _accepted(config: Config, **changes: Any) -> list[str]:
+    """Return the options that set these parameters, each alone, without those that contradict
+    the configuration's framework or strategy."""
+    options = []
+    for name, value in changes.items():
+        if not any(contradictions(config.model_copy(update={name: value}))):
+            options.append(f"-p {name} {value}")
+    return options
 
 
 def _about_tensor_cores(result: Result) -> Warnings:
@@ -488,17 +504,24 @@ def _about_tensor_cores(result: Result) -> Warnings:
         return
     capability = capabilities[0]
     generation = int(capability.partition(".")[0])
-    if generation >= TENSOR_CORES_SINCE:
-        parameters = ["-p precision amp"]
-        if generation >= TF32_SINCE:
-            parameters += ["-p precision bf16", "-p tf32 True"]
+    if generation < TENSOR_CORES_SINCE:
+        return
+    parameters = _accepted(result.config, precision="amp")
+    if generation >= TF32_SINCE:
+        parameters += _accepted(result.config, precision="bf16")
+        parameters += _accepted(result.config, tf32=True)
+    if parameters:
         yield TensorCoresUnused(capability=capability, parameters=parameters)
 
 
 def submission_shares(result: Result) -> dict[int, float]:
     """Return the repeats with known times of submission, and the share of a median step in
-    which the host submits a step, the largest of all ranks."""
-    shares = {}
+    which the host submits a step, the largest of all ranks. None if a step may have more
+    kernels than CUDA queues (about 1,024), for whose room the host waits within the step: with
+    several micro-batches, and for language models."""
+    shares: dict[int, float] = {}
+    if result.config.accumulate > 1 or model_of(result.config).sample != "image":
+        return shares
     for repeat in result.complete_repeats:
         submitting = [rank.submit_seconds for rank in repeat.ranks if rank.submit_seconds]
         if submitting and repeat.step_seconds and repeat.step_seconds.median:

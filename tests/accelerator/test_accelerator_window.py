@@ -118,6 +118,7 @@ def test_losses_are_finite_and_evaluation_works(steps, case):
 def test_only_losses_in_float16_are_scaled(steps, case):
     _synchronizations, reads_of_found_inf = CASES[case]
     loss_scale = steps[case]["loss_scale"]
+    assert steps[case]["waits_in_update"] == bool(reads_of_found_inf)
     if reads_of_found_inf:
         assert loss_scale == 2**15
     else:

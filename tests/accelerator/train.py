@@ -121,6 +121,7 @@ def run(parameters):
         "window": window.seconds,
         "addresses": len(addresses),
         "skipped_steps": trainer.skipped_steps,
+        "waits_in_update": trainer.waits_in_update,
         "loss_scale": trainer.loss_scale,
         "memory_bytes": device.peak_memory_bytes(),
         "matrix_products": inspector.multiply_adds(batch),

@@ -69,8 +69,8 @@ class Step(TypedDict):
     """host time from requesting the batches to receiving them; on a GPU it may overlap the
     device's work"""
     submit_seconds: NotRequired[float]
-    """host time without the data wait until the step's work was submitted; only of devices that
-    compute asynchronously"""
+    """host time without the data wait until the step's work was submitted; only if no
+    call of the step waits for the device"""
 
 
 @DESCRIBED

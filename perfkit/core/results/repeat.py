@@ -31,7 +31,8 @@ class Rank(Stored):
     ranks: median of three after the window; None for a single rank"""
     submit_seconds: NonNegative | None = None
     """shortest host time without data wait in which a step of the window was submitted: a
-    device's full queue makes the host wait in other steps; None if calls wait for their work"""
+    device's full queue makes the host wait in other steps; None if a call of the
+    step waits for the device"""
     samples_seen: int | None = None
     """samples counted in the batches, warm-up included"""
 

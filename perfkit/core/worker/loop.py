@@ -151,14 +151,15 @@ def train(
     the samples of this rank in all `accumulate` micro-batches.
 
     `data_wait_seconds` of a step is the host time spent waiting for its batches, and
-    `submit_seconds` the rest of the time until the last call of the step has returned. Set
+    `submit_seconds` the rest of the time until the last call of the step has returned, recorded
+    only if none of the calls waits for the device. Set
     `read_losses_at_once` only if reading a loss does not wait for the device (on a CPU). Peak
     memory is counted from the start of the window. `announce` writes a `batch` event when a
     step has its batches, which tells a rank that hangs from ranks that wait for it. Raises
     LossNotFiniteError, NotSynchronizedError, and errors of trainer and batches.
     """
     timer = StepTimer(device, clock, write, samples_per_step, read_losses_at_once)
-    is_asynchronous = device.is_asynchronous
+    only_submits = device.is_asynchronous and not trainer.waits_in_update
 
     def train_step(step: int) -> None:
         waited = 0.0
@@ -176,7 +177,7 @@ def train(
                 asked = clock()
         result = trainer.update()
         submit_seconds = None
-        if is_asynchronous:
+        if only_submits:
             submit_seconds = clock() - began - waited
         timer.stop(step, waited, submit_seconds, loss, result)
 

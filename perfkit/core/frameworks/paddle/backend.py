@@ -108,7 +108,6 @@ class Trainer(modules.Trainer):
             self.forward = paddle.DataParallel(self.network, **self.strategy.data_parallel)
 
     def update(self) -> None:
-        # With loss scaling, waits for the device to read whether a gradient overflowed.
         self.scaler.step(self.optimizer)
         if self.scaler.is_enable():
             self.scaler.update()
@@ -117,6 +116,10 @@ class Trainer(modules.Trainer):
 
     def zero_grad(self) -> None:
         self.optimizer.clear_grad()
+
+    @property
+    def waits_in_update(self) -> bool:
+        return bool(self.scaler.is_enable())
 
     @property
     def skipped_steps(self) -> int:

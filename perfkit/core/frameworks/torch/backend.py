@@ -89,7 +89,6 @@ class Trainer(modules.Trainer):
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), clip_norm)
         self.scaler.step(self.optimizer)
         if self.scaler.is_enabled():
-            # Does not wait for the device: a fused optimizer checks for overflows itself.
             overflows = self.scaler._found_inf_per_device(self.optimizer)
             self.overflows += sum(overflows.values())
             self.scaler.update()
@@ -97,6 +96,12 @@ class Trainer(modules.Trainer):
 
     def zero_grad(self) -> None:
         self.optimizer.zero_grad()
+
+    @property
+    def waits_in_update(self) -> bool:
+        # A fused optimizer checks for overflows itself, on the device.
+        checks_itself = getattr(self.optimizer, "_step_supports_amp_scaling", False)
+        return self.scaler.is_enabled() and not checks_itself
 
     @property
     def skipped_steps(self) -> int:
