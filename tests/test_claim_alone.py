@@ -210,6 +210,21 @@ def test_a_claim_that_cannot_be_judged_names_what_is_missing(text, stated, missi
     assert not claim.is_refuted
 
 
+def test_a_utilization_above_100_percent_is_impossible_on_any_gpu():
+    done = cli("audit", "--claim", "120 % MFU")
+    assert done.exit_code == 1
+    assert done.stdout.startswith("Impossible: 120 %")
+    assert checked("100 % MFU").verdict == "not judged"
+
+
+@pytest.mark.parametrize("text", ["2500 images/s", "2500 img/sec/GPU", "2500 fps"])
+def test_images_are_not_judged_without_a_log(text):
+    claim = checked(text, gpu_model="A100", devices="1")
+    assert claim.verdict == "not judged"
+    assert claim.answer.code == "images_not_judged"
+    assert "-p" not in claim.answer.text()
+
+
 # Mistakes.
 
 

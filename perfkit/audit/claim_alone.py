@@ -15,9 +15,11 @@ from perfkit.audit.claim_premises import ClaimPeak, Premises, peak_of, premises_
 from perfkit.audit.claim_statements import (
     ClaimAnswer,
     DeviceWork,
+    ImagesNotJudged,
     ImpossibleClaim,
     Mistake,
     NotJudged,
+    OverPeak,
     Possible,
     PossibleBoth,
     PossibleForAll,
@@ -27,7 +29,14 @@ from perfkit.audit.claim_statements import (
     TooHigh,
     TooLow,
 )
-from perfkit.audit.quantity import ALLOWED, Claimed, ClaimedKind, Of, claimed_quantity
+from perfkit.audit.quantity import (
+    ALLOWED,
+    Claimed,
+    ClaimedKind,
+    Of,
+    claimed_quantity,
+    counts_images,
+)
 from perfkit.audit.refusals import BatchMissing, LogMissing, UnitMissing
 from perfkit.audit.statements import FactValue
 from perfkit.core.models.flops import TokenFlops, every_flops_per_token
@@ -36,6 +45,8 @@ from perfkit.core.results.base import Stored
 
 HIGHEST_SHARE = 0.8
 """An H100 reaches 798 of 989.5 TFLOP/s in a bf16 product of 8192 x 8192 matrices."""
+HIGHEST_PERCENT = 100
+"""No GPU exceeds its peak."""
 LOWEST_SHARE = 0.01
 """A twentieth of the 21 % of GPT-3, the lowest of Chowdhery et al., PaLM, 2022, table 3."""
 WEIGHTS_OF_BLOCK = 12
@@ -314,7 +325,7 @@ def _answer(
     best = min(readings, key=lambda reading: ORDER.index(reading.verdict))
     work = _work(best, premises, peak)
     if work is None:
-        return NotJudged(missing=_missing(claimed, premises))
+        return _without_work(claimed, premises)
     match best.verdict:
         case "impossible":
             return ImpossibleClaim(work=work)
@@ -326,6 +337,15 @@ def _answer(
         if other is not best:
             return _of_two(work, best, other)
     return Possible(work=work)
+
+
+def _without_work(claimed: Claimed, premises: Premises) -> ClaimAnswer:
+    """Return the answer about a claim whose share of a peak is unknown."""
+    if claimed.kind == "MFU" and claimed.value > HIGHEST_PERCENT:
+        return OverPeak(share=claimed.value / 100)
+    if counts_images(claimed.text):
+        return ImagesNotJudged(claim=claimed.text)
+    return NotJudged(missing=_missing(claimed, premises))
 
 
 def _work(reading: Reading, premises: Premises, peak: ClaimPeak | None) -> DeviceWork | None:
@@ -377,12 +397,12 @@ def _missing(claimed: Claimed, premises: Premises) -> list[str]:
 
 def _verdict(answer: ClaimAnswer) -> Verdict:
     match answer:
-        case ImpossibleClaim():
+        case ImpossibleClaim() | OverPeak():
             return "impossible"
         case TooHigh() | TooLow():
             return "implausible"
         case ShapeContradicts():
             return "contradictory"
-        case NotJudged():
+        case NotJudged() | ImagesNotJudged():
             return "not judged"
     return "possible"

@@ -20,6 +20,9 @@ def _spelt(value: float) -> str:
     return number(value, 3)
 
 
+Name = Annotated[str, Format(lambda name, _language: name)]
+
+
 class Work(Statement):
     """The arithmetic of a claim, as a part of a sentence."""
 
@@ -119,6 +122,18 @@ class ImpossibleClaim(ClaimAnswer):
     work: Work
 
 
+class OverPeak(ClaimAnswer):
+    """The claim is a utilization above 100 %, whatever the peak."""
+
+    code = "over_peak"
+    sentence = (
+        "Impossible: %(share)s is more than the peak of any GPU; mistakes that would explain "
+        "it: the peak of another GPU or precision, the number of all devices taken for that of "
+        "one, FLOPs counted with recomputation."
+    )
+    share: Share
+
+
 class TooHigh(ClaimAnswer):
     """The arithmetic of the claim exceeds what a single large matrix product reaches: 798 of
     the H100's 989.5 TFLOP/s in bf16 for 8192 x 8192 matrices."""
@@ -164,6 +179,17 @@ class NotJudged(ClaimAnswer):
     sentence = "Not judged: add %(missing)s."
     missing: list[str]
     """options that are missing: -p gpu_model NAME"""
+
+
+class ImagesNotJudged(ClaimAnswer):
+    """Without a log, nothing tells the FLOPs of an image."""
+
+    code = "images_not_judged"
+    sentence = (
+        "Not judged: images have no tokens, and without a log nothing tells the FLOPs of one; "
+        "give a log: perfkit audit LOG --claim '%(claim)s'."
+    )
+    claim: Name
 
 
 class Mistake(Statement):

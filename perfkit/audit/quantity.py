@@ -45,6 +45,8 @@ SECONDS: Mapping[str, float] = {
 }
 TOKENS = {"token", "tok"}
 SAMPLES = {"sample", "image", "img", "im", "sequence", "seq", "sentence", "example", "frame"}
+NO_TEXT = {"image", "img", "im", "frame"}
+"""Samples that have no tokens."""
 STEPS = {"step", "it", "iter", "iteration", "update"}
 DEVICES = {"gpu", "device", "chip", "card", "rank", "accelerator", "gcd", "npu", "tpu"}
 OF_DEVICE = DEVICES | {"each"}
@@ -126,6 +128,14 @@ def claimed_quantity(text: str) -> Claimed | None:
         # 45 MFU: as a share it would be 4,500 %.
         return None
     return Claimed(claim, unit.kind, value, half_of(digits) * scale, unit.of)
+
+
+def counts_images(text: str) -> bool:
+    """Return whether a claim counts samples that have no tokens, such as images."""
+    words = [_singular(word) for word in WORD.findall(text.lower())]
+    if "fps" in words:
+        return True
+    return any(_scaled(word)[1] in NO_TEXT for word in words)
 
 
 def _stands_alone(claim: str, number: re.Match[str]) -> bool:
