@@ -23,6 +23,7 @@ from perfkit.audit.log_ratios import (
 )
 from perfkit.audit.parameters import stated_facts
 from perfkit.audit.printed import PrintedQuantity
+from perfkit.audit.quantity import LogQuantity
 from perfkit.audit.statements import (
     ByLine,
     ByRule,
@@ -34,10 +35,12 @@ from perfkit.audit.statements import (
     Note,
     NulBytes,
     OtherFormat,
+    ReportedBasis,
     SourcedFact,
 )
 from perfkit.report.audit_answer import answer_text, lacking_text, model_texts
 from perfkit.report.audit_terminal import audit_text
+from perfkit.report.audit_text import explanation_lines
 
 run = partial(cli, "audit")
 
@@ -420,6 +423,22 @@ def test_a_claim_that_one_line_prints_is_called_so(tmp_path):
     other = run(path, "--claim", f"{rates[4] + 0.001:.6f}")
     assert other.exit_code == 1
     assert "not reproduced" in other.stdout
+
+
+def test_the_verdict_on_a_claim_comes_before_the_audit(tmp_path):
+    output = run(written(tmp_path), "--claim", "12.5 samples/s/GPU").stdout
+    assert output.startswith("The claim:")
+    assert output.index("12.5 samples/s/GPU") < output.index("per device")
+
+
+@pytest.mark.parametrize(("tried", "is_told"), [(1, False), (9, False), (10, True)])
+def test_a_few_figures_tell_nothing_of_chance(tmp_path, tried, is_told):
+    rate = LogQuantity(value=1.0, rounding=0.0, of="", basis=ReportedBasis(name="ips"))
+    whole = audit([written(tmp_path)], claim="1 samples/s")
+    claim = whole.claims[0].model_copy(
+        update={"tried": tried, "chance": 1.0, "quantities": [rate]}
+    )
+    assert ("by chance" in "".join(explanation_lines(claim))) == is_told
 
 
 # Several logs.

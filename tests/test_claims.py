@@ -15,6 +15,7 @@ from made_logs import (
 
 import perfkit
 from perfkit.analysis.published.cells import cells_of
+from perfkit.audit import claims
 from perfkit.audit.log import ReportedFigure
 from perfkit.audit.matching import cells_for, claims_of_tables, differences
 from perfkit.report.audit_text import explained_value, state_text
@@ -142,6 +143,13 @@ def test_a_claim_with_few_digits_may_match_by_chance():
     assert "by_chance" in codes(few_digits.findings)
     assert many_digits.chance < 0.1
     assert "by_chance" not in codes(many_digits.findings)
+
+
+def test_the_closest_of_few_figures_is_no_match_by_chance(monkeypatch):
+    log = make_log(windows(40, rate=np.linspace(300, 306, 40)))
+    tried = claimed("2424", log).tried
+    monkeypatch.setattr(claims, "FEWEST_TRIED", tried + 1)
+    assert "by_chance" not in codes(claimed("2424", log).findings)
 
 
 def test_a_claim_of_the_highest_print_is_a_finding():

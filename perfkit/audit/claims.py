@@ -39,6 +39,8 @@ COUNTS = [2**power for power in range(13)]
 """Device counts by which the figure of one device may have been multiplied."""
 CHANCE = 0.2
 """Expected number of chance matches above which an explanation is weak."""
+FEWEST_TRIED = 10
+"""Figures below which nothing is told of chance: few figures near the claim are no sample."""
 WARM_UP_APART = 0.001
 """Share by which the first steps must change a figure to be reported."""
 
@@ -230,7 +232,7 @@ def _of_explanation(claim: Claim, audited: LogFigures) -> Iterator[Finding]:
         yield MeanOfRunning(skipped=best.figure.skipped)
     if best.devices is None and audited.figures.has_warmup:
         yield from _warm_up_inside(best, log)
-    if claim.chance > CHANCE:
+    if claim.chance > CHANCE and claim.tried >= FEWEST_TRIED:
         yield ByChance(chance=claim.chance)
 
 

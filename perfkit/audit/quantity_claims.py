@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from perfkit.audit.answer import every_expert_counted
 from perfkit.audit.audit import AuditedLog, Claim, ClaimedNumber, ClaimState, LocatedFinding
-from perfkit.audit.claims import CHANCE, LogFigures, match_digits
+from perfkit.audit.claims import CHANCE, FEWEST_TRIED, LogFigures, match_digits
 from perfkit.audit.findings import APART
 from perfkit.audit.log_quantities import log_quantities
 from perfkit.audit.quantity import Claimed, LogQuantity
@@ -113,7 +113,7 @@ def _findings(
         # Sparsity doubles the peak.
         yield SparsePeak(share=2 * best.value / 100)
     yield from _about_figure(best, audited)
-    if claim.chance > CHANCE:
+    if claim.chance > CHANCE and claim.tried >= FEWEST_TRIED:
         yield ByChance(chance=claim.chance)
 
 

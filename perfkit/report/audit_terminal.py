@@ -68,13 +68,13 @@ def audit_text(audit: Audit, *, everything: bool = False) -> str:
     for claim in audit.claims:
         claims.setdefault(claim.table, []).append(claim)
     lines = []
+    if None in claims:
+        lines += ["The claim:", *_claims(claims[None], names), ""]
     if len(audit.logs) == 1:
         (log,) = audit.logs
         lines += _log(log, names[log.name], everything=everything)
     elif audit.logs:
         lines += logs_lines(audit, names, everything=everything)
-    if None in claims:
-        lines += ["", "The claim:", *_claims(claims[None], names)]
     for table in dict.fromkeys(audit.tables):
         if table in claims:
             lines += ["", f"{table}: {_counts(claims[table])}"]
@@ -271,7 +271,8 @@ def _claim(claim: Claim, names: Names) -> list[str]:
     details += explanation_lines(claim, "= ")
     closest = closest_text(claim)
     if closest:
-        details.append(f"{closest}; {claim.tried} figures tried")
+        noun = "figure" if claim.tried == 1 else "figures"
+        details.append(f"{closest}; {claim.tried} {noun} tried")
     for stage in claim.waterfall[1:]:
         name = stage_text(stage.stage)
         if stage.figure:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfkit.audit.audit import Audit, AuditedLog, Claim, ClaimState, Explanation, Stage
+from perfkit.audit.claims import FEWEST_TRIED
 from perfkit.audit.figure import Figure, Period, Statistic
 from perfkit.audit.quantity import LogQuantity
 from perfkit.audit.statements import (
@@ -180,7 +181,8 @@ def explained_value(claim: Claim, explanation: Explanation) -> str:
 
 def explanation_lines(claim: Claim, mark: str = "") -> list[str]:
     """Return the first figures that equal a claim, each after a `mark`, how many more there
-    are, and how many are expected by chance; nothing for an unexplained claim."""
+    are, and how many of many figures are expected by chance; nothing for an unexplained
+    claim."""
     texts = []
     for explanation in claim.explanations:
         value = explained_value(claim, explanation)
@@ -193,6 +195,8 @@ def explanation_lines(claim: Claim, mark: str = "") -> list[str]:
     more = len(texts) - MOST_EXPLANATIONS
     if more > 0:
         lines.append(_("and %(count)s more") % {"count": more})
+    if claim.tried < FEWEST_TRIED:
+        return lines
     chance = _(
         "%(tried)d figures tried, not all listed; %(chance)s equally simple ones are expected "
         "to match by chance"
