@@ -24,7 +24,7 @@ from perfkit.audit.claims import check_claim
 from perfkit.audit.joint_findings import joint_findings
 from perfkit.audit.log import ReportedFigure
 from perfkit.audit.matching import number_in_cell
-from perfkit.audit.statements import Note, NulBytes, SameFile
+from perfkit.audit.statements import Note, NulBytes, ProtocolNotSteady, SameFile
 from perfkit.report.audit_text import finding_text, steps_text
 
 WAITS = 10 * (0.1 + 0.002 * (7 * np.arange(40) % 11))
@@ -60,8 +60,8 @@ RATES = np.array([250.125, 301.5, 302.25, 303.75, 308.875])
         ),
         (
             "slow_print",
-            windows(seconds=[2.0] * 11 + [20.0], line=np.arange(5, 17)),
-            {"share": 20 / 38, "steps": 10, "of": 100},
+            windows(7, 20, seconds=[4.0] * 5 + [40.0] * 2, line=np.arange(5, 12)),
+            {"share": 40 / 56, "steps": 20, "of": 100},
         ),
         ("fewer_steps", windows(6, seconds=2.0), {"steps": 40}),
         ("restarts", windows(run=[0] * 6 + [1] * 6), {"count": 1}),
@@ -80,12 +80,51 @@ def test_findings_have_their_figures(code, rows, fields):
     [
         ("negative_accuracy", windows(accuracy=[0.1, -0.0156, -0.5, *[0.1] * 9]), 2),
         ("loss_not_finite", windows(loss=[*FALLING[:8], *[np.inf] * 4]), 9),
-        ("slow_print", windows(seconds=[2.0] * 11 + [20.0], line=np.arange(5, 17)), 16),
+        ("pauses", windows(seconds=[2.0] * 11 + [20.0], line=np.arange(5, 17)), 16),
         ("restarts", windows(run=[0] * 6 + [1] * 6), 7),
     ],
 )
 def test_findings_have_their_lines(code, rows, line):
     assert findings_of(make_log(rows))[code].line == line
+
+
+def test_pauses_are_told_first_with_the_answer_without_them():
+    rows = windows(30, seconds=[5.05] * 14 + [65.05] + [5.05] * 15)
+    findings = recomputed(make_log(rows)).log.findings
+    pauses = findings[0].finding
+    assert (pauses.code, pauses.count, pauses.places) == ("pauses", 1, ["141–150"])
+    assert pauses.share == pytest.approx(60 / (300 * 0.505 + 60))
+    assert pauses.without == pytest.approx(8 * 256 / 0.505)
+    assert codes(findings).isdisjoint({"slow_print", "protocol_not_steady"})
+
+
+def test_ordinary_noise_and_regular_slow_steps_are_no_pauses():
+    noise = np.random.default_rng(0).lognormal(0, 0.1, 300)
+    every_fourth = np.tile([1.0, 1.0, 1.0, 2.5], 75)
+    for seconds in (noise, every_fourth):
+        assert "pauses" not in findings_of(make_log(windows(300, 1, seconds=seconds)))
+
+
+def test_a_short_log_tells_its_answer_without_the_slow_first_step():
+    rows = windows(12, 1, seconds=[16.0] + [8.0] * 11)
+    first = findings_of(make_log(rows))["first_steps_included"].finding
+    assert (first.steps, first.times) == (1, 2.0)
+    assert first.without == 256.0
+    even = windows(12, 1, seconds=8.0)
+    assert "first_steps_included" not in findings_of(make_log(even))
+
+
+def test_findings_about_few_steps_and_one_restart_read_well():
+    few = findings_of(make_log(windows(12, 1, seconds=8.0)))["fewer_steps"].finding
+    assert few.text().startswith("No printed line is of the steps 21 to 120 alone")
+    again = findings_of(make_log(windows(run=[0] * 6 + [1] * 6)))["restarts"].finding
+    assert again.text() == "The steps restart once: two trainings in one file."
+
+
+def test_unsteady_steps_by_the_clock_name_the_clock():
+    figures = {"protocol": 171.6, "steady": 167.8, "difference": 0.02, "first": 1, "last": 2}
+    finding = ProtocolNotSteady(**figures, basis="clock")
+    assert finding.text().startswith("By the timestamps of the lines")
 
 
 def test_what_the_reader_noticed_is_a_finding():

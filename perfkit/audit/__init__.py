@@ -32,6 +32,7 @@ claim_premises.py  what the command line states about a claim without a log
 claim_statements.py  the verdict on such a claim, and mistakes that would explain it
 claim_mistakes.py  which mistakes these are
 claim_alone.py     a claim without a log: what it means, and whether it is possible
+slow_windows.py    pauses and slow first steps among the steps of an answer
 single_lines.py    claims that single lines print
 matching.py        published numbers and the logs that match them
 rate_check.py      printed rates against batch and time

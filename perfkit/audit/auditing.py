@@ -44,6 +44,7 @@ from perfkit.audit.refusals import (
     SeveralLogs,
 )
 from perfkit.audit.single_lines import with_single_lines
+from perfkit.audit.slow_windows import slow_windows
 from perfkit.audit.statements import FactValue, Finding, ImpossibleUtilization, SourcedFact
 from perfkit.core.format import plain
 from perfkit.core.paths import portable
@@ -241,10 +242,13 @@ def audited_log(figures: Figures) -> AuditedLog:
     answer = None
     if log.windows.size or not log.of_several:
         answer = answer_of(figures.shown, figures.step_times, log.facts, printed)
+    slow = slow_windows(figures, answer)
     findings = []
+    for finding, line in slow.notes:
+        findings.append(LocatedFinding(finding=finding, file=name, line=line))
     for finding in _of_experts(answer, log.facts):
         findings.append(LocatedFinding(finding=finding, file=name))
-    findings += findings_of(name, figures)
+    findings += findings_of(name, figures, slow)
     for finding in (*_impossible(answer), *impossible_prints(printed, log.facts)):
         findings.append(LocatedFinding(finding=finding, file=name))
     return AuditedLog(

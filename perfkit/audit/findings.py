@@ -12,6 +12,7 @@ from perfkit.audit.figure import TIMED, Figure, Period, Statistic
 from perfkit.audit.log import Columns, Log, some_of
 from perfkit.audit.rate_check import rate_findings
 from perfkit.audit.recompute import Figures
+from perfkit.audit.slow_windows import SlowWindows
 from perfkit.audit.statements import (
     ClockDiffers,
     ConstantLoss,
@@ -59,9 +60,10 @@ FEW = 10
 
 
 @np.errstate(all="ignore")
-def findings_of(name: str, figures: Figures) -> list[LocatedFinding]:
-    """Return the findings about one log under its `name`."""
-    notes = [*figures.log.notes, *_of_log(figures)]
+def findings_of(name: str, figures: Figures, slow: SlowWindows) -> list[LocatedFinding]:
+    """Return the findings about one log under its `name`, besides those about `slow` windows,
+    which explain some others."""
+    notes = [*figures.log.notes, *_of_log(figures, slow)]
     if figures.log.semantics.step == "epoch":
         notes.insert(0, Note(EpochTimes()))
     elif figures.rows and not figures.shown and not figures.samples.are_known:
@@ -69,7 +71,7 @@ def findings_of(name: str, figures: Figures) -> list[LocatedFinding]:
     return [LocatedFinding(finding=finding, file=name, line=line) for finding, line in notes]
 
 
-def _of_log(figures: Figures) -> Iterator[Note]:
+def _of_log(figures: Figures, slow: SlowWindows) -> Iterator[Note]:
     log, rows = figures.log, figures.rows
     is_inference = log.fact("mode") == "inference"
     if is_inference:
@@ -82,8 +84,8 @@ def _of_log(figures: Figures) -> Iterator[Note]:
     yield from _odd_numbers(rows)
     for contradicting in rate_findings(log, rows, figures.stated_samples):
         yield Note(contradicting)
-    yield from _apart(figures)
-    yield from _slow_print(rows)
+    yield from _apart(figures, slow)
+    yield from _slow_print(rows, slow)
     share = figures.input_share or 0.0
     if share > WAIT:
         yield Note(_data_wait(rows, share))
@@ -157,8 +159,11 @@ def _pair(
     return Pair(figure, other, share)
 
 
-def _apart(figures: Figures) -> Iterator[Note]:
-    for finding in (_mean_of_rates(figures), _clock(figures), _not_steady(figures)):
+def _apart(figures: Figures, slow: SlowWindows) -> Iterator[Note]:
+    findings = [_mean_of_rates(figures), _clock(figures)]
+    if not slow.have_pauses:
+        findings.append(_not_steady(figures))
+    for finding in findings:
         if finding:
             yield Note(finding)
 
@@ -198,7 +203,11 @@ def _not_steady(figures: Figures) -> Finding | None:
         if pair and abs(pair.share) > UNSTEADY:
             protocol, steady = pair.figure.value, pair.other.value
             return ProtocolNotSteady(
-                protocol=protocol, steady=steady, difference=pair.share, **pair.figure.ends()
+                protocol=protocol,
+                steady=steady,
+                difference=pair.share,
+                basis="clock" if statistic == "clock" else "printed",
+                **pair.figure.ends(),
             )
     return None
 
@@ -206,8 +215,9 @@ def _not_steady(figures: Figures) -> Finding | None:
 # Times.
 
 
-def _slow_print(rows: Columns) -> Iterator[Note]:
-    """Yield a print that takes much of the time of the protocol's steps, or of all if none."""
+def _slow_print(rows: Columns, slow: SlowWindows) -> Iterator[Note]:
+    """Yield a print that takes much of the time of the protocol's steps, or of all if none,
+    unless it is one of the slow windows that are told already."""
     protocol = inside(rows, "protocol")
     if protocol.any():
         rows = some_of(rows, protocol)
@@ -221,6 +231,8 @@ def _slow_print(rows: Columns) -> Iterator[Note]:
     longest = times.argmax()
     share = float(times[longest] / total)
     share_of_steps = steps[longest] / steps.sum()
+    if rows["line"][longest] in slow.lines:
+        return
     if share > max(SLOW, SLOW_TIMES * share_of_steps):
         finding = SlowPrint(share=share, steps=steps[longest], of=steps.sum())
         yield Note(finding, rows["line"][longest])

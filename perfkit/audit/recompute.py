@@ -215,9 +215,8 @@ class PeriodFigures:
 
     def _by_clock(self) -> Iterator[Figure]:
         """Yield samples / time between prints of the same epoch, by the prints' clock."""
-        every = self.every_row
         is_timed = self._is_clocked()
-        rows = some_of(every, is_timed)
+        rows = self.clocked_rows()
         seconds = rows["clock_seconds"].sum()
         steps = (rows["last"] - rows["since"] + 1).sum()
         if not (seconds > 0 and self.samples.are_known):
@@ -235,18 +234,22 @@ class PeriodFigures:
         yield self._of_steps("clock", float(seconds / steps), rounding, **fields)
 
     def _is_clocked(self) -> np.ndarray:
-        """Return the mask of the period's windows that have the clock of the print before."""
+        """Return the mask of clocked_rows."""
         every = self.every_row
         is_timed = every["goes_on"] & (every["clock_seconds"] >= 0)
         return is_timed & inside(every, self.period, "since")
+
+    def clocked_rows(self) -> Columns:
+        """Return the period's windows that have the clock of the print before."""
+        return some_of(self.every_row, self._is_clocked())
 
     def _timed_steps(self) -> Iterator[TimedSteps]:
         """Yield the period's steps with their times: by the printed times, and by the clock."""
         rows = self.rows
         steps_of_print = float(np.median(rows["steps"]))
         half = half_unit(rows["printed_seconds"], PRINTED_TIMES) * steps_of_print
-        printed = TimedSteps.of("printed", rows, self._printed_seconds(), half)
-        clocked = some_of(self.every_row, self._is_clocked())
+        printed = TimedSteps.of("printed", rows, self.printed_seconds(), half)
+        clocked = self.clocked_rows()
         half = 2 * half_unit(clocked["at"])
         seconds = clocked["clock_seconds"]
         clock = TimedSteps.of("clock", clocked | {"first": clocked["since"]}, seconds, half)
@@ -254,7 +257,7 @@ class PeriodFigures:
             if len(timed.seconds):
                 yield timed
 
-    def _printed_seconds(self) -> np.ndarray:
+    def printed_seconds(self) -> np.ndarray:
         """Return the seconds of each window by its printed time or, if only rates are printed,
         by samples / rate; nan if it is open whether these times include the data wait."""
         rows = self.rows

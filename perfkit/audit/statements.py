@@ -12,7 +12,7 @@ from pydantic import BeforeValidator
 from perfkit.audit.figure import Figure
 from perfkit.core.format import change, number
 from perfkit.core.results.base import Stored
-from perfkit.core.statements import N_, Format, Share, Statement, Verbatim
+from perfkit.core.statements import N_, Digits2, Format, Share, Statement, Verbatim
 
 DIGITS = 6
 """Significant digits of a rate, about as many as logs print."""
@@ -374,11 +374,78 @@ class FewerSteps(Finding):
 
     code = "fewer_steps"
     sentence = N_(
-        "Printed lines cover %(steps)s of the steps %(first)s to %(last)s of an epoch."
+        "Only %(steps)s of the steps that the protocol measures, %(first)s to %(last)s of "
+        "an epoch, have printed lines of their own."
     )
     steps: Verbatim
     first: Verbatim
     last: Verbatim
+
+    def english(self) -> str:
+        if not self.steps:
+            return N_(
+                "No printed line is of the steps %(first)s to %(last)s alone, which the "
+                "protocol measures."
+            )
+        return self.sentence
+
+
+class Pauses(Finding):
+    """Some of the answer's printed lines, of at least 8, take over 1.5 times the median time of
+    a step, and together over 2 % of the time above it; not if over a fifth of the lines do."""
+
+    code = "pauses"
+    sentence = N_(
+        "%(count)s pauses, such as checkpoints, take %(share)s of the answer's time, at "
+        "steps %(places)s; without them, the answer is %(without)s %(unit)s."
+    )
+    count: int
+    places: list[str]
+    """steps of the first three"""
+    share: Share
+    """share of the answer's time that they take above the median"""
+    without: Printed
+    """the answer without these lines"""
+    unit: str
+
+    def english(self) -> str:
+        if self.count == 1:
+            return N_(
+                "A pause, such as a checkpoint, takes %(share)s of the answer's time, at step "
+                "%(places)s; without it, the answer is %(without)s %(unit)s."
+            )
+        if self.count > len(self.places):
+            return N_(
+                "%(count)s pauses, such as checkpoints, take %(share)s of the answer's time, "
+                "at steps %(places)s and others; without them, the answer is %(without)s "
+                "%(unit)s."
+            )
+        return self.sentence
+
+
+class FirstStepsIncluded(Finding):
+    """The log has no steps behind the warm-up, so that the answer is of all its steps, and the
+    first take over 1.3 times the median time of the others."""
+
+    code = "first_steps_included"
+    sentence = N_(
+        "The answer includes the warm-up: the first %(steps)s steps take %(times)s times "
+        "the median of the others. Without them, the answer is %(without)s %(unit)s."
+    )
+    steps: int
+    times: Digits2
+    """time of a first step / median of the others"""
+    without: Printed
+    """the answer without the first steps"""
+    unit: str
+
+    def english(self) -> str:
+        if self.steps == 1:
+            return N_(
+                "The answer includes the warm-up: the first step takes %(times)s times the "
+                "median of the others. Without it, the answer is %(without)s %(unit)s."
+            )
+        return self.sentence
 
 
 class Restarts(Finding):
@@ -387,6 +454,11 @@ class Restarts(Finding):
     code = "restarts"
     sentence = N_("The steps restart %(count)s times: several trainings in one file.")
     count: int
+
+    def english(self) -> str:
+        if self.count == 1:
+            return N_("The steps restart once: two trainings in one file.")
+        return self.sentence
 
 
 class Resumed(Finding):
@@ -493,14 +565,25 @@ class ProtocolNotSteady(Finding):
 
     code = "protocol_not_steady"
     sentence = N_(
-        "Samples / time over steps %(first)s to %(last)s is %(protocol)s, %(difference)s from "
-        "%(steady)s over all steady steps."
+        "Samples / time over steps %(first)s to %(last)s is %(protocol)s, %(difference)s "
+        "from %(steady)s over all steady steps."
     )
     protocol: Printed
     steady: Printed
     difference: Difference
     first: Verbatim
     last: Verbatim
+    basis: Literal["printed", "clock"] = "printed"
+    """clock: both are by the timestamps of the lines"""
+
+    def english(self) -> str:
+        if self.basis == "clock":
+            return N_(
+                "By the timestamps of the lines, samples / time over steps %(first)s to "
+                "%(last)s is %(protocol)s, %(difference)s from %(steady)s over all steady "
+                "steps."
+            )
+        return self.sentence
 
 
 class InputLimit(Finding):

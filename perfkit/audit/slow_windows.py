@@ -1,0 +1,211 @@
+"""Slow windows among the steps of an answer: pauses, and the first steps of a short log."""
+
+from math import nan
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from perfkit.audit.answer import Answer
+from perfkit.audit.figure import MOST_RATE
+from perfkit.audit.log import Columns, some_of
+from perfkit.audit.recompute import PRINTED_TIMES, Figures, PeriodFigures, half_unit
+from perfkit.audit.statements import FirstStepsIncluded, Note, Pauses
+
+SLOW = 1.5
+"""A pause takes more than this many times the median: steps of one workload, with their waits
+and sequences of different lengths, rarely do, and a checkpoint or an evaluation takes several
+steps' time."""
+LEAST_EXCESS = 0.02
+"""Share of the time that pauses take above the median before they are reported."""
+LEAST_WINDOWS = 8
+"""Windows that a median needs so that a slow one counts as a pause."""
+MOST_SLOW = 0.2
+"""If more of the windows are slow, they are a part of the regular work, such as every fourth
+batch with its optimizer step, and the median is no measure for them."""
+SLOW_FIRST = 1.3
+"""First steps take more than this many times the median of the others."""
+LEAST_OTHERS = 3
+"""Windows behind the first ones, at least."""
+MOST_PLACES = 3
+"""Pauses whose steps are named."""
+
+
+class TimedWindows(NamedTuple):
+    """The windows whose steps / time is the answer, in arrays: `rows`, the first step and the
+    seconds of each (up to a common factor if only rates are printed), and what rounding may
+    add to or take from these seconds."""
+
+    rows: Columns
+    first: np.ndarray
+    seconds: np.ndarray
+    rounding: np.ndarray
+
+    @property
+    def steps(self) -> np.ndarray:
+        return self.rows["last"] - self.first + 1
+
+    @property
+    def step_seconds(self) -> np.ndarray:
+        return self.seconds / self.steps
+
+    def excess(self, level: float) -> np.ndarray:
+        """Return the seconds of each window above those at `level` seconds per step."""
+        return self.seconds - level * self.steps
+
+    def slow(self, times: float, level: float) -> np.ndarray:
+        """Mark windows over so many times the `level`, and not by rounding alone."""
+        is_above_rounding = self.excess(level) > 2 * self.rounding
+        return (self.step_seconds > times * level) & is_above_rounding
+
+    def gain_without(self, is_left_out: np.ndarray) -> float:
+        """Return the throughput without some windows / the throughput with them."""
+        kept = ~is_left_out
+        seconds_of_all = self.seconds.sum() / self.steps.sum()
+        return float(seconds_of_all * self.steps[kept].sum() / self.seconds[kept].sum())
+
+    def place(self, index: int) -> str:
+        first, last = self.first[index], self.rows["last"][index]
+        return str(last) if first == last else f"{first}–{last}"
+
+
+class SlowWindows(NamedTuple):
+    """The findings about slow windows among the steps of an answer, and the lines of these."""
+
+    notes: list[Note]
+    lines: set[int]
+
+    @property
+    def have_pauses(self) -> bool:
+        return any(isinstance(note.finding, Pauses) for note in self.notes)
+
+
+@np.errstate(all="ignore")
+def slow_windows(figures: Figures, answer: Answer | None) -> SlowWindows:
+    """Return the pauses and the slow first steps among the steps of a log's answer."""
+    windows = _windows_of(figures, answer)
+    if not answer or not windows:
+        return SlowWindows([], set())
+    notes = []
+    is_first = np.full(len(windows.seconds), False)
+    if answer.period == "all":
+        is_first = _first_steps(windows)
+    is_pause = _pauses(windows, is_first)
+    if is_pause.any():
+        notes.append(_pauses_note(windows, is_pause, answer))
+    if is_first.any():
+        notes.append(Note(_first_steps_included(windows, is_first, answer)))
+    lines = windows.rows["line"][is_first | is_pause]
+    return SlowWindows(notes, {*lines.tolist()})
+
+
+def _windows_of(figures: Figures, answer: Answer | None) -> TimedWindows | None:
+    """Return the windows of the answer; None if a log has none, or if a print is the time of an
+    epoch."""
+    if not answer or answer.basis == "reported" or figures.log.semantics.step == "epoch":
+        return None
+    for period in figures.periods:
+        if period.period == answer.period:
+            windows = _clocked(period) if answer.basis == "clock" else _printed(period)
+            return _plausible(windows)
+    return None
+
+
+def _clocked(period: PeriodFigures) -> TimedWindows:
+    rows = period.clocked_rows()
+    # A window has two clock readings.
+    rounding = np.full(len(rows["at"]), 2 * half_unit(rows["at"]))
+    return TimedWindows(rows, rows["since"], rows["clock_seconds"], rounding)
+
+
+def _printed(period: PeriodFigures) -> TimedWindows:
+    """Return the windows with their printed times or, without any, steps / rate. Rounding
+    affects differences of running means by all steps before."""
+    rows = period.rows
+    seconds, printed = period.printed_seconds(), rows["printed_seconds"]
+    share = half_unit(printed, PRINTED_TIMES) / _median(printed)
+    if np.isnan(rows["seconds"]).all():
+        share = half_unit(rows["rate"]) / _median(rows["rate"])
+    if np.isnan(seconds).all():
+        seconds = rows["steps"] / rows["own_rate"]
+    is_difference = period.semantics.covers in ("running", "rolling")
+    rounded_steps = 2 * rows["last"] if is_difference else rows["steps"]
+    rounding = share * rounded_steps * _median(seconds / rows["steps"])
+    return TimedWindows(rows, rows["first"], seconds, rounding)
+
+
+def _median(values: np.ndarray) -> float:
+    """Return the median of the finite values; nan if there are none."""
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if len(finite) else nan
+
+
+def _plausible(windows: TimedWindows) -> TimedWindows | None:
+    seconds = windows.seconds
+    is_timed = np.isfinite(seconds) & (seconds > 1 / MOST_RATE)
+    if not is_timed.any():
+        return None
+    rows = some_of(windows.rows, is_timed)
+    return TimedWindows(
+        rows, windows.first[is_timed], seconds[is_timed], windows.rounding[is_timed]
+    )
+
+
+def _pauses(windows: TimedWindows, is_first: np.ndarray) -> np.ndarray:
+    """Mark the pauses behind the first steps; none if they take little time."""
+    count = len(windows.seconds)
+    level = float(np.median(windows.step_seconds))
+    is_pause = windows.slow(SLOW, level) & ~is_first
+    is_rare = is_pause.sum() <= MOST_SLOW * count
+    excess = windows.excess(level)[is_pause].sum()
+    is_long = excess > LEAST_EXCESS * windows.seconds.sum()
+    return is_pause & (count >= LEAST_WINDOWS and is_rare and is_long)
+
+
+def _pauses_note(windows: TimedWindows, is_pause: np.ndarray, answer: Answer) -> Note:
+    """Return the finding about pauses, at the line of the first."""
+    level = float(np.median(windows.step_seconds))
+    excess = windows.excess(level)[is_pause].sum()
+    indices = np.flatnonzero(is_pause)
+    finding = Pauses(
+        count=len(indices),
+        places=[windows.place(index) for index in indices[:MOST_PLACES]],
+        share=float(excess / windows.seconds.sum()),
+        **_answer_without(windows, is_pause, answer),
+    )
+    return Note(finding, int(windows.rows["line"][indices[0]]))
+
+
+def _first_steps(windows: TimedWindows) -> np.ndarray:
+    """Mark the slow windows at the beginning; none if too few windows follow."""
+    others = windows.step_seconds[1:]
+    if len(others) < LEAST_OTHERS:
+        return np.full(len(windows.seconds), False)
+    is_slow = windows.slow(SLOW_FIRST, float(np.median(others)))
+    is_first = np.logical_and.accumulate(is_slow)
+    has_level = (~is_first).sum() >= max(LEAST_OTHERS, is_first.sum())
+    return is_first & has_level
+
+
+def _first_steps_included(
+    windows: TimedWindows, is_first: np.ndarray, answer: Answer
+) -> FirstStepsIncluded:
+    level = float(np.median(windows.step_seconds[~is_first]))
+    seconds_of_first = windows.seconds[is_first].sum() / windows.steps[is_first].sum()
+    return FirstStepsIncluded(
+        steps=int(windows.steps[is_first].sum()),
+        times=float(seconds_of_first / level),
+        **_answer_without(windows, is_first, answer),
+    )
+
+
+def _answer_without(
+    windows: TimedWindows, is_left_out: np.ndarray, answer: Answer
+) -> dict[str, Any]:
+    """Return the answer without some windows, and its unit, as fields of a finding."""
+    gain = windows.gain_without(is_left_out)
+    speed = answer.speed
+    if speed and speed.of_all:
+        return {"without": speed.of_all * gain, "unit": answer.speed_unit}
+    if speed and speed.per_device:
+        return {"without": speed.per_device * gain, "unit": f"{answer.speed_unit}/device"}
+    return {"without": (answer.steps_per_second or 0.0) * gain, "unit": "steps/s"}
