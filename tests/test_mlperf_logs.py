@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from made_logs import by_statistic
 
+from perfkit.audit.statements import EvaluationLeftOut
+
 
 def event(at, key, value=None, **metadata):
     """Return the line of an event at a time in seconds."""
@@ -54,6 +56,67 @@ def test_the_time_of_evaluations_is_in_no_block(read):
     figures = by_statistic(log)
     assert figures["samples/time", "all"].throughput == pytest.approx(1280 / 130)
     assert ("clock", "all") not in figures
+
+
+def test_evaluations_within_an_epoch_are_left_out(read):
+    events = [
+        event(10, "epoch_start", epoch_num=0),
+        event(50, "eval_start", epoch_num=1),
+        event(60, "eval_stop", epoch_num=1),
+        event(60, "eval_stop", epoch_num=1),
+        event(105, "eval_start", epoch_num=2),
+        event(110, "eval_stop", epoch_num=2),
+        event(110, "epoch_stop", epoch_num=0),
+    ]
+    log = read(training("resnet", *events, train_samples=1600))
+    assert [*log.windows["seconds"]] == pytest.approx([85])
+    figures = reported(log)
+    assert figures["samples / time of all epochs"] == pytest.approx(1600 / 100, rel=1e-5)
+    rate = by_statistic(log)["samples/time", "all"].throughput
+    assert rate == pytest.approx(1600 / 85, rel=0.01)
+    assert figures["time to train, minutes"] == pytest.approx(5.0)
+    finding = EvaluationLeftOut(spans="epochs", count=2, seconds=15.0)
+    assert log.notes == [(finding, 6)]
+
+
+def test_an_evaluation_within_a_block_is_left_out_where_losses_divide_it(read):
+    events = [
+        event(10, "block_start", samples_count=0),
+        event(40, "train_loss", 2.5, samples_count=320),
+        event(50, "eval_start", samples_count=320),
+        event(60, "eval_stop", samples_count=320),
+        event(80, "block_stop", samples_count=640),
+    ]
+    log = read(training("llama31_8b", *events))
+    assert [*log.windows["seconds"]] == pytest.approx([30, 30])
+
+
+def test_an_evaluation_beside_the_training_is_not_left_out(read):
+    events = [
+        event(10, "epoch_start", epoch_num=0),
+        event(110, "epoch_stop", epoch_num=0),
+        event(110, "eval_start", epoch_num=1),
+        event(120, "epoch_start", epoch_num=1),
+        event(130, "eval_stop", epoch_num=1),
+        event(220, "epoch_stop", epoch_num=1),
+    ]
+    log = read(training("resnet", *events, train_samples=1600))
+    assert [*log.windows["seconds"]] == pytest.approx([100, 100])
+    assert codes(log) == []
+
+
+@pytest.mark.parametrize(("delay", "expected"), [(0.001, ["evaluation_included"]), (7, [])])
+def test_a_result_right_at_the_end_of_a_block_tells_an_evaluation_in_it(read, delay, expected):
+    events = [
+        event(10, "block_start", samples_count=0),
+        event(110, "block_stop", samples_count=960),
+        event(110 + delay, "eval_accuracy", 0.5, samples_count=960),
+        event(130, "block_start", samples_count=960),
+        event(160, "block_stop", samples_count=1280),
+    ]
+    log = read(training("gpt3", *events))
+    assert codes(log) == expected
+    assert [*log.windows["seconds"]] == pytest.approx([100, 30])
 
 
 def test_losses_that_count_samples_divide_a_block(read):

@@ -8,14 +8,17 @@ from typing import Any
 from perfkit.audit.documents import Lines, figure, parsed
 from perfkit.audit.log import ReportedFigure
 from perfkit.audit.mlperf_samples import (
+    BRIEFEST,
     MOST,
+    Evaluations,
     Event,
     SampleCounts,
+    Span,
     first_values,
     spans_of,
     stretches,
 )
-from perfkit.audit.statements import Note, UnknownSamples
+from perfkit.audit.statements import EvaluationIncluded, EvaluationLeftOut, Note, UnknownSamples
 
 MLLOG = re.compile(r":::MLLOG (\{.{1,20000}\})")
 OLDER = re.compile(
@@ -97,19 +100,44 @@ def prints(events: Sequence[Event]) -> dict[str, list[Any]]:
 
 
 def notes(events: Sequence[Event]) -> Iterator[Note]:
-    """Yield the finding that the samples of epochs and blocks are unknown."""
-    if stretches(events):
-        return
+    """Yield the findings that the samples of epochs and blocks are unknown, and how the time of
+    evaluations counts."""
     for name in ("epoch", "block"):
         spans = spans_of(events, name)
-        if spans:
+        if not spans:
+            continue
+        if stretches(events):
+            yield from _notes_of_evaluations(events, spans, name)
+        else:
             yield Note(UnknownSamples(spans=f"{name}s"), spans[0].start.line)
+        return
+
+
+def _notes_of_evaluations(
+    events: Sequence[Event], spans: Sequence[Span], name: str
+) -> Iterator[Note]:
+    """Yield the finding that evaluations in epochs or blocks are left out or, if the log does
+    not tell their time, are included."""
+    evaluations = Evaluations(events)
+    within = [each for span in spans for each in evaluations.within(span)]
+    if within:
+        seconds = sum(each.seconds for each in within)
+        left_out = EvaluationLeftOut(spans=f"{name}s", count=len(within), seconds=seconds)
+        yield Note(left_out, within[0].start.line)
+    if evaluations.spans:
+        return
+    results = [event for event in events if event.key == "eval_accuracy"]
+    for result in results:
+        earlier = [span for span in spans if span.start.at <= result.at]
+        if earlier and result.at - earlier[-1].stop.at < BRIEFEST:
+            yield Note(EvaluationIncluded(spans=f"{name}s"), result.line)
             return
 
 
 def reported(events: Sequence[Event]) -> Iterator[ReportedFigure]:
     """Yield the time to train, the throughput by blocks (including time between their epochs)
-    and by epochs, and the logged throughputs and step times."""
+    and by epochs, both with the evaluations in them, and the logged throughputs and step
+    times."""
     for span in spans_of(events, "run"):
         yield figure("time to train, minutes", f"{span.seconds / 60:.6f}", span.stop.line)
     counts = SampleCounts(events)

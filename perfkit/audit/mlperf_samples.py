@@ -20,6 +20,8 @@ v0.7 to v5.1)."""
 COUNTS_TOKENS = ("gpt3",)
 """Benchmarks that number epochs by tokens: an evaluation follows every 24,576 sequences of
 2,048 tokens."""
+BRIEFEST = 0.1
+"""Seconds that every evaluation takes at least."""
 FITS = 2.0
 """Factor by which a logged throughput may differ from samples / time, which may include
 evaluations; the meanings of a count differ by a batch size or a sequence length."""
@@ -56,7 +58,7 @@ class Span(NamedTuple):
 
 class Stretch(NamedTuple):
     """Some consecutive steps: their samples, those before of the same epoch, and their
-    seconds."""
+    seconds, without those of evaluations."""
 
     line: int
     epoch: int
@@ -95,6 +97,26 @@ def _epoch_number(event: Event) -> Any:
         if isinstance(number, int | float | str):
             return number
     return None
+
+
+class Evaluations:
+    """The evaluations of a log between their eval_start and eval_stop."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.spans: list[Span] = []
+        for span in spans_of(events, "eval"):
+            # Each process may log an evaluation.
+            if not self.spans or span.start.at >= self.spans[-1].stop.at:
+                self.spans.append(span)
+
+    def within(self, span: Span) -> list[Span]:
+        """Return the evaluations that lie wholly in an epoch or a block, which trains before
+        and after them. One that began before it runs beside the training."""
+        return [each for each in self.spans if span.holds(each.start) and span.holds(each.stop)]
+
+    def training_seconds(self, span: Span) -> float:
+        """Return the seconds of an epoch or a block without the evaluations in it."""
+        return span.seconds - sum(each.seconds for each in self.within(span))
 
 
 def first_values(events: Sequence[Event]) -> dict[str, Any]:
@@ -189,20 +211,24 @@ def stretches(events: Sequence[Event]) -> list[Stretch]:
     """Return the epochs or, without epochs whose samples are known, the stretches of the blocks
     between events that count samples. Those whose samples are unknown are left out, such as a
     last epoch that was broken off when the model was good enough."""
-    counts = SampleCounts(events)
+    counts, evaluations = SampleCounts(events), Evaluations(events)
     of_epochs = []
     for number, span in enumerate(counts.epochs, 1):
         samples = counts.samples_in(span, "epoch")
-        epoch = Stretch(span.stop.line, number, 0.0, samples, span.seconds, span.stop.at)
+        seconds = evaluations.training_seconds(span)
+        clock = None if evaluations.within(span) else span.stop.at
+        epoch = Stretch(span.stop.line, number, 0.0, samples, seconds, clock)
         of_epochs.append(epoch)
-    for every in (of_epochs, [*_stretches_of_blocks(events, counts)]):
+    for every in (of_epochs, [*_stretches_of_blocks(events, counts, evaluations)]):
         known = [stretch for stretch in every if stretch.samples]
         if known:
             return known
     return []
 
 
-def _stretches_of_blocks(events: Sequence[Event], counts: SampleCounts) -> Iterator[Stretch]:
+def _stretches_of_blocks(
+    events: Sequence[Event], counts: SampleCounts, evaluations: Evaluations
+) -> Iterator[Stretch]:
     before = 0.0
     losses = [event for event in events if event.key == "train_loss"]
     times = [event.at for event in losses]
@@ -210,21 +236,22 @@ def _stretches_of_blocks(events: Sequence[Event], counts: SampleCounts) -> Itera
         if _counted(block):
             begin, end = (bisect_right(times, event.at) for event in block)
             inner = losses[begin:end]
-            yield from _between_counts([block.start, *inner, block.stop])
+            yield from _between_counts([block.start, *inner, block.stop], evaluations)
             continue
         samples = counts.samples_in(block, "block")
-        yield Stretch(block.stop.line, 1, before, samples, block.seconds, None)
+        seconds = evaluations.training_seconds(block)
+        yield Stretch(block.stop.line, 1, before, samples, seconds, None)
         before += samples
 
 
-def _between_counts(events: Sequence[Event]) -> Iterator[Stretch]:
+def _between_counts(events: Sequence[Event], evaluations: Evaluations) -> Iterator[Stretch]:
     """Yield the stretches between events that count samples."""
     start = events[0]
     first = float(start.about("samples_count"))
-    at = start.at
     for event in events[1:]:
         count = event.about("samples_count")
         last = float(count) if isinstance(count, int) and count < MOST else -inf
-        if last > first and event.at > at:
-            yield Stretch(event.line, 1, first, last - first, event.at - at, None)
-            first, at = last, event.at
+        if last > first and event.at > start.at:
+            seconds = evaluations.training_seconds(Span(start, event))
+            yield Stretch(event.line, 1, first, last - first, seconds, None)
+            first, start = last, event

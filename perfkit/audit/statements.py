@@ -340,6 +340,32 @@ class UnknownSamples(Finding):
     spans: str
 
 
+class EvaluationLeftOut(Finding):
+    """MLPerf's epochs or blocks contain evaluations. Their time does not count in the
+    throughput; the reported samples / time of epochs and blocks includes it."""
+
+    code = "evaluation_left_out"
+    sentence = N_(
+        "%(count)s evaluations within the %(spans)s, together %(seconds)s s, are left out "
+        "of the throughput, but not of the reported samples / time."
+    )
+    spans: str
+    count: int
+    seconds: Printed
+
+
+class EvaluationIncluded(Finding):
+    """MLPerf's epochs or blocks include evaluations of unknown time: the log has the results
+    right at their ends, but neither eval_start nor eval_stop."""
+
+    code = "evaluation_included"
+    sentence = N_(
+        "The time of the %(spans)s includes evaluations, whose time the log does not tell: the "
+        "training alone is faster than samples / time."
+    )
+    spans: str
+
+
 # One log.
 
 
