@@ -641,3 +641,9 @@ def test_every_repetition_in_a_pattern_is_bounded():
         repetitions = re.sub(r"\\[+*]|\[[^]]*\]|\}\+", "", pattern.pattern)
         assert "*" not in repetitions, pattern.pattern
         assert "+" not in repetitions, pattern.pattern
+
+
+@pytest.mark.parametrize(("group", "nearest"), [("time", "seconds"), ("stepp", "step")])
+def test_an_unknown_group_has_a_nearest_name(group, nearest):
+    with pytest.raises(RequestError, match=f"did you mean {nearest}\\?"):
+        user_format(f"<step> (?P<{group}>x)")

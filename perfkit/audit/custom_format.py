@@ -16,13 +16,15 @@ from perfkit.audit.refusals import (
     UnknownGroup,
     WrongOption,
 )
-from perfkit.core.refusals import Refusal
+from perfkit.core.refusals import Refusal, nearest_name
 from perfkit.core.request import RequestError
 
 REGEX, OPTIONS = "--format-regex", "--format-options"
 """Options of the command line that define a format."""
 SPEEDS = (*TIMES, "rate", "at", "clock", "clock_hours")
 """Groups that tell the speed of a step."""
+TIME_GROUP = "seconds"
+"""Group that a user who writes <time> means."""
 LINES_SEARCHED = 10_000
 """Lines searched for a part of a regex that matches."""
 SHOWN_CHARACTERS = 40
@@ -77,7 +79,8 @@ def _compiled(regex: str) -> re.Pattern[str]:
 def _problems_of_groups(groups: Collection[str]) -> Iterator[Refusal]:
     unknown = sorted({*groups} - {*COLUMNS})
     if unknown:
-        yield UnknownGroup(parameter=REGEX, names=unknown, allowed=[*COLUMNS])
+        nearest = TIME_GROUP if unknown == ["time"] else nearest_name(unknown[0], COLUMNS)
+        yield UnknownGroup(parameter=REGEX, names=unknown, allowed=[*COLUMNS], nearest=nearest)
         return
     if "step" not in groups:
         yield StepMissing(parameter=REGEX)

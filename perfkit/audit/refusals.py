@@ -130,9 +130,14 @@ class InvalidRegex(Refusal):
 
 class UnknownGroup(Refusal):
     code = "unknown_group"
-    sentence = "unknown group %(names)s; known: %(allowed)s"
     names: list[str]
     allowed: list[str]
+    nearest: str | None = None
+
+    def english(self) -> str:
+        if self.nearest is None:
+            return "unknown group %(names)s; known: %(allowed)s"
+        return "unknown group %(names)s; did you mean %(nearest)s? known: %(allowed)s"
 
 
 class StepMissing(Refusal):
