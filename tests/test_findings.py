@@ -154,7 +154,7 @@ def test_a_log_without_rates_and_batch_size_says_so(write):
     output = cli("audit", write(SUITES["mmcv"].text(np.full(130, 0.5)))).stdout
     assert re.findall(r"^  (\w+):", output, re.M) == ["no_batch_size", "constant_loss"]
     assert "one device" not in output
-    assert "train_bs32.log" in output
+    assert "-p batch_size N" in output
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,10 @@ def check(log, name, seconds, every=1):
         assert np.diff(windows["at"]) == pytest.approx(printed[1:], abs=3e-6)
 
 
+COUNTED_AS_PRINTED = "PyTorch ImageNet example"
+"""The format whose printed steps tell whether they count from 0 or 1."""
+
+
 @pytest.mark.parametrize("name", SUITES)
 @anything
 @given(seconds=STEP_SECONDS, every=st.integers(1, 10))
@@ -68,6 +72,10 @@ def test_written_prints_are_read_back(read, name, seconds, every):
         every = 1
     if suite.covers == "rolling":
         every = gcd(every, suite.window)
+    if name == COUNTED_AS_PRINTED and every == 2:
+        # Steps 1, 3 and 5, counted from 0, look like the first and every second after it,
+        # counted from 1.
+        every = 3
     check(read(suite.text(seconds, every)), name, seconds, every)
 
 
