@@ -609,3 +609,10 @@ def test_an_audit_in_json_has_the_answer_and_the_ratios(tmp_path):
     assert whole.logs[0].answer.samples.per_device == pytest.approx(BATCH / 0.5)
     assert whole.ratios[0].ratio == pytest.approx(1)
     assert type(whole).model_validate_json(whole.model_dump_json()) == whole
+
+
+def test_an_unknown_gpu_is_refused_although_a_log_is_given(tmp_path):
+    done = run(written(tmp_path), "-p", "gpu_model", "H200X")
+    assert done.exit_code == 2
+    assert "H200X" in done.stderr
+    assert "H200" in done.stderr

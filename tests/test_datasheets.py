@@ -25,6 +25,11 @@ def test_a_peak_with_sparsity_is_twice_the_dense_one(row):
             assert float(sparse) == pytest.approx(2 * float(row[precision]), rel=0.013)
 
 
+def test_a_space_after_rtx_makes_no_difference():
+    assert datasheet_named("rtx5090") == datasheet_named("RTX 5090")
+    assert datasheet_named("rtx5090").gpu == "RTX 5090"
+
+
 @pytest.mark.parametrize(
     ("name", "dense", "sparse"),
     [

@@ -86,8 +86,9 @@ def gpu_names() -> list[str]:
 
 
 def words_of(name: str) -> set[str]:
-    """Return the words of a GPU's name in capitals: H100-SXM5-80GB has three."""
-    return {*WORD.findall(COUNTED.sub("", name.upper()))}
+    """Return the words of a GPU's name in capitals: H100-SXM5-80GB has three, RTX5090 two."""
+    spaced = re.sub(r"RTX(?=\d)", "RTX ", name.upper())
+    return {*WORD.findall(COUNTED.sub("", spaced))}
 
 
 @cache

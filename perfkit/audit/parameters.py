@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping
 from math import isclose
 
+from perfkit.analysis.datasheets import datasheet_named, gpu_names
 from perfkit.audit.numbers import number
-from perfkit.audit.refusals import NoCount, UnknownFact
+from perfkit.audit.refusals import NoCount, UnknownFact, UnknownGpu
 from perfkit.audit.statements import FactValue
 from perfkit.core.format import plain
 from perfkit.core.refusals import NotAvailable, Refusal
@@ -32,11 +33,16 @@ LONGEST_NAME = 80
 
 def stated_facts(pairs: Iterable[tuple[str, str]]) -> dict[str, FactValue]:
     """Return the facts that pairs of a name and a text state; the last of equal names counts.
-    Raises RequestError for an unknown name and for a text that is no count."""
+    Raises RequestError for an unknown name or GPU, and for a text that is no count."""
     problems: list[Refusal] = []
     facts: dict[str, FactValue] = {}
     for name, text in pairs:
         if name == GPU:
+            if datasheet_named(text) is None:
+                unknown = UnknownGpu(
+                    parameter=f"-p {name}", value=plain(text), allowed=gpu_names()
+                )
+                problems.append(unknown)
             facts["gpu"] = plain(text)[:LONGEST_NAME].upper()
             continue
         if name == PRECISION:
