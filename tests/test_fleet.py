@@ -289,6 +289,20 @@ def test_the_command_names_slow_nodes_and_writes_lists_for_slurm(tmp_path):
     assert [row["verdict"] for row in rows].count("slow") == 2
 
 
+def test_the_page_has_the_verdicts_of_the_command(tmp_path):
+    """By the options that were given, and without results that contradict their raw files."""
+    made_fleet(tmp_path, [1, 1.001, 0.97, 0.999, 1.0])
+    page = tmp_path / "fleet" / "report.html"
+    assert cli("fleet", tmp_path).exit_code == 1
+    assert "Slow nodes: 1 of 5." in page.read_text()
+    assert cli("fleet", tmp_path, "--threshold", "10").exit_code == 0
+    assert "Slow nodes: 0 of 5." in page.read_text()
+    raw = next(tmp_path.glob("*-node3-*/repeats/1/rank0.jsonl"))
+    raw.write_text("")
+    cli("fleet", tmp_path)
+    assert "Slow nodes: 0 of 4." in page.read_text()
+
+
 def test_the_command_exits_with_0_if_no_node_is_slow(tmp_path):
     made_fleet(tmp_path, [1, 1.001, 0.999, 1.0])
     done = cli("fleet", tmp_path)

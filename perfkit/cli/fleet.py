@@ -1,5 +1,6 @@
 """`perfkit fleet`."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -31,6 +32,7 @@ def fleet(
     """
     from perfkit.analysis.fleet.files import write_node_files
     from perfkit.analysis.fleet.fleet import judge_fleet
+    from perfkit.analysis.fleet.judgement import Rules
     from perfkit.core.results.outputs import agreeing, measurements
     from perfkit.core.results.store import ResultError
     from perfkit.report.fleet_text import fleet_text
@@ -46,9 +48,11 @@ def fleet(
         options.print_error(f"left out: {reason}")
     if not any(measurement.result.config.node for measurement in stored):
         raise RequestError([f"OUTPUTS: no measurement names a node; measure first: {SWEEP}"])
-    judged = judge_fleet(stored, level=level, threshold=threshold, power=power)
+    rules = Rules(level=level, threshold=threshold, power=power)
+    judged = judge_fleet(stored, rules)
     write_node_files(judged, outputs)
-    publish_fleet(Summary.read(outputs))
+    # The page judges the same measurements by the same rules, in its own languages.
+    publish_fleet(replace(Summary.read(outputs, check=True), fleet_rules=rules))
     options.print_result(judged, file, fleet_text(judged))
     click.echo(outputs / "fleet" / "report.html", err=file == "-")
     raise SystemExit(bool(judged.named("slow")))

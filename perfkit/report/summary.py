@@ -12,6 +12,7 @@ from perfkit.analysis.comparison import blocks, stored
 from perfkit.analysis.comparison import history as series
 from perfkit.analysis.comparison.stored import InterleavedComparison, PairResult
 from perfkit.analysis.fleet.fleet import judge_fleet
+from perfkit.analysis.fleet.judgement import USUAL_RULES, Rules
 from perfkit.analysis.fleet.stored import Fleet
 from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import cells_of
@@ -40,12 +41,13 @@ LIVE_COMPARISON = "perfkit compare --live resnet50 framework=paddle framework=to
 @dataclass(frozen=True)
 class Summary:
     """Data of the sections: measurements (perfkit.load) of a site, interleaved
-    comparisons by name, reasons for files left out."""
+    comparisons by name, reasons for files left out, and how the nodes of a fleet are judged."""
 
     site: Site
     measurements: pd.DataFrame
     comparisons: dict[str, InterleavedComparison] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
+    fleet_rules: Rules = USUAL_RULES
 
     @classmethod
     def read(cls, outputs: str | Path, *, check: bool = False) -> "Summary":
@@ -102,7 +104,7 @@ class Summary:
         stored = measurements(self.outputs, [])
         names = {*self.measurements["folder"]}
         agreeing = [each for each in stored if each.folder.name in names]
-        return judge_fleet(agreeing, language=translations())
+        return judge_fleet(agreeing, self.fleet_rules, translations())
 
     @cached_property
     def cells(self) -> pd.DataFrame:

@@ -3,6 +3,6 @@
 judgement.py     verdicts from repeats: simultaneous intervals and the spread between good nodes
 fleet.py         the workloads of a fleet, judged together
 explanations.py  in what a slow node differs from the others
-stored.py        the stored form, fleet.json
+stored.py        a judged fleet, as --json writes it
 files.py         fleet.csv, and lists of nodes for Slurm
 """

@@ -1,7 +1,7 @@
 """Judge a fleet from the measurements of its nodes, each of which names its `node`."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from gettext import NullTranslations
 from statistics import fmean, median
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from perfkit.analysis.fleet.explanations import Explanation, PeakLower, explanat
 from perfkit.analysis.fleet.judgement import (
     FEWEST_NODES,
     FEWEST_REPEATS,
+    USUAL_RULES,
     NodeRepeats,
     Rules,
     judge,
@@ -90,16 +91,12 @@ class Column:
 
 def judge_fleet(
     measurements: Iterable[Measurement],
-    *,
-    level: float = 0.95,
-    threshold: float = 0.02,
-    power: float = 0.9,
+    rules: Rules = USUAL_RULES,
     language: NullTranslations = ENGLISH,
 ) -> Fleet:
     """Judge the nodes of a fleet. Measurements without a node or without a complete repeat do
-    not count; of several measurements of a workload on a node, the newest does. `level` is the
-    probability that no good node is called slow, `threshold` the smallest slowness that
-    matters, `power` the probability with which the recommended repeats decide."""
+    not count; of several measurements of a workload on a node, the newest does. The level of
+    the rules holds over all columns."""
     workloads = [*_workloads(measurements, language)]
     judged = []
     not_judged = []
@@ -109,12 +106,12 @@ def judge_fleet(
         elif column.quantity == "throughput":
             # Peaks are missing where no rank could measure them.
             not_judged.append(f"{column.workload.name}: {column.problem}")
-    rules = Rules(level=level, columns=len(judged) or 1, threshold=threshold, power=power)
+    rules = replace(rules, columns=len(judged) or 1)
     columns = [_judged(column, rules, language) for column in judged]
     return Fleet(
-        level=level,
-        threshold=threshold,
-        power=power,
+        level=rules.level,
+        threshold=rules.threshold,
+        power=rules.power,
         columns=columns,
         nodes=_nodes(columns, workloads),
         not_judged=not_judged,

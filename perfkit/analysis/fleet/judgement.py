@@ -68,6 +68,9 @@ class Rules:
         return 1 - (1 - self.level) / self.columns
 
 
+USUAL_RULES = Rules()
+
+
 class NodeRatio(NamedTuple):
     """A node's ratio to the fleet's median, with the ends of its simultaneous interval, and the
     verdict. `doubt`: why the node is undecided: its repeats are too noisy or too few, or good

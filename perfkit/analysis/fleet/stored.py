@@ -1,4 +1,4 @@
-"""The stored form of a judged fleet, `fleet.json`."""
+"""A judged fleet, as `perfkit fleet --json` writes it."""
 
 from collections import Counter
 from typing import Literal
