@@ -16,7 +16,8 @@ from loading import load, loaded
 from perfkit.core.inputs import InputError, dataloader
 from perfkit.core.inputs import samples as sample
 from perfkit.core.inputs.data_set import digest, examine
-from perfkit.core.inputs.sequences import FIELDS, Sequences, ShardRow, stretch
+from perfkit.core.inputs.sequences import FIELDS, Sequences
+from perfkit.core.inputs.shards import ShardRow, stretch
 from perfkit.core.models.bert import FIRST_WORD, VOCABULARY, predictions
 from perfkit.core.request.resolve import resolve
 

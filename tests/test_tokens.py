@@ -1,4 +1,4 @@
-"""GPT-2's token files: sample text, both layouts, and the frameworks' data loaders."""
+"""Token files: sample text, the layouts of GPT-2 and Llama, and the frameworks' loaders."""
 
 import resource
 from pathlib import Path
@@ -10,7 +10,8 @@ from loading import loaded
 
 from perfkit.core.inputs import InputError, samples
 from perfkit.core.inputs.data_set import digest, examine
-from perfkit.core.inputs.sequences import HEADER, MAGIC, ShardRow
+from perfkit.core.inputs.shards import ShardRow
+from perfkit.core.inputs.tokens import GPT2, LLAMA3, WideTokens
 from perfkit.core.models.gpt import END_OF_TEXT, VOCABULARY
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
@@ -28,10 +29,22 @@ def write(path, tokens):
     np.asarray(tokens, "<u2").tofile(path)
 
 
-def header(version=1):
-    numbers = np.zeros(HEADER // 2, "<i4")
-    numbers[:2] = MAGIC, version
-    return numbers.view("<u2")
+def header(tokens, layout=GPT2, **changes):
+    """Return the bytes of a header, which are checked against llm.c's description below."""
+    return layout._replace(**changes).header(tokens)
+
+
+def write_wide(path, tokens):
+    path.parent.mkdir(exist_ok=True)
+    ids = np.asarray(tokens, "<u4")
+    path.write_bytes(header(len(ids), LLAMA3) + ids.tobytes())
+
+
+def wide_tokens(folder, **changes):
+    """Open a folder of 32-bit token files and check its rows; the vocabulary is GPT-2's."""
+    data = WideTokens(config(folder, **changes))
+    data.check()
+    return data
 
 
 def test_sample_tokens_are_text_bytes_with_end_markers(tmp_path):
@@ -71,7 +84,9 @@ def test_labels_are_the_next_tokens(tmp_path):
 
 
 def test_a_file_with_a_header_is_read(tmp_path):
-    write(tmp_path / "corpus_train_000001.bin", [*header(), *range(33)])
+    tokens = np.arange(33, dtype="<u2")
+    file = tmp_path / "corpus_train_000001.bin"
+    file.write_bytes(header(33) + tokens.tobytes())
     data = examine(config(tmp_path))
     assert len(data) == 2
     ids, _labels = data[ShardRow(0, 0)]
@@ -102,7 +117,10 @@ SEVENTEEN = np.arange(17, dtype="<u2").tobytes()
         (SEVENTEEN + b"x", "expected 2 bytes a token, found 35 bytes"),
         (b"", "expected 2 bytes a token, found 0 bytes"),
         (SEVENTEEN[:-2], "expected at least 17 tokens .*, found 16"),
-        (header(version=7).tobytes(), "expected header version 1, found 7"),
+        (header(0, version=7), "expected header version 1, found 7"),
+        (header(18) + SEVENTEEN, "expected 1060 bytes for the 18 tokens .*, found 1058 bytes"),
+        (header(0), "expected at least 17 tokens .*, found 0"),
+        (header(17, LLAMA3) + 2 * SEVENTEEN, r"16 bits a token, found 32 \(header 20240801\)"),
         (np.full(40, VOCABULARY, "<u2").tobytes(), "expected tokens 0 to 50303, found 50304"),
     ],
 )
@@ -110,6 +128,68 @@ def test_an_invalid_token_file_is_rejected_by_name(tmp_path, content, expected):
     (tmp_path / "train.bin").write_bytes(content)
     with pytest.raises(InputError, match=rf"train\.bin: .*{expected}"):
         examine(config(tmp_path))
+
+
+WIDE_SEVENTEEN = np.arange(17, dtype="<u4").tobytes()
+WITHOUT_HEADER = (
+    r"header of 1024 bytes \(magic number 20240801, version 7.* found none; without"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", WITHOUT_HEADER),
+        (WIDE_SEVENTEEN, WITHOUT_HEADER),
+        (20 * WIDE_SEVENTEEN, WITHOUT_HEADER),
+        (header(17) + SEVENTEEN, r"32 bits a token, found 16 \(header 20240520\)"),
+        (header(17, LLAMA3, version=1) + WIDE_SEVENTEEN, "header version 7, found 1"),
+        (header(34, LLAMA3) + WIDE_SEVENTEEN, "1160 bytes for the 34 tokens .*, found 1092"),
+        (header(17, LLAMA3) + WIDE_SEVENTEEN + b"x", "expected 1092 bytes .*, found 1093"),
+        (header(16, LLAMA3) + WIDE_SEVENTEEN[:-4], "at least 17 tokens .*, found 16"),
+        (header(0, LLAMA3), "at least 17 tokens .*, found 0"),
+    ],
+)
+def test_a_file_that_has_not_32_bit_tokens_behind_a_header_is_refused(
+    tmp_path, content, expected
+):
+    (tmp_path / "train.bin").write_bytes(content)
+    with pytest.raises(InputError, match=rf"train\.bin: .*{expected}"):
+        wide_tokens(tmp_path)
+
+
+def test_ids_above_16_bits_are_read_from_wide_files(tmp_path):
+    # GPT-2's vocabulary is narrower than 16 bits, so these ids must be found and refused.
+    write_wide(tmp_path / "x_train_0.bin", np.arange(100))
+    write_wide(tmp_path / "x_train_1.bin", [*range(48), 128_000, *range(17)])
+    data = WideTokens(config(tmp_path))
+    ids, labels = data[ShardRow(0, 2)]
+    assert ids.tolist() == [*range(32, 48)]
+    assert labels.tolist() == [*range(33, 49)]
+    assert ids.dtype == labels.dtype == np.int64
+    assert len(data) == 6 + 4
+    with pytest.raises(InputError, match=r"0 to 50303, found 128000 among tokens 32 to 48"):
+        data.check()
+
+
+def test_the_header_is_llm_cs():
+    """Described in llm.c, dev/data/data_common.py."""
+    integers = np.frombuffer(header(1_000_000, LLAMA3), "<i4")
+    assert len(integers) == 256
+    assert integers[:3].tolist() == [20_240_801, 7, 1_000_000]
+    assert not integers[3:].any()
+
+
+def test_wide_sample_tokens_are_the_same_text_behind_a_header(tmp_path):
+    narrow, wide = tmp_path / "narrow", tmp_path / "wide"
+    list(samples.make_tokens(narrow, 40, 256))
+    assert sum(samples.make_wide_tokens(wide, 40, 256)) == 40 * 256 * 4
+    data = wide_tokens(wide, sequence_length=256)
+    assert len(data) == 40
+    tokens = np.fromfile(wide / samples.TOKENS, "<u4", offset=1024)
+    text = np.fromfile(narrow / samples.TOKENS, "<u2")
+    text[text == END_OF_TEXT] = 256
+    assert np.array_equal(tokens, text)
 
 
 def test_validation_files_are_ignored(tmp_path):

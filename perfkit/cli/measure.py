@@ -274,7 +274,7 @@ def doctor(model: str, values: options.Values) -> None:
 )
 @click.option(
     "--sequence-length",
-    type=click.IntRange(16, 1024),
+    type=click.IntRange(16),
     help=f"Tokens per sequence; default: {LENGTHS_IN_WORDS}",
 )
 def samples(

@@ -5,7 +5,7 @@ images  (images, labels): float32, batch x layout; int64, batch x 1
 BERT    (input_ids, segment_ids, input_mask, masked_lm_positions, masked_lm_ids,
         next_sentence_labels), int64: three times batch x tokens, twice batch x predictions
         (unused predictions are 0), batch x 1
-GPT-2   (ids, labels): int64, batch x tokens; labels are shifted by one token
+tokens  (ids, labels): int64, batch x tokens; labels are shifted by one token
 """
 
 from perfkit.core.config import Config

@@ -3,11 +3,17 @@
 from perfkit.core.config import Config
 from perfkit.core.inputs import raise_if_short
 from perfkit.core.inputs.images import Images
-from perfkit.core.inputs.sequences import Sequences, Tokens
+from perfkit.core.inputs.sequences import Sequences
+from perfkit.core.inputs.tokens import Tokens, WideTokens
 from perfkit.core.models import model_of
 
 DataSet = Images | Sequences | Tokens
-DATA_SETS: dict[str, type[DataSet]] = {"images": Images, "shards": Sequences, "tokens": Tokens}
+DATA_SETS: dict[str, type[DataSet]] = {
+    "images": Images,
+    "shards": Sequences,
+    "tokens": Tokens,
+    "tokens32": WideTokens,
+}
 """Classes by data format of a model."""
 
 

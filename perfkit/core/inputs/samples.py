@@ -1,4 +1,4 @@
-"""Sample data, identical bytes on every machine: images, sequences for BERT, tokens for GPT-2.
+"""Sample data, identical bytes on every machine: images, sequences for BERT, tokens.
 
 Only integers from a raw bit stream are used, because floating point and NumPy's distributions
 may differ between machines and releases.
@@ -15,7 +15,8 @@ As in the public recipes, one sequence in ten is shortened, and the text is reus
 cuts and masks.
 
 Tokens are the bytes of the same text, in original case, with an end-of-text token after each
-topic: a byte-level vocabulary needs no merges file.
+topic: a byte-level vocabulary needs no merges file. In files of 32-bit tokens, the end-of-text
+token is the first id after the bytes, which the vocabulary of every size of a model has.
 """
 
 import io
@@ -30,14 +31,15 @@ from itertools import cycle, islice
 from math import isqrt
 from pathlib import Path
 from pydoc_data.topics import topics
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import h5py
 import numpy as np
 from PIL import Image, ImageDraw
 
 from perfkit.core.inputs.images import LIST
-from perfkit.core.inputs.sequences import DTYPE, FIELDS
+from perfkit.core.inputs.sequences import FIELDS
+from perfkit.core.inputs.tokens import GPT2, LLAMA3, TokenLayout
 from perfkit.core.models.bert import FIRST_WORD, predictions
 from perfkit.core.models.gpt import END_OF_TEXT
 
@@ -53,6 +55,8 @@ TOKENS = "train.bin"
 SOURCE = f"the language reference of Python {platform.python_version()}"
 CLS, SEP, MASK = 101, 102, 103
 """Ids of special tokens in BERT's English vocabularies."""
+BYTE_IDS = 256
+"""Number of ids of bytes."""
 
 
 def picture(number: int) -> bytes:
@@ -252,18 +256,32 @@ def make_sequences(folder: Path, count: int, length: int) -> Iterator[int]:
 
 
 def make_tokens(folder: Path, count: int, length: int) -> Iterator[int]:
-    """Write folder/TOKENS with `count` sequences of `length` tokens and one more token for the
-    last label; yields the bytes of each sequence."""
+    """Write GPT-2's folder/TOKENS, without a header; see _write_tokens."""
+    with whole(folder / TOKENS) as path, path.open("wb") as file:
+        yield from _write_tokens(file, GPT2, END_OF_TEXT, count, length)
+
+
+def make_wide_tokens(folder: Path, count: int, length: int) -> Iterator[int]:
+    """Write folder/TOKENS with 32 bits a token after llm.c's header; see _write_tokens."""
+    with whole(folder / TOKENS) as path, path.open("wb") as file:
+        file.write(LLAMA3.header(count * length + 1))
+        yield from _write_tokens(file, LLAMA3, BYTE_IDS, count, length)
+
+
+def _write_tokens(
+    file: BinaryIO, layout: TokenLayout, end_of_text: int, count: int, length: int
+) -> Iterator[int]:
+    """Write `count` sequences of `length` tokens and one more token for the last label; yields
+    the bytes of each sequence."""
     parts = []
     for name in sorted(topics):
         text_bytes = np.frombuffer(topics[name].encode(), np.uint8)
-        parts += [text_bytes.astype(DTYPE), np.array([END_OF_TEXT], DTYPE)]
+        parts += [text_bytes.astype(layout.dtype), np.array([end_of_text], layout.dtype)]
     text = np.concatenate(parts)
-    with whole(folder / TOKENS) as path, path.open("wb") as file:
-        for begin in range(0, count * length, length):
-            block = text.take(range(begin, begin + length), mode="wrap")
-            yield file.write(block.tobytes())
-        file.write(text.take([count * length], mode="wrap").tobytes())
+    for begin in range(0, count * length, length):
+        block = text.take(range(begin, begin + length), mode="wrap")
+        yield file.write(block.tobytes())
+    file.write(text.take([count * length], mode="wrap").tobytes())
 
 
 class SampleData(NamedTuple):
@@ -280,5 +298,6 @@ SAMPLE_DATA = {
     "images": SampleData(LIST, 512, make_images),
     "shards": SampleData(SHARD, 2048, make_sequences, SOURCE),
     "tokens": SampleData(TOKENS, 2048, make_tokens, SOURCE),
+    "tokens32": SampleData(TOKENS, 2048, make_wide_tokens, SOURCE),
 }
 """Sample data by data format of a model."""

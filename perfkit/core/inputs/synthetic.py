@@ -18,7 +18,10 @@ def batches(config: Config, rank: int) -> Iterator[tuple[np.ndarray, ...]]:
         case "images":
             batch = _images(config, random)
         case "tokens":
-            batch = _tokens(config, random)
+            batch = _tokens(config, random, gpt.END_OF_TEXT)
+        case "tokens32":
+            (vocabulary,) = model_of(config).choices
+            batch = _tokens(config, random, vocabulary)
         case "shards":
             batch = _sequences(config, random)
     return repeat(batch)
@@ -41,8 +44,8 @@ def _images(config: Config, random: np.random.Generator) -> tuple[np.ndarray, ..
     return images, labels
 
 
-def _tokens(config: Config, random: np.random.Generator) -> tuple[np.ndarray, ...]:
-    tokens = _integers(config, random, 0, gpt.END_OF_TEXT, config.sample_size + 1)
+def _tokens(config: Config, random: np.random.Generator, end: int) -> tuple[np.ndarray, ...]:
+    tokens = _integers(config, random, 0, end, config.sample_size + 1)
     return tokens[:, :-1].copy(), tokens[:, 1:].copy()
 
 

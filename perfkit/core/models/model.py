@@ -7,7 +7,12 @@ from typing import Literal, NamedTuple
 CLASSES = 1000
 """Number of image labels, as in ImageNet."""
 Unit = Literal["images/s", "sequences/s", "tokens/s"]
-UNITS: dict[str, Unit] = {"images": "images/s", "shards": "sequences/s", "tokens": "tokens/s"}
+UNITS: dict[str, Unit] = {
+    "images": "images/s",
+    "shards": "sequences/s",
+    "tokens": "tokens/s",
+    "tokens32": "tokens/s",
+}
 """Unit of the throughput by data format."""
 
 ADAM_BETAS = (0.9, 0.999)
@@ -62,7 +67,7 @@ class Model:
     short_name: str
     parameters: int
     sample: Literal["image", "sequence"]
-    data: Literal["images", "shards", "tokens"]
+    data: Literal["images", "shards", "tokens", "tokens32"]
     inputs: tuple[str, ...]
     optimizer_defaults: Mapping[str, OptimizerDefaults]
     multiply_adds: Callable[[int], tuple[int, int]]
