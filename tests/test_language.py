@@ -32,6 +32,7 @@ from perfkit.report.text.names import fact_name
 METHODS = [("**.j2", "jinja2.ext:babel_extract")]
 OPTIONAL = {
     *("cpu_time", "steal_time", "cpu_clock", "cpu_temperature", "cpu_throttling", "cpu_energy"),
+    "energy_per_sample",
     *("gpus", "gpu_clock", "gpu_temperature", "gpu_throttling", "gpu_energy", "gpu_memory"),
     "accelerators",
 }

@@ -68,6 +68,53 @@ def test_the_shortest_submission_of_the_window_counts():
     assert summary(events).ranks[0].submit_seconds == 0.2
 
 
+def script_rank(window_seconds, *further, waits=False):
+    """Return the events of a script's rank, which has told no loss and, unless `waits`, no wait
+    for input."""
+    events = [event for event in rank(window_seconds) if event["event"] != "loss"]
+    for step in events:
+        if step["event"] == "step" and not waits:
+            del step["data_wait_seconds"]
+    *events, window, _end = events
+    return [*events, *further, window, event("end", memory_bytes=5)]
+
+
+def test_an_unknown_wait_for_input_is_not_zero():
+    unknown = summary(script_rank(2.0))
+    assert unknown.data_wait_share is None
+    assert unknown.ranks[0].data_wait_seconds is None
+    assert unknown.loss_first is unknown.loss_last is None
+    assert unknown.skipped_steps is unknown.loss_scale is None
+    on_one_rank = summary(script_rank(2.0, waits=True), script_rank(2.0))
+    assert on_one_rank.data_wait_share is None
+    on_both = summary(script_rank(2.0, waits=True), script_rank(2.0, waits=True))
+    assert on_both.data_wait_share == pytest.approx(0.2 / 2.0)
+
+
+def test_a_wait_that_only_some_steps_tell_is_unknown():
+    events = script_rank(2.0, waits=True)
+    del events[2]["data_wait_seconds"]
+    assert summary(events).ranks[0].data_wait_seconds is None
+
+
+def test_the_longest_pauses_of_a_window_are_stored_and_not_those_of_the_warm_up():
+    in_warmup = event("pause", step=0, seconds=50.0)
+    pauses = [event("pause", step=1, seconds=0.5), event("pause", step=2, seconds=0.25)]
+    shorter = event("pause", step=1, seconds=0.5)
+    first = script_rank(2.0, in_warmup, shorter)
+    repeat = summary(first, script_rank(2.0, in_warmup, *pauses))
+    assert repeat.pauses_seconds == 0.75
+    assert repeat.throughput == 2 * 8 / 2.0
+    assert summary(script_rank(2.0, in_warmup)).pauses_seconds is None
+
+
+def test_modules_that_any_rank_imported_late_are_named():
+    first = script_rank(2.0, event("modules", late=["local", "tasks.a"]))
+    second = script_rank(2.0, event("modules", late=["tasks.b", "local"]))
+    assert summary(first, second).late_modules == ["local", "tasks.a", "tasks.b"]
+    assert summary(rank(2.0)).late_modules == []
+
+
 @pytest.fixture
 def measurement(tmp_path):
     """A measurement of two repeats on two ranks, with raw files."""
@@ -172,6 +219,27 @@ def test_telemetry_is_checked_against_its_file(sampled):
     sampled.telemetry_file(1).unlink()
     gone = "repeats/1/telemetry.jsonl: No such file or directory"
     assert check_against_raw(sampled) == [f"repeat 1: {gone}"]
+
+
+def test_the_energy_of_a_window_with_pauses_is_not_that_of_its_samples():
+    events = rank(2.0)
+    (window,) = [event for event in events if event["event"] == "window"]
+    window["began"] = 10.0
+    pause = event("pause", step=1, seconds=1.0)
+    telemetry = [event("begin", device="cpu", ranks=1, cores=1, missing={})]
+    telemetry[0]["energy_wraps_joules"] = {}
+    for second in range(9, 16):
+        counters = {
+            "process_seconds": 1.0 * second,
+            "energy_joules": {"package-0": 8.0 * second},
+        }
+        telemetry.append(event("sample", at=float(second), **counters))
+    without = summarize(1, PROTOCOL, [events], 9.0, telemetry).telemetry
+    assert without.energy_joules_per_sample == 16.0 / 8
+    paused = summarize(1, PROTOCOL, [[*events, pause]], 9.0, telemetry).telemetry
+    assert paused.energy_joules == {"package-0": 24.0}
+    assert paused.energy_joules_per_sample is None
+    assert paused.missing == {"energy_per_sample": "the window has pauses"}
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,33 @@ def test_implausible_training_gives_a_warning(name, changes):
     assert codes(implausible) == [name]
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"late_modules": ["tasks.b", "tasks.a"]},
+            "The script imported modules that none of its import statements names: tasks.a, "
+            "tasks.b. A change of these does not start another measurement; give it another "
+            "label.",
+        ),
+        (
+            {"killed_after_end": True},
+            "Repeats 1, 2, 3, 4, 5, 6, 7: the script ran on for 20 s after the last step of "
+            "the window and was killed. It catches SystemExit, or waits for something that "
+            "does not end.",
+        ),
+        (
+            {"log_bytes_left_out": 98_951_424},
+            "Repeats 1, 2, 3, 4, 5, 6, 7: up to 99.0 MB of the output were left out of the "
+            "logs, which keep the beginning and the end. Printing takes time of the training.",
+        ),
+    ],
+)
+def test_what_processes_did_besides_training_gives_a_warning(changes, expected):
+    (warning,) = warnings_of(changed(measured(QUIET), **changes), ())
+    assert warning.text() == expected
+
+
 @pytest.mark.parametrize(("warmup", "expected"), [(14, []), (15, ["last_loss"])])
 def test_a_few_steps_do_not_show_a_divergence(warmup, expected):
     result = measured(QUIET, measured_steps=5, warmup_steps=warmup)

@@ -1,8 +1,8 @@
 """The kinds of warnings about a measurement, the most severe first.
 
 An error means that the number can't be trusted, a caution that it may be inaccurate. A notice
-says that the number is right, but that the device could do more. The docstring of a class says
-when a measurement has this warning. `perfkit.analysis.warnings` finds out which warnings a
+says that the number is right, but that something else deserves a look. The docstring of a class
+says when a measurement has this warning. `perfkit.analysis.warnings` finds out which warnings a
 measurement has.
 """
 
@@ -394,6 +394,19 @@ class LateExchange(MeasurementWarning):
     )
 
 
+class LateModules(MeasurementWarning):
+    """A script imported modules of its folder that no import statement names, such as a
+    configuration that is imported by its name."""
+
+    code = "late_modules"
+    severity = "caution"
+    sentence = N_(
+        "The script imported modules that none of its import statements names: %(modules)s. A "
+        "change of these does not start another measurement; give it another label."
+    )
+    modules: list[str]
+
+
 class ImplausibleFirstLoss(MeasurementWarning):
     """The first loss is not 0.75 to 1.5 times the loss of guessing; not checked for fewer than
     16 images in a rank's step, whose loss depends on chance."""
@@ -420,6 +433,32 @@ class TensorCoresUnused(MeasurementWarning):
     )
     capability: str
     parameters: list[str]
+
+
+class KilledAfterEnd(MeasurementWarning):
+    """Processes of a script that ran on for 20 s after the end of every rank's window were
+    killed."""
+
+    code = "killed_after_end"
+    severity = "notice"
+    sentence = N_(
+        "%(repeats)s: the script ran on for 20 s after the last step of the window and was "
+        "killed. It catches SystemExit, or waits for something that does not end."
+    )
+    repeats: Repeats
+
+
+class LogShortened(MeasurementWarning):
+    """The workers printed over 1 MiB into one log, so that its middle was left out."""
+
+    code = "log_shortened"
+    severity = "notice"
+    sentence = N_(
+        "%(repeats)s: up to %(megabytes)s MB of the output were left out of the logs, which "
+        "keep the beginning and the end. Printing takes time of the training."
+    )
+    repeats: Repeats
+    megabytes: Digits3
 
 
 def worst_first(codes: Iterable[str]) -> list[str]:

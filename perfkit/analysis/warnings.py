@@ -21,8 +21,11 @@ from perfkit.analysis.warning_types import (
     ImpossibleAccuracy,
     Incomplete,
     IntervalMissed,
+    KilledAfterEnd,
     LateExchange,
+    LateModules,
     LaunchBound,
+    LogShortened,
     LossNotFalling,
     MeasurementWarning,
     NcclOverSockets,
@@ -205,6 +208,7 @@ def warnings_of(result: Result, profiles: Iterable[RepeatProfile]) -> list[Measu
     warnings += _about_telemetry(result)
     warnings += _about_learning(result)
     warnings += _about_work(result)
+    warnings += _about_processes(result.complete_repeats)
     return warnings
 
 
@@ -563,3 +567,21 @@ def _about_measured_peaks(
     ]
     if exceeding:
         yield AbovePeak(repeats=exceeding, share=max(shares))
+
+
+# What the processes did besides training.
+
+
+def _about_processes(repeats: list[Repeat]) -> Warnings:
+    late_modules: set[str] = set()
+    for repeat in repeats:
+        late_modules |= {*repeat.late_modules}
+    if late_modules:
+        yield LateModules(modules=sorted(late_modules))
+    killed = [repeat.index for repeat in repeats if repeat.killed_after_end]
+    if killed:
+        yield KilledAfterEnd(repeats=killed)
+    left_out = {repeat.index: repeat.log_bytes_left_out for repeat in repeats}
+    shortened = [index for index, size in left_out.items() if size]
+    if shortened:
+        yield LogShortened(repeats=shortened, megabytes=max(left_out.values()) / 1e6)

@@ -64,18 +64,32 @@ class Step(TypedDict):
     """time between two events: readings of a monotonic clock on a CPU, events in the stream on
     a GPU; on a CPU, the steps of the window add up to the window"""
     samples: int
-    """samples that the configuration asks of this rank; the window counts those it had"""
-    data_wait_seconds: float
+    """samples that the configuration asks of this rank, or that a script tells; the window
+    counts those it had"""
+    data_wait_seconds: NotRequired[float]
     """host time from requesting the batches to receiving them; on a GPU it may overlap the
-    device's work"""
+    device's work; of a script only if its batches come through `timer.batches`"""
     submit_seconds: NotRequired[float]
     """host time without the data wait until the step's work was submitted; only if no
     call of the step waits for the device"""
 
 
 @DESCRIBED
+class Pause(TypedDict):
+    """A script has paused its timer, such as for an evaluation. Steps and window do not contain
+    the pause."""
+
+    event: Literal["pause"]
+    step: int
+    """number of the step before it"""
+    seconds: float
+    """time from a synchronized device to its end"""
+
+
+@DESCRIBED
 class Loss(TypedDict):
-    """The loss of a step; on a GPU written after the window, because reading it waits."""
+    """The loss of a step; on a GPU, and of a script, written after the window, because reading
+    it waits."""
 
     event: Literal["loss"]
     step: int
@@ -108,6 +122,15 @@ class WindowEnd(TypedDict):
     """wall time from a synchronized device to the completion of the last step"""
     began: NotRequired[float]
     """start of the window by CLOCK_MONOTONIC; files from before telemetry lack it"""
+
+
+@DESCRIBED
+class Modules(TypedDict):
+    """Modules of a script's folder that it has imported."""
+
+    event: Literal["modules"]
+    late: list[str]
+    """those that no import statement of the script or of its modules names"""
 
 
 @DESCRIBED
@@ -211,13 +234,16 @@ RANK_EVENTS = (
     Peak,
     BatchArrived,
     Step,
+    Pause,
     Loss,
     WarmUp,
     WindowEnd,
+    Modules,
     EvaluationDone,
     InputRead,
     End,
     FailureReport,
 )
-"""Events of a rank's raw file besides `effective`, which has the fields of Effective."""
+"""Events of a rank's raw file besides `effective`, which has the fields of Effective, and a
+script's `told`, which has those of Told."""
 TELEMETRY_EVENTS = (TelemetryBegin, TelemetrySample)

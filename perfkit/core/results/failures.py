@@ -559,3 +559,170 @@ class PortTaken(Failure):
     """address of the first node"""
     detail: str
     """text of the operating system"""
+
+
+# Failures of a user's script.
+
+
+class TimerUnused(RankFailure):
+    """A script ended, or took longer than `timeout`, and never called `timer.step`."""
+
+    code = "timer_unused"
+    seconds: int | None = None
+    """the parameter `timeout`, if the script took longer"""
+
+    def english(self) -> str:
+        if self.seconds is not None:
+            return N_(
+                "the script ran for over %(seconds)s s and never called timer.step; make timer "
+                "= perfkit.StepTimer(samples_per_step=N) before the training, and call "
+                "timer.step(loss) after each step of the optimizer"
+            )
+        return N_(
+            "the script ended and never called timer.step; make timer = "
+            "perfkit.StepTimer(samples_per_step=N) before the training, and call "
+            "timer.step(loss) after each step of the optimizer"
+        )
+
+
+class TimerOnSomeRanks(Failure):
+    """Some ranks of a script called `timer.step`, the others never did."""
+
+    code = "timer_on_some_ranks"
+    ranks: list[int]
+    """ranks that called it"""
+    others: list[int]
+    """ranks that did not"""
+    detail: str | None = None
+    """the error that one of the others reported"""
+
+    def english(self) -> str:
+        if self.detail is not None:
+            return N_(
+                "ranks that called timer.step: %(ranks)s; that did not: %(others)s "
+                "(%(detail)s); every rank must call it"
+            )
+        return N_(
+            "ranks that called timer.step: %(ranks)s; that did not: %(others)s; every rank "
+            "must call it"
+        )
+
+
+class EndedEarly(RankFailure):
+    """A script ended before the last step of the window."""
+
+    code = "ended_early"
+    step: int
+    """last completed step"""
+    steps: int
+    """steps of the protocol; with a warm-up of unknown length, the fewest"""
+
+    def english(self) -> str:
+        return N_(
+            "%(place)s: the script ended after step %(step)s of %(steps)s; let it train "
+            "longer, or measure fewer steps: -p measured_steps NUMBER"
+        )
+
+
+class ScriptExit(RankFailure):
+    """A script exited by itself with a status other than 0."""
+
+    code = "script_exit"
+    status: int
+    """exit status"""
+    step: int
+    """last completed step"""
+
+    def english(self) -> str:
+        if self.detail is not None:
+            return N_(
+                "%(place)s: the script exited with status %(status)s after step %(step)s: "
+                "%(detail)s"
+            )
+        return N_("%(place)s: the script exited with status %(status)s after step %(step)s")
+
+
+class LateWarmup(RankFailure):
+    """A rank of a script learned too late where the warm-up ends."""
+
+    code = "late_warmup"
+    step: int
+    """last step that the rank had taken"""
+    last_step: int
+    """last step of the warm-up"""
+
+    def english(self) -> str:
+        return N_(
+            "%(place)s had already taken step %(step)s when it learned that the warm-up ends "
+            "after step %(last_step)s; fix the length of the warm-up: -p warmup_steps NUMBER"
+        )
+
+
+class ToldDiffers(Failure):
+    """What a script told the timer is not the same on every rank and in every repeat."""
+
+    code = "told_differs"
+    name: str
+    """argument of the timer, or what it recognized"""
+    here: Any
+    """value on the rank"""
+    there: Any
+    """value on rank 0, or in the first repeat"""
+    rank: int
+    """number of the rank"""
+    node: str | None = None
+    """its node, if there are several"""
+    repeat: int | None = None
+    """number of the repeat, if the first repeat differs from it"""
+
+    def english(self) -> str:
+        if self.repeat is not None:
+            return N_(
+                "the script told the timer %(name)s = %(here)s in repeat %(repeat)s, "
+                "%(there)s in the first one; that is other work: give it another label (-p "
+                "label NAME), or make the script do the same in every run"
+            )
+        return N_(
+            "the script told the timer %(name)s = %(here)s on %(place)s, %(there)s on rank 0; "
+            "every rank must tell the same"
+        )
+
+    def parts(self) -> dict[str, Any]:
+        place = RankName(rank=self.rank, node=self.node)
+        return {"place": place, "here": repr(self.here), "there": repr(self.there)}
+
+
+class ScriptChanged(Failure):
+    """The script, or a local module that it imports, changed since the request was made."""
+
+    code = "script_changed"
+    sentence = N_(
+        "%(script)s, or a module that it imports, was changed since the request (SHA-256 "
+        "%(before)s, now %(now)s); start again: a changed script is another measurement"
+    )
+    script: str
+    """the parameter `script`"""
+    before: str
+    """digest at the request"""
+    now: str
+    """digest now"""
+
+
+class ScriptUnreadable(Failure):
+    """The script can't be read any more, or not on another node."""
+
+    code = "script_unreadable"
+    script: str
+    """the parameter `script`"""
+    detail: str
+    """text of the operating system"""
+    node: str | None = None
+    """the node, if it is not the first"""
+
+    def english(self) -> str:
+        if self.node is None:
+            return N_("%(script)s can't be read: %(detail)s")
+        return N_(
+            "%(node)s can't read %(script)s: %(detail)s; the script must lie in a folder that "
+            "all nodes share"
+        )

@@ -1,7 +1,7 @@
 """Stored measurements as pandas DataFrames."""
 
 from collections.abc import Iterable
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,7 +47,8 @@ MeasurementRow = dict[str, Any]
 
 
 class RawStep(NamedTuple):
-    """One step of one rank, as in its raw file. `loss` is None if it was not read."""
+    """One step of one rank, as in its raw file. `loss` is None if it was not read,
+    `data_wait_seconds` is NaN if a script does not tell it."""
 
     repeat: int
     rank: int
@@ -136,7 +137,8 @@ def _throughput_columns(throughput: Throughput) -> MeasurementRow:
 
 def load_steps(folder: str | Path) -> pd.DataFrame:
     """Return the raw steps of one measurement, including warm-up, one row per step and rank:
-    repeat, rank, step, seconds, data_wait_seconds, samples, loss, measured.
+    repeat, rank, step, seconds, data_wait_seconds (NaN if a script does not tell it), samples,
+    loss, measured.
 
     A relative path starts at the checkout. Raises ResultError if a file does not have the
     events of a rank.
@@ -183,12 +185,12 @@ def _steps(events: Events, repeat: int, rank: int) -> list[RawStep]:
             rank=rank,
             step=int(event["step"]),
             seconds=float(event["seconds"]),
-            data_wait_seconds=float(event["data_wait_seconds"]),
+            data_wait_seconds=float(event.get("data_wait_seconds", nan)),
             samples=int(event["samples"]),
             loss=losses.get(int(event["step"])),
         )
-        is_finite = isfinite(step.seconds) and isfinite(step.data_wait_seconds)
-        if not is_finite or step.seconds <= 0:
+        wait_is_wrong = "data_wait_seconds" in event and not isfinite(step.data_wait_seconds)
+        if wait_is_wrong or not isfinite(step.seconds) or step.seconds <= 0:
             raise ValueError(f"step {step.step} takes {step.seconds} s")
         if step.step in steps or step.samples < 1:
             raise ValueError(f"step {step.step} is given twice, or has {step.samples} samples")

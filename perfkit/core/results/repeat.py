@@ -20,8 +20,8 @@ class Rank(Stored):
     """samples of this rank in the window"""
     window_seconds: Positive
     """wall time from a synchronized device to the completion of the last step"""
-    data_wait_seconds: NonNegative
-    """time of the window spent waiting for input"""
+    data_wait_seconds: NonNegative | None
+    """time of the window spent waiting for input; None if a script does not tell it"""
     memory_bytes: int | None = None
     """peak memory: on a GPU, allocated by the framework's allocator since the window's start;
     with JAX since the warm-up's start, None if the measurement of the peak speed before it took
@@ -146,9 +146,9 @@ class Repeat(Stored):
     step_seconds: StepSeconds | None = None
     """times of the window's steps"""
     data_wait_share: NonNegative | None = None
-    """time waiting for input / window, over all ranks; 0 to 1"""
+    """time waiting for input / window, over all ranks, 0 to 1; None if a rank can't tell it"""
     loss_first: float | None = None
-    """rank 0's loss at step 1"""
+    """rank 0's loss at step 1; None if a script tells none"""
     loss_last: float | None = None
     """rank 0's loss at the last step"""
     skipped_steps: int | None = None
@@ -171,6 +171,15 @@ class Repeat(Stored):
     """start of the launcher by the first node's clock; UTC, ISO 8601"""
     wall_seconds: NonNegative | None = None
     """from the start of the launcher to its end"""
+    pauses_seconds: NonNegative | None = None
+    """time of a script's pauses within the window, which does not contain them, on the rank
+    with the longest; None without a pause"""
+    late_modules: list[str] = []
+    """modules of a script's folder that were imported, but that no import statement names"""
+    killed_after_end: bool = False
+    """whether processes of a script that ran on after the last rank's end were killed"""
+    log_bytes_left_out: Annotated[int, Field(ge=0)] = 0
+    """bytes of the workers' output that the stored logs lack, because there was too much"""
     raw_files: dict[str, str] = {}
     """raw file in the repeat's folder from which the numbers are derived -> SHA-256"""
 

@@ -11,7 +11,15 @@ from typing import Any
 
 from perfkit.core.config import Protocol
 from perfkit.core.models import units_per_sample
-from perfkit.core.results.repeat import Evaluation, Peak, Rank, Repeat, StepSeconds, Warmup
+from perfkit.core.results.repeat import (
+    Evaluation,
+    Peak,
+    Rank,
+    Repeat,
+    StepSeconds,
+    TelemetrySummary,
+    Warmup,
+)
 from perfkit.core.results.store import (
     Events,
     Measurement,
@@ -25,6 +33,7 @@ from perfkit.core.statistics import median, summary
 
 STRAGGLING = 1.1
 NOT_IN_RAW_FILES = {"nodes", "began", "wall_seconds", "raw_files"}
+NOT_IN_RAW_FILES |= {"killed_after_end", "log_bytes_left_out"}
 """Fields of a repeat that don't follow from its raw files."""
 EventsByKind = Mapping[str, Events]
 """The events of one rank by their kind, such as `step`; each kind in the order of writing."""
@@ -54,11 +63,9 @@ def summarize(
         ranks.append(_rank(number, of_rank, steps))
     slowest = max(rank.window_seconds for rank in ranks)
     samples = [rank.samples for rank in ranks]
-    data_wait_seconds = sum(rank.data_wait_seconds for rank in ranks)
     losses = [loss["value"] for loss in rank0["loss"]]
     window, end = rank0["window"][-1], rank0["end"][-1]
-    # Raw files that predate telemetry have no `began`.
-    began = window.get("began", 0.0)
+    pauses = [_pauses_seconds(of_rank, warmup_steps) for of_rank in events_of_ranks]
     return Repeat(
         index=index,
         status="complete",
@@ -66,17 +73,19 @@ def summarize(
         throughput=units * sum(samples) / slowest,
         steps_per_second=protocol.measured_steps / slowest,
         step_seconds=StepSeconds(**summary(step_seconds)),
-        data_wait_share=data_wait_seconds / sum(rank.window_seconds for rank in ranks),
-        loss_first=losses[0],
-        loss_last=losses[-1],
-        skipped_steps=end["skipped_steps"],
-        loss_scale=end["loss_scale"],
+        data_wait_share=_data_wait_share(ranks),
+        loss_first=losses[0] if losses else None,
+        loss_last=losses[-1] if losses else None,
+        skipped_steps=end.get("skipped_steps"),
+        loss_scale=end.get("loss_scale"),
         straggler=_straggler([rank.compute_seconds or 0.0 for rank in ranks]),
         evaluation=_evaluation(rank0),
         peak=_peak(events_of_ranks),
         ranks=ranks,
-        telemetry=summarize_telemetry(telemetry, began, window["seconds"], samples),
+        telemetry=_telemetry(telemetry, window, pauses[0], samples),
         wall_seconds=seconds,
+        pauses_seconds=max(pauses) or None,
+        late_modules=_late_modules(events_of_ranks),
     )
 
 
@@ -99,16 +108,60 @@ def _rank(number: int, events: EventsByKind, steps: Events) -> Rank:
     """Return the window of a rank, of which these are the steps."""
     window, end = events["window"][-1], events["end"][-1]
     submitting = [step["submit_seconds"] for step in steps if "submit_seconds" in step]
+    waits = [step["data_wait_seconds"] for step in steps if "data_wait_seconds" in step]
+    # A script may count the wait in some steps only, of which the sum would be too small.
+    knows_wait = len(waits) == len(steps)
     return Rank(
         rank=number,
         samples=window["samples"],
         window_seconds=window["seconds"],
-        data_wait_seconds=sum(step["data_wait_seconds"] for step in steps),
-        memory_bytes=end["memory_bytes"],
+        data_wait_seconds=sum(waits) if knows_wait else None,
+        memory_bytes=end.get("memory_bytes"),
         compute_seconds=end.get("compute_seconds"),
         submit_seconds=min(submitting, default=None),
         samples_seen=end.get("samples_seen"),
     )
+
+
+def _data_wait_share(ranks: Sequence[Rank]) -> float | None:
+    """Return the share of all windows spent waiting for input; None if a rank has not told."""
+    waits = [rank.data_wait_seconds for rank in ranks if rank.data_wait_seconds is not None]
+    if len(waits) < len(ranks):
+        return None
+    return sum(waits) / sum(rank.window_seconds for rank in ranks)
+
+
+def _pauses_seconds(events: EventsByKind, warmup_steps: int) -> float:
+    """Return the seconds of a rank's pauses in the window. A pause has the number of the step
+    before it."""
+    pauses = [event for event in events["pause"] if event["step"] >= warmup_steps]
+    return float(sum(pause["seconds"] for pause in pauses))
+
+
+def _late_modules(events_of_ranks: Sequence[EventsByKind]) -> list[str]:
+    late: set[str] = set()
+    for events in events_of_ranks:
+        for event in events["modules"]:
+            late |= {*event["late"]}
+    return sorted(late)
+
+
+def _telemetry(
+    samples: Sequence[Sample],
+    window: Mapping[str, Any],
+    pauses_seconds: float,
+    trained: Sequence[int],
+) -> TelemetrySummary | None:
+    """Return the summary of the telemetry from the beginning of rank 0's window to its end,
+    which includes pauses. Their energy is not that of the training."""
+    # Raw files that predate telemetry have no `began`.
+    began = window.get("began", 0.0)
+    seconds = window["seconds"] + pauses_seconds
+    summary = summarize_telemetry(samples, began, seconds, trained)
+    if summary is None or not pauses_seconds:
+        return summary
+    missing = summary.missing | {"energy_per_sample": "the window has pauses"}
+    return summary.model_copy(update={"energy_joules_per_sample": None, "missing": missing})
 
 
 def _straggler(compute_seconds: list[float]) -> int | None:
