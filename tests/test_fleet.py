@@ -2,9 +2,9 @@
 
 import csv
 import json
-import random
 
 import pytest
+import simulations
 from conftest import cli
 from made import keep, measured
 
@@ -90,6 +90,42 @@ def test_intervals_widen_with_the_number_of_nodes_and_columns():
     assert many.outlier < several_columns.outlier
 
 
+def test_a_node_exactly_at_the_threshold_is_undecided():
+    fleet = nodes(1.0, 1.0, 0.75, repeats=(100.0, 100.0, 100.0))
+    column = judge(fleet, Rules(threshold=0.25))
+    assert verdicts(column) == ["ok", "ok", "undecided"]
+
+
+def test_equal_numbers_of_equal_nodes_are_ok():
+    assert verdicts(judge(nodes(1.0, 1.0, 1.0, repeats=(100.0, 100.0)), Rules())) == ["ok"] * 3
+
+
+def test_repeats_are_recommended_only_if_good_nodes_differ_less():
+    """The noise and the spread leave the node open: more repeats don't reduce the spread."""
+    noisy = (100.0, 104.0, 96.0, 102.0, 98.0)
+    alike = judge(nodes(1.0, 1.001, 0.95, 0.999, 1.002, 0.998, repeats=noisy), Rules())
+    differing = judge(nodes(1.03, 1.04, 0.95, 0.96, 1.02, 0.97, repeats=noisy), Rules())
+    assert alike.nodes[2].doubt == differing.nodes[2].doubt == "noise"
+    assert alike.nodes[2].repeats
+    assert differing.nodes[2].repeats is None
+
+
+# Short simulations; `benchmarks/simulations.py` runs more.
+
+
+@pytest.mark.parametrize("repeats", [3, 5])
+def test_intervals_hold_at_the_same_time_where_nodes_differ(repeats):
+    """At the stated 95 %, fewer than 93 % of 1000 fleets would be a chance of 0.3 %."""
+    simulated = simulations.SimulatedFleet(5, repeats, 0.003, between=0.05, simulations=1000)
+    assert simulations.intervals_hold(simulated) >= 0.93
+
+
+def test_the_recommended_repeats_decide_with_the_power_asked_for():
+    simulated = simulations.SimulatedFleet(16, 5, 0.01, slow=1, by=0.04, simulations=200)
+    decided, _recommended = simulations.decided_as_advised(simulated)
+    assert decided >= 0.9
+
+
 @pytest.mark.parametrize("values", [(5, 5), (5, 5, 1)])
 def test_too_few_nodes_or_repeats_are_refused(values):
     fleet = [NodeRepeats(str(number), [1.0] * count) for number, count in enumerate(values)]
@@ -97,19 +133,11 @@ def test_too_few_nodes_or_repeats_are_refused(values):
         judge(fleet, Rules())
 
 
-@pytest.mark.parametrize("count, noise, spread", [(4, 0.01, 0.005), (64, 0.003, 0.01)])
-def test_good_nodes_are_rarely_called_slow(count, noise, spread):
+@pytest.mark.parametrize("count, noise, between", [(4, 0.01, 0.005), (64, 0.003, 0.01)])
+def test_good_nodes_are_rarely_called_slow(count, noise, between):
     """At the stated 5 % per fleet, more than 12 of 100 fleets would be a chance of 0.2 %."""
-    chance = random.Random(1)
-    alarms = 0
-    for _fleet in range(100):
-        fleet = []
-        for number in range(count):
-            base = chance.gauss(1, spread)
-            values = [base * chance.gauss(1, noise) for _repeat in range(3)]
-            fleet.append(NodeRepeats(str(number), values))
-        alarms += "slow" in verdicts(judge(fleet, Rules()))
-    assert alarms <= 12
+    simulated = simulations.SimulatedFleet(count, 3, noise, between=between, simulations=100)
+    assert simulations.false_alarms_of_fleets(simulated) <= 0.12
 
 
 # Stored measurements.

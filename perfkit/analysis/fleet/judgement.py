@@ -1,7 +1,7 @@
 """Judge which nodes of a fleet are slow, from the repeats of each node.
 
 The model, of throughputs relative to the fleet's median: a repeat of node i is m_i + e, where
-the noise e has the same kind of distribution on every node; the good nodes' m_i are normally
+the noise e is normal and equally large on every node; the good nodes' m_i are normally
 distributed around 1, since no two machines are equal; slow nodes, fewer than half, lie below
 them. Not of logarithms, which would stretch the lower tail, where slow nodes are sought.
 
@@ -14,18 +14,21 @@ A node is called slow if two things hold:
   of at most 1 - level.
 
 The critical values of both are quantiles of the statistics themselves under the model, drawn
-with a fixed seed for the numbers of nodes and repeats at hand. `benchmarks/simulations.py
-fleet` checks the rates of false alarms and of slow nodes found.
+with a fixed seed for the numbers of nodes and repeats at hand. The more the nodes differ, the
+fewer of them determine the median, and the more of its own noise each interval must allow for:
+nodes are drawn that differ at least as much as these. `benchmarks/simulations.py fleet` checks
+the rates of false alarms and of slow nodes found, `fleet_intervals` that the intervals hold;
+they need not for a node that is several times noisier than the others.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import ceil
-from statistics import NormalDist
+from math import ceil, sqrt
 from typing import Literal, NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
 Verdict = Literal["slow", "ok", "undecided"]
 Doubt = Literal["", "noise", "spread"]
@@ -41,6 +44,8 @@ BLOCK_VALUES = 2_000_000
 """Values drawn at a time, which limits the memory to some tens of megabytes."""
 MOST_REPEATS = 1000
 """No more repeats are recommended."""
+DIFFERENCES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""Standard deviations between drawn nodes, in standard errors of a node's mean."""
 
 
 class NodeRepeats(NamedTuple):
@@ -124,21 +129,31 @@ def judge(fleet: Sequence[NodeRepeats], rules: Rules) -> FleetColumn:
     means = np.array([values.mean() for values in relative])
     deviations = np.array([values.std(ddof=1) for values in relative])
     statistics = _statistics(means, deviations, np.array(counts))
-    # Sorted, so that fleets with the same numbers of repeats share the drawn values.
-    critical = critical_values(tuple(sorted(counts)), round(rules.column_level, 9))
-    scale = np.maximum(statistics.spread, statistics.usual_error).item()
-    limit = critical.outlier * scale
+    critical = critical_values(
+        # Sorted, so that fleets with the same numbers of repeats share the drawn values.
+        tuple(sorted(counts)),
+        round(rules.column_level, 9),
+        difference(statistics.distance, statistics.usual_error.item()),
+    )
+    bounds = Bounds(
+        spread=statistics.spread.item(),
+        usual_error=statistics.usual_error.item(),
+        critical=critical,
+        rules=rules,
+    )
     nodes = []
     for index, node in enumerate(fleet):
-        distance = statistics.distance[index].item()
-        error = statistics.error[index].item()
-        ratio = _ratio(node, distance, error, critical.interval, limit, rules)
-        nodes.append(ratio)
+        estimate = Estimated(
+            distance=statistics.distance[index].item(),
+            error=statistics.error[index].item(),
+            repeats=counts[index],
+        )
+        nodes.append(_ratio(node.node, estimate, bounds))
     return FleetColumn(
         median=centre,
         noise=float(np.median(deviations)),
-        spread=scale,
-        limit=limit,
+        spread=bounds.scale,
+        limit=bounds.limit,
         nodes=nodes,
     )
 
@@ -164,39 +179,14 @@ def _spread(distance: np.ndarray) -> np.ndarray:
     return MAD_OF_NORMAL * np.median(np.abs(distance), axis=-1, keepdims=True)
 
 
-def _ratio(
-    node: NodeRepeats,
-    distance: float,
-    error: float,
-    quantile: float,
-    limit: float,
-    rules: Rules,
-) -> NodeRatio:
-    """Return the verdict on a node. `distance` from the median and `error` are relative to it;
-    `quantile` errors are half of the simultaneous interval."""
-    threshold = -rules.threshold
-    half = quantile * error
-    verdict: Verdict = "undecided"
-    doubt: Doubt = ""
-    repeats = None
-    if distance - half > threshold:
-        verdict = "ok"
-    elif distance + half >= threshold:
-        doubt = "noise"
-        decided_at = quantile + NormalDist().inv_cdf(rules.power)
-        needed = (decided_at * error / abs(distance - threshold)) ** 2
-        repeats = _repeats(needed * len(node.throughputs))
-    elif distance < -limit:
-        verdict = "slow"
-    else:
-        doubt = "spread"
-    ratio = 1 + distance
-    low, high = max(0.0, ratio - half), ratio + half
-    return NodeRatio(node.node, ratio, low, high, verdict, doubt, repeats)
-
-
-def _repeats(needed: float) -> int | None:
-    return ceil(needed) if needed <= MOST_REPEATS else None
+def difference(distance: np.ndarray, usual_error: float) -> float:
+    """Return the least of DIFFERENCES that is at least as large as that of nodes with these
+    distances from the median. Slow nodes count, which makes intervals wider, not narrower."""
+    if not usual_error:
+        return DIFFERENCES[-1]
+    variance = distance.var(ddof=1) / usual_error**2 - 1
+    between = sqrt(max(0.0, variance))
+    return next((each for each in DIFFERENCES if each >= between), DIFFERENCES[-1])
 
 
 class CriticalValues(NamedTuple):
@@ -207,34 +197,122 @@ class CriticalValues(NamedTuple):
     outlier: float
 
 
+class Estimated(NamedTuple):
+    """A node's distance from the median, its standard error, and the number of its repeats."""
+
+    distance: float
+    error: float
+    repeats: int
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What the nodes of a fleet are held against: the `spread` between its nodes, noise
+    included, and the usual standard error of a node, as shares; critical values, and rules."""
+
+    spread: float
+    usual_error: float
+    critical: CriticalValues
+    rules: Rules
+
+    @property
+    def scale(self) -> float:
+        """Standard deviation between good nodes, which is at least that of their noise."""
+        return max(self.spread, self.usual_error)
+
+    @property
+    def limit(self) -> float:
+        """Share below the median beyond which no good node is expected."""
+        return self.critical.outlier * self.scale
+
+
+def _ratio(name: str, estimate: Estimated, bounds: Bounds) -> NodeRatio:
+    """Return the verdict on a node."""
+    distance, threshold = estimate.distance, -bounds.rules.threshold
+    half = bounds.critical.interval * estimate.error
+    verdict: Verdict = "undecided"
+    doubt: Doubt = ""
+    repeats = None
+    if distance - half > threshold:
+        verdict = "ok"
+    elif distance + half >= threshold:
+        doubt = "noise"
+        repeats = _needed_repeats(estimate, bounds)
+    elif distance < -bounds.limit:
+        verdict = "slow"
+    else:
+        doubt = "spread"
+    ratio = 1 + distance
+    low, high = max(0.0, ratio - half), ratio + half
+    return NodeRatio(name, ratio, low, high, verdict, doubt, repeats)
+
+
+def _needed_repeats(estimate: Estimated, bounds: Bounds) -> int | None:
+    """Return the number of repeats of every node, in a new measurement, that will decide a node
+    with the rules' power; None if it exceeds MOST_REPEATS. The node's true distance is as
+    uncertain as its estimate. It is an upper bound: critical values fall with more repeats."""
+    if not estimate.error:
+        return None
+    repeats = np.arange(estimate.repeats + 1, MOST_REPEATS + 1)
+    share = estimate.repeats / repeats
+    error = estimate.error * np.sqrt(share)
+    half = bounds.critical.interval * error
+    between = max(0.0, bounds.spread**2 - bounds.usual_error**2)
+    limit = bounds.critical.outlier * np.sqrt(between + bounds.usual_error**2 * share)
+    threshold = bounds.rules.threshold
+    slow_below = -np.maximum(threshold + half, limit)
+    ok_above = half - threshold
+    new_error = np.hypot(estimate.error, error)
+    power = ndtr((slow_below - estimate.distance) / new_error)
+    power += ndtr((estimate.distance - ok_above) / new_error)
+    decides = power >= bounds.rules.power
+    return int(repeats[decides][0]) if decides.any() else None
+
+
 @cache
-def critical_values(counts: tuple[int, ...], level: float) -> CriticalValues:
+def critical_values(
+    counts: tuple[int, ...], level: float, difference: float = 0.0
+) -> CriticalValues:
     """Return the critical values for nodes with these numbers of repeats: the quantiles, at
-    `level`, of the largest studentized distance of equal nodes with normal noise, and of the
-    lowest node of a normally distributed fleet."""
+    `level`, of the largest studentized error of a distance, with normal noise and nodes that
+    have this `difference`, and of the lowest node of a normally distributed fleet."""
     largest: list[np.ndarray] = []
     lowest: list[np.ndarray] = []
-    for statistics, between in _drawn_fleets(np.array(counts), level):
-        studentized = np.abs(statistics.distance) / statistics.error
+    for drawn in _drawn_fleets(np.array(counts), level, difference):
+        error = drawn.statistics.distance - difference * drawn.distance * drawn.unit
+        studentized = np.abs(error) / drawn.statistics.error
         largest.append(studentized.max(axis=-1))
-        distance = between - np.median(between, axis=-1, keepdims=True)
-        lowest.append((-distance / _spread(distance)).max(axis=-1))
+        lowest.append((-drawn.distance / _spread(drawn.distance)).max(axis=-1))
     return CriticalValues(
         interval=float(np.quantile(np.concatenate(largest), level)),
         outlier=float(np.quantile(np.concatenate(lowest), level)),
     )
 
 
-def _drawn_fleets(counts: np.ndarray, level: float) -> Iterator[tuple[_Statistics, np.ndarray]]:
-    """Yield, for blocks of drawn fleets, the statistics of equal nodes with normal noise, and
-    standard normal nodes."""
+class _Drawn(NamedTuple):
+    """Drawn fleets: the true distances of standard normal nodes from their median; `unit`, the
+    usual standard error of a node; and the statistics of repeats with standard normal noise of
+    nodes that differ by a multiple of `unit`."""
+
+    distance: np.ndarray
+    unit: float
+    statistics: _Statistics
+
+
+def _drawn_fleets(counts: np.ndarray, level: float, difference: float) -> Iterator[_Drawn]:
+    """Yield blocks of drawn fleets."""
     random = np.random.default_rng(0)
+    unit = 1 / sqrt(np.median(counts))
     fleets = ceil(TAIL_DRAWS / (1 - level))
     block = max(1, BLOCK_VALUES // len(counts))
     for begin in range(0, fleets, block):
         shape = (min(block, fleets - begin), len(counts))
-        means = random.standard_normal(shape) / np.sqrt(counts)
+        nodes = random.standard_normal(shape)
+        means = difference * unit * nodes + random.standard_normal(shape) / np.sqrt(counts)
         # The sample variance of normal noise, which is independent of the mean.
         variances = random.chisquare(counts - 1, shape) / (counts - 1)
-        statistics = _statistics(means, np.sqrt(variances), counts)
-        yield statistics, random.standard_normal(shape)
+        yield _Drawn(
+            distance=nodes - np.median(nodes, axis=-1, keepdims=True),
+            unit=unit,
+            statistics=_statistics(means, np.sqrt(variances), counts),
+        )
