@@ -22,13 +22,13 @@ from narrow import replace_sizes
 import perfkit
 from perfkit.core.driver import workers as launch
 from perfkit.core.driver.settings import worker_environment
-from perfkit.core.frameworks.devices import CpuDevice
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.frameworks.interface import backend
 from perfkit.core.inputs import synthetic
 from perfkit.core.paths import ROOT
+from perfkit.core.timing.devices import CpuDevice
+from perfkit.core.timing.raw_file import RawFile
 from perfkit.core.worker.loop import train
-from perfkit.core.worker.rank import RawFile
 
 PERFKIT = Path(sys.executable).with_name("perfkit")
 TRAINER_SECONDS = 0.5

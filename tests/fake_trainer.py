@@ -16,8 +16,8 @@ import numpy as np
 
 import perfkit.core.driver.workers
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.devices import CpuDevice
 from perfkit.core.results.schema import Effective
+from perfkit.core.timing.devices import CpuDevice
 from perfkit.core.worker import rank as worker
 
 PLANTED = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.core.frameworks.devices import CpuDevice
+from perfkit.core.timing.devices import CpuDevice
 from perfkit.core.worker.peak import (
     COPIED_BYTES,
     COPY_SECONDS,

@@ -28,17 +28,17 @@ from perfkit.core.models import training_flops
 from perfkit.core.results.store import Measurement, read_events
 from perfkit.core.results.summarize import check_against_raw
 from perfkit.core.system.scratch import Scratch, lock
-from perfkit.core.worker.loop import LossNotFiniteError
+from perfkit.core.timing.recorder import LossNotFiniteError
 from perfkit.core.worker.rank import evaluate, try_measure
 from perfkit.report import publish
 
 RAISE_IN_STEP = """
-    import perfkit.core.worker.loop
+    import perfkit.core.timing.recorder
 
     def raise_in_step(*args):
         raise KeyError("planted")
 
-    perfkit.core.worker.loop.StepTimer.stop = raise_in_step
+    perfkit.core.timing.recorder.StepRecorder.stop = raise_in_step
 """
 """Makes a worker's first step raise, with any input."""
 

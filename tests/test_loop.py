@@ -7,13 +7,9 @@ from itertools import count
 import pytest
 
 from perfkit.analysis.warnings import window_disagrees
-from perfkit.core.frameworks.devices import CpuDevice
-from perfkit.core.worker.loop import (
-    LossNotFiniteError,
-    NotSynchronizedError,
-    compute_seconds,
-    train,
-)
+from perfkit.core.timing.devices import CpuDevice
+from perfkit.core.timing.recorder import LossNotFiniteError, NotSynchronizedError
+from perfkit.core.worker.loop import compute_seconds, train
 
 STEP_SECONDS = 0.5
 WAIT_SECONDS = 0.25

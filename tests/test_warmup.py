@@ -16,10 +16,10 @@ from perfkit.analysis.warnings import warnings_of
 from perfkit.core.config import Protocol
 from perfkit.core.driver.warmup import WarmupTest
 from perfkit.core.inputs.samples import make_images
-from perfkit.core.results.store import steady_file
 from perfkit.core.results.summarize import check_against_raw, summarize
 from perfkit.core.steady import is_warmed_up
 from perfkit.core.system.environment import usable_cores
+from perfkit.core.timing.raw_file import steady_file
 from perfkit.core.worker.warmup import CHECK_STEPS, AutoWarmup
 
 RUNS = 20

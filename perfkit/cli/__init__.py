@@ -102,7 +102,7 @@ def _with_advice(error: click.UsageError, arguments: list[str]) -> click.UsageEr
 
 def _fail_by(error: OSError) -> None:
     """Exit with a sentence if the error comes from a path or a full or failing disk."""
-    from perfkit.core.results.store import NO_ROOM
+    from perfkit.core.timing.raw_file import NO_ROOM
 
     if error.errno in UNUSABLE and error.filename:
         fail(f"{portable(str(error.filename))}: {error.strerror}; use another path", 2)

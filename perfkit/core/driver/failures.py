@@ -26,7 +26,8 @@ from perfkit.core.results.failures import (
     WorkerError,
     WorkerStalled,
 )
-from perfkit.core.results.store import BROKEN, NO_ROOM, Events
+from perfkit.core.results.store import Events
+from perfkit.core.timing.raw_file import BROKEN, NO_ROOM
 
 STALLED_SECONDS = 20.0
 """A rank that writes nothing for this time has stalled; gloo waits for it for 30 seconds."""

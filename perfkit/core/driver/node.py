@@ -32,9 +32,9 @@ from perfkit.core.driver.node_files import (
 )
 from perfkit.core.driver.workers import LocalWorkers
 from perfkit.core.paths import portable
-from perfkit.core.results.store import NO_ROOM
 from perfkit.core.system.environment import package_source
 from perfkit.core.system.scratch import Scratch
+from perfkit.core.timing.raw_file import NO_ROOM
 
 
 def main(task: str, folder: Path, number: str = "") -> None:

@@ -43,8 +43,9 @@ from perfkit.core.inputs.data_set import digest
 from perfkit.core.request.hosts import own_addresses, route_address
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import identity
-from perfkit.core.results.store import rank_file, write_atomically
+from perfkit.core.results.store import write_atomically
 from perfkit.core.system.environment import package_source
+from perfkit.core.timing.raw_file import rank_file
 
 PREFIX = ".nodes-"
 """Beginning of the name of the shared folder."""

@@ -32,7 +32,6 @@ from perfkit.core.results.store import (
     ResultError,
     Store,
     make_folder,
-    rank_file,
     raw_digests,
     read_events,
     read_raw_files,
@@ -41,6 +40,7 @@ from perfkit.core.results.store import (
 from perfkit.core.results.summarize import summarize
 from perfkit.core.results.telemetry import SAMPLING_SECONDS
 from perfkit.core.system.telemetry import Telemetry
+from perfkit.core.timing.raw_file import rank_file
 
 
 class TaskError(RuntimeError):

@@ -27,10 +27,10 @@ from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.paths import portable
 from perfkit.core.results.schema import NodeSeen
-from perfkit.core.results.store import rank_file, steady_file
 from perfkit.core.system import nccl
 from perfkit.core.system.environment import usable_cores
 from perfkit.core.system.scratch import Scratch
+from perfkit.core.timing.raw_file import rank_file, steady_file
 
 STACKS_SECONDS = 1.0
 WATCH_SECONDS = 0.1

@@ -7,7 +7,6 @@ interface.py  what a backend has to provide
 trainer.py    what trains: a model with its optimizer
 inspector.py  what reads a trainer's weights, gradients and effective settings
 effective.py  names and readings of effective settings
-devices.py    devices as the timer sees them
 ranks.py      starts ranks as plain processes, for frameworks without a launcher
 networks.py   the networks, in any framework's layers
 modules.py    shared code of frameworks whose networks have modules: Paddle and PyTorch

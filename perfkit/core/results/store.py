@@ -18,15 +18,11 @@ from pydantic_core import from_json
 
 from perfkit.core.paths import ROOT
 from perfkit.core.results.schema import SCHEMA_VERSION, Result
+from perfkit.core.timing.raw_file import rank_file
 
 RESULT, NOTEBOOK = "result.json", "notebook.ipynb"
 """File names in a measurement's folder."""
 RESERVE_BYTES = 64 * 1024
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a write without space: on the disk, or in the user's quota."""
-BROKEN = (errno.EIO, errno.EROFS, errno.ESTALE)
-"""Errors of a write to a broken or removed disk: a disk with errors is remounted read-only, a
-file server loses its file handles."""
 MOST_BYTES = 512 * 2**20
 """Largest size of a stored file."""
 MOST_DIGITS = 16
@@ -128,16 +124,6 @@ class Store:
 def _in_order(repeat: str, name: str) -> tuple[int, str]:
     """Return a sort key with repeat 2 before 10."""
     return (int(repeat) if repeat.isdigit() else 0, name)
-
-
-def steady_file(raw_folder: Path) -> Path:
-    """Return the file that the driver creates when the workers' steps are steady."""
-    return raw_folder / ".steady"
-
-
-def rank_file(raw_folder: Path, rank: int) -> Path:
-    """Return the raw file of a rank in the folder that workers write to."""
-    return raw_folder / f"rank{rank}.jsonl"
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from perfkit.core.frameworks.devices import Clock, Device
 from perfkit.core.frameworks.interface import Workloads
+from perfkit.core.timing.devices import Clock, Device
 
 SMALLEST, LARGEST = 512, 8192
 """Rows of the square matrices."""

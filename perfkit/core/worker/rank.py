@@ -5,12 +5,10 @@ effective, peak, batch, step, loss, warmup, window, evaluation, peak, end, or fa
 `docs/results.md` describes the events.
 """
 
-import errno
 import faulthandler
 import json
 import math
 import os
-import re
 import signal
 import sys
 import tempfile
@@ -23,50 +21,36 @@ from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic_core import to_json
-
 from perfkit.core.config import Config, Protocol
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.devices import Device
 from perfkit.core.frameworks.effective import PrecisionUnknownError
 from perfkit.core.frameworks.facts import AFFINITY
 from perfkit.core.frameworks.inspector import Inspector
 from perfkit.core.frameworks.interface import Backend, backend
 from perfkit.core.frameworks.trainer import Batch
 from perfkit.core.inputs import InputError
-from perfkit.core.paths import portable
 from perfkit.core.results.schema import Effective
-from perfkit.core.results.store import BROKEN, NO_ROOM, rank_file
 from perfkit.core.system.gpus import run_near
 from perfkit.core.system.scratch import register
-from perfkit.core.worker.loop import LossNotFiniteError, compute_seconds, train
+from perfkit.core.timing import classification
+from perfkit.core.timing.classification import (
+    DISK,
+    OUT_OF_MEMORY,
+    WRONG_TRAINING,
+    Classified,
+    ConfigMismatchError,
+    FailurePattern,
+)
+from perfkit.core.timing.devices import Device
+from perfkit.core.timing.raw_file import RawFile, rank_file
+from perfkit.core.timing.recorder import LossNotFiniteError
+from perfkit.core.worker.loop import compute_seconds, train
 from perfkit.core.worker.peak import measure_peak
 from perfkit.core.worker.trace import write_trace
 from perfkit.core.worker.warmup import AutoWarmup
 
 READ_BATCHES, READ_SECONDS = 12, 3.0
 """Minimum number of batches and seconds when only the input is read."""
-
-
-class ConfigMismatchError(RuntimeError):
-    """The training silently differs from the configuration."""
-
-
-class RawFile:
-    """The raw events of this rank, one per line, unbuffered."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.descriptor = os.open(
-            path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644
-        )
-
-    def write(self, *events: dict[str, Any]) -> None:
-        """Append the events in one system call. Raises OSError if the disk is full."""
-        # json.dumps is eight times slower, and this runs in every step of the window.
-        lines = b"\n".join([*map(to_json, events), b""])
-        if os.write(self.descriptor, lines) != len(lines):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def main(job_file: Path) -> None:
@@ -269,48 +253,19 @@ def check_effective(config: Config, effective: Effective) -> None:
             )
 
 
-NO_MEMORY = (
-    "out of memory|resourceexhausted|bad_alloc|(unable|failed) to allocate"
-    "|can(not|'t) allocate|allocation failed|oom when allocating|status_alloc_failed"
-)
-
-
-def _errno_pattern(numbers: tuple[int, ...]) -> str:
-    """Return the pattern of an OSError's message with one of these error numbers."""
-    return rf"^\[Errno ({'|'.join(map(str, numbers))})\]"
-
-
-class FailurePattern(NamedTuple):
-    """The failure code of exceptions of a class whose message has the pattern."""
-
-    code: str
-    kind: type[BaseException]
-    pattern: str = ""
-
-
 FAILURES = (
-    FailurePattern("loss_not_finite", LossNotFiniteError),
-    FailurePattern("config_mismatch", ConfigMismatchError),
+    *WRONG_TRAINING,
     FailurePattern("precision_unknown", PrecisionUnknownError),
-    FailurePattern("out_of_memory", MemoryError),
-    FailurePattern("out_of_memory", BaseException, NO_MEMORY),
+    *OUT_OF_MEMORY,
     FailurePattern("bad_input", InputError),
-    FailurePattern("disk_full", OSError, _errno_pattern(NO_ROOM)),
-    FailurePattern("io_error", OSError, _errno_pattern(BROKEN)),
+    *DISK,
 )
-"""The first match counts."""
+"""Failures of a rank. The first match counts."""
 
 
-def classify(error: BaseException) -> tuple[str, str]:
-    """Return the failure code and the exception's message on one line."""
-    text = " ".join(str(error).split())
-    text = text.encode(errors="replace").decode()
-    message = portable(text)[:600] or type(error).__name__
-    for failure in FAILURES:
-        is_kind = isinstance(error, failure.kind)
-        if is_kind and re.search(failure.pattern, text, re.IGNORECASE):
-            return failure.code, message
-    return "worker_error", f"{type(error).__name__}: {message}"
+def classify(error: BaseException) -> Classified:
+    """Return the failure code of a rank's exception, and its message."""
+    return classification.classify(error, FAILURES)
 
 
 if __name__ == "__main__":

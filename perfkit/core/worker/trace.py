@@ -25,7 +25,7 @@ from perfkit.core.frameworks.trainer import Batch
 from perfkit.core.inputs import synthetic
 from perfkit.core.models import model_of
 from perfkit.core.results.store import write_atomically
-from perfkit.core.worker.loop import Write
+from perfkit.core.timing.recorder import Write
 
 PRECISIONS = {"fp32": np.float32, "fp64": np.float64}
 """The order matters: float64 cannot be disabled again."""

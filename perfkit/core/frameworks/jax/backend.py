@@ -11,7 +11,6 @@ from jax import Array
 from jax import numpy as jnp
 
 from perfkit.core.config import Config
-from perfkit.core.frameworks.devices import Device
 from perfkit.core.frameworks.functional import trainer as functional
 from perfkit.core.frameworks.functional.trainer import EPSILON, Values
 from perfkit.core.frameworks.interface import converted
@@ -20,6 +19,7 @@ from perfkit.core.frameworks.jax.device import WatchedDevice, WatchedGpu
 from perfkit.core.frameworks.jax.layers import Forward, contract, param_dtype
 from perfkit.core.frameworks.jax.parallel import Ranks
 from perfkit.core.models import MOMENTUM
+from perfkit.core.timing.devices import Device
 
 DTYPES = {"bf16": jnp.bfloat16}
 

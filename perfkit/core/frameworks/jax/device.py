@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from jax import Array
 
-from perfkit.core.frameworks.devices import Clock, CpuDevice
+from perfkit.core.timing.devices import Clock, CpuDevice
 
 
 class WatchedDevice(CpuDevice):

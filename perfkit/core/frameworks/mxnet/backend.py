@@ -12,12 +12,12 @@ import numpy as np
 from mxnet.ndarray import NDArray
 
 from perfkit.core.config import Config
-from perfkit.core.frameworks.devices import CpuDevice, Device
 from perfkit.core.frameworks.functional import trainer as functional
 from perfkit.core.frameworks.interface import converted
 from perfkit.core.frameworks.mxnet import inspector
 from perfkit.core.frameworks.mxnet.layers import Forward
 from perfkit.core.models import MOMENTUM
+from perfkit.core.timing.devices import CpuDevice, Device
 
 Batch = tuple[NDArray, ...]
 Inspector = inspector.Inspector

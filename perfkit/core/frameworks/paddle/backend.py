@@ -13,7 +13,6 @@ from paddle import Tensor
 
 from perfkit.core.config import Config
 from perfkit.core.frameworks import modules
-from perfkit.core.frameworks.devices import CpuDevice, Device, GpuDevice, HostTimedDevice
 from perfkit.core.frameworks.interface import converted
 from perfkit.core.frameworks.networks import NETWORKS
 from perfkit.core.frameworks.paddle import TUNING_FLAGS, inspector
@@ -22,6 +21,7 @@ from perfkit.core.frameworks.paddle.layers import Network
 from perfkit.core.frameworks.paddle.strategy import Strategy
 from perfkit.core.frameworks.trainer import INITIAL_LOSS_SCALE
 from perfkit.core.models import MOMENTUM, OptimizerSettings
+from perfkit.core.timing.devices import CpuDevice, Device, GpuDevice, HostTimedDevice
 
 AUTO_CAST = {
     "amp": ("O1", "float16"),

@@ -16,7 +16,6 @@ import tensorflow as tf
 from tensorflow import Tensor, Variable
 
 from perfkit.core.config import Config
-from perfkit.core.frameworks.devices import CpuDevice, Device
 from perfkit.core.frameworks.functional import trainer as functional
 from perfkit.core.frameworks.functional.trainer import EPSILON, Values
 from perfkit.core.frameworks.interface import converted
@@ -24,6 +23,7 @@ from perfkit.core.frameworks.tensorflow import inspector
 from perfkit.core.frameworks.tensorflow.layers import Forward
 from perfkit.core.frameworks.trainer import INITIAL_LOSS_SCALE
 from perfkit.core.models import MOMENTUM
+from perfkit.core.timing.devices import CpuDevice, Device
 
 DTYPES = {"amp": tf.float16, "bf16": tf.bfloat16}
 COPIED_ROWS = 256

@@ -15,13 +15,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from perfkit.core.config import Config
 from perfkit.core.frameworks import modules
-from perfkit.core.frameworks.devices import CpuDevice, Device, GpuDevice
 from perfkit.core.frameworks.interface import converted
 from perfkit.core.frameworks.networks import NETWORKS
 from perfkit.core.frameworks.torch import inspector
 from perfkit.core.frameworks.torch.layers import Network
 from perfkit.core.frameworks.trainer import INITIAL_LOSS_SCALE
 from perfkit.core.models import MOMENTUM, OptimizerSettings
+from perfkit.core.timing.devices import CpuDevice, Device, GpuDevice
 
 AUTO_CAST = {"amp": torch.float16, "bf16": torch.bfloat16}
 FUSED_ATTENTION = ("flash", "mem_efficient", "cudnn")

@@ -1,0 +1,137 @@
+"""Records the steps of a training. Independent of frameworks: device and clock are arguments.
+
+The device records events: readings of the clock on a CPU, events in the stream on a GPU. The
+device is synchronized at the start of the window; inside the window, recording does not wait
+for it. At the end, the host waits for the last step's event only, so batches that an input
+already prepares on the device are not part of the window.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, NamedTuple
+
+from perfkit.core.timing.devices import Clock, Device
+
+Write = Callable[..., None]
+"""Writes events (dicts) in order."""
+
+
+class LossNotFiniteError(ArithmeticError):
+    """The loss became NaN or infinite, which ends the training."""
+
+
+class NotSynchronizedError(RuntimeError):
+    """A step was incomplete after the host had waited for it: the window's ends are unknown."""
+
+
+class PendingStep(NamedTuple):
+    """A step whose work has been submitted, with its begin and end events."""
+
+    step: int
+    begin: Any
+    end: Any
+    data_wait_seconds: float
+    submit_seconds: float | None
+    loss: Any
+
+
+class UnreadLoss(NamedTuple):
+    """The loss of a complete step, read after the window."""
+
+    step: int
+    loss: Any
+
+
+@dataclass
+class StepRecorder:
+    """Writes a `step` event as soon as the device has completed the step. The `loss` event
+    follows immediately if `read_losses_at_once`, otherwise after the window."""
+
+    device: Device
+    clock: Clock
+    write: Write
+    samples_per_step: int
+    read_losses_at_once: bool
+
+    def __post_init__(self) -> None:
+        self.pending: deque[PendingStep] = deque()
+        self.unread: list[UnreadLoss] = []
+        self.restart()
+
+    def restart(self) -> float:
+        """Synchronize and begin the next step. Returns the clock's reading, seconds."""
+        self.device.synchronize()
+        self.write_rest()
+        self.begin = self.device.record_event()
+        return self.clock()
+
+    def stop(
+        self,
+        step: int,
+        data_wait_seconds: float,
+        submit_seconds: float | None,
+        loss: Any,
+        result: Any,
+    ) -> None:
+        """End a step whose work has been submitted, and begin the next step. `result` is what
+        its update has returned."""
+        end = self.device.record_event(result)
+        submitted = PendingStep(step, self.begin, end, data_wait_seconds, submit_seconds, loss)
+        self.pending.append(submitted)
+        self.begin = end
+        self.write_complete()
+
+    def write_complete(self) -> None:
+        """Write the steps that the device has completed; does not wait."""
+        pending, device = self.pending, self.device
+        events = []
+        try:
+            while pending and device.is_complete(pending[0].end):
+                # Unpacked, since this runs in every step: fields of a tuple are slower by name.
+                step, begin, end, data_wait_seconds, submit_seconds, loss = pending.popleft()
+                event = {
+                    "event": "step",
+                    "step": step,
+                    "seconds": device.seconds_between(begin, end),
+                    "data_wait_seconds": data_wait_seconds,
+                    "samples": self.samples_per_step,
+                }
+                if submit_seconds is not None:
+                    event["submit_seconds"] = submit_seconds
+                events.append(event)
+                if self.read_losses_at_once:
+                    events.append(loss_event(step, loss))
+                else:
+                    self.unread.append(UnreadLoss(step, loss))
+        finally:
+            # Includes the step whose loss is not finite.
+            if events:
+                self.write(*events)
+
+    def finish(self) -> float:
+        """Wait for the last step. Returns the clock's reading, seconds."""
+        self.device.wait_for(self.begin)
+        return self.clock()
+
+    def write_rest(self) -> None:
+        """Write the remaining steps and losses. Raises NotSynchronizedError if the device has
+        not completed all steps."""
+        self.write_complete()
+        if self.pending:
+            step = self.pending[0].step
+            raise NotSynchronizedError(
+                f"the host waited for the device, which had not completed step {step}"
+            )
+        for unread in self.unread:
+            self.write(loss_event(unread.step, unread.loss))
+        self.unread.clear()
+
+
+def loss_event(step: int, loss: Any) -> dict[str, Any]:
+    """Read a loss, which waits for a GPU. Raises LossNotFiniteError."""
+    value = float(loss)
+    if not isfinite(value):
+        raise LossNotFiniteError(f"the loss is {value} at step {step}")
+    return {"event": "loss", "step": step, "value": value}
