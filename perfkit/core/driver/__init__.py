@@ -7,9 +7,12 @@ failures.py         finds why workers exited early
 progress.py         progress as one line: its text, and lines in a log
 live.py             the line with a bar on a terminal or in a notebook
 doctor.py           checks before a measurement
+rank_processes.py   the processes of a machine's ranks
+after_end.py        when a script's ranks do not exit after their end
 workers.py          launchers and worker groups; the workers of one node
 settings.py         the workers' threads, DALI settings and environment variables
-exit_info.py        how workers exited, and their logs
+exit_info.py        how workers exited
+logs.py             logs of workers, of which beginning and end are kept
 supervised.py       starts a command under a supervisor
 supervisor.py       runs one command and leaves no process behind
 cluster.py          the driver's side of a measurement on several nodes

@@ -1,7 +1,6 @@
-"""How the workers of a repeat exited: what is known about their processes, and their logs."""
+"""How the workers of a repeat exited: what is known about their processes."""
 
 import contextlib
-import os
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -9,7 +8,6 @@ from pydantic import BaseModel, ConfigDict
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.schema import Nccl
 
-LOG_BYTES = 512 * 1024
 MEMORY_EVENTS = {
     "": "sys/fs/cgroup{}/memory.events.local",
     "memory": "sys/fs/cgroup/memory{}/memory.oom_control",
@@ -38,23 +36,15 @@ class ExitInfo(BaseModel):
     free_bytes: int
     """free space where the raw events are written"""
     logs: dict[str, str]
-    """text by name, without home and checkout paths"""
+    """text by name, without home and checkout paths; of a long log, beginning and end"""
+    log_bytes_left_out: int = 0
+    """bytes that the logs lack"""
+    killed_after_end: bool = False
+    """whether workers were killed that ran on after the end of all ranks of their node"""
     nccl: Nccl | None = None
     """how NCCL connected the ranks, if it has logged that"""
     error: Failure | None = None
     """the failure outside the workers that ended the repeat, if any"""
-
-
-def shortened(log: Path) -> str:
-    """Return the text of a log; of a long log, its beginning and its end."""
-    with log.open("rb") as stream:
-        text = stream.read(LOG_BYTES)
-        size = log.stat().st_size
-        if size > 2 * LOG_BYTES:
-            text += f"\n[… {size - 2 * LOG_BYTES} bytes left out …]\n".encode()
-            stream.seek(-LOG_BYTES, os.SEEK_END)
-        text += stream.read(LOG_BYTES)
-    return text.decode(errors="replace")
 
 
 def killed_for_memory(root: Path = Path("/")) -> int:

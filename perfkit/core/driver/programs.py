@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from perfkit.core.config import Config
-from perfkit.core.driver.exit_info import shortened
+from perfkit.core.driver.logs import shortened
 from perfkit.core.driver.node_files import ExitStatus, nodes_with
 from perfkit.core.driver.supervised import ENDING_SECONDS as WORKERS_ENDING_SECONDS
 from perfkit.core.driver.supervised import SUPERVISOR

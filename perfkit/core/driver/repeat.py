@@ -254,8 +254,12 @@ def _summarized(
         units=units_per_sample(config),
     )
     repeat.check(config, protocol)
-    raw_files = raw_digests(read_raw_files(store.raw_folder(index)))
-    return repeat.model_copy(update={"raw_files": raw_files})
+    changes = {
+        "raw_files": raw_digests(read_raw_files(store.raw_folder(index))),
+        "killed_after_end": outcome.exit_info.killed_after_end,
+        "log_bytes_left_out": outcome.exit_info.log_bytes_left_out,
+    }
+    return repeat.model_copy(update=changes)
 
 
 def _why_failed(

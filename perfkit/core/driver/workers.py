@@ -2,25 +2,18 @@
 
 import contextlib
 import json
-import os
 import shutil
-import signal
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
-import psutil
-
 from perfkit.core.config import Config, Protocol
-from perfkit.core.driver.exit_info import (
-    SAME_SECONDS,
-    ExitInfo,
-    killed_for_memory,
-    shortened,
-)
+from perfkit.core.driver.exit_info import ExitInfo, killed_for_memory
+from perfkit.core.driver.logs import LogLimit, bytes_left_out, shortened
+from perfkit.core.driver.rank_processes import RankProcesses
 from perfkit.core.driver.settings import with_dali_settings, worker_environment
 from perfkit.core.driver.supervised import LOG, WORKER, close, start_supervised
 from perfkit.core.frameworks import FRAMEWORKS
@@ -30,7 +23,7 @@ from perfkit.core.results.schema import NodeSeen
 from perfkit.core.system import nccl
 from perfkit.core.system.environment import usable_cores
 from perfkit.core.system.scratch import Scratch
-from perfkit.core.timing.raw_file import rank_file, steady_file
+from perfkit.core.timing.raw_file import steady_file
 
 STACKS_SECONDS = 1.0
 WATCH_SECONDS = 0.1
@@ -123,6 +116,7 @@ class LocalWorkers(WorkerGroup):
         self.ranks = self.place.ranks(config.devices)
         self.raw_folder = raw_folder
         self.processes = RankProcesses(raw_folder, self.ranks)
+        self.log_limit = LogLimit(self._log_files)
         self.killed_before = killed_for_memory()
         work = {
             "task": task,
@@ -160,10 +154,11 @@ class LocalWorkers(WorkerGroup):
                     return False
 
     def _look(self) -> None:
-        """Look at the ranks, unless the driver has ended them."""
+        """Look at the ranks and their logs, unless the driver has ended them."""
         assert self.process.stdin
         if not self.process.stdin.closed:
             self.processes.look()
+            self.log_limit.apply()
 
     def end_warmup(self) -> None:
         steady_file(self.raw_folder).touch()
@@ -184,83 +179,28 @@ class LocalWorkers(WorkerGroup):
             killed_for_memory=killed_for_memory() > self.killed_before,
             free_bytes=shutil.disk_usage(self.raw_folder).free,
             logs=self._logs(),
+            log_bytes_left_out=sum(bytes_left_out(file) for file in self._log_files()),
             nccl=nccl.read_logs(self.scratch, self.devices),
         )
 
     def _logs(self) -> dict[str, str]:
         """Return the text of the launcher's log and of each rank's."""
         logs = {self.place.log_name: portable(shortened(self.scratch / LOG))}
-        if self.log_pattern:
-            for index, rank in enumerate(self.ranks):
-                files = sorted(self.scratch.glob(self.log_pattern.format(index=index)))
-                text = "".join(shortened(file) for file in files)
-                if files:
-                    logs[f"rank{rank}"] = portable(text)
+        for index, rank in enumerate(self.ranks):
+            files = self._rank_logs(index)
+            text = "".join(shortened(file) for file in files)
+            if files:
+                logs[f"rank{rank}"] = portable(text)
         return logs
 
+    def _log_files(self) -> Iterator[Path]:
+        """Yield the logs of the launcher and of the ranks."""
+        yield self.scratch / LOG
+        for index in range(len(self.ranks)):
+            yield from self._rank_logs(index)
 
-class RankProcesses:
-    """The processes of the ranks on this machine: which of them write events, and which have
-    exited by themselves."""
-
-    def __init__(self, raw_folder: Path, ranks: range) -> None:
-        self.raw_folder = raw_folder
-        self.ranks = ranks
-        self.pids: dict[int, int] = {}
-        self.raw_bytes: dict[int, int] = {}
-        self.wrote_at = dict.fromkeys(ranks, time.monotonic())
-        self.exited_at: dict[int, float] = {}
-        self.idle_seconds: dict[int, float] = {}
-        """By rank, the seconds between its last event and the end."""
-
-    def look(self) -> None:
-        """Note what has changed since the last call."""
-        for rank in self.ranks:
-            raw = rank_file(self.raw_folder, rank)
-            if raw.exists():
-                self._look_at(rank, raw)
-        for rank in self.running():
-            if _has_exited(self.pids[rank]):
-                self.exited_at[rank] = time.monotonic()
-
-    def _look_at(self, rank: int, raw: Path) -> None:
-        size = raw.stat().st_size
-        if size != self.raw_bytes.get(rank):
-            self.raw_bytes[rank] = size
-            self.wrote_at[rank] = time.monotonic()
-        if rank not in self.pids:
-            first_line, line_end, _rest = raw.read_bytes().partition(b"\n")
-            if line_end:
-                self.pids[rank] = json.loads(first_line)["pid"]
-
-    def running(self) -> list[int]:
-        """Return the ranks that have started and not exited."""
-        return sorted(self.pids.keys() - self.exited_at.keys())
-
-    def stop_clock(self) -> None:
-        """Note how long each rank has been idle, at the first call."""
-        if not self.idle_seconds:
-            now = time.monotonic()
-            self.idle_seconds = {rank: now - at for rank, at in self.wrote_at.items()}
-
-    def dump_stacks(self) -> None:
-        """Have each running rank write its stacks to its log."""
-        for rank in self.running():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pids[rank], signal.SIGUSR1)
-
-    def exited_first(self) -> list[int]:
-        """Return the ranks that exited first, as far as that can be told."""
-        first_exit = min(self.exited_at.values(), default=0.0)
-        ranks = []
-        for rank, exited_at in self.exited_at.items():
-            if exited_at - first_exit < SAME_SECONDS:
-                ranks.append(rank)
-        return ranks
-
-
-def _has_exited(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    def _rank_logs(self, index: int) -> list[Path]:
+        """Return the logs of one of this node's ranks."""
+        if not self.log_pattern:
+            return []
+        return sorted(self.scratch.glob(self.log_pattern.format(index=index)))

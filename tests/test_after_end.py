@@ -1,0 +1,84 @@
+"""Ranks of a script that go on after their end."""
+
+import pytest
+from made import event
+from pydantic_core import to_json
+
+from perfkit.core.driver import after_end
+from perfkit.core.driver.after_end import AfterEnd
+from perfkit.core.timing.raw_file import rank_file
+
+START = event("start", pid=1)
+TOLD = event("told", samples_per_step=4)
+STEP = event("step", step=1)
+END = event("end", memory_bytes=1)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of AfterEnd, set to 0 s."""
+
+    class Clock:
+        now = 0.0
+
+        def monotonic(self):
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(after_end, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def append(tmp_path):
+    """Appends events to a rank's raw file."""
+
+    def appended(rank, *events):
+        with rank_file(tmp_path, rank).open("ab") as stream:
+            for one in events:
+                stream.write(to_json(one) + b"\n")
+
+    return appended
+
+
+def test_ranks_may_take_20_seconds_to_exit_after_the_last_of_them_has_ended(
+    tmp_path, append, clock
+):
+    ranks = AfterEnd(tmp_path, range(2))
+    assert not ranks.is_overdue()
+    append(0, START, TOLD, *[STEP] * 1000, END)
+    append(1, START, TOLD, STEP)
+    assert not ranks.is_overdue()
+    clock.now = 15.0
+    append(1, END)
+    assert not ranks.is_overdue()
+    clock.now = 34.9
+    assert not ranks.is_overdue()
+    clock.now = 35.1
+    assert ranks.is_overdue()
+
+
+def test_a_rank_that_still_trains_is_waited_for(tmp_path, append, clock):
+    ranks = AfterEnd(tmp_path, range(2))
+    append(0, START, TOLD, STEP, END)
+    append(1, START, TOLD, STEP)
+    assert not ranks.is_overdue()
+    clock.now = 100.0
+    assert not ranks.is_overdue()
+
+
+def test_a_rank_that_never_called_the_timer_is_not_waited_for(tmp_path, append, clock):
+    ranks = AfterEnd(tmp_path, range(2))
+    append(0, START, TOLD, STEP, END)
+    append(1, START)
+    assert not ranks.is_overdue()
+    clock.now = 20.1
+    assert ranks.is_overdue()
+
+
+def test_a_raw_file_with_other_bytes_is_no_end(tmp_path, clock):
+    rank_file(tmp_path, 0).write_bytes(b'\xff\n[]\n{"event": []}\n{"event": "end"')
+    ranks = AfterEnd(tmp_path, range(1))
+    assert not ranks.is_overdue()
+    clock.now = 100.0
+    assert not ranks.is_overdue()
