@@ -1,15 +1,18 @@
 """Follows rank 0 while it trains, and tests whether its warm-up is over."""
 
 import contextlib
+import time
 from collections.abc import Sequence
-from math import inf
+from math import ceil, inf
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfkit.core.config import Protocol
+from perfkit.core.statistics import median
 
+MOST_STEPS = 10**9
 WARMUP_TEST_SHARE = 0.05
 """Steps between two tests, which take CPU time, as a share of the warm-up so far."""
 
@@ -39,6 +42,66 @@ class WarmupTest:
         return True
 
 
+LEAD_STEPS = 3
+"""Steps by which a rank may be ahead of rank 0's last written step, and one that it is in."""
+LEAD_SECONDS, LEAD_SECONDS_OF_NODES = 1.0, 5.0
+"""Time in which every rank learns of the end of the warm-up: on this machine, where that takes
+milliseconds unless the machine is busy, and on several nodes, which look at a shared file four
+times a second."""
+RECENT_STEPS = 50
+"""Steps whose times predict those of the next ones."""
+
+
+def step_ahead(step: int, step_seconds: Sequence[float], lead_seconds: float) -> int:
+    """Return a step that no rank will have begun after `lead_seconds`, given rank 0's last
+    completed `step`, and the times of all of its steps."""
+    usual = median(step_seconds[-RECENT_STEPS:])
+    steps = lead_seconds / usual if usual else inf
+    return step + LEAD_STEPS + ceil(min(steps, MOST_STEPS))
+
+
+def load_test() -> None:
+    """Load the libraries of the warm-up's test, which takes seconds on a busy machine: a script
+    may take all steps of its warm-up within a second."""
+    from perfkit.core.steady import FEWEST_STEPS, is_warmed_up
+
+    is_warmed_up([1.0] * FEWEST_STEPS, 1)
+
+
+class ScriptWarmup:
+    """Ends the warm-up of a script on all ranks after the same step, without an exchange in the
+    process group of the user: it names a step that lies ahead of all ranks.
+
+    A rank that has passed the step fails. Ranks end the warm-up at its limit of steps
+    without being told.
+    """
+
+    def __init__(self, protocol: Protocol, lead_seconds: float) -> None:
+        self.protocol = protocol
+        self.lead_seconds = lead_seconds
+        self.test = WarmupTest(protocol, None)
+        self.has_named = protocol.warmup_limit is None
+        if not self.has_named:
+            load_test()
+
+    def last_step(self, first: "Follower") -> int | None:
+        """Return the last step of the warm-up when it is to end, given rank 0; once."""
+        if self.has_named or not first.warmup_step:
+            return None
+        if not self._takes_too_long(first) and not self.test.ends_with(first.step_seconds):
+            return None
+        self.has_named = True
+        # The test took a while.
+        first.read_on()
+        step = step_ahead(first.step, first.step_seconds, self.lead_seconds)
+        assert self.protocol.warmup_limit
+        return min(max(step, self.protocol.warmup_steps), self.protocol.warmup_limit)
+
+    def _takes_too_long(self, first: "Follower") -> bool:
+        limit = self.protocol.warmup_seconds
+        return limit is not None and first.seconds_since_first_step() >= limit
+
+
 Count = Annotated[int, Field(ge=0, le=10**9)]
 
 
@@ -65,6 +128,7 @@ class Follower:
         self.step_seconds: list[float] = []
         self.offset = self.pid = self.step = self.samples = 0
         self.seconds = 0.0
+        self.first_step_at: float | None = None
 
     def read_on(self) -> None:
         """Read the lines written since the last call."""
@@ -86,11 +150,19 @@ class Follower:
         elif event.event == "warmup":
             self.warmup_steps = event.steps
         elif event.event == "step":
+            if self.first_step_at is None:
+                self.first_step_at = time.monotonic()
             self.step = event.step
             self.step_seconds.append(event.seconds)
             if self.step > self.warmup_steps:
                 self.samples += event.samples
                 self.seconds += event.seconds
+
+    def seconds_since_first_step(self) -> float:
+        """Return the seconds since the first step was read; 0 before."""
+        if self.first_step_at is None:
+            return 0.0
+        return time.monotonic() - self.first_step_at
 
     @property
     def warmup_step(self) -> int:
