@@ -146,6 +146,7 @@ def test_audit_exits_with_1_if_no_file_can_be_read(unreadable):
     ("words", "why"),
     [
         (["logs", "--published", "paddle-resnet50-reprot"], "paddle-resnet50-report"),
+        (["logs", "--published", "megatron-bridge-llama3-8b"], "'37556 tokens/s/GPU'"),
         (["logs", "--claim", "fast"], "type it as printed"),
         (["logs", "--claim", "-3"], "type it as printed"),
         (["logs", "--claim", "2602,62"], "type it as printed"),

@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 import perfkit
+from perfkit.analysis.published import COUNTS
 
 CELLS = {  # table: cells with a number, empty, with a dash
     "fleetx-resnet50": (26, 24, 10),
@@ -15,6 +16,11 @@ CELLS = {  # table: cells with a number, empty, with a dash
     "perf-resnet50": (33, 0, 3),
     "perf-bert": (44, 0, 4),
     "paddle-resnet50-report": (36, 0, 4),
+    "torchtitan-llama3-8b": (6, 0, 0),
+    "torchtitan-llama3-8b-long": (4, 0, 0),
+    "torchtitan-llama3-8b-h200": (2, 0, 0),
+    "megatron-bridge-llama3-8b": (7, 0, 0),
+    "mlperf51-llama31-8b": (39, 0, 0),
 }
 
 # Computed once from the sources' own tables, not from this package's file.
@@ -27,7 +33,16 @@ SUMS = {
     "perf-resnet50": 264615.0,
     "perf-bert": 206363.824,
     "paddle-resnet50-report": 268039.813,
+    "torchtitan-llama3-8b": 41460.0,
+    "torchtitan-llama3-8b-long": 8049.0,
+    "torchtitan-llama3-8b-h200": 21691.0,
+    "megatron-bridge-llama3-8b": 209557.0,
+    "mlperf51-llama31-8b": 4918.87,
 }
+
+
+OF_LLAMA = ["sequence_length", "setup", "global_batch", "accumulate", "execution", "sharding"]
+OF_LLAMA += ["recompute", "memory_gib", "tflops_per_gpu", "date"]
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +68,22 @@ def test_exactly_the_published_cells_have_a_number(cells):
 
 
 def test_table_sums_match_their_sources(cells):
-    throughputs = cells.groupby("table")["throughput"]
-    sums = throughputs.sum().round(3)
+    printed = cells["printed"].astype(float).groupby(cells["table"])
+    sums = printed.sum().round(3)
     assert sums.to_dict() == SUMS
+
+
+def test_throughput_is_that_of_all_gpus_in_the_unit_of_the_model(cells):
+    of_printed = {}
+    for table in ("torchtitan-llama3-8b", "mlperf51-llama31-8b", "perf-bert"):
+        cell = cells[(cells["table"] == table) & cells["throughput"].notna()].iloc[0]
+        of_printed[cell["printed"]] = (cell["throughput"], cell["unit"])
+    # 8 GPUs; sequences of 8,192 tokens.
+    assert of_printed == {
+        "5762": (8 * 5762, "tokens/s"),
+        "24.89": (pytest.approx(24.89 * 8192), "tokens/s"),
+        "147.14": (147.14, "sequences/s"),
+    }
 
 
 def test_only_optional_columns_are_empty(cells):
@@ -63,15 +91,32 @@ def test_only_optional_columns_are_empty(cells):
     assert fleetx["input"].isna().all()
     assert fleetx["note"].isna().all()
     sometimes = ["throughput", "printed", "speedup", "input", "statistic", "note"]
+    sometimes += ["batch_per_gpu", *OF_LLAMA]
     always = cells.columns.difference(sometimes)
     assert cells[always].notna().all(axis=None)
 
 
 def test_counts_are_positive_integers(cells):
-    for column in ("nodes", "gpus_per_node", "batch_per_gpu"):
+    for column in ("nodes", "gpus_per_node", *COUNTS):
         counts = cells[column]
-        assert counts.dtype == "int64"
-        assert (counts > 0).all()
+        assert counts.dtype in ("int64", "Int64")
+        assert (counts.dropna() > 0).all()
+
+
+def test_only_mlperf_and_context_parallelism_have_no_batch_per_gpu(cells):
+    without = cells[cells["batch_per_gpu"].isna()]
+    assert Counter(without["table"]) == {
+        "mlperf51-llama31-8b": 39,
+        "torchtitan-llama3-8b-long": 3,
+    }
+
+
+def test_the_global_batch_is_that_of_all_gpus(cells):
+    stated = cells.dropna(subset=["global_batch", "batch_per_gpu"])
+    gpus = stated["nodes"] * stated["gpus_per_node"]
+    of_all = stated["batch_per_gpu"] * stated["accumulate"] * gpus
+    assert len(stated) == 13
+    assert (stated["global_batch"] == of_all).all()
 
 
 def test_sources_are_document_titles(cells):
@@ -84,7 +129,7 @@ def test_sources_are_document_titles(cells):
 def test_cells_are_unique(cells):
     # A cell may appear per GPU, with and without accumulation, or per run.
     where = ["table", "framework", "precision", "nodes", "gpus_per_node", "batch_per_gpu"]
-    is_duplicate = cells.duplicated([*where, "gpu", "note"])
+    is_duplicate = cells.duplicated([*where, "gpu", "note", "setup"])
     assert not is_duplicate.any()
 
 

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 import perfkit
 from perfkit.analysis.published.cells import cells_of
 from perfkit.analysis.published.layouts import LAYOUTS
-from perfkit.analysis.published.matches import match
+from perfkit.analysis.published.matches import Match, match, place_of
 from perfkit.core.results.frames import records
 from perfkit.report.links import Site
 from perfkit.report.published import published_tables
@@ -124,7 +124,7 @@ def test_every_published_number_is_shown_as_printed(section, cells):
     for cell in page_of(section)("td"):
         first_lines[next(cell.stripped_strings, "")] += 1
     printed = Counter(cell.printed for cell in cells if cell.printed)
-    assert printed.total() == 230
+    assert printed.total() == 288
     assert printed <= first_lines
 
 
@@ -160,7 +160,7 @@ def test_a_measurement_is_shown_below_the_published_number_with_ratio_and_differ
     ]
     not_run = re.findall(r"of which not measured: (\d+)", page.get_text())
     # DLPerf's 36 single runs match no measurement.
-    assert not_run == ["25", "44", "10", "77", "36"]
+    assert not_run == ["25", "44", "10", "77", "36", "10", "2", "7", "39"]
 
 
 def test_an_exact_reproduction_has_no_differences(cells, tmp_path):
@@ -254,6 +254,23 @@ def test_a_measurement_without_a_published_number_has_no_ratio(cells, tmp_path):
     (pair,) = matched(cells, tmp_path, result)
     assert pair.cell.status == "not_published"
     assert pair.ratio is None
+
+
+def test_a_number_per_gpu_is_compared_with_a_measurement_per_gpu(cells):
+    (cell,) = (cell for cell in cells if cell.printed == "5762")
+    pair = Match(cell, {"throughput": 8 * 6000.0}, [])
+    assert pair.measured == pytest.approx(6000)
+    assert pair.ratio == pytest.approx(6000 / 5762)
+
+
+def test_a_number_of_a_llama_table_has_the_place_that_its_source_states(cells):
+    (cell,) = (cell for cell in cells if cell.printed == "14451")
+    place = place_of(cell)
+    assert place.model == "llama"
+    assert place.model_size == "8b"
+    assert place.framework == "torch"
+    assert (place.topology, place.batch_size, place.accumulates) == ("1x8", 1, True)
+    assert (place.image_size, place.sequence_length) == (None, 8192)
 
 
 def test_scaling_is_relative_to_the_fewest_gpus():

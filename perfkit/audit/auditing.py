@@ -8,7 +8,7 @@ from math import inf, nan
 from pathlib import Path
 
 from perfkit.analysis.published import published
-from perfkit.analysis.published.cells import cells_of
+from perfkit.analysis.published.cells import PublishedCell, cells_of
 from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.audit.answer import Answer, answer_of, every_expert_counted
 from perfkit.audit.audit import (
@@ -42,6 +42,7 @@ from perfkit.audit.refusals import (
     NoSuchFile,
     NoThroughput,
     SeveralLogs,
+    TableOfOtherUnit,
 )
 from perfkit.audit.single_lines import with_single_lines
 from perfkit.audit.slow_windows import slow_windows
@@ -207,8 +208,21 @@ def _claims_of_tables(
     cells = cells_of(published())
     compared = []
     for table in dict.fromkeys(tables):
-        compared += [cell for cell in cells if cell.table == table]
+        of_table = [cell for cell in cells if cell.table == table]
+        _refuse_other_unit(of_table[0])
+        compared += of_table
     return [*claims_of_tables(compared, logs, tolerance)]
+
+
+def _refuse_other_unit(cell: PublishedCell) -> None:
+    """Raise RequestError if a table's numbers are printed per device, or in another unit than
+    that of the model's throughput."""
+    if cell.printed_unit != cell.unit:
+        unit = cell.printed_unit.replace(" per ", "/")
+        refusal = TableOfOtherUnit(
+            table=cell.table, unit=cell.printed_unit, claim=f"{cell.printed} {unit}"
+        )
+        raise RequestError([refusal])
 
 
 def _printed(figures: Figures) -> list[PrintedQuantity]:

@@ -97,9 +97,10 @@ def differences(log: AuditedLog, cell: PublishedCell) -> dict[str, Difference]:
         "devices": cell.gpus_per_node,
         "ranks": cell.nodes * cell.gpus_per_node,
         "gpu": cell.gpu.split("-")[0].upper(),
-        "batch_size": cell.batch_per_gpu,
         "precision": cell.precision,
     }
+    if cell.batch_per_gpu is not None:
+        published["batch_size"] = cell.batch_per_gpu
     differing = {}
     for name, value in published.items():
         of_log = log.fact(name)

@@ -18,6 +18,18 @@ class NoFileIn(Refusal):
     folders: list[str]
 
 
+class TableOfOtherUnit(Refusal):
+    code = "table_of_other_unit"
+    sentence = (
+        "the numbers of %(table)s are printed in %(unit)s; logs are compared with tables in "
+        "the model's unit, of all devices. Compare a log with one number: --claim '%(claim)s'"
+    )
+    parameter: str = "--published"
+    table: str
+    unit: str
+    claim: str
+
+
 class NoThroughput(Refusal):
     code = "no_throughput"
     sentence = (

@@ -1,6 +1,6 @@
 """Sections of the page of published tables: tables in their sources' layout, and charts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -11,9 +11,8 @@ from markupsafe import Markup, escape
 from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import RUNS, PublishedCell, cells_of
 from perfkit.analysis.published.layouts import LAYOUTS
-from perfkit.analysis.published.matches import PARAMETER, Match, match
+from perfkit.analysis.published.matches import Match, match
 from perfkit.core.format import number, percent
-from perfkit.core.models import model_named
 from perfkit.core.results.frames import records
 from perfkit.report.elements import Text, joined, link, markup, note, paragraph, strong, table
 from perfkit.report.links import Site
@@ -109,6 +108,10 @@ def _source_heading(source: str, cells: list[ShownCell]) -> Section:
     )
     address = LAYOUTS[cells[0].cell.table].url
     origin = Markup("%s.") % link(address, _("Where it was published"))
+    dates = sorted({shown.cell.date for shown in cells if shown.cell.date})
+    if dates:
+        days = " – ".join(dict.fromkeys([dates[0], dates[-1]]))
+        origin = joined([origin, _("Date: %(days)s.") % {"days": days}])
     heading = Markup('<h2 id="%s">%s</h2>') % (source.replace(" ", "-"), source)
     return markup(heading) + paragraph(origin, words % counts)
 
@@ -129,8 +132,7 @@ def _table(cells: list[ShownCell], site: Site) -> Section:
     for name, texts in lines.items():
         rows.append([name, *(texts.get(column) or " " for column in columns)])
     first = cells[0].cell
-    model = model_named(PARAMETER.get(first.model, first.model)).short_name
-    caption = f"{model}, {cells[0].labels.part}"
+    caption = f"{first.title}, {cells[0].labels.part}"
     headings = [_(LAYOUTS[first.table].corner), *columns]
     return table(rows, headings, caption) + _stated_facts(cells)
 
@@ -138,12 +140,20 @@ def _table(cells: list[ShownCell], site: Site) -> Section:
 def _stated_facts(cells: list[ShownCell]) -> Section:
     frame = pd.DataFrame([shown.row() for shown in cells])
     facts = [
-        cells[0].cell.unit,
+        _(cells[0].cell.printed_unit),
         f"GPU: {stated(frame, 'gpu')}",
+        *_sequence_lengths(cells),
         f"{_('input')}: {stated(frame, 'input')}",
         f"{_('statistic')}: {stated(frame, 'statistic')}",
     ]
     return note(" · ".join(facts))
+
+
+def _sequence_lengths(cells: list[ShownCell]) -> Iterator[str]:
+    """Yield the tokens of a sequence, if the source states them outside the table."""
+    lengths = {shown.cell.sequence_length for shown in cells}
+    if len(lengths) == 1 and None not in lengths:
+        yield _("%(count)d tokens a sequence") % {"count": lengths.pop()}
 
 
 def _texts(shown: ShownCell, site: Site) -> dict[str, Text]:
@@ -188,8 +198,8 @@ def _measured(pair: Match, site: Site) -> Markup:
     """Return a measurement's number with a link to its page, and its ratio to the published
     number."""
     row = pair.row
-    if row["throughput"]:
-        text = number(row["throughput"])
+    if pair.measured:
+        text = number(pair.measured)
     elif row["failure"]:
         text = _("failed: %(code)s") % {"code": row["failure"]}
     else:

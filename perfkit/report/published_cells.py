@@ -1,16 +1,32 @@
 """Cells of published tables in words: their places in the tables, and the source's remarks."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import pandas as pd
 
-from perfkit.analysis.published.cells import FRAMEWORK_NAMES, RUNS, PublishedCell
+from perfkit.analysis.published.cells import (
+    ACCUMULATES,
+    FRAMEWORK_NAMES,
+    RUNS,
+    PublishedCell,
+)
 from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.analysis.published.matches import SetupDifference
+from perfkit.core.statements import N_
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence
 
-TABLE_PRECISION = {"fp32": "FP32", "amp": "AMP", "pure_fp16": "AMP", "auto": "auto"}
+TABLE_PRECISION = {
+    "fp32": "FP32",
+    "amp": "AMP",
+    "pure_fp16": "AMP",
+    "auto": "auto",
+    "bf16": "BF16",
+    "fp8": "FP8",
+    "fp4": "FP4",
+    "not stated": N_("precision not stated"),
+}
 """Precision in the sources' table headings; pure FP16 is among AMP, marked in its cell."""
 
 
@@ -41,17 +57,28 @@ def labels(cell: PublishedCell) -> CellLabels:
     marks = []
     if cell.batch_per_gpu != cell.row_batch:
         marks.append(f"BS={cell.batch_per_gpu}")
-    if cell.accumulates is not None:
+    if cell.note in ACCUMULATES:
         row = f"{row}, {note}"
     elif note and cell.table != RUNS:
         marks.append(note)
+    marks += stated_figures(cell)
     return CellLabels(
         row=row,
         column=_(FRAMEWORK_NAMES.get(column, column)),
-        part=f"{cell.gpu.split('-')[0]}, {TABLE_PRECISION[cell.precision]}",
+        part=f"{cell.gpu.split('-')[0]}, {_(TABLE_PRECISION[cell.precision])}",
         name=FRAMEWORK_NAMES[cell.framework],
         marks=", ".join(marks),
     )
+
+
+def stated_figures(cell: PublishedCell) -> Iterator[str]:
+    """Yield the figures that the source states beside the throughput."""
+    if cell.global_batch:
+        yield _("global batch %(count)d") % {"count": cell.global_batch}
+    if cell.memory_gib:
+        yield f"{cell.memory_gib:g} GiB"
+    if cell.tflops_per_gpu:
+        yield f"{cell.tflops_per_gpu:g} TFLOP/s"
 
 
 def stated(cells: pd.DataFrame, key: str) -> str:

@@ -214,11 +214,11 @@ def beside_published(summary: Summary) -> Section:
 
 def _published_row(pair: Match, site: Site) -> list[Any]:
     """Return a published number beside the measurement that matches it."""
-    throughput = number(pair.row["throughput"])
+    measured = number(pair.measured or 0)
     return [
         f"{pair.cell.source} · {labels(pair.cell).place}",
         pair.cell.printed,
-        link(site.address(pair.row["folder"]), throughput),
+        link(site.address(pair.row["folder"]), measured),
         number(pair.ratio, 3),
         difference_words(pair.differences),
     ]

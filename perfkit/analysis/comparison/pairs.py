@@ -95,7 +95,8 @@ def from_cell(cell: PublishedCell) -> Operand:
     name = f"{work} b{cell.batch_per_gpu} on {cell.gpu}"
     if cell.note:
         name += f" ({cell.note})"
-    return Operand(name, model_named(place.model).unit, place._asdict(), asdict(cell))
+    unit = model_named(place.model).unit if cell.unit == "samples/s" else cell.unit
+    return Operand(name, unit, place._asdict(), asdict(cell))
 
 
 class Pair(NamedTuple):

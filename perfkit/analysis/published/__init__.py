@@ -1,6 +1,7 @@
 """Published numbers, transcribed from their sources.
 
 published.csv  the cells of the tables
+llama.csv      those of Llama's tables, with more columns
 layouts.csv    the layout and the URL of each source
 layouts.py     the layouts as objects
 cells.py       the cells as objects
@@ -11,21 +12,43 @@ from pathlib import Path
 
 import pandas as pd
 
-FILE = Path(__file__).parent / "published.csv"
+from perfkit.core.statements import N_
+
+FOLDER = Path(__file__).parent
+FILES = (FOLDER / "published.csv", FOLDER / "llama.csv")
+PER_GPU = N_("tokens/s per GPU")
+COUNTS = ("batch_per_gpu", "sequence_length", "global_batch", "accumulate")
+"""Columns of whole numbers that some sources don't state."""
 
 
 def published() -> pd.DataFrame:
     """Return one row per cell of the published tables; `source` names the document.
 
-    `throughput` is in `unit`, over all GPUs of all nodes; `batch_per_gpu` is in samples.
-    `printed` is the throughput, and `speedup` the speed-up over one GPU that DLPerf's report
-    prints next to it, both as text with the digits of the source. `status` is `published`;
-    `dash` if the source prints a dash; `not_published` if it leaves the cell empty. The last
-    two have no throughput: NaN, as every empty cell has.
+    `throughput` is in `unit`, over all GPUs of all nodes; `batch_per_gpu` is in samples, with
+    accumulation those of a micro-batch. `printed` is the throughput in `printed_unit`, and
+    `speedup` the speed-up over one GPU that DLPerf's report prints next to it, both as text
+    with the digits of the source. `status` is `published`; `dash` if the source prints a dash;
+    `not_published` if it leaves the cell empty. The last two have no throughput: NaN, as every
+    empty cell has.
+
+    Llama's tables also have `setup`, the name of the configuration in the source;
+    `sequence_length` in tokens; `global_batch` in samples; `accumulate`, `execution`,
+    `sharding` and `recompute` in the words of parameters, as far as the source states them;
+    `memory_gib`, the peak memory of a GPU; `tflops_per_gpu`, the model's TFLOP/s; and `date`,
+    of the software or the logs. MLPerf's numbers are computed from its logs.
     """
     # By default, pandas would also read words such as "none" as missing.
     as_text = {"keep_default_na": False, "na_values": [""]}
-    types = {"throughput": object, "speedup": object}
-    cells = pd.read_csv(FILE, **as_text, dtype=types)
-    printed = cells["throughput"]
-    return cells.assign(throughput=printed.astype(float), printed=printed)
+    types = {"throughput": object, "speedup": object} | dict.fromkeys(COUNTS, "Int64")
+    cells = pd.concat([pd.read_csv(file, **as_text, dtype=types) for file in FILES])
+    cells = cells.reset_index(drop=True)
+    printed, printed_unit = cells["throughput"], cells["unit"]
+    is_in_samples = (printed_unit == "samples/s") & cells["sequence_length"].notna()
+    is_per_gpu = printed_unit == PER_GPU
+    throughput = printed.astype(float)
+    throughput *= cells["sequence_length"].where(is_in_samples, 1).astype(float)
+    throughput *= (cells["nodes"] * cells["gpus_per_node"]).where(is_per_gpu, 1)
+    unit = printed_unit.mask(is_in_samples | is_per_gpu, "tokens/s")
+    return cells.assign(
+        throughput=throughput, unit=unit, printed=printed, printed_unit=printed_unit
+    )

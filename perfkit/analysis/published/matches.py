@@ -12,10 +12,12 @@ from perfkit.core.statements import N_, Format, Statement
 
 MeasurementRow = Mapping[str, Any]
 """A measurement: a row of perfkit.load(), as `frames.records` gives it."""
-PARAMETER = {"pytorch": "torch", "bert-base": "bert"}
-"""Values of published.csv -> parameter values, where they differ."""
+FRAMEWORKS = {"pytorch": "torch"}
+"""Frameworks in published.csv -> values of the parameter, where they differ."""
 PUBLISHED_PROTOCOL = ("median of 7 runs; each the mean of steps 21-120", 20, 100, 7)
 """The protocol `published`: statistic in published.csv; warm-up, steps, repeats."""
+UNSHARDED = {"sharding": "none", "recompute": "none"}
+"""Values of parameters that rows of older results lack."""
 STRATEGIES = {
     ("fleetx-resnet50", "fp32"): "fleetx-fp32",
     ("fleetx-resnet50", "amp"): "fleetx-amp",
@@ -143,16 +145,25 @@ class Match:
         measured, published = self.row["throughput"], self.cell.throughput
         return float(measured / published) if measured and published else None
 
+    @property
+    def measured(self) -> float | None:
+        """The measured throughput in the unit in which the source prints its number."""
+        measured, published = self.row["throughput"], self.cell.throughput
+        if not measured or not published or not self.cell.printed:
+            return measured or None
+        return float(measured * float(self.cell.printed) / published)
+
 
 class Place(NamedTuple):
     """The properties that decide which published cells a measurement matches."""
 
     model: str
+    model_size: str | None
     device: str
     framework: str
     precision: str
     topology: str
-    batch_size: int
+    batch_size: int | None
     image_size: int | None
     sequence_length: int | None
     accumulates: bool
@@ -180,6 +191,7 @@ def place(row: MeasurementRow) -> Place:
     sequence_length = row.get("sequence_length") or model.default_sequence_length
     return Place(
         model=row["model"],
+        model_size=row.get("model_size"),
         device=row["device"],
         framework=row["framework"],
         precision=row["precision"],
@@ -192,25 +204,31 @@ def place(row: MeasurementRow) -> Place:
 
 
 def place_of(cell: PublishedCell) -> Place:
-    """Return the place of a published number: on GPUs, with samples of the default size."""
-    name = PARAMETER.get(cell.model, cell.model)
-    model = model_named(name)
+    """Return the place of a published number: on GPUs and, unless the source states another
+    sequence length, with samples of the default size."""
+    name, model_size = cell.model_parameters
+    image_size, sequence_length = None, cell.sequence_length
+    if sequence_length is None:
+        model = model_named(name)
+        image_size, sequence_length = model.default_image_size, model.default_sequence_length
     return Place(
         model=name,
+        model_size=model_size,
         device="gpu",
-        framework=PARAMETER.get(cell.framework, cell.framework),
+        framework=FRAMEWORKS.get(cell.framework, cell.framework),
         precision=cell.precision,
         topology=cell.topology,
         batch_size=cell.batch_per_gpu,
-        image_size=model.default_image_size,
-        sequence_length=model.default_sequence_length,
+        image_size=image_size,
+        sequence_length=sequence_length,
         accumulates=bool(cell.accumulates),
     )
 
 
 def differences(cell: PublishedCell, row: MeasurementRow) -> Iterator[SetupDifference]:
-    """Compare GPU, precision, input, strategy and statistic as far as the source states them;
-    optimizer, micro-batches and Paddle's layout and graph with the values in parameters/."""
+    """Compare GPU, precision, input, strategy, statistic, sharding and recomputation as far as
+    the source states them; optimizer, and if it does not state them micro-batches, layout and
+    graph, with the values in parameters/."""
     gpu = gpu_name(row)
     if not is_gpu_of(cell, gpu):
         yield GpuDiffers(published=cell.gpu, measured=gpu)
@@ -221,9 +239,13 @@ def differences(cell: PublishedCell, row: MeasurementRow) -> Iterator[SetupDiffe
         yield PrecisionDiffers(published=cell.precision, measured=precision)
     if cell.input is not None and row["input"] not in cell.input.split("/"):
         yield InputDiffers(published=cell.input, measured=row["input"])
-    for name, value in _unstated_parameters(cell, row).items():
-        if row[name] is not None and row[name] != value:
-            yield ParameterDiffers(name=name, published=str(value), measured=str(row[name]))
+    parameters = _unstated_parameters(cell, row) | _stated_parameters(cell)
+    for name, value in parameters.items():
+        measured_value = row.get(name, UNSHARDED.get(name))
+        if measured_value is not None and measured_value != value:
+            yield ParameterDiffers(
+                name=name, published=str(value), measured=str(measured_value)
+            )
     warmup, measured, repeats = row["warmup_steps"], row["measured_steps"], row["n"]
     if repeats and (cell.statistic, warmup, measured, repeats) != PUBLISHED_PROTOCOL:
         yield StatisticDiffers(
@@ -259,3 +281,14 @@ def _unstated_parameters(cell: PublishedCell, row: MeasurementRow) -> dict[str, 
     if cell.framework == "paddle":
         parameters |= {"layout": "NCHW", "execution": "static"}
     return parameters
+
+
+def _stated_parameters(cell: PublishedCell) -> dict[str, Any]:
+    """Return the parameters that the source of a cell states, with their values."""
+    parameters = {
+        "accumulate": cell.accumulate,
+        "execution": cell.execution,
+        "sharding": cell.sharding,
+        "recompute": cell.recompute,
+    }
+    return {name: value for name, value in parameters.items() if value is not None}
