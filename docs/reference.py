@@ -43,23 +43,18 @@ from perfkit.audit.claim_alone import ClaimAlone
 from perfkit.audit.statements import Finding
 from perfkit.cli import main
 from perfkit.cli.options import parameter_list
-from perfkit.core.config import (
-    ABOUT,
-    PROTOCOL_PARAMETERS,
-    PROTOCOLS,
-    Config,
-    Protocol,
-    choices,
-    parameters,
-)
+from perfkit.core.config import PROTOCOLS, Config, Protocol, RunConfig
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import MODELS
+from perfkit.core.parameters import ABOUT, PROTOCOL_PARAMETERS, choices, parameters
 from perfkit.core.paths import ROOT
 from perfkit.core.request import PATTERNS
 from perfkit.core.results.events import RANK_EVENTS, TELEMETRY_EVENTS
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import write_atomically
+from perfkit.core.results.told import PRECISION, UNIT, UNIT_PER_SECOND
+from perfkit.core.script_config import SHA256
 from perfkit.core.statements import Statement
 
 DOCS = ROOT / "docs"
@@ -68,6 +63,12 @@ PATTERN_WORDS = {}
 for name, meaning_of_pattern in PATTERNS.items():
     (constraint, *_others) = Config.model_fields[name].metadata
     PATTERN_WORDS[constraint.pattern] = meaning_of_pattern
+PATTERN_WORDS |= {
+    SHA256: "64 hexadecimal digits",
+    UNIT: "text of up to 28 characters",
+    UNIT_PER_SECOND: "text of up to 30 characters",
+    PRECISION: "text of up to 30 characters",
+}
 Schema = dict[str, Any]
 
 
@@ -531,7 +532,10 @@ def members(thing: object) -> str:
     if not inspect.isclass(thing):
         return ""
     rows = []
-    for name, member in vars(thing).items():
+    every = dict(vars(thing))
+    if issubclass(thing, RunConfig):
+        every = {**vars(RunConfig), **every}
+    for name, member in every.items():
         plain = getattr(member, "__func__", member)
         is_property = isinstance(plain, property)
         if name.startswith("_") or not (inspect.isfunction(plain) or is_property):
@@ -622,9 +626,21 @@ def of_models_in(every: Mapping[str, Schema]) -> list[str]:
         parts.append(paragraphs(model.get("description")))
         if name == "Config":
             parts.append("`model`, and the [parameters](parameters.md) with every field set.")
+        elif name == "ScriptConfig":
+            parts.append("The fields of RunConfig, which `Config` has too, and these:")
+            parts.append(of_model(without_fields_of(RunConfig, model)))
         else:
             parts.append(of_model(model))
     return parts
+
+
+def without_fields_of(base: type[BaseModel], model: Schema) -> Schema:
+    """Return the schema of a model without the fields of its base."""
+    fields = {}
+    for name, field in model["properties"].items():
+        if name not in base.model_fields:
+            fields[name] = field
+    return model | {"properties": fields}
 
 
 def of_model(model: Schema) -> str:
@@ -666,7 +682,7 @@ BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiv
 def kind(schema: Schema) -> str:
     """Return the type that a JSON Schema allows, in words."""
     match schema:
-        case {"anyOf": several}:
+        case {"anyOf": several} | {"oneOf": several}:
             return " or ".join(map(kind, several))
         case {"$ref": place}:
             name = place.rpartition("/")[2]

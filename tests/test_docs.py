@@ -15,8 +15,8 @@ from ruamel.yaml import YAML
 
 import perfkit
 from perfkit.cli import main
-from perfkit.core.config import FIELDS, is_open
 from perfkit.core.models import MODELS
+from perfkit.core.parameters import FIELDS, is_open
 from perfkit.core.paths import ROOT
 from perfkit.core.request.plan import plan, typed
 from perfkit.core.results.events import RANK_EVENTS, TELEMETRY_EVENTS
@@ -49,7 +49,7 @@ def test_reference_pages_are_up_to_date(path):
 
 
 def test_parameters_and_public_names_are_documented():
-    for name in perfkit.core.config.parameters():
+    for name in perfkit.core.parameters.parameters():
         assert reference.meaning(name), name
     for name in perfkit.__all__:
         assert getattr(perfkit, name).__doc__, name

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.core.config import choices
 from perfkit.core.driver.settings import cpu_settings
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import NodeRank
+from perfkit.core.parameters import choices
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
 from perfkit.core.request.requirements import read_environment

@@ -17,8 +17,8 @@ from perfkit.analysis.published import published
 from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.analysis.warning_types import SEVERITIES
 from perfkit.analysis.warnings import checked_aspects
-from perfkit.core.config import parameters
 from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.parameters import parameters
 from perfkit.core.paths import ROOT
 from perfkit.core.results.schema import Option
 from perfkit.core.system.environment import FACTS

@@ -28,9 +28,9 @@ from PIL import Image
 
 from perfkit.cli.notebook import NotebookError, execute, model_notebook
 from perfkit.cli.options import TOO_LITTLE_MEMORY
-from perfkit.core.config import parameters
 from perfkit.core.format import number
 from perfkit.core.models import MODELS, model_named
+from perfkit.core.parameters import parameters
 from perfkit.core.paths import ROOT
 from perfkit.core.results.store import Measurement
 from perfkit.report.measurement import write_measurement

@@ -9,7 +9,7 @@ import pytest
 
 import perfkit
 from perfkit.analysis.published.matches import STRATEGIES
-from perfkit.core.config import parameter_values
+from perfkit.core.parameters import parameter_values
 from perfkit.core.paths import ROOT
 from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.matrix import read_sweep

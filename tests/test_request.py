@@ -9,9 +9,10 @@ from conftest import cli
 
 import perfkit
 from perfkit.cli.options import separated
-from perfkit.core.config import Protocol, parameters
+from perfkit.core.config import Protocol
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import MODELS
+from perfkit.core.parameters import parameters
 from perfkit.core.paths import ROOT, portable, resolved_path, typed_path
 from perfkit.core.refusals import CpuBuild, OutOfRange, WrongType
 from perfkit.core.request import RequestError

@@ -349,7 +349,7 @@ def test_load_has_every_parameter_fact_and_throughput(tmp_path):
     columns = {*frame}
     assert {"id", "status", "model", "unit"} <= columns
     assert {"throughput", "throughput_low", "throughput_high"} <= columns
-    assert {*perfkit.core.config.parameters()} <= columns
+    assert {*perfkit.core.parameters.parameters()} <= columns
     assert {f"environment.{fact}" for fact in FACTS} <= columns
     assert list(frame["repeat_throughputs"]) == [pytest.approx((3.0, 5.0, 4.0)), ()]
     assert list(frame["throughput"].isna()) == [False, True]

@@ -5,9 +5,9 @@ import re
 import paddle
 import pytest
 
-from perfkit.core.config import choices
 from perfkit.core.frameworks.paddle.presets import STRATEGIES, precision_of
 from perfkit.core.frameworks.paddle.strategy import FLAGS, Strategy
+from perfkit.core.parameters import choices
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
 from perfkit.core.request.resolve import resolve

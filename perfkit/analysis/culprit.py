@@ -250,7 +250,7 @@ def _product_share(results: Sequence[Result]) -> float:
 
 def _waits(before: Sequence[Result], after: Sequence[Result]) -> tuple[float, float] | None:
     """Return the shares of the time that wait for data; None with synthetic input."""
-    if before[0].config.input == "synthetic":
+    if before[0].built_in.input == "synthetic":
         return None
     means = []
     for results in (before, after):

@@ -31,7 +31,7 @@ class Utilization(NamedTuple):
 
 def utilization(result: Result) -> Utilization | None:
     """Return the utilization; None if no repeat has a peak."""
-    flops = training_flops(result.config)
+    flops = training_flops(result.built_in)
     utilization = Utilization(flops, shares=[], peaks=[], copies=[])
     for repeat in result.complete_repeats:
         if repeat.peak:
@@ -47,7 +47,7 @@ def share_of_datasheet(result: Result, sheet: Datasheet) -> float | None:
     """Return the model's operations per second over the datasheet's, for all GPUs together."""
     if not result.throughput:
         return None
-    flops = training_flops(result.config)
+    flops = training_flops(result.built_in)
     return result.throughput.value * flops / (sheet.flops_per_second * result.config.ranks)
 
 

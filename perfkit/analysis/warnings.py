@@ -55,7 +55,7 @@ from perfkit.core.frameworks.effective import (
     TENSOR_CORES_SINCE,
     TF32_SINCE,
 )
-from perfkit.core.models import model_of, units_per_sample
+from perfkit.core.models import model_of
 from perfkit.core.models.model import Model
 from perfkit.core.request.contradictions import contradictions
 from perfkit.core.results.frames import steps_of
@@ -174,7 +174,7 @@ def _profiled(measurement: Measurement) -> tuple[pd.DataFrame, list[RepeatProfil
         steps = steps_of(measurement)
     except ResultError as error:
         return pd.DataFrame(), [], error.relative_to(folder)
-    profiles = profile_repeats(steps, units_per_sample(result.config))
+    profiles = profile_repeats(steps, result.work.units_per_sample)
     return steps, of_complete_repeats(result, profiles), ""
 
 
@@ -398,7 +398,7 @@ def _about_learning(result: Result) -> Warnings:
 
 def _about_losses(result: Result) -> Warnings:
     """Yield warnings about the losses of rank 0 that are far from the loss of guessing."""
-    model = model_of(result.config)
+    model = model_of(result.built_in)
     low, high = untrained_losses(model)
     first_losses, last_losses = [], []
     for repeat in result.complete_repeats:
@@ -407,7 +407,7 @@ def _about_losses(result: Result) -> Warnings:
         if repeat.loss_last is not None and result.steps(repeat) >= FEWEST_UPDATES:
             last_losses.append(repeat.loss_last)
     implausible = [loss for loss in first_losses if not low <= loss <= high]
-    if implausible and not has_few_guesses(model, result.config.samples_per_step):
+    if implausible and not has_few_guesses(model, result.built_in.samples_per_step):
         yield ImplausibleFirstLoss(loss=implausible[0], low=low, high=high)
     highest = max(last_losses, default=low)
     if highest > high:
@@ -426,7 +426,7 @@ def _about_changes_of_loss(result: Result) -> Warnings:
             not_falling.append(repeat.index)
         if abs(rise) < STANDING:
             constant.append(repeat.index)
-    if not_falling and result.config.input == "synthetic":
+    if not_falling and result.built_in.input == "synthetic":
         yield LossNotFalling(repeats=not_falling)
     if constant:
         yield ConstantLoss(repeats=constant)
@@ -461,7 +461,7 @@ def _about_samples(result: Result) -> Warnings:
         yield SkippedSteps(count=skipped, steps=steps)
     too_few = []
     for repeat in repeats:
-        wanted = result.steps(repeat) * result.config.samples_per_step
+        wanted = result.steps(repeat) * (result.work.samples_per_step or 0)
         for rank in repeat.ranks:
             if rank.samples_seen is not None and rank.samples_seen < wanted:
                 too_few.append(FewerSamples(seen=rank.samples_seen, wanted=wanted))
@@ -477,7 +477,7 @@ def _about_execution(result: Result) -> Warnings:
     shares = submission_shares(result)
     bound = [repeat for repeat, share in shares.items() if share >= LAUNCH_BOUND]
     if bound and result.config.device == "gpu":
-        config = result.config
+        config = result.built_in
         parameters = _accepted(config, batch_size=2 * config.batch_size)
         if config.execution != "static":
             parameters += _accepted(config, execution="static")
@@ -510,10 +510,10 @@ def _about_tensor_cores(result: Result) -> Warnings:
     generation = int(capability.partition(".")[0])
     if generation < TENSOR_CORES_SINCE:
         return
-    parameters = _accepted(result.config, precision="amp")
+    parameters = _accepted(result.built_in, precision="amp")
     if generation >= TF32_SINCE:
-        parameters += _accepted(result.config, precision="bf16")
-        parameters += _accepted(result.config, tf32=True)
+        parameters += _accepted(result.built_in, precision="bf16")
+        parameters += _accepted(result.built_in, tf32=True)
     if parameters:
         yield TensorCoresUnused(capability=capability, parameters=parameters)
 
@@ -524,7 +524,7 @@ def submission_shares(result: Result) -> dict[int, float]:
     kernels than CUDA queues (about 1,024), for whose room the host waits within the step: with
     several micro-batches, and for language models."""
     shares: dict[int, float] = {}
-    if result.config.accumulate > 1 or model_of(result.config).sample != "image":
+    if result.work.kind != "image" or result.built_in.accumulate > 1:
         return shares
     for repeat in result.complete_repeats:
         submitting = [rank.submit_seconds for rank in repeat.ranks if rank.submit_seconds]
@@ -542,7 +542,7 @@ def _about_network(result: Result) -> Warnings:
 
 def _about_peaks(result: Result) -> Warnings:
     """Yield warnings about a disturbed peak and a throughput above the devices' peak."""
-    is_convolutional = model_of(result.config).sample == "image"
+    is_convolutional = result.work.kind == "image"
     plausible_share = FEWER_MULTIPLICATIONS if is_convolutional else 1.0
     used = utilization(result)
     if used:

@@ -18,7 +18,6 @@ from perfkit.audit.formats import Semantics
 from perfkit.audit.log import Log, LogError, prints_of, windows_of
 from perfkit.audit.rows import json_records, parsed
 from perfkit.audit.statements import FactValue, MedianRepeats, Note
-from perfkit.core.models import model_of
 from perfkit.core.results.frames import steps_of
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement, ResultError, Store, read_result
@@ -189,7 +188,7 @@ def _log(path: Path, frame: pd.DataFrame, facts: dict[str, FactValue]) -> Log:
 
 def _facts(result: Result) -> dict[str, FactValue]:
     """Return the configuration of a measurement."""
-    config = result.config
+    config = result.built_in
     return {
         "model": config.model,
         "framework": config.framework,
@@ -201,5 +200,5 @@ def _facts(result: Result) -> dict[str, FactValue]:
         "accumulate": config.accumulate,
         "global_batch_size": config.global_batch,
         "sequence_length": config.sequence_length or 0,
-        "unit": model_of(config).unit,
+        "unit": result.work.unit,
     }

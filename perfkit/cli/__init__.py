@@ -85,7 +85,7 @@ class Commands(click.Group):
 
 def _with_advice(error: click.UsageError, arguments: list[str]) -> click.UsageError:
     """Return the error; if it is about a parameter typed without -p, with advice."""
-    from perfkit.core.config import parameters
+    from perfkit.core.parameters import parameters
 
     names = parameters()
     loose = []

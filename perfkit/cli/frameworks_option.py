@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perfkit.core.config import FIELDS, Config, select
+from perfkit.core.config import Config
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import find_model
+from perfkit.core.parameters import FIELDS, select
 from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan, typed
@@ -58,7 +59,7 @@ def verified_configs(
     configs: list[Config] = []
     for option in options:
         try:
-            config = plan(model, FIXED | dict(values) | parsed(option)).config
+            config = plan(model, FIXED | dict(values) | parsed(option)).built_in
         except RequestError as error:
             problems += [problem for problem in error.problems if problem not in problems]
             continue

@@ -52,5 +52,5 @@ def diagnose(model: str, values: options.Values) -> None:
     comparison = plan_diagnosis(model, values)
     measurement, diagnosis = run_diagnosis(comparison, options.print_step)
     publish_comparison(comparison.folder)
-    click.echo(diagnosis_text(diagnosis, measurement.result.config))
+    click.echo(diagnosis_text(diagnosis, measurement.result.built_in))
     click.echo(measurement.page_file)

@@ -295,7 +295,7 @@ def samples(
         "sequence_length": sequence_length or LENGTHS.get(model),
         "data_dir": folder and typed_path(folder),
     }
-    config = plan(model, parameters, ("machine", "data")).config
+    config = plan(model, parameters, ("machine", "data")).built_in
     data = SAMPLE_DATA[facts.data]
     count = count or data.default_count
     place = portable(str(config.data_folder))

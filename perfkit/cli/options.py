@@ -10,8 +10,8 @@ import click
 from click.core import ParameterSource
 from pydantic import BaseModel
 
-from perfkit.core.config import parameters
 from perfkit.core.models import MODELS
+from perfkit.core.parameters import parameters
 from perfkit.core.paths import resolved_path, typed_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import typed

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perfkit.core.config import select
+from perfkit.core.parameters import select
 from perfkit.core.paths import URL, interpreter_path
 
 

@@ -1,11 +1,9 @@
-"""All parameters: type, range, description and properties."""
+"""All parameters but a script's own: type, range, description and properties."""
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
@@ -63,6 +61,7 @@ class About:
     name in comparisons, if different; `follows`: the parameter along with which it may differ.
     `only`: parameter, `sample` of the model or `accelerated` -> the values with which it has an
     effect. `verified`: whether `perfkit verify` accepts it. `is_path`: whether it is a path.
+    `after`: the parameter that it follows in notebooks, if that is one of RunConfig.
     """
 
     unset: str | None = None
@@ -74,6 +73,7 @@ class About:
     only: dict[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     verified: bool = False
     is_path: bool = False
+    after: str = ""
 
     def is_for(self, name: str, value: Any) -> bool:
         """Return whether it has an effect if parameter `name` has this value."""
@@ -103,21 +103,119 @@ Strategy = Literal[
 ]
 
 
-class Config(BaseModel):
-    """A configuration: everything that defines the work. Field names are notebook parameters.
+def about_of(field: FieldInfo) -> About:
+    """Return the properties of a parameter besides its type, range and description."""
+    for item in field.metadata:
+        if isinstance(item, About):
+            return item
+    return About()
 
-    Every field is set. None means not applicable (`image_size` of bert), not needed by the
-    launcher (`hosts`) or any (`port`).
-    `request.resolve` replaces None and "auto" of a request.
+
+class RunConfig(BaseModel):
+    """How a training runs, whatever it trains. Field names are notebook parameters.
+
+    Every field is set. None means not needed by the launcher (`hosts`), any (`port`) or the
+    driver's (`python`).
     """
 
     model_config = STRICT
+
+    framework: FrameworkName
+    """training framework"""
+    device: Annotated[str, Field(pattern=DEVICE), About(unset="auto", usual=("cpu", "gpu"))]
+    """training device, also npu, xpu or another of Paddle's types; auto: gpu, else cpu"""
+    gpus: Annotated[int, Field(ge=0, le=64), About(key="topology", only=ACCELERATED)]
+    """GPUs, or devices of another type, per node; None: all visible; without any, the CPU"""
+    processes: Annotated[int, Field(ge=1, le=256), About(key="topology", only=ON_CPU)]
+    """worker processes per node on the CPU; None: 1"""
+    nodes: Annotated[int, Field(ge=1, le=512), About(key="topology")] = 1
+    """number of nodes"""
+    launcher: Annotated[Launcher, About(compared="show")]
+    """launcher of the nodes: srun in a Slurm allocation; ssh to hosts; None: local for one
+    node, srun for several"""
+    hosts: Annotated[
+        str | None,
+        Field(pattern=HOSTS),
+        About(compared="show", only={"launcher": ("ssh",)}),
+    ] = None
+    """nodes' names or addresses, comma-separated, the driver's first; for ssh"""
+    node: Annotated[str, Field(pattern=NODE), About(verified=True)] = ""
+    """name of this node in a fleet, in which each node has a measurement of its own; set by
+    sweep --each-node"""
+    port: Annotated[int | None, Field(ge=1024, le=65535), RUN] = None
+    """TCP port of the first node at which the workers of several nodes meet; None: any free
+    port"""
+    cpu_tuning: Annotated[bool, About(verified=True)] = True
+    """set threads and MKL path on a CPU; False: the framework's defaults"""
+    python: Annotated[
+        str | None, Field(min_length=1), About(compared="ignore", is_path=True)
+    ] = None
+    """interpreter of the workers; None: the driver's"""
+    timeout: Annotated[int, Field(ge=1, le=7 * 24 * 3600), replace(RUN, verified=True)] = 1800
+    """limit for a repeat, and for the wait for nodes, seconds"""
+    outputs_dir: Annotated[LocalFolder, replace(RUN, verified=True, is_path=True)] = "outputs"
+    """folder of the results"""
+    label: Annotated[str, Field(pattern=LABEL), About(compared="show")] = ""
+    """a name of your choice; a new name starts a new measurement"""
+
+    @property
+    def host_list(self) -> list[str]:
+        return self.hosts.split(",") if self.hosts else []
+
+    @property
+    def interpreter(self) -> str:
+        """The absolute path of the workers' interpreter."""
+        return interpreter_path(self.python)
+
+    @property
+    def accelerated(self) -> bool:
+        """Whether an accelerator trains, which executes work asynchronously."""
+        return self.device != "cpu"
+
+    @property
+    def devices(self) -> int:
+        """Worker processes per node: one per GPU or other device."""
+        return self.gpus if self.accelerated else self.processes
+
+    @property
+    def ranks(self) -> int:
+        """Worker processes of all nodes."""
+        return self.nodes * self.devices
+
+    @property
+    def topology(self) -> str:
+        """`NxG`: nodes x devices per node, as in the published tables."""
+        return f"{self.nodes}x{self.devices}"
+
+    @property
+    def data_folder(self) -> Path | None:
+        """The folder of the data set as an absolute path; None if perfkit does not know it."""
+        return None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The values that identify a measurement."""
+        return self.model_dump(exclude=self.not_identifying())
+
+    @classmethod
+    def not_identifying(cls) -> set[str]:
+        """Return the names of the fields that don't identify a measurement."""
+        fields = cls.model_fields.items()
+        return {name for name, field in fields if not about_of(field).identifies}
+
+
+class Config(RunConfig):
+    """The configuration of a built-in model: everything that defines the work, and how it runs.
+    None means not applicable (`image_size` of bert).
+
+    `request.resolve` replaces None and "auto" of a request.
+    """
 
     model: ModelName
     """the model to train"""
     framework: FrameworkName = "paddle"
     """training framework"""
-    precision: Precision = "fp32"
+    precision: Annotated[Precision, About(after="framework")] = "fp32"
     """number format of the training: amp is O1 and pure_fp16 O2 with float16, bf16 is O1 with
     bfloat16; auto leaves it to strategy=fleetx-auto"""
     tf32: Annotated[bool, About(only=ON_GPU)] = False
@@ -147,40 +245,12 @@ class Config(BaseModel):
     seed: Annotated[int, Field(ge=0, lt=2**31), About(verified=True)] = 0
     """random seed of weights, dropout, synthetic batches and the order of samples; with DALI
     also of the crops"""
-
-    device: Annotated[str, Field(pattern=DEVICE), About(unset="auto", usual=("cpu", "gpu"))]
-    """training device, also npu, xpu or another of Paddle's types; auto: gpu, else cpu"""
-    gpus: Annotated[int, Field(ge=0, le=64), About(key="topology", only=ACCELERATED)]
-    """GPUs, or devices of another type, per node; None: all visible; without any, the CPU"""
-    processes: Annotated[int, Field(ge=1, le=256), About(key="topology", only=ON_CPU)]
-    """worker processes per node on the CPU; None: 1"""
-    nodes: Annotated[int, Field(ge=1, le=512), About(key="topology")] = 1
-    """number of nodes"""
-    launcher: Annotated[Launcher, About(compared="show")]
-    """launcher of the nodes: srun in a Slurm allocation; ssh to hosts; None: local for one
-    node, srun for several"""
-    hosts: Annotated[
-        str | None,
-        Field(pattern=HOSTS),
-        About(compared="show", only={"launcher": ("ssh",)}),
-    ] = None
-    """nodes' names or addresses, comma-separated, the driver's first; for ssh"""
-    node: Annotated[str, Field(pattern=NODE), About(verified=True)] = ""
-    """name of this node in a fleet, in which each node has a measurement of its own; set by
-    sweep --each-node"""
-    port: Annotated[int | None, Field(ge=1024, le=65535), RUN] = None
-    """TCP port of the first node at which the workers of several nodes meet; None: any free
-    port"""
-    cpu_tuning: Annotated[bool, About(verified=True)] = True
-    """set threads and MKL path on a CPU; False: the framework's defaults"""
-    disable_tuning: Annotated[str, Field(pattern=NAMES), replace(OWN_CHOICE, only=ON_GPU)] = ""
+    disable_tuning: Annotated[
+        str, Field(pattern=NAMES), replace(OWN_CHOICE, only=ON_GPU, after="cpu_tuning")
+    ] = ""
     """GPU settings to leave at the framework's defaults, comma-separated; all: all of them"""
-    python: Annotated[
-        str | None, Field(min_length=1), About(compared="ignore", is_path=True)
-    ] = None
-    """interpreter of the workers; None: the driver's"""
 
-    input: Literal["dali", "dataloader", "synthetic"]
+    input: Annotated[Literal["dali", "dataloader", "synthetic"], About(after="python")]
     """source of the batches; None: dali for images, dataloader for sequences"""
     data_dir: Annotated[LocalFolder, About(compared="show", key="input_sha256", is_path=True)]
     """folder of the data set; train/ and train_list.txt, HDF5 shards for bert, token files for
@@ -208,13 +278,6 @@ class Config(BaseModel):
     dataloader_workers: Annotated[int, Field(ge=1, le=256), BY_DATALOADER] = 4
     """processes (TensorFlow: threads) of the framework's DataLoader"""
 
-    timeout: Annotated[int, Field(ge=1, le=7 * 24 * 3600), replace(RUN, verified=True)] = 1800
-    """limit for a repeat, and for the wait for nodes, seconds"""
-    outputs_dir: Annotated[LocalFolder, replace(RUN, verified=True, is_path=True)] = "outputs"
-    """folder of the results"""
-    label: Annotated[str, Field(pattern=LABEL), About(compared="show")] = ""
-    """a name of your choice; a new name starts a new measurement"""
-
     @model_validator(mode="after")
     def _has_sample_size(self) -> Self:
         if self.image_size is None and self.sequence_length is None:
@@ -239,38 +302,9 @@ class Config(BaseModel):
         return size
 
     @property
-    def host_list(self) -> list[str]:
-        return self.hosts.split(",") if self.hosts else []
-
-    @property
-    def interpreter(self) -> str:
-        """The absolute path of the workers' interpreter."""
-        return interpreter_path(self.python)
-
-    @property
     def data_folder(self) -> Path:
         """`data_dir` as an absolute path."""
         return resolved_path(self.data_dir)
-
-    @property
-    def accelerated(self) -> bool:
-        """Whether an accelerator trains, which executes work asynchronously."""
-        return self.device != "cpu"
-
-    @property
-    def devices(self) -> int:
-        """Worker processes per node: one per GPU or other device."""
-        return self.gpus if self.accelerated else self.processes
-
-    @property
-    def ranks(self) -> int:
-        """Worker processes of all nodes."""
-        return self.nodes * self.devices
-
-    @property
-    def topology(self) -> str:
-        """`NxG`: nodes x devices per node, as in the published tables."""
-        return f"{self.nodes}x{self.devices}"
 
     @property
     def disabled_tuning(self) -> set[str]:
@@ -279,11 +313,6 @@ class Config(BaseModel):
     def tunes(self, setting: str) -> bool:
         """Return whether this GPU setting is not disabled."""
         return not self.disabled_tuning & {setting, ALL}
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The parameters that identify a measurement."""
-        return self.model_dump(exclude={*select(identifies=False)})
 
 
 FEWEST_TO_END = 7
@@ -373,97 +402,3 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 
 AUTO: dict[str, Any] = {"repeats": 100, "interval_target": 0.02, "budget": 3600}
 """What repeats=auto stands for."""
-
-
-def _notebook_fields() -> dict[str, FieldInfo]:
-    """Return the fields that are parameters of a notebook, whose own name contains the model.
-    The protocol's name is the parameter `protocol`; there is only one statistic."""
-    fields = {}
-    for name, field in (Config.model_fields | Protocol.model_fields).items():
-        if name == "name":
-            fields["protocol"] = field
-        elif name not in ("model", "statistic"):
-            fields[name] = field
-    return fields
-
-
-FIELDS = _notebook_fields()
-"""Fields of the notebook parameters, by name."""
-PROTOCOL_PARAMETERS = tuple(name for name in FIELDS if name not in Config.model_fields)
-
-
-def _about(field: FieldInfo) -> About:
-    for item in field.metadata:
-        if isinstance(item, About):
-            return item
-    return About()
-
-
-ABOUT = {"model": _about(Config.model_fields["model"])}
-ABOUT |= {name: _about(field) for name, field in FIELDS.items()}
-
-
-def select(**properties: Any) -> tuple[str, ...]:
-    """Return the names of the parameters whose About has all of these properties:
-    `select(is_path=True)`."""
-    names = []
-    for name, about in ABOUT.items():
-        if all(getattr(about, key) == value for key, value in properties.items()):
-            names.append(name)
-    return tuple(names)
-
-
-def choices(name: str) -> tuple[str, ...]:
-    """Return the fixed or usual words of a parameter; empty for other types."""
-    field = (FIELDS | Config.model_fields)[name]
-    about = ABOUT[name]
-    words = about.usual
-    for kind in (field.annotation, *get_args(field.annotation)):
-        if get_origin(kind) is Literal:
-            words = get_args(kind)
-    return (about.unset, *words) if about.unset else words
-
-
-def is_open(name: str, value: object) -> bool:
-    """Return whether a request with this value leaves the parameter to `request.resolve`."""
-    default, _meaning = parameters()[name]
-    return default in (None, "auto") and value in (None, default)
-
-
-@cache
-def parameters() -> dict[str, tuple[Any, str]]:
-    """Return all notebook parameters: name -> (default, description with the allowed words)."""
-    by_name = {}
-    for name, field in FIELDS.items():
-        unset = ABOUT[name].unset
-        default = field.default
-        if unset or field.is_required():
-            default = unset
-        by_name[name] = (default, _meaning(name, field))
-    return by_name
-
-
-def _meaning(name: str, field: FieldInfo) -> str:
-    """Return the description of a parameter with the allowed words."""
-    meaning = " ".join(str(field.description).split())
-    words = choices(name)
-    if name == "protocol":
-        return "; ".join(["auto: published on a GPU, quick on the CPU", *_protocol_lengths()])
-    if name in PROTOCOL_PARAMETERS and field.is_required():
-        return f"{meaning}; None: set by the protocol"
-    if words:
-        return f"{meaning} ({' | '.join(words)})"
-    return meaning
-
-
-def _protocol_lengths() -> Iterator[str]:
-    for name in PROTOCOLS:
-        protocol = Protocol.named(name)
-        steps = f"{protocol.warmup_words} + {protocol.measured_steps} steps"
-        yield f"{name}: {steps} x {protocol.repeats}"
-
-
-def parameter_values(config: Config, protocol: Protocol) -> dict[str, Any]:
-    """Return the values of all notebook parameters, by name."""
-    values = config.model_dump() | protocol.model_dump() | {"protocol": protocol.name}
-    return {name: values[name] for name in FIELDS}

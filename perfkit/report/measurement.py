@@ -103,7 +103,7 @@ def write_measurement(
     result, folder = measurement.result, measurement.folder
     if executed:
         keep_own_notebook(executed, folder)
-    source = source_notebook(folder, result.config.model)
+    source = source_notebook(folder, result.built_in.model)
     keeps_english = notebook and OWN not in source.metadata
     for language in LANGUAGES:
         with in_language(language):

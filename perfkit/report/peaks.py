@@ -62,7 +62,7 @@ def _diagnosis(measurement: Measurement) -> Section:
         return paragraph(_("The diagnosis can't be read:"), foreign(problem))
     if diagnosis:
         lines: list[Text] = []
-        for statement in statements_of(diagnosis, measurement.result.config):
+        for statement in statements_of(diagnosis, measurement.result.built_in):
             text = sentence(statement)
             is_verdict = statement.code == diagnosis.verdict
             lines.append(strong(text) if is_verdict else text)
@@ -105,7 +105,7 @@ def _datasheet_rows(result: Result, sheet: Datasheet) -> list[list[str]]:
 
 def _mfu(result: Result) -> str:
     """Return "MFU" and how it counts attention, which suites count in full or causally."""
-    has_attention = model_of(result.config).sample == "sequence"
+    has_attention = result.work.kind == "sequence"
     return _("MFU, attention in full") if has_attention else "MFU"
 
 
@@ -151,7 +151,7 @@ def _full_stop(text: Markup) -> Markup:
 
 def _decoder_arithmetic(result: Result) -> str:
     """Return the FLOPs of a language model in words; empty for other models."""
-    decoder = model_of(result.config).decoder
+    decoder = model_of(result.built_in).decoder
     if not decoder:
         return ""
     words = _(
@@ -161,7 +161,7 @@ def _decoder_arithmetic(result: Result) -> str:
         "causally, 6 L d T, the shares are %(less)s lower."
     )
     size = (decoder.product_weights, decoder.layers, decoder.width)
-    length = result.config.sequence_length
+    length = result.built_in.sequence_length
     full = flops_per_token(*size, length)
     causal = flops_per_token(*size, length, causal=True)
     return words % {

@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from perfkit.core import config
+from perfkit.core import parameters as notebook
 from perfkit.core.format import percent
 from perfkit.core.models import model_of
 from perfkit.core.results.schema import Effective, Nccl, Result
@@ -35,8 +35,8 @@ def parameters(measurement: Measurement) -> Section:
     command = Markup('<pre class="command">%s</pre>') % names.command(result)
     changed: list[list[str]] = []
     unchanged: list[list[str]] = []
-    for name, (default, meaning) in config.parameters().items():
-        if config.ABOUT[name].identifies:
+    for name, (default, meaning) in notebook.parameters().items():
+        if notebook.ABOUT[name].identifies:
             value = result.parameters[name]
             rows = unchanged if value == default else changed
             rows.append([name, str(value), _(meaning)])
@@ -57,7 +57,7 @@ def _about_command(result: Result) -> list[Text]:
     if result.status == "complete":
         label = code("-p label NAME") + "."
         texts += [_("To measure again and keep these results:"), label]
-    c = result.config
+    c = result.built_in
     if c.input != "synthetic" and c.data_dir == model_of(c).data_dir:
         samples = code(f"perfkit samples --for {c.model}")
         texts += [_("The input was sample data:"), samples]
@@ -83,7 +83,7 @@ def _settings(result: Result, effective: Effective) -> Section:
     skipped = None
     if effective.loss_scaling:
         skipped = [repeat.skipped_steps for repeat in result.complete_repeats]
-    expected = model_of(result.config).parameters
+    expected = result.work.parameters
     section = _facts(
         {
             _("Precision"): names.precision(result),
@@ -147,7 +147,7 @@ def _strategy(result: Result, effective: Effective) -> Section:
         for name, option in effective.strategy.items()
     ]
     headings = [_("Option"), _("Value"), _("State"), _("How")]
-    return paragraph(words % {"name": result.config.strategy}) + table(rows, headings)
+    return paragraph(words % {"name": result.built_in.strategy}) + table(rows, headings)
 
 
 def environment(measurement: Measurement) -> Section:
@@ -173,7 +173,7 @@ def method(measurement: Measurement) -> Section:
     """How the throughput is measured."""
     result = measurement.result
     items = [_about_repeat(result), _about_throughput(result)]
-    if result.config.accumulate > 1:
+    if result.built_in.accumulate > 1:
         items.append(_about_accumulation(result))
     clock = result.effective.step_clock if result.effective else None
     if result.config.accelerated or clock == "watcher":
@@ -220,10 +220,10 @@ def _about_throughput(result: Result) -> str:
         "Throughput of a repeat: samples of all ranks in the window / wall time of the window "
         "on the slowest rank. It is not a mean of rates."
     )
-    if model_of(result.config).unit != "tokens/s":
+    if result.work.unit != "tokens/s":
         return words
     counted = _("A sample counts as %(count)s tokens.")
-    return f"{words} {counted % {'count': result.config.sequence_length}}"
+    return f"{words} {counted % {'count': result.built_in.sequence_length}}"
 
 
 def _about_accumulation(result: Result) -> str:
@@ -231,7 +231,7 @@ def _about_accumulation(result: Result) -> str:
         "A step is one optimizer update after %(count)s micro-batches of %(size)s per device. "
         "Gradients are exchanged with the last micro-batch."
     )
-    return words % {"count": result.config.accumulate, "size": result.config.batch_size}
+    return words % {"count": result.built_in.accumulate, "size": result.built_in.batch_size}
 
 
 def _about_device(result: Result, clock: str | None) -> list[str]:
@@ -262,7 +262,7 @@ def _about_device(result: Result, clock: str | None) -> list[str]:
         sentences.append(
             _("Step times are events in the device's stream, without synchronization.")
         )
-    if result.config.precision in ("amp", "pure_fp16"):
+    if result.built_in.precision in ("amp", "pure_fp16"):
         sentences.append(
             _("Loss scaling itself reads an overflow flag from the device once per step.")
         )
@@ -280,7 +280,7 @@ def _about_cpu(result: Result) -> list[str]:
         "add up to the window, except for a rank's wait at the end of the window."
     )
     wait = _("Data wait: time from requesting a batch to receiving it. It is part of the step.")
-    if result.config.input == "synthetic":
+    if result.built_in.input == "synthetic":
         return [times, wait]
     shared = _(
         "Loading batches shares the cores with training and slows the steps, too; a run with "

@@ -11,7 +11,6 @@ from perfkit.analysis.diagnosis.stored import RAW_FOLDER
 from perfkit.analysis.warning_types import severity
 from perfkit.analysis.warnings import checked_aspects, submission_shares
 from perfkit.core.format import change, number, percent, spread
-from perfkit.core.models import model_of
 from perfkit.core.results.repeat import Rank, Repeat, TelemetrySummary
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
@@ -65,7 +64,7 @@ def _steady_state(result: Result, profiles: Sequence[RepeatProfile]) -> Section:
     if not judged:
         words = _("A steady state can be judged only with %(fewest)s steps or more.")
         return paragraph(words % {"fewest": FEWEST_STEPS})
-    unit = model_of(result.config).unit
+    unit = result.work.unit
     first, last = PUBLISHED_STEPS
     steps = _("Steps %(first)d to %(last)d") % {"first": first, "last": last}
     headings = (
@@ -166,7 +165,7 @@ def repeats(measurement: Measurement) -> Section:
 
 def _repeat_table(result: Result) -> Section:
     headings = (
-        *(_("Repeat"), model_of(result.config).unit, _("Median step (s)")),
+        *(_("Repeat"), result.work.unit, _("Median step (s)")),
         *(_("Fastest step (s)"), _("Slowest step (s)"), _("Data wait"), _("First loss")),
         *(_("Last loss"), _("Accuracy after"), _("Wall time (s)"), _("Failure"), _("Message")),
     )
@@ -222,7 +221,7 @@ def _repeat_notes(result: Result) -> list[str]:
             "submission of each window. Near 100 %%, the device waits for the host."
         )
         notes.append(words % {"share": f"{spread(shares.values(), 0.01)} %"})
-    if result.config.input == "synthetic" and result.complete_repeats:
+    if result.built_in.input == "synthetic" and result.complete_repeats:
         notes.append(_("Synthetic input repeats one batch, so the loss is not meaningful."))
     return notes
 

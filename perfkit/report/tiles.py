@@ -66,7 +66,7 @@ class DotChart:
 
 def plan(plan: Plan) -> Section:
     """The configuration and protocol of a planned measurement."""
-    config = plan.config
+    config = plan.built_in
     framework = FRAMEWORKS[config.framework].display_name
     title = strong(f"{model_of(config).name}, {framework}, {config.precision}")
     facts = {"topology": config.topology, "device": config.device, "size": config.batch_size}
@@ -132,7 +132,7 @@ def _throughput_tile(page: CheckedMeasurement) -> Tile:
         lines.append(_("%(rate)s %(unit)s per device") % rate)
     steps = {
         "rate": number(throughput.steps_per_second),
-        "size": f"{config.global_batch:,}",
+        "size": f"{result.global_batch:,}",
     }
     lines.append(_("%(rate)s steps/s, samples per step: %(size)s") % steps)
     published = published_throughput(page.checks.profiles)
@@ -227,7 +227,7 @@ def _related(page: CheckedMeasurement, diagnosis: Diagnosis | None) -> Section:
         folders.append((_("Interleaved comparison: %(name)s") % variants, folder))
     if diagnosis:
         folders.append((_("Same configuration, synthetic input"), diagnosis.synthetic_id))
-    if page.result.config.input == "synthetic":
+    if page.result.built_in.input == "synthetic":
         label = _("Diagnosis with this measurement")
         folders += [(label, folder) for folder in site.diagnosed.get(measurement_id, ())]
     addresses = [(name, site.address(folder)) for name, folder in folders]

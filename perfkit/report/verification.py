@@ -126,7 +126,7 @@ def work_equivalence(measurement: Measurement) -> Section:
         section += paragraph(verdict, _how_compared(verification))
         section += folded(_("All checks"), _quantity_table(comparison, verification.steps))
     if not comparisons:
-        section += _not_verified(verify_command(measurement.result.config))
+        section += _not_verified(verify_command(measurement.result.built_in))
     if unreadable:
         section += paragraph(_("Not read:"), foreign("; ".join(unreadable)))
     if comparisons:

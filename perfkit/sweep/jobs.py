@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.core.command import run_command, with_absolute_paths
+from perfkit.core.config import Config
 from perfkit.core.inputs.samples import SAMPLE_DATA
 from perfkit.core.models import model_named
 from perfkit.core.paths import resolved_path
@@ -82,16 +83,19 @@ class SweepJob:
     @property
     def sample_file(self) -> Path | None:
         """Return the file from `perfkit samples`, if the job trains on sample data."""
-        if self.parameters.get("data_dir") or self.plan.config.input == "synthetic":
+        config = self.plan.config
+        if not isinstance(config, Config) or config.input == "synthetic":
             return None
-        return self.plan.config.data_folder / SAMPLE_DATA[model_named(self.model).data].file
+        if self.parameters.get("data_dir"):
+            return None
+        return config.data_folder / SAMPLE_DATA[model_named(self.model).data].file
 
     @property
     def sample_options(self) -> list[str]:
         """Return the options with which `perfkit samples` makes that file."""
         options = ["--for", self.model]
         if model_named(self.model).data == "shards":
-            options += ["--sequence-length", str(self.plan.config.sequence_length)]
+            options += ["--sequence-length", str(self.plan.built_in.sequence_length)]
         return options
 
 

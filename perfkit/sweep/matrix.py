@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
-from perfkit.core.config import parameters
+from perfkit.core.parameters import parameters
 from perfkit.core.request import suggest
 from perfkit.sweep.sweep_file import Problem, SweepFile, load_yaml
 

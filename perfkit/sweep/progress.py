@@ -12,6 +12,7 @@ from rich.text import Text
 from perfkit.core.driver.live import LastLine
 from perfkit.core.format import interval, number
 from perfkit.core.paths import portable
+from perfkit.core.work import work_of
 from perfkit.report.text.terminal import wrapped
 from perfkit.sweep.jobs import missing
 from perfkit.sweep.status import JobStatus, State, in_state
@@ -186,7 +187,7 @@ def seconds_left(pending: Iterable[JobStatus], statuses: Iterable[JobStatus]) ->
     total = 0.0
     for status in pending:
         config, protocol = status.job.plan.config, status.job.plan.protocol
-        times = times_of[config.model, config.device]
+        times = times_of[work_of(config).name, config.device]
         if not times:
             return None
         seconds = repeats_left(status) * statistics.mean(times)
@@ -202,7 +203,7 @@ def _seconds_of_repeats(statuses: Iterable[JobStatus]) -> dict[tuple[str, str], 
     for status in statuses:
         if status.measurement:
             result = status.measurement.result
-            work = result.config.model, result.config.device
+            work = result.work.name, result.config.device
             for repeat in result.complete_repeats:
                 if repeat.wall_seconds:
                     times[work].append(repeat.wall_seconds)

@@ -8,13 +8,13 @@ from typing import Literal, NamedTuple
 
 from rich.text import Text
 
-from perfkit.core.config import Config
 from perfkit.core.driver.node_files import listed
 from perfkit.core.inputs.data_set import digest
 from perfkit.core.paths import portable
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import Reading, measurement_id
 from perfkit.core.results.store import Measurement, ResultError, Store, folders, read_file
+from perfkit.core.script_config import AnyConfig
 from perfkit.core.system.software import InterpreterError
 from perfkit.sweep.jobs import SweepJob, work
 
@@ -65,7 +65,7 @@ class StoredResults:
         self.outputs = outputs
         self.elsewhere = elsewhere
         self.by_folder: dict[Path, Stored | None] = {}
-        self.environments: dict[tuple[str, Path, str], dict[str, Reading]] = {}
+        self.environments: dict[tuple[str, Path | None, str], dict[str, Reading]] = {}
         self.refresh()
 
     def refresh(self) -> bool:
@@ -124,7 +124,7 @@ class StoredResults:
         identifier = measurement_id(config, job.plan.protocol, environment, data_sha256)
         return identifier == result.id
 
-    def _environment(self, config: Config) -> dict[str, Reading]:
+    def _environment(self, config: AnyConfig) -> dict[str, Reading]:
         """Return the environment at the first call. Raises InterpreterError."""
         key = config.framework, config.data_folder, config.interpreter
         if key not in self.environments:

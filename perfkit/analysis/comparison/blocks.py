@@ -13,9 +13,9 @@ import pandas as pd
 from perfkit.analysis.comparison.keys import FOLLOWING, HARDWARE, WORK
 from perfkit.analysis.comparison.stored import InterleavedComparison
 from perfkit.analysis.wording import column_value, size_text
-from perfkit.core.config import ABOUT
 from perfkit.core.frameworks import DISPLAY_NAMES
 from perfkit.core.models import model_named
+from perfkit.core.parameters import ABOUT
 from perfkit.core.results.frames import records, topology_size
 from perfkit.core.results.identity import NOT_IDENTITY
 from perfkit.core.statements import ENGLISH, N_

@@ -38,7 +38,7 @@ def judge_interleaved(
     return InterleavedComparison(
         created=min(result.created for result in results),
         command=plan.command,
-        model=results[0].config.model,
+        model=results[0].built_in.model,
         named=plan.named,
         repeats=results[0].protocol.repeats,
         level=plan.level,

@@ -26,8 +26,9 @@ from perfkit.analysis.comparison.refusals import (
     TooFewVariants,
 )
 from perfkit.analysis.comparison.stored import FOLDER
-from perfkit.core.config import PROTOCOL_PARAMETERS, Protocol, select
+from perfkit.core.config import Protocol
 from perfkit.core.driver.measure import measurement_folder
+from perfkit.core.parameters import PROTOCOL_PARAMETERS, select
 from perfkit.core.paths import portable, resolved_path
 from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
@@ -35,6 +36,7 @@ from perfkit.core.request.plan import Plan, plan, typed
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import Reading
 from perfkit.core.statistics import fewest_values
+from perfkit.core.work import work_of
 
 SHARED = {*PROTOCOL_PARAMETERS, "label", *select(identifies=False)}
 """Parameters that no variant can set for itself."""
@@ -90,7 +92,7 @@ class InterleavedPlan:
             names.append(folder.name)
         digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:8]
         config = self.plan.config
-        parts = [config.model, *self.named, self.label, digest]
+        parts = [work_of(config).name, *self.named, self.label, digest]
         return resolved_path(config.outputs_dir) / FOLDER / "-".join(filter(None, parts))
 
 

@@ -17,8 +17,8 @@ from perfkit.analysis.comparison.stored import (
 )
 from perfkit.core.driver.measure import BEING_MEASURED, alone, resume
 from perfkit.core.driver.progress import RepeatsProgress, round_order
-from perfkit.core.models import model_of
 from perfkit.core.results.store import Measurement, make_folder
+from perfkit.core.work import work_of
 
 
 def measure_interleaved(plan: InterleavedPlan, say: Callable[[str], None]) -> None:
@@ -42,7 +42,7 @@ def _measure(plan: InterleavedPlan, say: Callable[[str], None]) -> None:
     _store(plan, measurements)
     if all(measurement.result.status == "complete" for measurement in measurements):
         return
-    protocol, unit = plan.plan.protocol, model_of(plan.plan.config).unit
+    protocol, unit = plan.plan.protocol, work_of(plan.plan.config).unit
     remaining = [*range(len(names))]
     with RepeatsProgress(protocol.repeats, protocol.steps, unit, variants=[*names]) as progress:
         for repeat in range(1, protocol.repeats + 1):

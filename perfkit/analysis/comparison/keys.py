@@ -4,8 +4,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from perfkit.analysis.comparison.refusals import NotAKey
-from perfkit.core.config import ABOUT, Config, Protocol, select
+from perfkit.core.config import Config, Protocol
 from perfkit.core.format import counted, one_line, plain, shortened
+from perfkit.core.parameters import ABOUT, select
 from perfkit.core.results.frames import row_of
 from perfkit.core.results.store import Measurement
 

@@ -152,7 +152,7 @@ def _unmeasured(
 def _requested(operand: Operand) -> dict[str, KeyValue]:
     """Return the keys as requested, without those that only workers report."""
     assert operand.measurement
-    config = operand.measurement.result.config
+    config = operand.measurement.result.built_in
     keys = {key: value for key, value in operand.keys.items() if key not in REPORTED}
     return keys | {"precision": config.precision, "tf32": config.tf32}
 

@@ -19,8 +19,7 @@ from perfkit.analysis.verification.command import verify_command
 from perfkit.analysis.verification.matching import verification_of
 from perfkit.analysis.warnings import check
 from perfkit.core.format import plain
-from perfkit.core.models import model_named, model_of
-from perfkit.core.models.model import Unit
+from perfkit.core.models import model_named
 from perfkit.core.results.frames import row_of
 from perfkit.core.results.store import Measurement
 from perfkit.core.statistics import Estimate, median_estimate
@@ -31,7 +30,7 @@ class Operand:
     """A measurement, or a published number, that can be part of a pair."""
 
     name: str
-    unit: Unit
+    unit: str
     keys: dict[str, KeyValue]
     """Values that must agree; for a published number its place in the table."""
     row: dict[str, Any]
@@ -83,7 +82,7 @@ def measured(measurement: Measurement) -> Operand:
     """Return the operand of a measurement."""
     result, row = measurement.result, row_of(measurement)
     row["effective.precision"] = row.get("effective.precision") or "not known"
-    unit = model_of(result.config).unit
+    unit = result.work.unit
     return Operand(plain(result.id), unit, must_agree(measurement), row, measurement)
 
 
@@ -185,7 +184,7 @@ def _other_differences(a: Measurement, b: Measurement) -> Differences:
 def _same_work(a: Measurement, b: Measurement) -> SameWork | None:
     """Return whether a verification shows that the frameworks do the same work; None for a
     single framework."""
-    a_config, b_config = a.result.config, b.result.config
+    a_config, b_config = a.result.built_in, b.result.built_in
     if a_config.framework == b_config.framework:
         return None
     verify = verify_command(a_config, b_config)

@@ -39,7 +39,6 @@ from perfkit.analysis.ratios import (
 )
 from perfkit.analysis.warning_types import severity, worst_first
 from perfkit.core.config import ModelName
-from perfkit.core.models.model import Unit
 from perfkit.core.results.base import Stored
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.store import (
@@ -49,6 +48,7 @@ from perfkit.core.results.store import (
     read_file,
     write_atomically,
 )
+from perfkit.core.results.told import WorkUnit
 from perfkit.core.statistics import fewest_values, median_estimate
 
 SCHEMA_VERSION: Literal[4] = 4
@@ -81,7 +81,7 @@ class ComparedNumber(Stored):
     """id of the measurement, or place of the published number"""
     value: float
     """throughput"""
-    unit: Unit
+    unit: WorkUnit
     """unit of the throughput"""
     interval: tuple[float, float] | None = None
     """confidence interval of the median"""

@@ -72,7 +72,7 @@ def plan_diagnosis(model: str, values: Mapping[str, Any]) -> InterleavedPlan:
     """Plan the interleaved comparison of `model` with its input and with synthetic input, the
     base. Raises RequestError, also if the configuration has synthetic input or several
     nodes."""
-    config = plan(model, dict(values)).config
+    config = plan(model, dict(values)).built_in
     if config.input == "synthetic":
         other_input = resolve({"model": config.model, "framework": config.framework}).input
         raise RequestError([NeedsAnInput(parameter="input", other_input=other_input)])
@@ -98,7 +98,7 @@ def diagnose(live: InterleavedPlan, say: Say) -> tuple[Measurement, Diagnosis]:
     """Measure the planned comparison and the input alone, and store the diagnosis beside the
     measurement with the input. Raises TaskError if a part fails, RequestError if another
     process measures the same, and KeyboardInterrupt; the same call continues."""
-    config = live.plans[1].config
+    config = live.plans[1].built_in
     say(f"Training with input {config.input}, interleaved with synthetic input")
     measure_interleaved(live, say)
     pair = compared_pair(read_comparison(live.folder))

@@ -156,7 +156,7 @@ def _columns(workloads: Sequence[Workload]) -> Iterator[Column]:
 
 
 def _peak_key(result: Result) -> tuple[Any, ...]:
-    config = result.config
+    config = result.built_in
     precision = result.effective.precision if result.effective else config.precision
     hardware = (result.fact("cpu"), result.fact("cpu_cores"), str(result.fact("gpus")))
     return (config.framework, precision, config.device, config.topology, *hardware)
@@ -186,7 +186,7 @@ def _judged(column: Column, rules: Rules, language: NullTranslations) -> FleetCo
     peak = PEAKS.get(column.quantity)
     if peak:
         framework = DISPLAY_NAMES[first.config.framework]
-        precision = first.effective.precision if first.effective else first.config.precision
+        precision = first.effective.precision if first.effective else first.built_in.precision
         traits = [language.gettext(peak.name), framework, precision, first.config.topology]
         name, unit = " · ".join(traits), peak.unit
     past = _past(workload) if column.quantity == "throughput" else {}

@@ -162,9 +162,9 @@ class Verification(Stored):
     def setup_of(self, result: Result) -> FrameworkSetup | None:
         """Return the setup of this measurement; None if the verification does not hold for
         it."""
-        config = result.config
-        if not self._is_about_work_of(result):
+        if not isinstance(result.config, Config) or not self._is_about_work_of(result):
             return None
+        config = result.config
         version = result.fact(FRAMEWORKS[config.framework].facts[0])
         for setup in self.setups:
             if setup.is_used_by(config, version):

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from perfkit.core.config import Config, Protocol
+from perfkit.core.config import Protocol
 from perfkit.core.driver.cluster_workers import ClusterWorkers
 from perfkit.core.driver.failures import NodeError, unwritten
 from perfkit.core.driver.network import try_each_other
@@ -39,6 +39,7 @@ from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.request.hosts import route_address
 from perfkit.core.results.failures import NodesDiffer, NodeTimeout, PortTaken
 from perfkit.core.results.schema import NodeSeen
+from perfkit.core.script_config import AnyConfig
 from perfkit.core.system.environment import package_source
 
 FACT_LENGTH = 200
@@ -51,7 +52,7 @@ class ClusterLauncher(Launcher):
     """Starts the workers of each repeat on all nodes. It makes a shared folder in `folder`,
     which lies on a disk that all nodes share; the `with` block removes it."""
 
-    def __init__(self, config: Config, protocol: Protocol, folder: Path) -> None:
+    def __init__(self, config: AnyConfig, protocol: Protocol, folder: Path) -> None:
         super().__init__(config, protocol)
         self.nodes: list[NodeFacts] = []
         try:

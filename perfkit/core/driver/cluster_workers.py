@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from perfkit.core.config import Config
 from perfkit.core.driver.exit_info import ExitInfo
 from perfkit.core.driver.failures import is_full
 from perfkit.core.driver.node_files import (
@@ -23,6 +22,7 @@ from perfkit.core.driver.programs import ENDING_SECONDS, NodePrograms
 from perfkit.core.driver.workers import LocalWorkers, WorkerGroup
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.results.failures import DiskFull, Failure, WorkerDied
+from perfkit.core.script_config import AnyConfig
 from perfkit.core.system.nccl import merged
 from perfkit.core.system.scratch import Scratch
 
@@ -32,7 +32,7 @@ class ClusterWorkers(WorkerGroup):
 
     def __init__(
         self,
-        config: Config,
+        config: AnyConfig,
         job: RepeatJob,
         folder: Path,
         raw_folder: Path,

@@ -19,6 +19,7 @@ from perfkit.core.request.requirements import read_environment
 from perfkit.core.request.shared_memory import SharedMemory, shared_memory
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.store import make_folder
+from perfkit.core.script_config import AnyConfig
 from perfkit.core.statements import Statement
 from perfkit.core.system.gpus import forbidden_count
 
@@ -174,7 +175,7 @@ def examine_plan(plan: Plan) -> Iterator[Diagnostic]:
         yield from _nodes(config.model_copy(update=shorter), plan.protocol)
 
 
-def _software(config: Config) -> Iterator[Diagnostic]:
+def _software(config: AnyConfig) -> Iterator[Diagnostic]:
     environment = read_environment(config.framework, config.data_folder, config.interpreter)
     for fact in ("python", *FRAMEWORKS[config.framework].facts, "dali"):
         reading = environment[fact]
@@ -184,8 +185,8 @@ def _software(config: Config) -> Iterator[Diagnostic]:
             yield FactRead(subject=fact, value=str(reading.value))
 
 
-def _data(config: Config) -> Diagnostic:
-    if config.input == "synthetic":
+def _data(config: AnyConfig) -> Diagnostic:
+    if not isinstance(config, Config) or config.input == "synthetic":
         return NoDataNeeded()
     try:
         count = len(examine(config))
@@ -194,7 +195,7 @@ def _data(config: Config) -> Diagnostic:
     return DataRead(count=count, sample=model_of(config).sample, folder=config.data_dir)
 
 
-def _space_for_outputs(config: Config) -> Diagnostic:
+def _space_for_outputs(config: AnyConfig) -> Diagnostic:
     free = _free_bytes(resolved_path(config.outputs_dir))
     if free < FREE_BYTES:
         return DiskTooFull(free=free, needed=FREE_BYTES)
@@ -214,7 +215,7 @@ def _free_bytes(path: Path) -> int:
     return shutil.disk_usage(path).free
 
 
-def _nodes(config: Config, protocol: Protocol) -> Iterator[Diagnostic]:
+def _nodes(config: AnyConfig, protocol: Protocol) -> Iterator[Diagnostic]:
     """Start the node programs as a measurement would, and let them try to reach each other."""
     outputs = resolved_path(config.outputs_dir)
     try:

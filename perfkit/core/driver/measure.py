@@ -17,7 +17,6 @@ from perfkit.core.driver.workers import Launcher
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.inputs import InputError
 from perfkit.core.inputs.data_set import digest, examine
-from perfkit.core.models import model_of
 from perfkit.core.paths import portable, resolved_path
 from perfkit.core.refusals import DriverFails, NoFileLocks
 from perfkit.core.request import RequestError
@@ -30,13 +29,14 @@ from perfkit.core.results.repeat import Repeat
 from perfkit.core.results.schema import SCHEMA_VERSION, Effective, InputData, NodeSeen, Result
 from perfkit.core.results.store import Measurement, ResultError, Store
 from perfkit.core.results.summarize import check_against_raw
+from perfkit.core.script_config import AnyConfig
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 """Errors of a lock on a file system that has none, as NFS without its lock service."""
 BEING_MEASURED = "is being measured by another process right now"
 
 
-def measure(config: Config, protocol: Protocol) -> Measurement:
+def measure(config: AnyConfig, protocol: Protocol) -> Measurement:
     """Measure `config` under `protocol`, reusing the repeats that are already stored.
 
     Errors during a repeat are not raised, but stored and returned in the measurement's `status`
@@ -57,7 +57,7 @@ def measure(config: Config, protocol: Protocol) -> Measurement:
 
 
 def resume(
-    config: Config,
+    config: AnyConfig,
     protocol: Protocol,
     environment: dict[str, Reading],
     until: int | None = None,
@@ -96,7 +96,7 @@ def alone(lock_file: Path, taken: str) -> Iterator[None]:
 
 
 def measurement_folder(
-    config: Config, protocol: Protocol, environment: dict[str, Reading]
+    config: AnyConfig, protocol: Protocol, environment: dict[str, Reading]
 ) -> Path:
     """Return the folder of this measurement's results: `outputs_dir/<id>`."""
     name = measurement_id(config, protocol, environment, digest(config))
@@ -126,7 +126,7 @@ class MeasurementRun:
 
     def __init__(
         self,
-        config: Config,
+        config: AnyConfig,
         protocol: Protocol,
         folder: Path,
         environment: dict[str, Reading],
@@ -188,7 +188,7 @@ class MeasurementRun:
 
     def examine_data(self) -> int | None:
         """Note the data set in the result, and return its size; None for synthetic input."""
-        if self.config.input == "synthetic":
+        if not isinstance(self.config, Config) or self.config.input == "synthetic":
             return None
         data = examine(self.config)
         input_data = InputData(samples=len(data), sha256=data.sha256)
@@ -208,7 +208,7 @@ class MeasurementRun:
         """Return the progress to enter; a shared one has been entered already."""
         if shared:
             return nullcontext(shared)
-        unit = model_of(self.config).unit
+        unit = self.result.work.unit
         return RepeatsProgress(
             self.protocol.repeats, self.protocol.steps, unit, self.protocol.budget
         )

@@ -36,7 +36,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from perfkit.core.config import Config, Protocol
+from perfkit.core.config import Protocol
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.inputs.data_set import digest
@@ -44,6 +44,7 @@ from perfkit.core.request.hosts import own_addresses, route_address
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import identity
 from perfkit.core.results.store import write_atomically
+from perfkit.core.script_config import AnyConfig, StoredConfig
 from perfkit.core.system.environment import package_source
 from perfkit.core.timing.raw_file import rank_file
 
@@ -74,7 +75,7 @@ class FactsJob(NodeFile):
 
     package: str
     """digest of the driver's perfkit"""
-    config: Config
+    config: StoredConfig
     """the configuration"""
     first_address: str
     """node 0's address; empty if srun tells it to the nodes"""
@@ -120,7 +121,7 @@ class Reached(NodeFile):
 class RepeatJob(NodeFile):
     """The nodes are to run their workers."""
 
-    config: Config
+    config: StoredConfig
     protocol: Protocol
     job: str
     """unique name of the run"""
@@ -181,7 +182,7 @@ def machine_name() -> str:
     return os.environ.get("SLURMD_NODENAME", socket.gethostname())
 
 
-def read_facts(config: Config, first_address: str, address: str = "") -> NodeFacts:
+def read_facts(config: AnyConfig, first_address: str, address: str = "") -> NodeFacts:
     """Return this machine's facts. `address` is its own; if empty, the one towards
     `first_address`. Raises OSError, and ValueError for an interpreter that does not run."""
     environment = read_environment(config.framework, config.data_folder, config.interpreter)

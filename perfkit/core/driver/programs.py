@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from perfkit.core.config import Config
+from perfkit.core.config import RunConfig
 from perfkit.core.driver.logs import shortened
 from perfkit.core.driver.node_files import ExitStatus, nodes_with
 from perfkit.core.driver.supervised import ENDING_SECONDS as WORKERS_ENDING_SECONDS
@@ -93,7 +93,7 @@ class StartCommand(NamedTuple):
 class NodePrograms:
     """The node programs of one start; none outlives the `with` block."""
 
-    def __init__(self, config: Config, task: str, folder: Path, names: list[str]) -> None:
+    def __init__(self, config: RunConfig, task: str, folder: Path, names: list[str]) -> None:
         """Start them. `names`: of the machines, by node; empty before they are known."""
         self.config = config
         self.folder = folder
@@ -198,7 +198,7 @@ def start_program(command: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def start_commands(
-    config: Config, task: str, folder: Path, names: list[str]
+    config: RunConfig, task: str, folder: Path, names: list[str]
 ) -> list[StartCommand]:
     """Return the commands that run the node program on all nodes but the first."""
     others = [*range(1, config.nodes)]
@@ -230,7 +230,7 @@ def exported_variables() -> list[str]:
     return exported
 
 
-def _srun(config: Config, names: list[str]) -> list[str]:
+def _srun(config: RunConfig, names: list[str]) -> list[str]:
     """Return the command of srun on all nodes of the measurement but the first; on exactly
     these machines, once their names are known."""
     count = str(config.nodes - 1)

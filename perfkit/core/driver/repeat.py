@@ -22,7 +22,6 @@ from perfkit.core.driver.progress import RepeatsProgress
 from perfkit.core.driver.supervised import find_supervisor
 from perfkit.core.driver.warmup import Follower, WarmupTest
 from perfkit.core.driver.workers import Launcher, LocalWorkers, WorkerGroup
-from perfkit.core.models import units_per_sample
 from perfkit.core.paths import portable
 from perfkit.core.results.failures import Failure, Interrupted, WorkerError
 from perfkit.core.results.repeat import Repeat
@@ -39,15 +38,17 @@ from perfkit.core.results.store import (
 )
 from perfkit.core.results.summarize import summarize
 from perfkit.core.results.telemetry import SAMPLING_SECONDS
+from perfkit.core.script_config import AnyConfig
 from perfkit.core.system.telemetry import Telemetry
 from perfkit.core.timing.raw_file import rank_file
+from perfkit.core.work import work_of
 
 
 class TaskError(RuntimeError):
     """A task of workers other than a measurement failed; the message says why."""
 
 
-def perform(config: Config, protocol: Protocol, task: str, raw: Path) -> list[Events]:
+def perform(config: AnyConfig, protocol: Protocol, task: str, raw: Path) -> list[Events]:
     """Run the workers for `task`, with raw files in the folder `raw`, and return the events by
     rank. Raises TaskError if a worker does not complete the task."""
     raw.mkdir(parents=True)
@@ -165,9 +166,11 @@ class Watch:
         self.telemetry = telemetry
         self.progress = progress
         self.index = index
-        self.units_per_sample = units_per_sample(config) * config.ranks
+        self.units_per_sample = work_of(config).units_per_sample * config.ranks
         self.first_rank = Follower(rank_file(workers.raw_folder, 0), launcher.protocol)
-        pass_steps = samples / config.global_batch if samples else None
+        pass_steps = None
+        if samples and isinstance(config, Config):
+            pass_steps = samples / config.global_batch
         self.warmup = WarmupTest(launcher.protocol, pass_steps)
         self.supervisor: psutil.Process | None = None
 
@@ -245,15 +248,16 @@ def _summarized(
     """Return the complete repeat with its numbers and the digests of its raw files. Raises
     ValueError if the numbers contradict each other."""
     config, protocol = launcher.config, launcher.protocol
+    work = work_of(config)
     repeat = summarize(
         index,
         protocol,
         events,
         outcome.seconds,
         _events(store.telemetry_file(index)),
-        units=units_per_sample(config),
+        units=work.units_per_sample,
     )
-    repeat.check(config, protocol)
+    repeat.check(work, config.ranks, protocol)
     changes = {
         "raw_files": raw_digests(read_raw_files(store.raw_folder(index))),
         "killed_after_end": outcome.exit_info.killed_after_end,
@@ -278,7 +282,7 @@ def _why_failed(
     return cause(events, nodes, outcome.exit_info)
 
 
-def _events_of_ranks(raw_folder: Path, config: Config) -> list[Events]:
+def _events_of_ranks(raw_folder: Path, config: AnyConfig) -> list[Events]:
     """Return the raw events by rank; none of a rank whose file can't be read."""
     return [_events(rank_file(raw_folder, rank)) for rank in range(config.ranks)]
 

@@ -2,7 +2,7 @@
 
 import os
 
-from perfkit.core.config import Config
+from perfkit.core.config import Config, RunConfig
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import NodeRank, visible_variable
 from perfkit.core.system.environment import cpu_vendor, usable_cores
@@ -12,7 +12,7 @@ MOST_DALI_THREADS = 10
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
-def cpu_settings(config: Config, vendor: str, cores: int) -> dict[str, str]:
+def cpu_settings(config: RunConfig, vendor: str, cores: int) -> dict[str, str]:
     """Return the environment variables that tune the framework for a CPU."""
     if config.device != "cpu" or not config.cpu_tuning:
         return {}
@@ -33,7 +33,7 @@ def with_dali_settings(config: Config, cores: int) -> Config:
     return config.model_copy(update=chosen)
 
 
-def worker_environment(config: Config, place: NodeRank) -> dict[str, str]:
+def worker_environment(config: RunConfig, place: NodeRank) -> dict[str, str]:
     """Return this process's environment with the workers' variables."""
     settings = cpu_settings(config, cpu_vendor(), usable_cores())
     settings |= _accelerator_settings(config)
@@ -45,7 +45,7 @@ def worker_environment(config: Config, place: NodeRank) -> dict[str, str]:
     return os.environ | settings | {"PYTHONUNBUFFERED": "1"}
 
 
-def _accelerator_settings(config: Config) -> dict[str, str]:
+def _accelerator_settings(config: RunConfig) -> dict[str, str]:
     settings = {}
     if config.accelerated:
         # The launcher matches labels against this list without stripping blanks.
@@ -56,7 +56,7 @@ def _accelerator_settings(config: Config) -> dict[str, str]:
             settings[name] = os.environ.get(name, value)
         # The labels are in NVML's order; CUDA's default order has the fastest GPU first.
         settings["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-        if not config.tf32:
+        if isinstance(config, Config) and not config.tf32:
             # Paddle and the libraries below each framework use TF32 by default.
             settings["NVIDIA_TF32_OVERRIDE"] = "0"
     return settings

@@ -20,6 +20,7 @@ from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.paths import portable
 from perfkit.core.results.schema import NodeSeen
+from perfkit.core.script_config import AnyConfig
 from perfkit.core.system import nccl
 from perfkit.core.system.environment import usable_cores
 from perfkit.core.system.scratch import Scratch
@@ -62,7 +63,7 @@ class WorkerGroup(ABC):
 class Launcher:
     """Starts the workers of each repeat on this machine; a context manager."""
 
-    def __init__(self, config: Config, protocol: Protocol) -> None:
+    def __init__(self, config: AnyConfig, protocol: Protocol) -> None:
         self.config = config
         self.protocol = protocol
 
@@ -87,7 +88,7 @@ class Launcher:
 
 
 def launcher_command(
-    config: Config, place: NodeRank, log_dir: Path, job: str, worker: list[str]
+    config: AnyConfig, place: NodeRank, log_dir: Path, job: str, worker: list[str]
 ) -> list[str]:
     """Return the command that starts the workers of one node; `worker` is the command of each
     rank."""
@@ -103,7 +104,7 @@ class LocalWorkers(WorkerGroup):
 
     def __init__(
         self,
-        config: Config,
+        config: AnyConfig,
         protocol: Protocol,
         raw_folder: Path,
         job: str,
@@ -118,9 +119,12 @@ class LocalWorkers(WorkerGroup):
         self.processes = RankProcesses(raw_folder, self.ranks)
         self.log_limit = LogLimit(self._log_files)
         self.killed_before = killed_for_memory()
+        chosen = config
+        if isinstance(config, Config):
+            chosen = with_dali_settings(config, usable_cores())
         work = {
             "task": task,
-            "config": with_dali_settings(config, usable_cores()).model_dump(),
+            "config": chosen.model_dump(),
             "protocol": protocol.model_dump(),
             "raw_folder": str(raw_folder.resolve()),
         }

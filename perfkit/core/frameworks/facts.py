@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from perfkit.core.config import Config
+from perfkit.core.config import RunConfig
 from perfkit.core.system.gpus import visible_gpus
 from perfkit.core.system.software import Sources, find_version
 
@@ -106,7 +106,12 @@ class Framework(ABC):
     on no GPU"""
 
     def launch_command(
-        self, _config: Config, _node: NodeRank, _log_folder: Path, _job: str, worker: list[str]
+        self,
+        _config: RunConfig,
+        _node: NodeRank,
+        _log_folder: Path,
+        _job: str,
+        worker: list[str],
     ) -> list[str]:
         """Return the command that starts all ranks of a node. `worker` is the command of a
         rank, `job` a unique name of the run."""

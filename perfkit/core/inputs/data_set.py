@@ -6,6 +6,7 @@ from perfkit.core.inputs.images import Images
 from perfkit.core.inputs.sequences import Sequences
 from perfkit.core.inputs.tokens import Tokens, WideTokens
 from perfkit.core.models import model_of
+from perfkit.core.script_config import AnyConfig
 
 DataSet = Images | Sequences | Tokens
 DATA_SETS: dict[str, type[DataSet]] = {
@@ -35,9 +36,9 @@ def examine(config: Config) -> DataSet:
     return data
 
 
-def digest(config: Config) -> str | None:
+def digest(config: AnyConfig) -> str | None:
     """Return the data set's `sha256` quickly, without checks; None without a data set."""
-    if config.input == "synthetic":
+    if not isinstance(config, Config) or config.input == "synthetic":
         return None
     try:
         return data_set_class(config).digest(config.data_folder)

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from perfkit.core import refusals
-from perfkit.core.config import ParameterError, choices
+from perfkit.core.config import ParameterError
+from perfkit.core.parameters import choices
 from perfkit.core.refusals import Refusal, nearest_name
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from typing import Literal
 
 from perfkit.core import refusals
-from perfkit.core.config import Config
+from perfkit.core.config import Config, RunConfig
 from perfkit.core.inputs.data_set import data_set_class
 from perfkit.core.models import model_of
 from perfkit.core.paths import resolved_path
@@ -14,25 +14,28 @@ from perfkit.core.request import hosts
 from perfkit.core.request.contradictions import contradictions
 from perfkit.core.request.requirements import lacking
 from perfkit.core.request.shared_memory import too_small
+from perfkit.core.script_config import AnyConfig
 
 CheckScope = Literal["machine", "requirements", "data"]
 
 
 def problems(
-    config: Config, gpus: int, skip_checks: Collection[CheckScope] = ()
+    config: AnyConfig, gpus: int, skip_checks: Collection[CheckScope] = ()
 ) -> list[Refusal]:
     """Return all reasons why this machine, with `gpus` visible devices of the training type,
     can't measure this configuration. `skip_checks`: `machine` if another machine measures, and
     this one must not be accessed; `requirements` if this machine need not meet them; `data` if
     the data does not exist yet."""
-    refused = [*contradictions(config)]
+    refused: list[Refusal] = []
+    if isinstance(config, Config):
+        refused += contradictions(config)
     if "machine" not in skip_checks and "requirements" not in skip_checks:
         refused += lacking(config, gpus)
         refused += hosts.problems(config)
         refused += _unwritable(config)
         if refusal := too_small(config):
             refused.append(refusal)
-    if "data" not in skip_checks:
+    if "data" not in skip_checks and isinstance(config, Config):
         refused += _without_data(config)
     return refused
 
@@ -53,7 +56,7 @@ def _without_data(config: Config) -> Iterator[Refusal]:
         )
 
 
-def _unwritable(config: Config) -> Iterator[Refusal]:
+def _unwritable(config: RunConfig) -> Iterator[Refusal]:
     folder = resolved_path(config.outputs_dir)
     try:
         # A missing folder is created by its writer, not by this check.

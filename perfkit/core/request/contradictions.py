@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from perfkit.core import refusals
-from perfkit.core.config import ABOUT, ALL, Config
+from perfkit.core.config import ALL, Config
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import AFFINITY
 from perfkit.core.models import model_of
+from perfkit.core.parameters import ABOUT
 from perfkit.core.refusals import Refusal
 from perfkit.core.request.resolve import resolve
 

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 import psutil
 
 from perfkit.core import refusals
-from perfkit.core.config import Config
+from perfkit.core.config import RunConfig
 from perfkit.core.refusals import Refusal
 
 
@@ -46,7 +46,7 @@ def own_index(hosts: list[str]) -> int | None:
     return None
 
 
-def problems(config: Config) -> Iterator[Refusal]:
+def problems(config: RunConfig) -> Iterator[Refusal]:
     """Yield reasons why this machine is not the node of this configuration, or why its other
     nodes can't be started from here."""
     launcher = config.launcher
@@ -73,7 +73,7 @@ def _slurm_problems(nodes: int) -> Iterator[Refusal]:
         yield refusals.OutsideAllocation()
 
 
-def _host_problems(config: Config) -> Iterator[Refusal]:
+def _host_problems(config: RunConfig) -> Iterator[Refusal]:
     hosts = config.host_list
     if not len(hosts) == len(set(hosts)) == config.nodes:
         yield refusals.WrongHosts(

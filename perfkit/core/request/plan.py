@@ -5,32 +5,37 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfkit.core import refusals
-from perfkit.core.config import (
+from perfkit.core.config import Config, Protocol
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.models import MODELS
+from perfkit.core.parameters import (
     FIELDS,
     PROTOCOL_PARAMETERS,
-    Config,
-    Protocol,
     choices,
     is_open,
     parameters,
     select,
 )
-from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.models import MODELS
 from perfkit.core.paths import interpreter_path, typed_path
 from perfkit.core.refusals import NoSuchParameter, NotAvailable, Refusal
 from perfkit.core.request import RequestError, validated
 from perfkit.core.request.checks import CheckScope, problems
 from perfkit.core.request.resolve import resolve
 from perfkit.core.request.shared_memory import Notice, scarce
+from perfkit.core.script_config import AnyConfig, built_in
 
 
 @dataclass(frozen=True)
 class Plan:
     """A configuration and a protocol with all parameters set."""
 
-    config: Config
+    config: AnyConfig
     protocol: Protocol
+
+    @property
+    def built_in(self) -> Config:
+        """The configuration of a built-in model. Raises NotBuiltInError for a script."""
+        return built_in(self.config)
 
     @property
     def notices(self) -> list[Notice]:

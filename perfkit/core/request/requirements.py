@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from perfkit.core import refusals
-from perfkit.core.config import Config
+from perfkit.core.config import Config, RunConfig
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import Framework
 from perfkit.core.paths import portable
 from perfkit.core.refusals import Refusal
 from perfkit.core.results.identity import Reading
+from perfkit.core.script_config import AnyConfig
 from perfkit.core.system import gpus
 from perfkit.core.system.environment import UNAVAILABLE, read_facts, usable_cores
 from perfkit.core.system.software import PACKAGES, InterpreterError, Software, read_software
@@ -29,10 +30,10 @@ BLACKWELL = 10.0
 
 
 def read_environment(
-    framework_name: str, data_dir: Path, interpreter: str = sys.executable
+    framework_name: str, data_dir: Path | None, interpreter: str = sys.executable
 ) -> dict[str, Reading]:
     """Return by name the facts of this machine and of the framework, for the folder of the data
-    set and the workers' interpreter. Raises InterpreterError."""
+    set, if perfkit knows it, and the workers' interpreter. Raises InterpreterError."""
     framework = FRAMEWORKS[framework_name]
     software = read_software(interpreter, {**PACKAGES, **framework.versions})
     environment = read_facts(data_dir, software)
@@ -45,17 +46,19 @@ def read_environment(
     return environment
 
 
-def software_for(config: Config) -> Software:
+def software_for(config: AnyConfig) -> Software:
     """Return the configuration's packages in the workers' interpreter. Raises
     InterpreterError."""
     framework = FRAMEWORKS[config.framework]
-    modules = [*WORKER, framework.module, *OF_INPUT[config.input]]
+    modules = [framework.module]
+    if isinstance(config, Config):
+        modules += [*WORKER, *OF_INPUT[config.input]]
     if config.device == "gpu":
         modules.append("pynvml")
     return read_software(config.interpreter, framework.versions, modules)
 
 
-def lacking(config: Config, devices: int) -> Iterator[Refusal]:
+def lacking(config: AnyConfig, devices: int) -> Iterator[Refusal]:
     """Yield the requirements that this machine, with so many visible devices, does not meet."""
     if config.accelerated and not 0 < config.gpus <= devices:
         yield _too_few_devices(config, devices)
@@ -82,7 +85,7 @@ def lacking(config: Config, devices: int) -> Iterator[Refusal]:
         yield from _lacking_packages(config, software, has_gpus=bool(devices))
 
 
-def _too_few_devices(config: Config, visible: int) -> Refusal:
+def _too_few_devices(config: RunConfig, visible: int) -> Refusal:
     framework = FRAMEWORKS[config.framework]
     if not visible and config.device != "gpu":
         types = ["cpu", "gpu", *framework.other_devices(config.interpreter)]
@@ -95,7 +98,7 @@ def _too_few_devices(config: Config, visible: int) -> Refusal:
 
 
 def _lacking_packages(
-    config: Config, software: Software, *, has_gpus: bool
+    config: RunConfig, software: Software, *, has_gpus: bool
 ) -> Iterator[Refusal]:
     framework = FRAMEWORKS[config.framework]
     command = framework.install
@@ -112,7 +115,7 @@ def _lacking_packages(
         yield refusals.DaliMissing(command=command)
 
 
-def _lacking_architecture(config: Config) -> Iterator[Refusal]:
+def _lacking_architecture(config: RunConfig) -> Iterator[Refusal]:
     """Yield the first GPU for which the framework's build has no code. Without this check, the
     first kernel ends the worker, in Paddle by an abort in C++ (Paddle #70902)."""
     framework = FRAMEWORKS[config.framework]

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from perfkit.core.config import FIELDS, Config, is_open, select
+from perfkit.core.config import Config
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import Framework
 from perfkit.core.models import model_named
 from perfkit.core.models.model import Model
+from perfkit.core.parameters import FIELDS, is_open, select
 from perfkit.core.paths import portable_path
 
 

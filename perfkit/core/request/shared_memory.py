@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from perfkit.core import refusals
-from perfkit.core.config import Config
+from perfkit.core.config import Config, RunConfig
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.inputs.data_set import data_set_class
 from perfkit.core.refusals import Gibibytes, Mebibytes, Refusal
@@ -46,15 +46,12 @@ class SharedMemoryScarce(Notice):
     size: Gibibytes
 
 
-def shared_memory(config: Config) -> SharedMemory | None:
+def shared_memory(config: RunConfig) -> SharedMemory | None:
     """Return this machine's shared memory and what its workers need; None if they use none, or
     if the machine has none."""
     loader, collectives = 0, 0
-    by_processes = not FRAMEWORKS[config.framework].loader_threads
-    if config.input == "dataloader" and by_processes:
-        sample_bytes = data_set_class(config).sample_bytes(config.sample_size)
-        processes = config.dataloader_workers * config.devices
-        loader = processes * config.batch_size * sample_bytes
+    if isinstance(config, Config):
+        loader = _loader_bytes(config)
     if config.device == "gpu" and config.devices > 1:
         collectives = NCCL_BYTES * config.devices
     if not loader + collectives or not FOLDER.is_dir():
@@ -63,7 +60,16 @@ def shared_memory(config: Config) -> SharedMemory | None:
     return SharedMemory(free, loader, BATCHES_PER_PROCESS * loader + collectives)
 
 
-def too_small(config: Config) -> Refusal | None:
+def _loader_bytes(config: Config) -> int:
+    """Return the bytes of one batch in each process of the DataLoader; 0 without processes."""
+    if config.input != "dataloader" or FRAMEWORKS[config.framework].loader_threads:
+        return 0
+    sample_bytes = data_set_class(config).sample_bytes(config.sample_size)
+    processes = config.dataloader_workers * config.devices
+    return processes * config.batch_size * sample_bytes
+
+
+def too_small(config: RunConfig) -> Refusal | None:
     """Return the refusal of a configuration whose DataLoader must fail; None if it need not."""
     memory = shared_memory(config)
     if memory is None or memory.free >= memory.least:
@@ -73,7 +79,7 @@ def too_small(config: Config) -> Refusal | None:
     )
 
 
-def scarce(config: Config) -> Notice | None:
+def scarce(config: RunConfig) -> Notice | None:
     """Return a notice if DataLoader or NCCL may need more than there is."""
     memory = shared_memory(config)
     if memory is None or memory.free >= memory.needed:

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from perfkit.core.config import parameters
-from perfkit.core.models import model_of
+from perfkit.core.parameters import parameters
 from perfkit.core.paths import resolved_path
 from perfkit.core.results.schema import NodeSeen, Throughput
 from perfkit.core.results.store import (
@@ -92,7 +91,7 @@ def row_of(measurement: Measurement) -> MeasurementRow:
         "status": result.status,
         "failure": failure and failure.code,
         "created": result.created,
-        "model": config.model,
+        "model": result.work.name,
         **result.parameters,
         "topology": config.topology,
         "repeat_throughputs": tuple(result.throughputs),
@@ -100,7 +99,7 @@ def row_of(measurement: Measurement) -> MeasurementRow:
         "other_load_cores": result.other_load_cores,
         "energy_joules_per_sample": result.energy_joules_per_sample,
         "statistic": result.protocol.statistic,
-        "unit": model_of(config).unit,
+        "unit": result.work.unit,
         "nodes_differ": _differences(result.nodes) or None,
         "input_sha256": input_data and input_data.sha256,
     }

@@ -5,8 +5,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from perfkit.core.config import Config, Protocol, select
+from perfkit.core.config import Protocol, RunConfig
 from perfkit.core.results.base import Stored
+from perfkit.core.script_config import AnyConfig, ScriptConfig
 
 NOT_IDENTITY = ("suite_commit", "suite_modified")
 """Facts that don't identify a measurement: `suite_source` has the code's digest."""
@@ -31,16 +32,15 @@ def identity(environment: Mapping[str, Reading]) -> dict[str, Any]:
 
 
 def identity_digest(
-    config: Config,
+    config: RunConfig,
     protocol: Protocol,
     environment: Mapping[str, Reading],
     data_sha256: str | None,
 ) -> str:
     """Return the digest at the end of a measurement's id. Parameters that did not exist when a
     stored result was written are not part of it."""
-    not_stored = {*select(identifies=False)}
     parts = [
-        config.model_dump(exclude=not_stored, exclude_unset=True),
+        config.model_dump(exclude=config.not_identifying(), exclude_unset=True),
         protocol.model_dump(exclude_unset=True),
         identity(environment),
         data_sha256,
@@ -50,7 +50,7 @@ def identity_digest(
 
 
 def measurement_id(
-    config: Config,
+    config: AnyConfig,
     protocol: Protocol,
     environment: Mapping[str, Reading],
     data_sha256: str | None,
@@ -59,9 +59,23 @@ def measurement_id(
     label, node of a fleet, and a digest of everything that identifies it, so that only
     repeats of the same measurement share a folder."""
     # Validated again, so that every field is set, as in a stored result.
-    config = Config.model_validate(config.model_dump())
+    config = type(config).model_validate(config.model_dump())
     protocol = Protocol.model_validate(protocol.model_dump())
     parts = [
+        *_work_parts(config),
+        protocol.name,
+        config.label,
+        config.node,
+        identity_digest(config, protocol, environment, data_sha256),
+    ]
+    return "-".join(part for part in parts if part)
+
+
+def _work_parts(config: AnyConfig) -> list[str]:
+    """Return the parts of an id that name the work and how it runs."""
+    if isinstance(config, ScriptConfig):
+        return [config.short_name, config.framework, config.topology, config.device]
+    return [
         config.model,
         config.framework,
         config.precision,
@@ -69,9 +83,4 @@ def measurement_id(
         f"b{config.batch_size}",
         config.device,
         config.input,
-        protocol.name,
-        config.label,
-        config.node,
-        identity_digest(config, protocol, environment, data_sha256),
     ]
-    return "-".join(part for part in parts if part)

@@ -5,10 +5,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from perfkit.core.config import Config, Protocol
-from perfkit.core.models import units_per_sample
+from perfkit.core.config import Protocol
 from perfkit.core.results.base import NonNegative, Positive, Stored, in_utc
 from perfkit.core.results.failures import Failure
+from perfkit.core.work import Work
 
 
 class Rank(Stored):
@@ -194,9 +194,9 @@ class Repeat(Stored):
             raise ValueError("a complete repeat has a throughput and steps_per_second")
         return self
 
-    def check(self, config: Config, protocol: Protocol) -> None:
+    def check(self, work: Work, ranks: int, protocol: Protocol) -> None:
         """Raise ValueError if the numbers of a complete repeat contradict each other."""
-        assert self.throughput and self.steps_per_second
+        assert self.throughput and self.steps_per_second and work.samples_per_step
         if not self.ranks:
             raise ValueError("a complete repeat has the windows of its ranks")
         steps = protocol.measured_steps
@@ -204,10 +204,10 @@ class Repeat(Stored):
         samples = sum(rank.samples for rank in self.ranks)
         if not isclose(self.steps_per_second * seconds, steps):
             raise ValueError("a repeat's steps_per_second is not that of its ranks")
-        if not isclose(self.throughput * seconds, units_per_sample(config) * samples):
+        if not isclose(self.throughput * seconds, work.units_per_sample * samples):
             raise ValueError("a repeat's throughput is not that of its ranks")
         # A window may have fewer samples than requested.
-        if samples > steps * config.global_batch:
+        if samples > steps * work.samples_per_step * ranks:
             raise ValueError("a repeat has more samples than its steps")
         if self.wall_seconds is not None and self.wall_seconds < seconds:
             raise ValueError("a repeat's window is longer than its wall_seconds")

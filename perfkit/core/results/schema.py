@@ -9,14 +9,16 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from perfkit.core.config import Config, Protocol, parameter_values
-from perfkit.core.models import model_of
-from perfkit.core.models.model import Unit
+from perfkit.core.config import Config, Protocol
+from perfkit.core.parameters import parameter_values
 from perfkit.core.results.base import Positive, Stored, in_utc
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.identity import Reading, identity_digest
 from perfkit.core.results.repeat import Repeat, TelemetrySummary
+from perfkit.core.results.told import Told, WorkUnit
+from perfkit.core.script_config import StoredConfig, built_in
 from perfkit.core.statistics import median, median_interval, relative_width
+from perfkit.core.work import Work, work_of
 
 SCHEMA_VERSION: Literal[5] = 5
 Status = Literal["complete", "partial", "failed"]
@@ -33,8 +35,9 @@ class Throughput(Stored):
 
     value: Positive
     """throughput, in unit"""
-    unit: Unit
-    """the model's unit: samples or tokens per second"""
+    unit: WorkUnit
+    """the work's unit: images, sequences, tokens or what a script counts, per second; of a
+    script, untrusted text"""
     statistic: Literal["median"]
     """statistic over the repeats' throughputs"""
     interval: tuple[float, float] | None
@@ -47,7 +50,7 @@ class Throughput(Stored):
     """optimizer steps per second, by the same statistic"""
 
     @classmethod
-    def of(cls, complete: Sequence[Repeat], unit: Unit) -> Self:
+    def of(cls, complete: Sequence[Repeat], unit: str) -> Self:
         """Return the median over these complete repeats, at least one."""
         throughputs = present(repeat.throughput for repeat in complete)
         step_rates = present(repeat.steps_per_second for repeat in complete)
@@ -200,16 +203,18 @@ class Result(Stored):
     require); partial: some, or still running; failed: none"""
     failure: Failure | None = None
     """why the last run failed; None if it did not"""
-    config: Config
-    """the work, with every parameter set"""
+    config: StoredConfig
+    """the work, with every parameter set: of a built-in model, or of a script"""
     protocol: Protocol
     """how the work is measured"""
     environment: dict[str, Reading]
     """facts of node 0 by name, including versions of the workers' packages"""
     effective: Effective | None = None
     """None before a worker has reported it"""
+    told: Told | None = None
+    """what a script told the timer, the same in all repeats; None before, and for a model"""
     input_data: InputData | None = None
-    """None for synthetic input"""
+    """None for synthetic input, and for a script"""
     nodes: list[NodeSeen] = []
     """empty for a single node"""
     repeats: list[Repeat] = []
@@ -223,6 +228,15 @@ class Result(Stored):
         return in_utc(text, "seconds")
 
     @model_validator(mode="after")
+    def _script_has_told(self) -> Self:
+        is_script = not isinstance(self.config, Config)
+        if self.told and not is_script:
+            raise ValueError("told: only a script tells the timer what it does")
+        if is_script and self.complete_repeats and not self.told:
+            raise ValueError("told: a script with a complete repeat has told what it does")
+        return self
+
+    @model_validator(mode="after")
     def _repeats_agree(self) -> Self:
         limit = self.protocol.repeats
         indices = [repeat.index for repeat in self.repeats]
@@ -230,7 +244,7 @@ class Result(Stored):
         if indices != rising or any(index > limit for index in indices):
             raise ValueError(f"repeats: their numbers are not rising, or not 1 to {limit}")
         for repeat in self.complete_repeats:
-            repeat.check(self.config, self.protocol)
+            repeat.check(self.work, self.config.ranks, self.protocol)
         return self
 
     @model_validator(mode="after")
@@ -264,7 +278,7 @@ class Result(Stored):
         """The throughput that follows from the complete repeats."""
         if not self.complete_repeats:
             return None
-        return Throughput.of(self.complete_repeats, model_of(self.config).unit)
+        return Throughput.of(self.complete_repeats, self.work.unit)
 
     @property
     def ended_by(self) -> Ending | None:
@@ -287,7 +301,8 @@ class Result(Stored):
         """Whether the id ends in the digest of everything that identifies the measurement. The
         data's digest is unknown until the data are examined."""
         data_sha256 = self.input_data.sha256 if self.input_data else None
-        if data_sha256 is None and self.config.input != "synthetic":
+        reads_files = isinstance(self.config, Config) and self.config.input != "synthetic"
+        if data_sha256 is None and reads_files:
             return not self.complete_repeats
         digest = identity_digest(self.config, self.protocol, self.environment, data_sha256)
         return self.id.endswith(f"-{digest}")
@@ -306,6 +321,21 @@ class Result(Stored):
         """Return a fact of the environment; None if it was not read."""
         reading = self.environment.get(name)
         return reading.value if reading else None
+
+    @property
+    def work(self) -> Work:
+        """What is trained, and in which unit its throughput counts."""
+        return work_of(self.config, self.told)
+
+    @property
+    def global_batch(self) -> int:
+        """Samples per optimizer step of all ranks; 0 before a script has told its own."""
+        return (self.work.samples_per_step or 0) * self.config.ranks
+
+    @property
+    def built_in(self) -> Config:
+        """The configuration of a built-in model. Raises NotBuiltInError for a script."""
+        return built_in(self.config)
 
     @property
     def parameters(self) -> dict[str, Any]:

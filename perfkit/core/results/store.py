@@ -18,6 +18,7 @@ from pydantic_core import from_json
 
 from perfkit.core.paths import ROOT
 from perfkit.core.results.schema import SCHEMA_VERSION, Result
+from perfkit.core.script_config import TAGS
 from perfkit.core.timing.raw_file import rank_file
 
 RESULT, NOTEBOOK = "result.json", "notebook.ipynb"
@@ -188,7 +189,7 @@ def _first_problem(error: ValidationError) -> str:
     else:
         # The message of a ValueError that a validator raised.
         problem = str(first.get("ctx", {}).get("error", first["msg"]))
-    field = ".".join(str(part) for part in first["loc"])
+    field = ".".join(str(part) for part in first["loc"] if part not in TAGS)
     return f"{field}: {problem}" if field else problem
 
 

@@ -10,7 +10,6 @@ from statistics import fmean
 from typing import Any
 
 from perfkit.core.config import Protocol
-from perfkit.core.models import units_per_sample
 from perfkit.core.results.repeat import (
     Evaluation,
     Peak,
@@ -308,5 +307,5 @@ def _derive_again(
         events,
         repeat.wall_seconds or 0.0,
         telemetry,
-        units=units_per_sample(measurement.result.config),
+        units=measurement.result.work.units_per_sample,
     )

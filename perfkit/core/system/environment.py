@@ -74,7 +74,7 @@ def reason(error: Exception) -> str:
     return portable(text)[:200]
 
 
-def read_facts(data_dir: Path, software: Software) -> dict[str, Reading]:
+def read_facts(data_dir: Path | None, software: Software) -> dict[str, Reading]:
     """Return by name the facts of FACTS and `software`, and the disk of the data set."""
     readers = MACHINE | {"data_disk": partial(_disk, data_dir)}
     facts = {}
@@ -204,7 +204,9 @@ def _interconnect() -> list[str]:
     return rates
 
 
-def _disk(path: Path) -> str:
+def _disk(path: Path | None) -> str:
+    if path is None:
+        raise MissingError("a script reads its own data")
     path = path.resolve()
     while not path.exists():
         path = path.parent

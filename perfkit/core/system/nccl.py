@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from perfkit.core.config import Config
+from perfkit.core.config import RunConfig
 from perfkit.core.results.schema import Nccl
 
 LOG_NAME, LOGS = "nccl-%h-%p.txt", "nccl-*.txt"
@@ -47,7 +47,7 @@ class Channel(NamedTuple):
     transport: str
 
 
-def log_settings(config: Config, scratch: Path) -> dict[str, str]:
+def log_settings(config: RunConfig, scratch: Path) -> dict[str, str]:
     """Return the variables by which NCCL logs into the folder `scratch`; none if the ranks do
     not use NCCL, or if the user has set variables of its log."""
     is_set = any(name.startswith("NCCL_DEBUG") for name in os.environ)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import psutil
 
-from perfkit.core.config import Config
+from perfkit.core.config import RunConfig
 from perfkit.core.system import cpu, gpus
 from perfkit.core.system.cpu import Readers, cpu_readers
 from perfkit.core.system.environment import UNAVAILABLE, MissingError, reason
@@ -40,7 +40,7 @@ class Telemetry:
     """Appends samples to `path`. After a failed write, sampling ends and the measurement
     continues; if the disk is full, its raw files fail, too."""
 
-    def __init__(self, path: Path, config: Config, sys: Path = Path("/sys")) -> None:
+    def __init__(self, path: Path, config: RunConfig, sys: Path = Path("/sys")) -> None:
         self.path = path
         self.config = config
         self.sys = sys

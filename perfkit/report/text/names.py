@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfkit.analysis import wording
-from perfkit.core import config
+from perfkit.core import config, parameters
 from perfkit.core.command import run_command
 from perfkit.core.format import interval, number, percent
 from perfkit.core.frameworks import DISPLAY_NAMES
-from perfkit.core.models import model_of
 from perfkit.core.results.schema import Result
 from perfkit.core.statistics import median
 from perfkit.report.text.language import gettext as _
@@ -85,7 +84,7 @@ def protocol_name(protocol: config.Protocol) -> str:
 
 def precision(result: Result) -> str:
     """Return the effective precision, with the requested precision if that differs."""
-    requested = result.config.precision
+    requested = result.built_in.precision
     used = result.effective.precision if result.effective else requested
     if used == requested:
         return used
@@ -95,10 +94,10 @@ def precision(result: Result) -> str:
 
 def title(result: Result) -> str:
     """Return the configuration in a few words: "ResNet-50 · PyTorch · fp32 · batch 4"."""
-    c = result.config
+    c = result.built_in
     unusual = traits(result.parameters | {"model": c.model})
     parts = [
-        model_of(c).short_name,
+        result.work.short_title,
         DISPLAY_NAMES[c.framework],
         precision(result),
         _("batch %(size)s") % {"size": c.batch_size},
@@ -138,18 +137,18 @@ def framework_version(result: Result) -> str:
 
 def command(result: Result) -> str:
     """Return the command that repeats the measurement with the same settings on any machine."""
-    return shlex.join(run_command(result.config.model, requested(result)))
+    return shlex.join(run_command(result.built_in.model, requested(result)))
 
 
 def requested(result: Result) -> dict[str, Any]:
     """Return the parameters that a request on any machine needs to repeat the measurement."""
     c = result.config
-    defaults = {name: default for name, (default, _meaning) in config.parameters().items()}
+    defaults = {name: default for name, (default, _meaning) in parameters.parameters().items()}
     defaults |= config.Protocol.named(result.protocol.name).model_dump()
-    of_this_machine = [*config.select(is_path=True, identifies=False)]
+    of_this_machine = [*parameters.select(is_path=True, identifies=False)]
     values = {}
     for name, value in result.parameters.items():
-        about = config.ABOUT[name]
+        about = parameters.ABOUT[name]
         has_effect = about.is_for("device", c.device)
         has_effect &= about.is_for("accelerated", c.accelerated)
         if has_effect and value != defaults[name] and name not in of_this_machine:

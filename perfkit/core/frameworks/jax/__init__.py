@@ -4,7 +4,7 @@
 from pathlib import Path
 from typing import ClassVar
 
-from perfkit.core.config import Config
+from perfkit.core.config import RunConfig
 from perfkit.core.frameworks.facts import RANK_VARIABLE, Framework, NodeRank
 from perfkit.core.system.software import CUDA_VERSIONS
 
@@ -52,7 +52,7 @@ class Jax(Framework):
         return {"NPROC": str(threads)}
 
     def launch_command(
-        self, config: Config, node: NodeRank, log_folder: Path, _job: str, worker: list[str]
+        self, config: RunConfig, node: NodeRank, log_folder: Path, _job: str, worker: list[str]
     ) -> list[str]:
         """Return the command that starts the ranks as plain processes, which meet at rank 0; a
         single rank needs none. See Framework."""

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
-from perfkit.core.config import Config
+from perfkit.core.config import RunConfig
 from perfkit.core.frameworks.facts import Framework, NodeRank
 from perfkit.core.frameworks.paddle.presets import precision_of
 from perfkit.core.system.software import InterpreterError, ask, read_software
@@ -77,7 +77,7 @@ class Paddle(Framework):
     }
 
     def launch_command(
-        self, config: Config, node: NodeRank, log_folder: Path, job: str, worker: list[str]
+        self, config: RunConfig, node: NodeRank, log_folder: Path, job: str, worker: list[str]
     ) -> list[str]:
         """Return the paddle.distributed.launch command; see Framework."""
         launch = [config.interpreter, "-m", "paddle.distributed.launch"]

@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
-from perfkit.core.config import Config
+from perfkit.core.config import RunConfig
 from perfkit.core.frameworks.facts import Framework, NodeRank
 from perfkit.core.system.software import CUDA_VERSIONS, ask
 
@@ -53,7 +53,7 @@ class Torch(Framework):
     }
 
     def launch_command(
-        self, config: Config, node: NodeRank, log_folder: Path, job: str, worker: list[str]
+        self, config: RunConfig, node: NodeRank, log_folder: Path, job: str, worker: list[str]
     ) -> list[str]:
         """Return the torchrun command; see Framework."""
         launch = [config.interpreter, "-m", "torch.distributed.run", "--no-python"]
