@@ -19,7 +19,7 @@ def fields_of(kind: type[RunConfig]) -> dict[str, FieldInfo]:
     """Return the fields of the notebook parameters of such a configuration, by name. The
     protocol's name is the parameter `protocol`."""
     fields = {}
-    for name in (*_in_notebook_order(kind), *Protocol.model_fields):
+    for name in (*in_notebook_order(kind), *Protocol.model_fields):
         if name == "name":
             fields["protocol"] = Protocol.model_fields[name]
         elif name not in NOT_PARAMETERS:
@@ -27,7 +27,7 @@ def fields_of(kind: type[RunConfig]) -> dict[str, FieldInfo]:
     return fields
 
 
-def _in_notebook_order(kind: type[RunConfig]) -> list[str]:
+def in_notebook_order(kind: type[RunConfig]) -> list[str]:
     """Return the names of a configuration's fields: those that it adds to RunConfig are first,
     or follow the field that `About.after` names."""
     names = [*RunConfig.model_fields]

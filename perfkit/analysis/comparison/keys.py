@@ -6,7 +6,7 @@ from typing import Any
 from perfkit.analysis.comparison.refusals import NotAKey
 from perfkit.core.config import Config, Protocol
 from perfkit.core.format import counted, one_line, plain, shortened
-from perfkit.core.parameters import ABOUT, select
+from perfkit.core.parameters import ABOUT, in_notebook_order, select
 from perfkit.core.results.frames import row_of
 from perfkit.core.results.store import Measurement
 
@@ -31,7 +31,7 @@ REPORTED = ("precision", "tf32", "threads", "parameters", "input_sha256")
 trainable parameters, the input's list of files."""
 PROTOCOL = tuple(name for name in Protocol.model_fields if name not in (*IGNORED, "name"))
 NOT_WORK = {*MAY_DIFFER, *IGNORED, *ALIASES, *REPORTED}
-WORK = tuple(name for name in Config.model_fields if name not in NOT_WORK)
+WORK = tuple(name for name in in_notebook_order(Config) if name not in NOT_WORK)
 """Parameters that define the work."""
 KEYS = (*WORK, "topology", *REPORTED, *PROTOCOL, *HARDWARE, "nodes_differ")
 """Keys in which two measurements must agree, except those given by `--across`."""
