@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 import simulations
@@ -209,6 +210,119 @@ def test_fewer_than_three_nodes_are_not_judged_and_said_to_be_too_few(tmp_path):
     assert "2 nodes; at least 3 are compared" in reason
 
 
+def gaps(fleet, node):
+    """Return a node's verdict, and the codes of its gaps."""
+    (judged,) = [each for each in fleet.nodes if each.node == node]
+    return judged.verdict, [gap.code for gap in judged.gaps]
+
+
+def test_a_node_on_which_a_workload_failed_is_not_ok(tmp_path):
+    made_fleet(tmp_path, [1, 1.001, 0.999, 1])
+    made_fleet(tmp_path, [1, 1.001, 0.999], model="vgg16", number=1)
+    store(tmp_path, "node4", (), model="vgg16", number=1)
+    fleet = judge_fleet(read(tmp_path))
+    assert gaps(fleet, "node4") == ("undecided", ["workload_failed"])
+    assert fleet.named("ok") == ["node1", "node2", "node3"]
+    (gap,) = fleet.nodes[0].gaps
+    assert gap.text().startswith("failed (out_of_memory): VGG-16")
+
+
+def test_a_node_whose_newest_measurement_failed_is_not_ok(tmp_path):
+    made_fleet(tmp_path, [1, 1.001, 0.999, 1])
+    store(tmp_path, "node4", (), created="2026-01-02T00:00:00+00:00", number=1, label="again")
+    assert gaps(judge_fleet(read(tmp_path)), "node4") == ("undecided", ["workload_failed"])
+
+
+def test_a_node_on_which_all_workloads_failed_is_a_node_of_the_fleet(tmp_path):
+    made_fleet(tmp_path, [1, 1.001, 0.999])
+    store(tmp_path, "dead", ())
+    fleet = judge_fleet(read(tmp_path))
+    assert gaps(fleet, "dead") == ("undecided", ["workload_failed"])
+    assert fleet.nodes[0].lowest is None
+
+
+def test_a_node_without_a_workload_that_most_nodes_have_is_not_ok(tmp_path):
+    made_fleet(tmp_path, [1, 1.001, 0.999, 1])
+    made_fleet(tmp_path, [1, 1.001, 0.999], model="vgg16", number=1)
+    assert gaps(judge_fleet(read(tmp_path)), "node4") == ("undecided", ["not_measured"])
+
+
+def test_a_workload_tried_on_a_few_nodes_leaves_nothing_open(tmp_path):
+    made_fleet(tmp_path, [1, 1.001, 0.999, 1, 1, 1, 1])
+    made_fleet(tmp_path, [1, 1.001, 0.999], model="vgg16", number=1)
+    made_fleet(tmp_path, [1], model="bert", number=2)
+    assert judge_fleet(read(tmp_path)).counts == {"ok": 7}
+
+
+def test_a_node_with_one_complete_repeat_does_not_keep_others_from_being_judged(tmp_path):
+    made_fleet(tmp_path, [1, 1.001, 0.9, 1, 1])
+    store(tmp_path, "short", [100.0])
+    fleet = judge_fleet(read(tmp_path))
+    assert fleet.named("slow") == ["node3"]
+    assert gaps(fleet, "short") == ("undecided", ["few_repeats"])
+
+
+def test_a_node_of_a_kind_of_its_own_is_named(tmp_path):
+    made_fleet(tmp_path, [1, 1.001, 0.999])
+    store(tmp_path, "other", REPEATS, facts={"gpus": ["NVIDIA H200, 141 GiB"]})
+    fleet = judge_fleet(read(tmp_path))
+    assert gaps(fleet, "other") == ("undecided", ["few_nodes"])
+    (reason,) = fleet.not_judged
+    assert reason.endswith("1 nodes; at least 3 are compared: other")
+
+
+def test_a_node_that_was_not_measured_anew_is_not_compared_with_those_that_were(tmp_path):
+    """The software may have become faster on the others."""
+    last_week, this_week = "2026-01-01T00:00:00+00:00", "2026-01-08T00:00:00+00:00"
+    made_fleet(tmp_path, [1, 1.001, 0.999, 1, 1], created=last_week, label="week1")
+    made_fleet(tmp_path, [1.1, 1.101, 1.099, 1.1], created=this_week, label="week2", number=1)
+    fleet = judge_fleet(read(tmp_path))
+    assert gaps(fleet, "node5") == ("undecided", ["outdated"])
+    assert fleet.named("ok") == ["node1", "node2", "node3", "node4"]
+
+
+def test_a_node_that_was_measured_again_alone_is_compared_with_the_others(tmp_path):
+    made_fleet(tmp_path, [1, 1.001, 0.999, 1, 0.9])
+    later = "2026-01-08T00:00:00+00:00"
+    store(tmp_path, "node5", REPEATS, created=later, label="repaired", number=1)
+    assert judge_fleet(read(tmp_path)).counts == {"ok": 5}
+
+
+def test_earlier_ratios_are_to_all_nodes_that_were_measured_then(tmp_path):
+    """Also to nodes that were not measured anew."""
+    last_week, this_week = "2026-01-01T00:00:00+00:00", "2026-01-08T00:00:00+00:00"
+    made_fleet(tmp_path, [1, 0.9, 1, 1, 1], created=last_week, label="week1")
+    made_fleet(tmp_path, [1, 1], created=this_week, label="week2", number=1)
+    fleet = judge_fleet(read(tmp_path))
+    cell = next(cell for cell in fleet.columns[0].cells if cell.node == "node2")
+    assert [past.ratio for past in cell.past] == [pytest.approx(0.9)]
+
+
+def test_a_value_over_the_median_is_the_ratio(tmp_path):
+    made_fleet(tmp_path, [1, 1.01, 0.99])
+    store(tmp_path, "skewed", [100.0, 100.0, 90.0])
+    (column,) = judge_fleet(read(tmp_path)).columns
+    for cell in column.cells:
+        assert cell.value / column.median == pytest.approx(cell.ratio)
+
+
+def test_nodes_are_in_the_order_of_their_numbers(tmp_path):
+    made_fleet(tmp_path, [1, 1.001, 0.999, 1, 1, 1, 1, 1, 1, 1])
+    assert judge_fleet(read(tmp_path)).named("ok")[-3:] == ["node8", "node9", "node10"]
+
+
+def test_a_result_with_a_name_that_is_no_host_name_is_left_out(tmp_path):
+    """Names are in lists for a shell and on pages."""
+    made_fleet(tmp_path, [1, 1.001, 0.9, 1])
+    for number, name in enumerate(["$(reboot)", "a,b", "a\nb", "<b>", "-x"]):
+        path = store(tmp_path, "evil", REPEATS, number=number).result_file
+        path.write_text(path.read_text().replace('"evil"', json.dumps(name)))
+    done = cli("fleet", tmp_path)
+    assert done.stderr.count("left out:") == 5
+    assert (tmp_path / "slow-nodes.txt").read_text() == "node3\n"
+    assert (tmp_path / "ok-nodes.txt").read_text() == "node1,node2,node4\n"
+
+
 def test_the_newest_measurement_counts_and_earlier_ones_are_its_past(tmp_path):
     for number, factor in enumerate([1, 1.001, 0.999, 1.0], 1):
         for week, slow in ((1, 1.0), (2, 0.9)):
@@ -243,10 +357,15 @@ TELEMETRY = {
 
 def state(facts=None, **telemetry):
     """Return the state of a node with this telemetry in all repeats."""
-    summary = TelemetrySummary(**TELEMETRY | telemetry)
     result = measured(REPEATS, device="gpu", gpus=1, input="synthetic", facts=facts)
+    return state_of([observed(result, **telemetry)])
+
+
+def observed(result, **telemetry):
+    """Return the result with this telemetry in all repeats."""
+    summary = TelemetrySummary(**TELEMETRY | telemetry)
     repeats = [each.model_copy(update={"telemetry": summary}) for each in result.repeats]
-    return state_of([result.model_copy(update={"repeats": repeats})])
+    return result.model_copy(update={"repeats": repeats})
 
 
 def differences(node):
@@ -288,6 +407,20 @@ def test_what_telemetry_tells_explains_a_slow_node(telemetry, code, sentence):
 def test_a_fact_in_which_a_slow_node_differs_from_most_others_explains_it():
     texts = differences(state(facts={"driver": "535.2"}))
     assert texts == {"fact_differs": "driver: 535.2; most other nodes: 525.60"}
+
+
+def test_slow_nodes_are_compared_with_good_ones(tmp_path):
+    """Two throttled nodes would otherwise hide each other's clocks."""
+    made_fleet(tmp_path, [1, 0.9, 0.9, 1.001, 0.999, 1, 1])
+    fleet = []
+    for measurement in read(tmp_path):
+        lowest = 1200 if measurement.result.config.node in ("node2", "node3") else 1900
+        result = observed(measurement.result, clock_mhz={"gpu 0": (lowest, 1980)})
+        fleet.append(replace(measurement, result=result))
+    texts = []
+    for node in judge_fleet(fleet).nodes[:2]:
+        texts += [statement.text() for statement in node.explanations]
+    assert texts == ["clock of 1,200 MHz; other nodes at least 1,900 MHz"] * 2
 
 
 def test_a_slow_node_is_stored_with_its_explanations(tmp_path):
@@ -336,6 +469,20 @@ def test_the_command_exits_with_0_if_no_node_is_slow(tmp_path):
     done = cli("fleet", tmp_path)
     assert done.exit_code == 0
     assert done.stdout.startswith("None of 4 nodes is slow.\n")
+
+
+def test_the_terminal_and_the_page_tell_since_when_a_node_is_slow_and_what_failed(tmp_path):
+    for week, factor in ((1, 1.0), (2, 0.9)):
+        created = f"2026-01-0{week}T00:00:00+00:00"
+        factors = [1, 1.001, factor, 0.999, 1]
+        made_fleet(tmp_path, factors, created=created, label=f"week{week}", number=week)
+    store(tmp_path, "dead", (), number=3)
+    done = cli("fleet", tmp_path)
+    assert "  earlier: 1.00 (week1)" in done.stdout.splitlines()
+    assert "dead: failed (out_of_memory): ResNet-50" in done.stdout
+    page = (tmp_path / "fleet" / "report.html").read_text()
+    assert "1.00 (week1)" in page
+    assert "failed (out_of_memory): ResNet-50" in page
 
 
 def test_lines_of_the_terminal_have_at_most_80_columns(tmp_path):

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
-from perfkit.analysis.fleet.stored import Fleet, FleetColumn, FleetNode, NodeCell
-from perfkit.core.format import interval, minute, number, percent, plain
+from perfkit.analysis.fleet.stored import Fleet, FleetColumn, FleetNode, NodeCell, name_order
+from perfkit.core.format import interval, number, percent, plain
 from perfkit.report.elements import (
     joined,
     link,
@@ -23,7 +23,16 @@ from perfkit.report.elements import (
     strong,
     table,
 )
-from perfkit.report.fleet_text import DOUBTS, METHOD, VERDICTS, column_letter, needed_repeats
+from perfkit.report.fleet_text import (
+    ADVICE,
+    DOUBTS,
+    METHOD,
+    VERDICTS,
+    column_letter,
+    lowest_cell,
+    needed_repeats,
+    past_text,
+)
 from perfkit.report.links import Site
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import FAINT, INK, new_figure
@@ -47,7 +56,7 @@ def fleet_overview(summary: Summary) -> Section:
     """The slow nodes with what distinguishes them, a chart of all nodes, and the columns."""
     fleet = summary.fleet
     section = paragraph(strong(_headline(fleet)))
-    section += _slow_nodes(fleet)
+    section += _slow_nodes(fleet) + _gaps(fleet)
     if fleet.columns:
         section += picture(lambda: heat_map(fleet), _("Ratio of each node to the median"))
         section += _columns(fleet) + _advice(fleet) + _method(fleet)
@@ -57,7 +66,7 @@ def fleet_overview(summary: Summary) -> Section:
 
 def _headline(fleet: Fleet) -> str:
     count, counts = len(fleet.nodes), fleet.counts
-    if not count:
+    if not fleet.columns:
         return _("No workload was measured on at least three nodes.")
     slow = counts["slow"]
     answer = _("Slow nodes: %(slow)s of %(count)s.") % {"slow": slow, "count": count}
@@ -75,8 +84,20 @@ def _slow_nodes(fleet: Fleet) -> Section:
             sentences = [plain(sentence(statement)) for statement in node.explanations]
             differences = "; ".join(sentences) or _("nothing that is stored")
             name = joined([severity_mark("error"), strong(plain(node.node))])
-            rows.append([name, number(node.lowest, 3), differences])
-    return table(rows, [_("Node"), _("Lowest ratio"), _("Differs from the other nodes in")])
+            earlier = past_text(lowest_cell(fleet.columns, node))
+            rows.append([name, number(node.lowest, 3), earlier, differences])
+    headings = [_("Node"), _("Lowest ratio"), _("Earlier"), _("Differs from good nodes in")]
+    return table(rows, headings)
+
+
+def _gaps(fleet: Fleet) -> Section:
+    """Return a table of the nodes that lack a workload, with the reasons."""
+    rows = []
+    for node in fleet.nodes:
+        if node.gaps:
+            sentences = [plain(sentence(gap)) for gap in node.gaps]
+            rows.append([strong(plain(node.node)), "; ".join(sentences)])
+    return table(rows[:MOST_ROWS], [_("Node"), _("No number that counts")])
 
 
 def _columns(fleet: Fleet) -> Section:
@@ -102,8 +123,8 @@ def _advice(fleet: Fleet) -> Section:
     repeats = needed_repeats(fleet.columns)
     if repeats is None:
         return Section()
-    words = _("%(repeats)s repeats would decide all nodes that the noise leaves undecided.")
-    return paragraph(words % {"repeats": repeats})
+    facts = {"repeats": number(repeats), "power": percent(fleet.power)}
+    return paragraph(_(ADVICE) % facts)
 
 
 def _method(fleet: Fleet) -> Section:
@@ -145,14 +166,9 @@ def _cell(cell: NodeCell, site: Site) -> Markup:
 
 def _past_rows(column: FleetColumn) -> Iterator[list[str]]:
     for cell in column.cells:
-        if not cell.past:
-            continue
-        ratios = []
-        for past in cell.past:
-            when = plain(past.label) or minute(past.created)
-            ratios.append(f"{number(past.ratio, 3)} ({when})")
-        newest = _("%(ratio)s (newest)") % {"ratio": number(cell.ratio, 3)}
-        yield [plain(cell.node), column.name, ", ".join([*ratios, newest])]
+        if cell.past:
+            newest = _("%(ratio)s (newest)") % {"ratio": number(cell.ratio, 3)}
+            yield [plain(cell.node), column.name, f"{past_text(cell)}, {newest}"]
 
 
 # The chart.
@@ -162,7 +178,7 @@ def heat_map(fleet: Fleet) -> Figure:
     """Return a chart with a cell for each node and column, coloured by the ratio to the
     median; slow nodes have a frame. Nodes are in the order of their names, NODES_PER_LINE
     beside each other."""
-    names = sorted(node.node for node in fleet.nodes)
+    names = sorted((node.node for node in fleet.nodes), key=name_order)
     lines = ceil(len(names) / NODES_PER_LINE)
     height = 0.9 + lines * (0.6 + 0.22 * len(fleet.columns))
     norm = TwoSlopeNorm(1.0, *_ends(fleet))

@@ -3,17 +3,22 @@
 from collections.abc import Iterator, Sequence
 from string import ascii_uppercase
 
-from perfkit.analysis.fleet.stored import Fleet, FleetColumn, FleetNode, NodeCell
-from perfkit.core.format import counted, interval, number, percent, plain
+from perfkit.analysis.fleet.stored import Fleet, FleetColumn, FleetNode, NodeCell, name_order
+from perfkit.core.format import counted, interval, minute, number, percent, plain
 from perfkit.core.statements import N_
 from perfkit.report.text.terminal import tabulated, wrapped
 
 METHOD = N_(
     "A ratio is a node's mean / that of the fleet's median node. All intervals hold "
-    "at the same time, at %(level)s over all columns. A node is slow if its interval lies "
-    "below %(limit)s and no good node of such a fleet would be as far below the median."
+    "at the same time, at %(level)s over all columns, if repeats vary alike on all nodes. "
+    "A node is slow if its interval lies below %(limit)s and no good node of such a fleet "
+    "would be as far below the median."
 )
 """How nodes are judged."""
+ADVICE = N_(
+    "%(repeats)s repeats on every node would decide each node that the noise leaves undecided, "
+    "with a power of %(power)s."
+)
 MOST_NODES = 8
 """Rows of the table, at most."""
 MOST_EXPLANATIONS = 4
@@ -34,6 +39,7 @@ def fleet_text(fleet: Fleet) -> str:
         lines += ["", *_table(fleet), ""]
         for node in fleet.nodes[:MOST_NODES]:
             lines += _details(node, fleet.columns)
+            lines += _gaps(node)
         lines += _advice(fleet)
         facts = {"level": percent(fleet.level), "limit": number(1 - fleet.threshold, 2)}
         lines.append(wrapped(METHOD % facts))
@@ -43,13 +49,11 @@ def fleet_text(fleet: Fleet) -> str:
 
 def headline(fleet: Fleet) -> str:
     """Return the verdict on the fleet in one sentence."""
-    if not fleet.nodes:
+    if not fleet.columns:
         return "No fleet: no workload was measured on at least three nodes."
     slow, counts = fleet.named("slow"), fleet.counts
-    names = ", ".join(map(plain, slow[:MOST_NODES]))
-    if len(slow) > MOST_NODES:
-        names += f" and {len(slow) - MOST_NODES} more"
     if slow:
+        names = _listed(slow)
         verb = "is" if len(slow) == 1 else "are"
         sentence = f"{len(slow)} of {len(fleet.nodes)} nodes {verb} slow: {names}"
     else:
@@ -57,6 +61,12 @@ def headline(fleet: Fleet) -> str:
     if counts["undecided"]:
         sentence += f"; can't tell for {counts['undecided']}"
     return f"{sentence}."
+
+
+def _listed(nodes: Sequence[str]) -> str:
+    names = ", ".join(map(plain, nodes[:MOST_NODES]))
+    more = len(nodes) - MOST_NODES
+    return f"{names} and {more} more" if more > 0 else names
 
 
 def _table(fleet: Fleet) -> Iterator[str]:
@@ -117,34 +127,53 @@ def _details(node: FleetNode, columns: Sequence[FleetColumn]) -> Iterator[str]:
     sentences = [statement.text() for statement in node.explanations[:MOST_EXPLANATIONS]]
     if len(node.explanations) > MOST_EXPLANATIONS:
         sentences.append(f"{len(node.explanations) - MOST_EXPLANATIONS} more differences")
-    text = "; ".join(sentences) or "nothing stored differs from the other nodes"
+    text = "; ".join(sentences) or "nothing stored differs from good nodes"
     yield wrapped(plain(text), "  ")
+    past = past_text(lowest_cell(columns, node))
+    if past:
+        yield wrapped(f"earlier: {past}", "  ")
+
+
+def _gaps(node: FleetNode) -> Iterator[str]:
+    """Yield for which workloads a node has no number that counts."""
+    if node.gaps:
+        sentences = "; ".join(gap.text() for gap in node.gaps)
+        yield wrapped(f"{plain(node.node)}: {plain(sentences)}", "  ")
+
+
+def lowest_cell(columns: Sequence[FleetColumn], node: FleetNode) -> NodeCell:
+    """Return the cell of a node's lowest ratio, if possible one with earlier ratios."""
+    cells = [_cell(column, node.node) for column in columns]
+    return min(filter(None, cells), key=lambda cell: (not cell.past, cell.ratio))
+
+
+def past_text(cell: NodeCell) -> str:
+    """Return a node's earlier ratios, oldest first; empty without any."""
+    ratios = []
+    for past in cell.past:
+        when = plain(past.label) or minute(past.created)
+        ratios.append(f"{number(past.ratio, 3)} ({when})")
+    return ", ".join(ratios)
 
 
 def _advice(fleet: Fleet) -> Iterator[str]:
     """Yield what would decide the undecided nodes."""
     repeats = needed_repeats(fleet.columns)
     if repeats:
-        text = f"{repeats} repeats would decide all nodes that the noise leaves undecided"
-        yield wrapped(f"{text}, with a power of {percent(fleet.power)}.")
-    spread = sorted({cell.node for column in fleet.columns for cell in _by_spread(column)})
-    if spread:
-        nodes = ", ".join(map(plain, spread[:MOST_NODES]))
+        facts = {"repeats": number(repeats), "power": percent(fleet.power)}
+        yield wrapped(ADVICE % facts)
+    undecidable: set[str] = set()
+    for column in fleet.columns:
+        undecidable |= {cell.node for cell in column.cells if cell.doubt and not cell.repeats}
+    if undecidable:
+        nodes = _listed(sorted(undecidable, key=name_order))
         yield wrapped(f"No number of repeats decides {nodes}: good nodes differ as much.")
 
 
-def _by_spread(column: FleetColumn) -> list[NodeCell]:
-    return [cell for cell in column.cells if cell.doubt == "spread"]
-
-
 def needed_repeats(columns: Sequence[FleetColumn]) -> int | None:
-    """Return the number of repeats that would decide every node that the noise leaves
-    undecided; None if there is none, or if no number would."""
+    """Return the number of repeats that would decide every node that a number of repeats can
+    decide; None if there is none."""
     needed = []
     for column in columns:
-        for cell in column.cells:
-            if cell.doubt == "noise":
-                needed.append(cell.repeats)
-    if not needed or None in needed:
-        return None
-    return max(repeats for repeats in needed if repeats)
+        needed += [cell.repeats for cell in column.cells if cell.repeats]
+    return max(needed, default=None)

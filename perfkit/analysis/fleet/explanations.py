@@ -154,7 +154,8 @@ def _watts(result: Result) -> list[float]:
 
 
 def _facts(result: Result) -> dict[str, str]:
-    facts = {}
+    """Return the label and the facts of the environment: a node may lack this week's."""
+    facts = {"label": result.config.label or "none"}
     for name, reading in result.environment.items():
         if name not in NOT_COMPARED:
             facts[name] = _text(reading.value)
@@ -166,7 +167,7 @@ def _text(value: Any) -> str:
 
 
 def explanations(node: NodeState, others: Sequence[NodeState]) -> Iterator[Explanation]:
-    """Yield in what a node differs from the other nodes of its kind."""
+    """Yield in what a node differs from these other nodes of its kind."""
     yield from _hardware(node, others)
     yield from _competition(node, others)
     for name, value in node.facts.items():

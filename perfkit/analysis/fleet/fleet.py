@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from gettext import NullTranslations
+from itertools import chain
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from perfkit.analysis.comparison.blocks import named, numbered
-from perfkit.analysis.comparison.history import SERIES, series_names
 from perfkit.analysis.fleet.explanations import Explanation, PeakLower, explanations, state_of
 from perfkit.analysis.fleet.judgement import (
     FEWEST_NODES,
@@ -15,6 +14,7 @@ from perfkit.analysis.fleet.judgement import (
     USUAL_RULES,
     NodeRepeats,
     Rules,
+    Verdict,
     judge,
 )
 from perfkit.analysis.fleet.stored import (
@@ -24,16 +24,20 @@ from perfkit.analysis.fleet.stored import (
     NodeCell,
     PastRatio,
     Quantity,
+    name_order,
+)
+from perfkit.analysis.fleet.workloads import (
+    FewNodes,
+    Gap,
+    Workload,
+    gaps_of,
+    hardware_of,
+    workloads_of,
 )
 from perfkit.core.frameworks import DISPLAY_NAMES
-from perfkit.core.results.frames import as_frame, records, row_of
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
 from perfkit.core.statements import ENGLISH, N_
-
-WORKLOAD = [column for column in SERIES if column != "node"]
-"""Columns in which the measurements of a fleet's workload agree: work, protocol and hardware,
-so that nodes of different kinds are judged apart."""
 
 
 class PeakQuantity(NamedTuple):
@@ -58,19 +62,6 @@ SEVERITY = {"slow": 0, "undecided": 1, "ok": 2}
 
 
 @dataclass(frozen=True)
-class Workload:
-    """One workload of a fleet: its name, and the measurements of each node, oldest first."""
-
-    name: str
-    by_node: dict[str, list[Measurement]]
-
-    @property
-    def newest(self) -> list[Measurement]:
-        """The newest measurement of each node."""
-        return [measurements[-1] for measurements in self.by_node.values()]
-
-
-@dataclass(frozen=True)
 class Column:
     """What is judged: a quantity of a workload, and the repeats of each node."""
 
@@ -78,34 +69,29 @@ class Column:
     quantity: Quantity
     repeats: list[NodeRepeats]
 
-    @property
-    def problem(self) -> str | None:
-        """Why it can't be judged."""
-        fewest = min((len(node.throughputs) for node in self.repeats), default=0)
-        if len(self.repeats) < FEWEST_NODES:
-            return f"{len(self.repeats)} nodes; at least {FEWEST_NODES} are compared"
-        if fewest < FEWEST_REPEATS:
-            return f"a node has {fewest} complete repeats; at least {FEWEST_REPEATS} are needed"
-        return None
-
 
 def judge_fleet(
     measurements: Iterable[Measurement],
     rules: Rules = USUAL_RULES,
     language: NullTranslations = ENGLISH,
 ) -> Fleet:
-    """Judge the nodes of a fleet. Measurements without a node or without a complete repeat do
-    not count; of several measurements of a workload on a node, the newest does. The level of
-    the rules holds over all columns."""
-    workloads = [*_workloads(measurements, language)]
+    """Judge the nodes of a fleet. Measurements without a node do not count; of several
+    measurements of a workload on a node, the newest does. The level of the rules holds over all
+    columns."""
+    by_node: dict[str, list[Measurement]] = {}
+    for measurement in measurements:
+        node = measurement.result.config.node
+        if node:
+            by_node.setdefault(node, []).append(measurement)
+    workloads = [*workloads_of(chain(*by_node.values()), language)]
     judged = []
     not_judged = []
     for column in _columns(workloads):
-        if column.problem is None:
+        if len(column.repeats) >= FEWEST_NODES:
             judged.append(column)
         elif column.quantity == "throughput":
             # Peaks are missing where no rank could measure them.
-            not_judged.append(f"{column.workload.name}: {column.problem}")
+            not_judged.append(_too_few_nodes(column))
     rules = replace(rules, columns=len(judged) or 1)
     columns = [_judged(column, rules, language) for column in judged]
     return Fleet(
@@ -113,30 +99,15 @@ def judge_fleet(
         threshold=rules.threshold,
         power=rules.power,
         columns=columns,
-        nodes=_nodes(columns, workloads),
+        nodes=_nodes(columns, workloads, by_node),
         not_judged=not_judged,
     )
 
 
-def _workloads(
-    measurements: Iterable[Measurement], language: NullTranslations
-) -> Iterator[Workload]:
-    """Yield the workloads among the measurements that name a node and have a throughput."""
-    by_folder = {}
-    for measurement in measurements:
-        if measurement.result.config.node and measurement.result.throughput:
-            by_folder[measurement.folder.name] = measurement
-    if not by_folder:
-        return
-    frame = named(as_frame(map(row_of, by_folder.values())))
-    frame = frame.sort_values(["created", "folder"])
-    frame["series"] = numbered(frame, WORKLOAD)
-    names = series_names(frame, WORKLOAD, language)
-    for number, rows in frame.groupby("series", sort=False):
-        by_node: dict[str, list[Measurement]] = {}
-        for row in records(rows):
-            by_node.setdefault(row["node"], []).append(by_folder[row["folder"]])
-        yield Workload(names[number], by_node)
+def _too_few_nodes(column: Column) -> str:
+    names = sorted((node.node for node in column.repeats), key=name_order)
+    count = f"{len(names)} nodes; at least {FEWEST_NODES} are compared"
+    return f"{column.workload.name}: {count}: {', '.join(names) or 'none has two repeats'}"
 
 
 def _columns(workloads: Sequence[Workload]) -> Iterator[Column]:
@@ -144,8 +115,9 @@ def _columns(workloads: Sequence[Workload]) -> Iterator[Column]:
     one precision, on the same devices measure the same peaks: the first of them counts."""
     for workload in workloads:
         repeats = []
-        for node, measurements in workload.by_node.items():
-            repeats.append(NodeRepeats(node, measurements[-1].result.throughputs))
+        for node in workload.judged_nodes:
+            newest = workload.by_node[node][-1].result
+            repeats.append(NodeRepeats(node, newest.throughputs))
         yield Column(workload, "throughput", repeats)
     first: dict[Any, Workload] = {}
     for workload in workloads:
@@ -158,21 +130,20 @@ def _columns(workloads: Sequence[Workload]) -> Iterator[Column]:
 def _peak_key(result: Result) -> tuple[Any, ...]:
     config = result.built_in
     precision = result.effective.precision if result.effective else config.precision
-    hardware = (result.fact("cpu"), result.fact("cpu_cores"), str(result.fact("gpus")))
-    return (config.framework, precision, config.device, config.topology, *hardware)
+    return (config.framework, precision, config.device, config.topology, *hardware_of(result))
 
 
 def _peaks(workload: Workload, quantity: Quantity) -> list[NodeRepeats]:
-    """Return a peak of each node's repeats; none for nodes without it."""
+    """Return a peak of each node's repeats; none for nodes where fewer than two have it."""
     peak = PEAKS[quantity]
     repeats = []
-    for node, measurements in workload.by_node.items():
+    for node in workload.judged_nodes:
         values = []
-        for repeat in measurements[-1].result.complete_repeats:
+        for repeat in workload.by_node[node][-1].result.complete_repeats:
             rate = getattr(repeat.peak, peak.field, None)
             if rate is not None:
                 values.append(rate / peak.size)
-        if values:
+        if len(values) >= FEWEST_REPEATS:
             repeats.append(NodeRepeats(node, values))
     return repeats
 
@@ -195,7 +166,7 @@ def _judged(column: Column, rules: Rules, language: NullTranslations) -> FleetCo
         cell = NodeCell(
             node=ratio.node,
             folder=workload.by_node[ratio.node][-1].folder.name,
-            value=median(repeats.throughputs),
+            value=fmean(repeats.throughputs),
             n=len(repeats.throughputs),
             ratio=ratio.ratio,
             low=ratio.low,
@@ -220,17 +191,21 @@ def _judged(column: Column, rules: Rules, language: NullTranslations) -> FleetCo
 
 def _past(workload: Workload) -> dict[str, list[PastRatio]]:
     """Return the ratios of each node's measurements before the newest. The measurements with
-    one label are compared with each other."""
+    one label are compared with each other; of fewer than FEWEST_NODES, nothing is known."""
     by_label: dict[str, dict[str, Result]] = {}
     for node, measurements in workload.by_node.items():
-        for measurement in measurements[:-1]:
+        for measurement in measurements:
             result = measurement.result
             by_label.setdefault(result.config.label, {})[node] = result
     past: dict[str, list[PastRatio]] = {}
     for label, results in by_label.items():
+        if len(results) < FEWEST_NODES:
+            continue
         means = {node: fmean(result.throughputs) for node, result in results.items()}
         middle = median(means.values())
         for node, mean in means.items():
+            if results[node] is workload.by_node[node][-1].result:
+                continue
             created = results[node].created
             ratio = PastRatio(label=label, created=created, ratio=mean / middle)
             past.setdefault(node, []).append(ratio)
@@ -239,29 +214,52 @@ def _past(workload: Workload) -> dict[str, list[PastRatio]]:
     return past
 
 
-def _nodes(columns: list[FleetColumn], workloads: list[Workload]) -> list[FleetNode]:
+def _nodes(
+    columns: list[FleetColumn],
+    workloads: list[Workload],
+    by_node: dict[str, list[Measurement]],
+) -> list[FleetNode]:
     """Return the nodes over all columns, slow ones first."""
-    cells: dict[str, list[NodeCell]] = {}
+    cells: dict[str, list[NodeCell]] = {name: [] for name in by_node}
     for column in columns:
         for cell in column.cells:
-            cells.setdefault(cell.node, []).append(cell)
+            cells[cell.node].append(cell)
+    slow = {name for name in cells if any(cell.verdict == "slow" for cell in cells[name])}
     nodes = []
     for name, of_node in cells.items():
-        verdict = min((cell.verdict for cell in of_node), key=SEVERITY.__getitem__)
+        gaps = [*gaps_of(name, by_node[name], workloads)]
+        if of_node:
+            # A workload that was tried on a few nodes leaves nothing open.
+            gaps = [gap for gap in gaps if not isinstance(gap, FewNodes)]
         node = FleetNode(
             node=name,
-            verdict=verdict,
-            lowest=min(cell.ratio for cell in of_node),
-            explanations=_explanations(name, columns, workloads) if verdict == "slow" else [],
+            verdict=_verdict(of_node, gaps),
+            lowest=min((cell.ratio for cell in of_node), default=None),
+            explanations=_explanations(name, slow, columns, workloads) if name in slow else [],
+            gaps=gaps,
         )
         nodes.append(node)
-    return sorted(nodes, key=lambda node: (SEVERITY[node.verdict], node.lowest))
+    return sorted(nodes, key=_node_order)
+
+
+def _verdict(cells: list[NodeCell], gaps: list[Gap]) -> Verdict:
+    """Return the verdict on a node: a workload that it could not run is no good sign."""
+    verdicts = {cell.verdict for cell in cells}
+    if "slow" in verdicts:
+        return "slow"
+    return "undecided" if gaps or "undecided" in verdicts or not cells else "ok"
+
+
+def _node_order(node: FleetNode) -> tuple[Any, ...]:
+    """Return the key by which nodes are sorted: slow ones, those with gaps, then by ratio."""
+    return (SEVERITY[node.verdict], not node.gaps, node.lowest or 0.0, name_order(node.node))
 
 
 def _explanations(
-    name: str, columns: list[FleetColumn], workloads: list[Workload]
+    name: str, slow: set[str], columns: list[FleetColumn], workloads: list[Workload]
 ) -> list[Explanation]:
-    """Return in what a slow node differs from the other nodes that share a workload with it."""
+    """Return in what a slow node differs from the nodes that are not slow and share a workload
+    with it; if all others are slow, from these."""
     slower_peaks: list[Explanation] = []
     for column in columns:
         for cell in column.cells:
@@ -272,6 +270,6 @@ def _explanations(
         if name in workload.by_node:
             for node, measurements in workload.by_node.items():
                 results.setdefault(node, []).append(measurements[-1].result)
-    states = {node: state_of(of_node) for node, of_node in results.items()}
-    others = [state for node, state in states.items() if node != name]
-    return [*slower_peaks, *explanations(states[name], others)]
+    compared = results.keys() - slow or results.keys() - {name}
+    others = [state_of(results[node]) for node in results if node in compared]
+    return [*slower_peaks, *explanations(state_of(results[name]), others)]

@@ -1,5 +1,6 @@
 """A judged fleet, as `perfkit fleet --json` writes it."""
 
+import re
 from collections import Counter
 from typing import Literal
 
@@ -7,10 +8,18 @@ from pydantic import Field
 
 from perfkit.analysis.fleet.explanations import Explanation
 from perfkit.analysis.fleet.judgement import Doubt, Verdict
+from perfkit.analysis.fleet.workloads import Gap
 from perfkit.core.results.base import Stored
 
+DIGITS = re.compile("([0-9]+)")
 Quantity = Literal["throughput", "matmul", "copy", "all_reduce"]
 """What a column compares: the throughput of a workload, or a peak that its workers measured."""
+
+
+def name_order(name: str) -> list[str | int]:
+    """Return the key by which names are sorted: node2 comes before node10."""
+    parts = DIGITS.split(name)
+    return [int(part) if index % 2 else part for index, part in enumerate(parts)]
 
 
 class PastRatio(Stored):
@@ -32,11 +41,11 @@ class NodeCell(Stored):
     folder: str
     """folder of the measurement"""
     value: float
-    """median over the repeats, in the column's unit"""
+    """mean over the repeats, in the column's unit"""
     n: int
     """number of complete repeats"""
     ratio: float
-    """mean of its repeats / that of the fleet's median node"""
+    """its value / the column's median"""
     low: float
     """lower end of the ratio's interval; the intervals of all nodes hold at the same time"""
     high: float
@@ -79,11 +88,13 @@ class FleetNode(Stored):
     node: str
     """name of the node"""
     verdict: Verdict
-    """slow if any column is, otherwise undecided if any is"""
-    lowest: float
-    """its lowest ratio of all columns"""
+    """slow if any column is, otherwise undecided if any is, or if it has a gap"""
+    lowest: float | None
+    """its lowest ratio of all columns; None if it is in no column"""
     explanations: list[Explanation] = Field([])
-    """for a slow node, in what it differs from the others"""
+    """for a slow node, in what it differs from nodes that are not slow"""
+    gaps: list[Gap] = Field([])
+    """workloads for which it has no number that counts, and why"""
 
 
 class Fleet(Stored):
@@ -100,13 +111,14 @@ class Fleet(Stored):
     columns: list[FleetColumn]
     """workloads first, then peaks"""
     nodes: list[FleetNode]
-    """slow nodes first, then by their lowest ratio"""
+    """slow nodes first, then those with gaps, then by their lowest ratio"""
     not_judged: list[str] = Field([])
     """why measurements are in no column"""
 
     def named(self, verdict: Verdict) -> list[str]:
         """Return the names of the nodes with a verdict, sorted."""
-        return sorted(node.node for node in self.nodes if node.verdict == verdict)
+        names = [node.node for node in self.nodes if node.verdict == verdict]
+        return sorted(names, key=name_order)
 
     @property
     def counts(self) -> Counter[Verdict]:
