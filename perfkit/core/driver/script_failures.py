@@ -1,0 +1,149 @@
+"""Why a script's repeat failed, or is not what was asked for: pure functions of its events."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from perfkit.core.driver.failures import finished
+from perfkit.core.results.failures import (
+    ConfigMismatch,
+    Failure,
+    TimerOnSomeRanks,
+    TimerUnused,
+    ToldDiffers,
+)
+from perfkit.core.results.store import Events
+
+MAY_DIFFER = ("device_name",)
+"""What ranks may tell differently."""
+TIMER_UNUSED = "timer_unused"
+Telling = dict[str, Any]
+"""The fields of a `told` event."""
+
+
+def told_by(events: Events) -> Telling | None:
+    """Return what a rank has told the timer; None before its first step."""
+    for event in events:
+        if event["event"] == "told":
+            return {name: value for name, value in event.items() if name != "event"}
+    return None
+
+
+class ScriptRun(NamedTuple):
+    """The ranks of a script's repeat, by their numbers: their events, and the names of their
+    nodes (None with a single node)."""
+
+    events: Sequence[Events]
+    nodes: Sequence[str | None]
+
+    def told(self) -> dict[int, Telling]:
+        """Return what the ranks have told that called the timer."""
+        tellings = {}
+        for rank, events in enumerate(self.events):
+            telling = told_by(events)
+            if telling is not None:
+                tellings[rank] = telling
+        return tellings
+
+    def reported(self, rank: int) -> Telling | None:
+        """Return the failure that a rank has reported, if it did."""
+        for event in self.events[rank]:
+            if event["event"] == "failure":
+                return event
+        return None
+
+
+def wrong_device(device: str, run: ScriptRun) -> ConfigMismatch | None:
+    """Return the failure of a rank that trained on another type of device than `device`."""
+    for rank, telling in run.told().items():
+        used = telling["device"]
+        if used != device:
+            detail = (
+                f"device={device} was requested, but the script trained on {used}; let it "
+                f"use {device}, or ask for the other: -p device {used}"
+            )
+            return ConfigMismatch(rank=rank, node=run.nodes[rank], detail=detail)
+    return None
+
+
+def timer_on_some_ranks(run: ScriptRun) -> TimerOnSomeRanks | None:
+    """Return the failure of ranks that never called the timer, while others did so up to the
+    end, or they themselves ended without it."""
+    told = run.told()
+    others = [rank for rank in range(len(run.events)) if rank not in told]
+    if not told or not others:
+        return None
+    detail = None
+    some_finished = any(finished(run.events[rank]) for rank in told)
+    others_ended = False
+    for rank in others:
+        report = run.reported(rank)
+        if report and report["code"] == TIMER_UNUSED:
+            others_ended = True
+        elif report and detail is None:
+            detail = f"rank {rank}: {report['params'].get('detail')}"
+    if not some_finished and not others_ended:
+        return None
+    return TimerOnSomeRanks(ranks=sorted(told), others=others, detail=detail)
+
+
+def timer_never_called(seconds: int, run: ScriptRun) -> TimerUnused | None:
+    """Return the failure of a script that ran for over `seconds`, the time limit, if no rank
+    has called the timer."""
+    return None if run.told() else TimerUnused(seconds=seconds)
+
+
+def different_on_ranks(run: ScriptRun) -> ToldDiffers | None:
+    """Return the first difference between what rank 0 and another rank told the timer."""
+    told = run.told()
+    first = told.get(0)
+    if first is None:
+        return None
+    for rank, telling in told.items():
+        name = _first_difference(first, telling)
+        if name:
+            return ToldDiffers(
+                name=name,
+                here=telling.get(name),
+                there=first.get(name),
+                rank=rank,
+                node=run.nodes[rank],
+            )
+    return None
+
+
+def different_in_repeat(
+    repeat: int, first_repeat: Telling, run: ScriptRun
+) -> ToldDiffers | None:
+    """Return the first difference between what rank 0 told the timer in the first repeat and in
+    this one."""
+    telling = run.told().get(0)
+    if telling is None:
+        return None
+    name = _first_difference(first_repeat, telling)
+    if name is None:
+        return None
+    return ToldDiffers(
+        name=name,
+        here=telling.get(name),
+        there=first_repeat.get(name),
+        rank=0,
+        node=run.nodes[0],
+        repeat=repeat,
+    )
+
+
+def _first_difference(first: Telling, other: Telling) -> str | None:
+    for name in first | other:
+        if name not in MAY_DIFFER and first.get(name) != other.get(name):
+            return name
+    return None
+
+
+def of_finished_ranks(
+    device: str, repeat: int, first_repeat: Telling | None, run: ScriptRun
+) -> Failure | None:
+    """Return why the numbers of ranks that all finished can't be used; None if they can."""
+    failure = wrong_device(device, run) or different_on_ranks(run)
+    if failure or first_repeat is None:
+        return failure
+    return different_in_repeat(repeat, first_repeat, run)
