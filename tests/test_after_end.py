@@ -48,6 +48,7 @@ def test_ranks_may_take_20_seconds_to_exit_after_the_last_of_them_has_ended(
     assert not ranks.is_overdue()
     append(0, START, TOLD, *[STEP] * 1000, END)
     append(1, START, TOLD, STEP)
+    clock.now = 1.0
     assert not ranks.is_overdue()
     clock.now = 15.0
     append(1, END)

@@ -2,6 +2,7 @@
 
 import pytest
 from made import event
+from pydantic import ValidationError
 
 from perfkit.core.driver.exit_info import ExitInfo
 from perfkit.core.driver.failures import cause
@@ -9,20 +10,25 @@ from perfkit.core.driver.script_failures import (
     ScriptRun,
     different_in_repeat,
     different_on_ranks,
-    of_finished_ranks,
+    script_failure,
     timer_never_called,
     timer_on_some_ranks,
     wrong_device,
 )
 from perfkit.core.results.failures import Failure
+from perfkit.core.results.told import Told
+from perfkit.core.script_config import ScriptConfig
 
 TOLD = {
     "samples_per_step": 4,
     "unit": "images",
-    "precision": None,
+    "framework": "torch",
     "device": "cpu",
     "device_name": "a CPU",
+    "step_clock": "host",
+    "counts_data_wait": False,
 }
+FIRST = Told.model_validate(TOLD)
 END = event("end", memory_bytes=1)
 UNUSED = event("failure", code="timer_unused", params={})
 LOST = event("failure", code="worker_error", params={"detail": "connection closed"})
@@ -104,12 +110,12 @@ def test_ranks_must_tell_the_same_but_for_the_name_of_their_device():
 
 def test_repeats_must_tell_the_same():
     run = ranks(told(unit="words"))
-    assert sentence(different_in_repeat(3, TOLD, run)) == (
+    assert sentence(different_in_repeat(3, FIRST, run)) == (
         "the script told the timer unit = 'words' in repeat 3, 'images' in the first one; that "
         "is other work: give it another label (-p label NAME), or make the script do the same "
         "in every run"
     )
-    assert different_in_repeat(3, TOLD, ranks(told())) is None
+    assert different_in_repeat(3, FIRST, ranks(told())) is None
 
 
 def test_a_fact_that_only_one_rank_told_differs():
@@ -117,12 +123,40 @@ def test_a_fact_that_only_one_rank_told_differs():
     assert (failure.name, failure.here, failure.there) == ("parameters", 5, None)
 
 
+def config(**changes):
+    """Return the configuration of a script on two ranks."""
+    values = {"script": "train.py", "framework": "torch", "device": "cpu", "gpus": 0}
+    values |= {"processes": 2, "launcher": "local", "script_sha256": "0" * 64, "modules": []}
+    return ScriptConfig.model_validate(values | changes)
+
+
+def code(run, first_told=None, was_too_slow=False, **changes):
+    """Return the code of a repeat's failure; None without one."""
+    failure = script_failure(config(**changes), run, 2, first_told, was_too_slow=was_too_slow)
+    return failure and failure.code
+
+
 def test_finished_ranks_that_agree_with_the_first_repeat_have_no_failure():
     run = ranks(told(END), told(END))
-    assert of_finished_ranks("cpu", 1, None, run) is None
-    assert of_finished_ranks("cpu", 2, TOLD, run) is None
-    assert of_finished_ranks("gpu", 2, TOLD, run).code == "config_mismatch"
-    assert of_finished_ranks("cpu", 2, TOLD | {"unit": "x"}, run).code == "told_differs"
+    assert code(run) is None
+    assert code(run, FIRST) is None
+    assert code(run, FIRST, device="gpu", gpus=2) == "config_mismatch"
+    assert code(run, FIRST.model_copy(update={"unit": "tokens"})) == "told_differs"
+
+
+def test_a_wrong_device_outranks_that_ranks_differ():
+    assert code(ranks(told(), told(device="gpu"))) == "config_mismatch"
+
+
+def test_a_script_that_was_too_slow_is_blamed_only_if_it_never_called_the_timer():
+    assert code(ranks(never_told(), never_told()), was_too_slow=True) == "timer_unused"
+    assert code(ranks(never_told(), never_told())) is None
+    assert code(ranks(told(), told()), was_too_slow=True) is None
+
+
+def test_forged_telling_is_refused():
+    with pytest.raises(ValidationError):
+        code(ranks(told(unit="<b>"), told()))
 
 
 EXIT = ExitInfo(status=1, killed_for_memory=False, free_bytes=2**30, logs={})

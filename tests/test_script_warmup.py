@@ -6,7 +6,7 @@ from pydantic_core import to_json
 
 from perfkit.core.config import Protocol
 from perfkit.core.driver import warmup
-from perfkit.core.driver.warmup import LEAD_STEPS, Follower, ScriptWarmup, step_ahead
+from perfkit.core.driver.warmup import Follower, Lead, ScriptWarmup, step_ahead
 from perfkit.core.timing.raw_file import rank_file
 
 
@@ -38,12 +38,13 @@ def rank(tmp_path):
     return lambda protocol, seconds: Rank(tmp_path, protocol, seconds)
 
 
+LEAD = Lead(steps=3, seconds=1.0)
 AUTO = Protocol.named("steady", warmup_steps="auto", measured_steps=20)
 
 
 def test_the_named_step_lies_ahead_of_what_rank_0_did_meanwhile(rank, monkeypatch):
     first = rank(AUTO, seconds=0.1)
-    end = ScriptWarmup(AUTO, lead_seconds=1.0)
+    end = ScriptWarmup(AUTO, LEAD)
 
     def is_warmed_up(seconds, *_):
         # The rank goes on while the driver tests.
@@ -53,62 +54,62 @@ def test_the_named_step_lies_ahead_of_what_rank_0_did_meanwhile(rank, monkeypatc
     monkeypatch.setattr("perfkit.core.steady.is_warmed_up", is_warmed_up)
     assert end.last_step(first.read(30)) is None
     named = end.last_step(first.read(10))
-    assert named == first.taken + LEAD_STEPS + 10
+    assert named == first.taken + 3 + 10
     assert end.last_step(first.read(100)) is None
 
 
 @pytest.mark.parametrize(
     ("seconds", "lead"),
-    [(0.001, 1000 + LEAD_STEPS), (0.3, 4 + LEAD_STEPS), (60.0, 1 + LEAD_STEPS)],
+    [(0.001, 1003), (0.3, 7), (60.0, 4)],
 )
 def test_the_lead_is_a_time_and_a_number_of_steps(seconds, lead):
-    assert step_ahead(200, [seconds] * 200, 1.0) == 200 + lead
+    assert step_ahead(200, [seconds] * 200, LEAD) == 200 + lead
 
 
 def test_recent_steps_alone_predict_the_time_of_the_next_ones():
     slow_at_first = [10.0] * 100 + [0.01] * 50
-    assert step_ahead(150, slow_at_first, 1.0) == 150 + LEAD_STEPS + 100
+    assert step_ahead(150, slow_at_first, LEAD) == 150 + 3 + 100
 
 
 def test_steps_without_a_duration_have_a_finite_lead():
-    assert step_ahead(1, [0.0], 1.0) > 10**6
+    assert step_ahead(1, [0.0], LEAD) > 10**6
 
 
 def test_fast_steps_that_are_steady_are_named_up_to_the_limit(rank):
     # The limit of 1000 steps is near, but is no reason to call them unsteady.
     first = rank(AUTO, seconds=0.001)
-    end = ScriptWarmup(AUTO, lead_seconds=1.0)
+    end = ScriptWarmup(AUTO, LEAD)
     assert end.last_step(first.read(500)) == 1000
 
 
 def test_a_warm_up_has_at_least_its_fewest_steps(rank):
     protocol = Protocol.named("steady", warmup_steps=300, warmup_limit=400, measured_steps=20)
     first = rank(protocol, seconds=60.0)
-    assert ScriptWarmup(protocol, 1.0).last_step(first.read(50)) == 300
+    assert ScriptWarmup(protocol, LEAD).last_step(first.read(50)) == 300
 
 
 def test_the_driver_ends_a_warm_up_that_takes_too_long(rank, monkeypatch):
     protocol = Protocol.named("steady", warmup_steps="auto", warmup_seconds=30)
     first = rank(protocol, seconds=1.0)
-    end = ScriptWarmup(protocol, lead_seconds=1.0)
+    end = ScriptWarmup(protocol, LEAD)
     now = 100.0
     monkeypatch.setattr(warmup.time, "monotonic", lambda: now)
     assert end.last_step(first.read(3)) is None
     now = 129.0
     assert end.last_step(first.read(3)) is None
     now = 130.0
-    assert end.last_step(first.read(0)) == 6 + LEAD_STEPS + 1
+    assert end.last_step(first.read(0)) == 6 + 3 + 1
 
 
 def test_a_fixed_warm_up_needs_no_word_of_the_driver(rank):
     protocol = Protocol.named("published")
     first = rank(protocol, seconds=1.0)
-    assert ScriptWarmup(protocol, 1.0).last_step(first.read(500)) is None
+    assert ScriptWarmup(protocol, LEAD).last_step(first.read(500)) is None
 
 
 def test_no_step_is_named_once_a_rank_has_ended_its_warm_up(rank):
     first = rank(AUTO, seconds=0.001)
-    end = ScriptWarmup(AUTO, lead_seconds=1.0)
+    end = ScriptWarmup(AUTO, LEAD)
     first.take(1000)
     with first.path.open("ab") as stream:
         over = event("warmup", steps=1000, seconds=1.0, ended_by="steps")

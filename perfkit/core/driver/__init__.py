@@ -2,14 +2,17 @@
 
 measure.py          plans and runs the repeats of a measurement and stores its result
 repeat.py           runs one repeat, or another task of workers
+watch.py            watches the workers of a repeat while they train
 warmup.py           follows rank 0, and tests whether its warm-up is over
 failures.py         finds why workers exited early
+script_failures.py  finds why a script's repeat can't be used
 progress.py         progress as one line: its text, and lines in a log
 live.py             the line with a bar on a terminal or in a notebook
 doctor.py           checks before a measurement
 rank_processes.py   the processes of a machine's ranks
 after_end.py        when a script's ranks do not exit after their end
 workers.py          launchers and worker groups; the workers of one node
+rank_job.py         what a rank runs: the worker of a model, or a script
 settings.py         the workers' threads, DALI settings and environment variables
 exit_info.py        how workers exited
 logs.py             logs of workers, of which beginning and end are kept

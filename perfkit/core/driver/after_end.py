@@ -14,6 +14,8 @@ from perfkit.core.timing.raw_file import rank_file
 
 AFTER_END_SECONDS = 20.0
 """Time in which ranks may exit after the end of their window."""
+LOOKING_SECONDS = 0.5
+"""Shortest interval between two looks at the raw files."""
 EDGE_BYTES = 4096
 """Bytes at the beginning of a raw file that have the event `told`, and at its end that have the
 event `end`."""
@@ -27,14 +29,18 @@ class AfterEnd:
         self.sizes: dict[int, int] = {}
         self.timed: set[int] = set()
         self.ended_at: dict[int, float] = {}
+        self.next_look = 0.0
 
     def is_overdue(self) -> bool:
         """Return whether the ranks should have exited: AFTER_END_SECONDS ago, all of them had
         ended, or all but those that have not called the timer yet."""
-        self._look()
+        now = time.monotonic()
+        if now >= self.next_look:
+            self._look()
+            self.next_look = now + LOOKING_SECONDS
         if not self.ended_at or self.timed - self.ended_at.keys():
             return False
-        return time.monotonic() - max(self.ended_at.values()) > AFTER_END_SECONDS
+        return now - max(self.ended_at.values()) > AFTER_END_SECONDS
 
     def _look(self) -> None:
         """Note which ranks have called the timer, and which have ended."""

@@ -20,6 +20,7 @@ from perfkit.core.driver.failures import NodeError, unwritten
 from perfkit.core.driver.network import try_each_other
 from perfkit.core.driver.node_files import (
     JOB,
+    LAST_STEP,
     POLL_SECONDS,
     PREFIX,
     Answer,
@@ -37,9 +38,14 @@ from perfkit.core.driver.workers import Launcher, WorkerGroup
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.request.hosts import route_address
-from perfkit.core.results.failures import NodesDiffer, NodeTimeout, PortTaken
+from perfkit.core.results.failures import (
+    NodesDiffer,
+    NodeTimeout,
+    PortTaken,
+    ScriptUnreadable,
+)
 from perfkit.core.results.schema import NodeSeen
-from perfkit.core.script_config import AnyConfig
+from perfkit.core.script_config import AnyConfig, ScriptConfig
 from perfkit.core.system.environment import package_source
 
 FACT_LENGTH = 200
@@ -55,6 +61,9 @@ class ClusterLauncher(Launcher):
     def __init__(self, config: AnyConfig, protocol: Protocol, folder: Path) -> None:
         super().__init__(config, protocol)
         self.nodes: list[NodeFacts] = []
+        self.working_directory: str | None = None
+        if isinstance(config, ScriptConfig):
+            self.working_directory = str(Path.cwd())
         try:
             self.shared = Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder))
         except OSError as error:
@@ -97,6 +106,7 @@ class ClusterLauncher(Launcher):
             config=config,
             first_address=first_address,
             try_each_other=try_each,
+            working_directory=self.working_directory,
         )
         write(folder, JOB, job)
         deadline = time.monotonic() + config.timeout
@@ -136,6 +146,10 @@ class ClusterLauncher(Launcher):
         if answer.facts:
             return answer.facts
         name = self.node_name(node)
+        if answer.script_problem and isinstance(self.config, ScriptConfig):
+            detail = answer.script_problem
+            unreadable = ScriptUnreadable(script=self.config.script, detail=detail, node=name)
+            raise NodeError(unreadable)
         if answer.other_package:
             raise NodeError(NodesDiffer(suite_source=answer.other_package, node=name))
         raise NodeError(NodesDiffer(refused_by=name, detail=answer.error))
@@ -212,7 +226,10 @@ class ClusterLauncher(Launcher):
             job=job,
             names=[facts.name for facts in self.nodes],
             places=places,
+            working_directory=self.working_directory,
         )
+        if isinstance(self.config, ScriptConfig):
+            (folder / LAST_STEP).touch()
         write(folder, JOB, repeat_job)
         return ClusterWorkers(self.config, repeat_job, folder, raw_folder, self.node_name)
 

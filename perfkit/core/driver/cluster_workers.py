@@ -16,13 +16,14 @@ from perfkit.core.driver.node_files import (
     move_raw_files,
     nodes_with,
     read,
+    tell_last_step,
     write,
 )
 from perfkit.core.driver.programs import ENDING_SECONDS, NodePrograms
 from perfkit.core.driver.workers import LocalWorkers, WorkerGroup
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.results.failures import DiskFull, Failure, WorkerDied
-from perfkit.core.script_config import AnyConfig
+from perfkit.core.script_config import AnyConfig, ScriptConfig
 from perfkit.core.system.nccl import merged
 from perfkit.core.system.scratch import Scratch
 
@@ -87,8 +88,10 @@ class ClusterWorkers(WorkerGroup):
                 time.sleep(interval)
         return False
 
-    def end_warmup(self) -> None:
-        self.local.end_warmup()
+    def end_warmup(self, last_step: int) -> None:
+        self.local.end_warmup(last_step)
+        if isinstance(self.config, ScriptConfig):
+            tell_last_step(self.folder, last_step)
 
     def end(self, *, dump_stacks: bool = False) -> None:
         if self.deadline:

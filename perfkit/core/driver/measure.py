@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -29,6 +30,7 @@ from perfkit.core.results.repeat import Repeat
 from perfkit.core.results.schema import SCHEMA_VERSION, Effective, InputData, NodeSeen, Result
 from perfkit.core.results.store import Measurement, ResultError, Store
 from perfkit.core.results.summarize import check_against_raw
+from perfkit.core.results.told import Told
 from perfkit.core.script_config import AnyConfig
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -180,8 +182,9 @@ class MeasurementRun:
         with self.launcher() as launcher, self.progress(shared) as progress:
             self.accept_nodes(launcher.wait_for_nodes(progress.show_status))
             for index in missing:
-                run = run_repeat(launcher, Store(self.folder), index, progress, samples)
-                self.add(run.repeat, run.effective)
+                store, told = Store(self.folder), self.result.told
+                run = run_repeat(launcher, store, index, progress, samples, told)
+                self.add(run.repeat, run.effective, run.told)
                 if self.result.failure or self.result.ended_by:
                     return run.was_interrupted
         return False
@@ -222,13 +225,17 @@ class MeasurementRun:
             raise NodeError(NodesDiffer(earlier_nodes=earlier))
         self.result = self.result.model_copy(update={"nodes": nodes})
 
-    def add(self, repeat: Repeat, effective: Effective | None) -> None:
+    def add(self, repeat: Repeat, effective: Effective | None, told: Told | None) -> None:
         """Store a repeat, which replaces an earlier try, and its failure as the result's."""
         names = [node.name for node in self.result.nodes]
         repeats = [repeat.model_copy(update={"nodes": names})]
         repeats += [other for other in self.result.repeats if other.index != repeat.index]
         repeats.sort(key=lambda repeat: repeat.index)
-        changes = {"repeats": repeats, "effective": effective or self.result.effective}
+        changes: dict[str, Any] = {"repeats": repeats}
+        changes["effective"] = effective or self.result.effective
+        # What a script tells in a repeat that fails does not bind the others.
+        if not repeat.failure and not self.result.told:
+            changes["told"] = told
         self.result = self.result.model_copy(update=changes)
         self.conclude(repeat.failure)
 

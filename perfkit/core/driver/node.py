@@ -28,10 +28,12 @@ from perfkit.core.driver.node_files import (
     move_raw_files,
     read,
     read_facts,
+    told_last_step,
     write,
 )
 from perfkit.core.driver.workers import LocalWorkers
 from perfkit.core.paths import portable
+from perfkit.core.script_config import ScriptConfig
 from perfkit.core.system.environment import package_source
 from perfkit.core.system.scratch import Scratch
 from perfkit.core.timing.raw_file import NO_ROOM
@@ -67,6 +69,10 @@ def tell_facts(folder: Path, node: int) -> None:
         return
     job = read(folder, JOB, FactsJob)
     first_address = job.first_address or os.environ["SLURM_LAUNCH_NODE_IPADDR"]
+    problem = script_problem(job)
+    if problem:
+        write(folder, f"facts-{node}.json", Answer(script_problem=problem))
+        return
     try:
         facts = read_facts(job.config, first_address)
     except (OSError, ValueError) as error:
@@ -80,6 +86,20 @@ def tell_facts(folder: Path, node: int) -> None:
     try_each_other(folder, node, facts, job.config.nodes, deadline)
 
 
+def script_problem(job: FactsJob) -> str | None:
+    """Return why this node can't run the script; None if it can, and for a model."""
+    if not isinstance(job.config, ScriptConfig):
+        return None
+    try:
+        job.config.script_file.read_bytes()
+    except OSError as error:
+        return portable(str(error))
+    folder = job.working_directory
+    if folder and not Path(folder).is_dir():
+        return portable(f"{folder}, the working directory, is not there")
+    return None
+
+
 def run_repeat(folder: Path, node: int | None) -> None:
     """Run this node's workers until they exit or the driver wants them to end; then move their
     raw files and write how they ended."""
@@ -89,21 +109,32 @@ def run_repeat(folder: Path, node: int | None) -> None:
     with (
         Scratch() as scratch,
         LocalWorkers(
-            job.config, job.protocol, scratch.folder, job.job, job.places[node]
+            job.config,
+            job.protocol,
+            scratch.folder,
+            job.job,
+            job.places[node],
+            cwd=Path(job.working_directory) if job.working_directory else None,
         ) as workers,
     ):
-        end = wait_for_end(folder, workers)
+        end = wait_for_end(folder, workers, job)
         workers.end(dump_stacks=bool(end and end.dump_stacks))
         ended: ExitInfo = workers.exit_info()
         move_raw_files(scratch.folder, workers.ranks, folder)
         write(folder, f"ended-{node}.json", ended)
 
 
-def wait_for_end(folder: Path, workers: LocalWorkers) -> End | None:
-    """Wait until the workers exit, or return what the driver says about their end."""
+def wait_for_end(folder: Path, workers: LocalWorkers, job: RepeatJob) -> End | None:
+    """Wait until the workers exit, or return what the driver says about their end. Meanwhile,
+    pass on to a script's ranks which is the last step of their warm-up."""
+    awaits_last_step = isinstance(job.config, ScriptConfig)
     while not workers.wait(POLL_SECONDS):
         if END in listed(folder):
             return read(folder, END, End)
+        last_step = told_last_step(folder) if awaits_last_step else None
+        if last_step is not None:
+            workers.end_warmup(last_step)
+            awaits_last_step = False
     return None
 
 

@@ -15,15 +15,17 @@ node program (node.py) on each node but its own, which is node 0. Then, in `fact
 and in `<k>`:
 
     end.json           written by the driver: all nodes end their workers now
+    last-step          empty, until the driver writes the last step of a script's warm-up
     rank<r>.jsonl      moved there by the node of rank r when its workers have ended
     ended-<n>.json     written by node n after that: how its workers ended, and their logs
 
 The driver moves the raw files on to `repeats/<k>`, so that a node that a broken link has cut
 off can't write into a later run. While the workers run, their raw files are on their own node.
 
-Each file is written under another name and then renamed: nobody reads a part of it. Whoever
-waits for a file lists its folder, because NFS remembers for up to a minute that a name did not
-exist.
+Each file but `last-step` is written under another name and then renamed: nobody reads a part of
+it. Whoever waits for a file lists its folder, because NFS remembers for up to a minute that a
+name did not exist; it may also show an old list for as long. `last-step` is in a hurry: it is
+there from the start, because NFS asks for the newest content of a file whenever it is opened.
 """
 
 import os
@@ -50,7 +52,7 @@ from perfkit.core.timing.raw_file import rank_file
 
 PREFIX = ".nodes-"
 """Beginning of the name of the shared folder."""
-JOB, END = "job.json", "end.json"
+JOB, END, LAST_STEP = "job.json", "end.json", "last-step"
 POLL_SECONDS = 0.25
 """Interval at which a folder is listed."""
 
@@ -81,6 +83,8 @@ class FactsJob(NodeFile):
     """node 0's address; empty if srun tells it to the nodes"""
     try_each_other: bool
     """whether the nodes are also to try to reach each other"""
+    working_directory: str | None = None
+    """where a script will run; None for a model"""
 
 
 class NodeFacts(NodeFile):
@@ -108,6 +112,8 @@ class Answer(NodeFile):
     facts: NodeFacts | None = None
     other_package: str | None = None
     """digest of the node's perfkit, if it is not the driver's"""
+    script_problem: str | None = None
+    """why the script can't be read or run on the node"""
     error: str | None = None
     """why the facts can't be read"""
 
@@ -129,6 +135,8 @@ class RepeatJob(NodeFile):
     """names of the machines, by node"""
     places: list[NodeRank]
     """positions in the run, by node"""
+    working_directory: str | None = None
+    """where a script runs; None for a model, which may run anywhere"""
 
 
 class End(NodeFile):
@@ -149,6 +157,19 @@ Content = TypeVar("Content", bound=BaseModel)
 def read(folder: Path, name: str, kind: type[Content]) -> Content:
     """Read a file that `listed` has shown. Raises OSError and ValueError."""
     return kind.model_validate_json((folder / name).read_text(encoding="utf-8"))
+
+
+def tell_last_step(folder: Path, step: int) -> None:
+    """Tell the nodes the last step of the warm-up. Raises OSError."""
+    # The line break is the last byte: without it, a node has read a part.
+    (folder / LAST_STEP).write_text(f"{step}\n")
+
+
+def told_last_step(folder: Path) -> int | None:
+    """Return the last step of the warm-up; None before the driver has told it. Raises
+    OSError."""
+    text = (folder / LAST_STEP).read_text()
+    return int(text) if text.endswith("\n") else None
 
 
 def listed(folder: Path) -> set[str]:

@@ -7,9 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import psutil
-
-from perfkit.core.config import Config, Protocol
+from perfkit.core.config import Protocol
 from perfkit.core.driver.exit_info import ExitInfo
 from perfkit.core.driver.failures import (
     NodeError,
@@ -19,9 +17,9 @@ from perfkit.core.driver.failures import (
     unwritten,
 )
 from perfkit.core.driver.progress import RepeatsProgress
-from perfkit.core.driver.supervised import find_supervisor
-from perfkit.core.driver.warmup import Follower, WarmupTest
-from perfkit.core.driver.workers import Launcher, LocalWorkers, WorkerGroup
+from perfkit.core.driver.script_failures import ScriptRun, script_failure, told_by
+from perfkit.core.driver.watch import Watch
+from perfkit.core.driver.workers import Launcher, LocalWorkers
 from perfkit.core.paths import portable
 from perfkit.core.results.failures import Failure, Interrupted, WorkerError
 from perfkit.core.results.repeat import Repeat
@@ -37,11 +35,11 @@ from perfkit.core.results.store import (
     write_atomically,
 )
 from perfkit.core.results.summarize import summarize
-from perfkit.core.results.telemetry import SAMPLING_SECONDS
-from perfkit.core.script_config import AnyConfig
+from perfkit.core.results.told import Told
+from perfkit.core.script_config import AnyConfig, ScriptConfig
 from perfkit.core.system.telemetry import Telemetry
 from perfkit.core.timing.raw_file import rank_file
-from perfkit.core.work import work_of
+from perfkit.core.work import Work, work_of
 
 
 class TaskError(RuntimeError):
@@ -83,11 +81,12 @@ class RunOutcome(NamedTuple):
 
 
 class RepeatRun(NamedTuple):
-    """What became of a repeat: complete or failed, the effective settings if a worker reported
-    them, and whether the user interrupted it."""
+    """What became of a repeat: complete or failed, the effective settings if a model's worker
+    reported them, what a script told the timer, and whether the user interrupted it."""
 
     repeat: Repeat
     effective: Effective | None
+    told: Told | None
     was_interrupted: bool
 
 
@@ -97,18 +96,21 @@ def run_repeat(
     index: int,
     progress: RepeatsProgress,
     samples: int | None = None,
+    told: Told | None = None,
 ) -> RepeatRun:
     """Run repeat `index` of the measurement in `store`, replacing raw files of an earlier try.
-    `samples` is the size of the data set."""
+    `samples` is the size of the data set; `told` is what a script told in the first repeat,
+    None before that."""
     began = datetime.now(UTC).isoformat(timespec="milliseconds")
     effective = None
     was_interrupted = False
+    told_now = None
     try:
         shutil.rmtree(store.raw_folder(index), ignore_errors=True)
         make_folder(store.raw_folder(index))
         outcome = _run_workers(launcher, store, index, progress, samples)
         was_interrupted = outcome.ended_by == "interrupt"
-        repeat, effective = _concluded(outcome, launcher, store, index)
+        repeat, effective, told_now = _concluded(outcome, launcher, store, index, told)
         if not repeat.failure:
             progress.show(index, launcher.protocol.steps, repeat.throughput, last=True)
     except OSError as error:
@@ -116,7 +118,7 @@ def run_repeat(
     except NodeError as error:
         repeat = Repeat(index=index, status="failed", failure=error.failure)
     repeat = repeat.model_copy(update={"began": began})
-    return RepeatRun(repeat, effective, was_interrupted)
+    return RepeatRun(repeat, effective, told_now, was_interrupted)
 
 
 def _run_workers(
@@ -148,57 +150,6 @@ def _run_workers(
     return RunOutcome(ended_by, seconds, exit_info, log_error)
 
 
-class Watch:
-    """Watches the workers of a repeat: samples the telemetry, ends the warm-up and shows the
-    progress. Rank 0 is always on this machine, and ranks step together."""
-
-    def __init__(
-        self,
-        launcher: Launcher,
-        workers: WorkerGroup,
-        telemetry: Telemetry,
-        progress: RepeatsProgress,
-        index: int,
-        samples: int | None,
-    ) -> None:
-        config = launcher.config
-        self.workers = workers
-        self.telemetry = telemetry
-        self.progress = progress
-        self.index = index
-        self.units_per_sample = work_of(config).units_per_sample * config.ranks
-        self.first_rank = Follower(rank_file(workers.raw_folder, 0), launcher.protocol)
-        pass_steps = None
-        if samples and isinstance(config, Config):
-            pass_steps = samples / config.global_batch
-        self.warmup = WarmupTest(launcher.protocol, pass_steps)
-        self.supervisor: psutil.Process | None = None
-
-    def until_exit(self, deadline: float) -> bool:
-        """Watch until the workers exit. Return whether they did so before the deadline."""
-        while True:
-            has_exited = self.workers.wait(SAMPLING_SECONDS)
-            self._look()
-            if has_exited:
-                return True
-            if time.monotonic() > deadline:
-                return False
-
-    def _look(self) -> None:
-        first = self.first_rank
-        first.read_on()
-        if first.pid and not self.supervisor:
-            self.supervisor = find_supervisor(first.pid)
-        self.telemetry.sample(self.supervisor)
-        # No test in the window, which it would disturb.
-        if first.warmup_step and self.warmup.ends_with(first.step_seconds):
-            self.workers.end_warmup()
-        throughput = first.samples_per_second * self.units_per_sample
-        self.progress.show(
-            self.index, first.planned_step, throughput, warmup_step=first.warmup_step
-        )
-
-
 def _store_logs(logs: dict[str, str], store: Store, repeat: int) -> Failure | None:
     """Store the logs. A failure is returned, not raised, so as not to hide the workers' own."""
     try:
@@ -210,26 +161,38 @@ def _store_logs(logs: dict[str, str], store: Store, repeat: int) -> Failure | No
     return None
 
 
+class Concluded(NamedTuple):
+    """What follows from the raw events of a repeat."""
+
+    repeat: Repeat
+    effective: Effective | None
+    told: Told | None
+
+
 def _concluded(
-    outcome: RunOutcome, launcher: Launcher, store: Store, index: int
-) -> tuple[Repeat, Effective | None]:
-    """Derive the repeat and the effective settings from the raw events."""
-    effective = None
+    outcome: RunOutcome, launcher: Launcher, store: Store, index: int, first_told: Told | None
+) -> Concluded:
+    """Derive the repeat, and what its ranks reported, from the raw events."""
+    effective = told = None
     try:
         events = _events_of_ranks(store.raw_folder(index), launcher.config)
         effective = _effective(events, outcome.exit_info.nccl)
-        failure = _why_failed(outcome, launcher, index, events)
+        told = told_by(events[0])
+        failure = _why_failed(outcome, launcher, index, events, first_told)
         if failure:
             repeat = Repeat(index=index, status="failed", failure=failure)
             repeat = repeat.model_copy(update={"wall_seconds": outcome.seconds})
         else:
-            repeat = _summarized(outcome, launcher, store, index, events)
+            work = work_of(launcher.config, told)
+            repeat = _summarized(outcome, launcher, store, index, events, work)
         # Store only what can be read again.
-        return Repeat.model_validate_json(repeat.model_dump_json()), effective
+        repeat = Repeat.model_validate_json(repeat.model_dump_json())
+        return Concluded(repeat, effective, told)
     except INVALID_EVENTS as error:
         detail = f"invalid raw events: {error!r}"[:DETAIL_LENGTH]
         failure = WorkerError(detail=portable(detail))
-        return Repeat(index=index, status="failed", failure=failure), effective
+        repeat = Repeat(index=index, status="failed", failure=failure)
+        return Concluded(repeat, effective, told)
 
 
 def _effective(events: list[Events], nccl: Nccl | None) -> Effective | None:
@@ -243,12 +206,16 @@ def _effective(events: list[Events], nccl: Nccl | None) -> Effective | None:
 
 
 def _summarized(
-    outcome: RunOutcome, launcher: Launcher, store: Store, index: int, events: list[Events]
+    outcome: RunOutcome,
+    launcher: Launcher,
+    store: Store,
+    index: int,
+    events: list[Events],
+    work: Work,
 ) -> Repeat:
     """Return the complete repeat with its numbers and the digests of its raw files. Raises
     ValueError if the numbers contradict each other."""
     config, protocol = launcher.config, launcher.protocol
-    work = work_of(config)
     repeat = summarize(
         index,
         protocol,
@@ -267,16 +234,28 @@ def _summarized(
 
 
 def _why_failed(
-    outcome: RunOutcome, launcher: Launcher, index: int, events: list[Events]
+    outcome: RunOutcome,
+    launcher: Launcher,
+    index: int,
+    events: list[Events],
+    first_told: Told | None,
 ) -> Failure | None:
-    """Return why a repeat failed; None if all ranks finished and their logs are stored."""
+    """Return why a repeat failed; None if all ranks finished and their logs are stored, and a
+    script did the same in all of them."""
     config = launcher.config
     if outcome.ended_by == "interrupt":
         return Interrupted(repeat=index)
+    nodes = [launcher.node_name(rank // config.devices) for rank in range(config.ranks)]
+    failure = None
+    if isinstance(config, ScriptConfig):
+        run = ScriptRun(events, nodes)
+        was_too_slow = outcome.ended_by == "timeout"
+        failure = script_failure(config, run, index, first_told, was_too_slow=was_too_slow)
+    if failure:
+        return failure
     if all(finished(rank_events) for rank_events in events):
         # Even after a timeout: only the cleanup of the processes did not finish.
         return outcome.log_error
-    nodes = [launcher.node_name(rank // config.devices) for rank in range(config.ranks)]
     if outcome.ended_by == "timeout":
         return timed_out(index, config.timeout, events, nodes)
     return cause(events, nodes, outcome.exit_info)

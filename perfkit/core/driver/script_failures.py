@@ -12,19 +12,21 @@ from perfkit.core.results.failures import (
     ToldDiffers,
 )
 from perfkit.core.results.store import Events
+from perfkit.core.results.told import Told
+from perfkit.core.script_config import ScriptConfig
 
 MAY_DIFFER = ("device_name",)
 """What ranks may tell differently."""
 TIMER_UNUSED = "timer_unused"
-Telling = dict[str, Any]
-"""The fields of a `told` event."""
 
 
-def told_by(events: Events) -> Telling | None:
-    """Return what a rank has told the timer; None before its first step."""
+def told_by(events: Events) -> Told | None:
+    """Return what a rank has told the timer; None before its first step. Raises ValueError for
+    something that can't be told."""
     for event in events:
         if event["event"] == "told":
-            return {name: value for name, value in event.items() if name != "event"}
+            fields = {name: value for name, value in event.items() if name != "event"}
+            return Told.model_validate(fields)
     return None
 
 
@@ -35,7 +37,7 @@ class ScriptRun(NamedTuple):
     events: Sequence[Events]
     nodes: Sequence[str | None]
 
-    def told(self) -> dict[int, Telling]:
+    def told(self) -> dict[int, Told]:
         """Return what the ranks have told that called the timer."""
         tellings = {}
         for rank, events in enumerate(self.events):
@@ -44,7 +46,7 @@ class ScriptRun(NamedTuple):
                 tellings[rank] = telling
         return tellings
 
-    def reported(self, rank: int) -> Telling | None:
+    def reported(self, rank: int) -> dict[str, Any] | None:
         """Return the failure that a rank has reported, if it did."""
         for event in self.events[rank]:
             if event["event"] == "failure":
@@ -55,7 +57,7 @@ class ScriptRun(NamedTuple):
 def wrong_device(device: str, run: ScriptRun) -> ConfigMismatch | None:
     """Return the failure of a rank that trained on another type of device than `device`."""
     for rank, telling in run.told().items():
-        used = telling["device"]
+        used = telling.device
         if used != device:
             detail = (
                 f"device={device} was requested, but the script trained on {used}; let it "
@@ -103,17 +105,15 @@ def different_on_ranks(run: ScriptRun) -> ToldDiffers | None:
         if name:
             return ToldDiffers(
                 name=name,
-                here=telling.get(name),
-                there=first.get(name),
+                here=getattr(telling, name),
+                there=getattr(first, name),
                 rank=rank,
                 node=run.nodes[rank],
             )
     return None
 
 
-def different_in_repeat(
-    repeat: int, first_repeat: Telling, run: ScriptRun
-) -> ToldDiffers | None:
+def different_in_repeat(repeat: int, first_repeat: Told, run: ScriptRun) -> ToldDiffers | None:
     """Return the first difference between what rank 0 told the timer in the first repeat and in
     this one."""
     telling = run.told().get(0)
@@ -124,26 +124,37 @@ def different_in_repeat(
         return None
     return ToldDiffers(
         name=name,
-        here=telling.get(name),
-        there=first_repeat.get(name),
+        here=getattr(telling, name),
+        there=getattr(first_repeat, name),
         rank=0,
         node=run.nodes[0],
         repeat=repeat,
     )
 
 
-def _first_difference(first: Telling, other: Telling) -> str | None:
-    for name in first | other:
-        if name not in MAY_DIFFER and first.get(name) != other.get(name):
+def _first_difference(first: Told, other: Told) -> str | None:
+    """Return the name of the first field that differs."""
+    for name in Told.model_fields:
+        if name not in MAY_DIFFER and getattr(first, name) != getattr(other, name):
             return name
     return None
 
 
-def of_finished_ranks(
-    device: str, repeat: int, first_repeat: Telling | None, run: ScriptRun
+def script_failure(
+    config: ScriptConfig,
+    run: ScriptRun,
+    repeat: int,
+    first_told: Told | None,
+    *,
+    was_too_slow: bool,
 ) -> Failure | None:
-    """Return why the numbers of ranks that all finished can't be used; None if they can."""
-    failure = wrong_device(device, run) or different_on_ranks(run)
-    if failure or first_repeat is None:
+    """Return why a script's repeat can't be used for reasons of the script; None if there is no
+    such reason. `first_told`: what it told in the first repeat, None in that one.
+    `was_too_slow`: whether it took longer than `timeout`."""
+    failure: Failure | None = wrong_device(config.device, run) or timer_on_some_ranks(run)
+    if was_too_slow and failure is None:
+        failure = timer_never_called(config.timeout, run)
+    failure = failure or different_on_ranks(run)
+    if failure or first_told is None:
         return failure
-    return different_in_repeat(repeat, first_repeat, run)
+    return different_in_repeat(repeat, first_told, run)

@@ -5,11 +5,14 @@ import os
 from perfkit.core.config import Config, RunConfig
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import NodeRank, visible_variable
+from perfkit.core.script_config import ScriptConfig
 from perfkit.core.system.environment import cpu_vendor, usable_cores
 from perfkit.core.system.software import search_path
 
 MOST_DALI_THREADS = 10
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+DEVICE_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+"""Labels are in NVML's order; CUDA's default order has the fastest GPU first."""
 
 
 def cpu_settings(config: RunConfig, vendor: str, cores: int) -> dict[str, str]:
@@ -33,30 +36,53 @@ def with_dali_settings(config: Config, cores: int) -> Config:
     return config.model_copy(update=chosen)
 
 
-def worker_environment(config: RunConfig, place: NodeRank) -> dict[str, str]:
-    """Return this process's environment with the workers' variables."""
+def worker_environment(config: Config, place: NodeRank) -> dict[str, str]:
+    """Return this process's environment with the variables of a model's workers."""
     settings = cpu_settings(config, cpu_vendor(), usable_cores())
     settings |= _accelerator_settings(config)
-    if place.interface:
-        # By default, gloo uses the address of the host's name, often the loopback. NCCL chooses
-        # well by itself, and would use one interface instead of all that it finds.
-        settings[GLOO_INTERFACE] = os.environ.get(GLOO_INTERFACE, place.interface)
+    settings |= _network_settings(place)
     settings |= search_path(config.interpreter)
     return os.environ | settings | {"PYTHONUNBUFFERED": "1"}
 
 
-def _accelerator_settings(config: RunConfig) -> dict[str, str]:
+def script_environment(config: ScriptConfig, place: NodeRank) -> dict[str, str]:
+    """Return this process's environment with the variables of a script's ranks, which give them
+    devices, threads and a network. None changes what the script computes."""
+    # Some vendors' settings choose other kernels.
+    settings = cpu_settings(config, vendor="", cores=usable_cores())
+    # A script may use every device that it sees, and trains on a GPU if it sees one.
+    settings[visible_variable("gpu")] = ""
+    if config.accelerated:
+        settings[visible_variable(config.device)] = ",".join(_labels(config)[: config.gpus])
+    if config.device == "gpu":
+        settings |= DEVICE_ORDER
+    settings |= _network_settings(place)
+    return os.environ | settings
+
+
+def _network_settings(place: NodeRank) -> dict[str, str]:
+    if not place.interface:
+        return {}
+    # By default, gloo uses the address of the host's name, often the loopback. NCCL chooses
+    # well by itself, and would use one interface instead of all that it finds.
+    return {GLOO_INTERFACE: os.environ.get(GLOO_INTERFACE, place.interface)}
+
+
+def _labels(config: RunConfig) -> list[str]:
+    """Return the labels of the visible devices of the type that trains."""
+    return FRAMEWORKS[config.framework].visible_devices(config.device, config.interpreter)
+
+
+def _accelerator_settings(config: Config) -> dict[str, str]:
     settings = {}
     if config.accelerated:
         # The launcher matches labels against this list without stripping blanks.
-        labels = FRAMEWORKS[config.framework].visible_devices(config.device, config.interpreter)
-        settings[visible_variable(config.device)] = ",".join(labels)
+        settings[visible_variable(config.device)] = ",".join(_labels(config))
     if config.device == "gpu":
         for name, value in FRAMEWORKS[config.framework].gpu_settings.items():
             settings[name] = os.environ.get(name, value)
-        # The labels are in NVML's order; CUDA's default order has the fastest GPU first.
-        settings["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-        if isinstance(config, Config) and not config.tf32:
+        settings |= DEVICE_ORDER
+        if not config.tf32:
             # Paddle and the libraries below each framework use TF32 by default.
             settings["NVIDIA_TF32_OVERRIDE"] = "0"
     return settings

@@ -5,11 +5,12 @@ import time
 from collections.abc import Sequence
 from math import ceil, inf
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from perfkit.core.config import Protocol
+from perfkit.core.config import DEVICE, Protocol, RunConfig
+from perfkit.core.results.told import UNIT
 from perfkit.core.statistics import median
 
 MOST_STEPS = 10**9
@@ -42,22 +43,36 @@ class WarmupTest:
         return True
 
 
-LEAD_STEPS = 3
-"""Steps by which a rank may be ahead of rank 0's last written step, and one that it is in."""
-LEAD_SECONDS, LEAD_SECONDS_OF_NODES = 1.0, 5.0
-"""Time in which every rank learns of the end of the warm-up: on this machine, where that takes
-milliseconds unless the machine is busy, and on several nodes, which look at a shared file four
-times a second."""
+class Lead(NamedTuple):
+    """How far ahead of rank 0's last complete step the end of the warm-up is named: steps that
+    a rank may have submitted beyond it, and the time in which every rank learns of the end."""
+
+    steps: int
+    seconds: float
+
+    @classmethod
+    def of(cls, config: RunConfig) -> "Lead":
+        steps = STEPS_SUBMITTED if config.accelerated else STEPS_AHEAD
+        seconds = NOTICE_SECONDS if config.nodes == 1 else NODES_NOTICE_SECONDS
+        return cls(steps, seconds)
+
+
+STEPS_AHEAD, STEPS_SUBMITTED = 3, 20
+"""On a CPU, ranks step together; an accelerator has a queue. CUDA's takes about 1,024 kernels,
+and a step has at least 50, unless it is a CUDA graph."""
+NOTICE_SECONDS, NODES_NOTICE_SECONDS = 1.0, 5.0
+"""On one machine, ranks see a file within milliseconds, unless the machine is busy. Nodes look
+at a shared file four times a second."""
 RECENT_STEPS = 50
 """Steps whose times predict those of the next ones."""
 
 
-def step_ahead(step: int, step_seconds: Sequence[float], lead_seconds: float) -> int:
-    """Return a step that no rank will have begun after `lead_seconds`, given rank 0's last
-    completed `step`, and the times of all of its steps."""
+def step_ahead(step: int, step_seconds: Sequence[float], lead: Lead) -> int:
+    """Return a step that no rank will have reached when it learns of it, given rank 0's last
+    complete `step`, and the times of all of its steps."""
     usual = median(step_seconds[-RECENT_STEPS:])
-    steps = lead_seconds / usual if usual else inf
-    return step + LEAD_STEPS + ceil(min(steps, MOST_STEPS))
+    steps = lead.seconds / usual if usual else inf
+    return step + lead.steps + ceil(min(steps, MOST_STEPS))
 
 
 def load_test() -> None:
@@ -68,6 +83,17 @@ def load_test() -> None:
     is_warmed_up([1.0] * FEWEST_STEPS, 1)
 
 
+class ModelWarmup:
+    """Ends the warm-up of a built-in model, whose ranks agree on its last step themselves."""
+
+    def __init__(self, protocol: Protocol, pass_steps: float | None) -> None:
+        self.test = WarmupTest(protocol, pass_steps)
+
+    def last_step(self, first: "Follower") -> int | None:
+        """Return the step of rank 0 that is steady; once."""
+        return first.step if self.test.ends_with(first.step_seconds) else None
+
+
 class ScriptWarmup:
     """Ends the warm-up of a script on all ranks after the same step, without an exchange in the
     process group of the user: it names a step that lies ahead of all ranks.
@@ -76,9 +102,9 @@ class ScriptWarmup:
     without being told.
     """
 
-    def __init__(self, protocol: Protocol, lead_seconds: float) -> None:
+    def __init__(self, protocol: Protocol, lead: Lead) -> None:
         self.protocol = protocol
-        self.lead_seconds = lead_seconds
+        self.lead = lead
         self.test = WarmupTest(protocol, None)
         self.has_named = protocol.warmup_limit is None
         if not self.has_named:
@@ -93,7 +119,7 @@ class ScriptWarmup:
         self.has_named = True
         # The test took a while.
         first.read_on()
-        step = step_ahead(first.step, first.step_seconds, self.lead_seconds)
+        step = step_ahead(first.step, first.step_seconds, self.lead)
         assert self.protocol.warmup_limit
         return min(max(step, self.protocol.warmup_steps), self.protocol.warmup_limit)
 
@@ -115,6 +141,8 @@ class RankEvent(BaseModel):
     steps: Count = 0
     samples: Count = 0
     seconds: Annotated[float, Field(ge=0, le=1e9)] = 0.0
+    device: Annotated[str, Field(pattern=DEVICE)] = ""
+    unit: Annotated[str, Field(pattern=UNIT)] = ""
 
 
 class Follower:
@@ -128,6 +156,8 @@ class Follower:
         self.step_seconds: list[float] = []
         self.offset = self.pid = self.step = self.samples = 0
         self.seconds = 0.0
+        self.device = self.unit = ""
+        """What a script has told: on which device it trains, and what it counts."""
         self.first_step_at: float | None = None
 
     def read_on(self) -> None:
@@ -147,6 +177,9 @@ class Follower:
     def _apply(self, event: RankEvent) -> None:
         if event.event == "start":
             self.pid = event.pid
+        elif event.event == "told":
+            self.device = event.device
+            self.unit = event.unit
         elif event.event == "warmup":
             self.warmup_steps = event.steps
         elif event.event == "step":

@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
-from perfkit.core.config import Config, Protocol
+from perfkit.core.config import Protocol
+from perfkit.core.driver.after_end import AfterEnd
 from perfkit.core.driver.exit_info import ExitInfo, killed_for_memory
 from perfkit.core.driver.logs import LogLimit, bytes_left_out, shortened
+from perfkit.core.driver.rank_job import rank_job
 from perfkit.core.driver.rank_processes import RankProcesses
-from perfkit.core.driver.settings import with_dali_settings, worker_environment
-from perfkit.core.driver.supervised import LOG, WORKER, close, start_supervised
+from perfkit.core.driver.supervised import LOG, close, start_supervised
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.paths import portable
 from perfkit.core.results.schema import NodeSeen
-from perfkit.core.script_config import AnyConfig
+from perfkit.core.script_config import AnyConfig, ScriptConfig
 from perfkit.core.system import nccl
-from perfkit.core.system.environment import usable_cores
 from perfkit.core.system.scratch import Scratch
 from perfkit.core.timing.raw_file import steady_file
 
@@ -48,8 +48,9 @@ class WorkerGroup(ABC):
         """Wait up to `seconds`. Return whether all workers have exited or can't continue."""
 
     @abstractmethod
-    def end_warmup(self) -> None:
-        """Tell the workers that their steps are steady."""
+    def end_warmup(self, last_step: int) -> None:
+        """Tell the workers that the warm-up is over; ranks of a script, that it ends after
+        `last_step`."""
 
     @abstractmethod
     def end(self, *, dump_stacks: bool = False) -> None:
@@ -91,7 +92,9 @@ def launcher_command(
     config: AnyConfig, place: NodeRank, log_dir: Path, job: str, worker: list[str]
 ) -> list[str]:
     """Return the command that starts the workers of one node; `worker` is the command of each
-    rank."""
+    rank. The only rank of a script starts without a launcher, as by `python train.py`."""
+    if isinstance(config, ScriptConfig) and config.ranks == 1:
+        return worker
     return FRAMEWORKS[config.framework].launch_command(config, place, log_dir, job, worker)
 
 
@@ -110,7 +113,9 @@ class LocalWorkers(WorkerGroup):
         job: str,
         place: NodeRank | None = None,
         task: str = "measure",
+        cwd: Path | None = None,
     ) -> None:
+        """`cwd`: the working directory of the workers; None: that of this process."""
         self.place = place or NodeRank()
         self.log_pattern = FRAMEWORKS[config.framework].log_pattern
         self.devices = config.devices
@@ -119,24 +124,20 @@ class LocalWorkers(WorkerGroup):
         self.processes = RankProcesses(raw_folder, self.ranks)
         self.log_limit = LogLimit(self._log_files)
         self.killed_before = killed_for_memory()
-        chosen = config
-        if isinstance(config, Config):
-            chosen = with_dali_settings(config, usable_cores())
-        work = {
-            "task": task,
-            "config": chosen.model_dump(),
-            "protocol": protocol.model_dump(),
-            "raw_folder": str(raw_folder.resolve()),
-        }
-        environment = worker_environment(config, self.place)
+        self.after_end: AfterEnd | None = None
+        if isinstance(config, ScriptConfig):
+            self.after_end = AfterEnd(raw_folder, self.ranks)
+        self.killed_after_end = False
+        of_rank = rank_job(config, protocol)
         with contextlib.ExitStack() as opened:
             self.scratch = opened.enter_context(Scratch()).folder
             job_file = self.scratch / "job.json"
-            job_file.write_text(json.dumps(work))
-            worker = [config.interpreter, "-m", WORKER, str(job_file)]
+            job_file.write_text(json.dumps(of_rank.content(task, raw_folder)))
+            worker = [config.interpreter, "-m", of_rank.module, str(job_file)]
             command = launcher_command(config, self.place, self.scratch, job, worker)
+            environment = of_rank.environment(self.place, self.scratch)
             environment |= nccl.log_settings(config, self.scratch)
-            self.process = start_supervised(command, self.scratch, environment)
+            self.process = start_supervised(command, self.scratch, environment, cwd=cwd)
             self.opened = opened.pop_all()
 
     def __exit__(self, *_: object) -> None:
@@ -147,6 +148,9 @@ class LocalWorkers(WorkerGroup):
 
     def wait(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
+        if self.after_end and self.after_end.is_overdue():
+            self.killed_after_end = self.process.poll() is None
+            return True
         while True:
             self._look()
             left = deadline - time.monotonic()
@@ -164,8 +168,12 @@ class LocalWorkers(WorkerGroup):
             self.processes.look()
             self.log_limit.apply()
 
-    def end_warmup(self) -> None:
-        steady_file(self.raw_folder).touch()
+    def end_warmup(self, last_step: int) -> None:
+        steady = steady_file(self.raw_folder)
+        # Written elsewhere first, so that no rank reads a part.
+        written = steady.with_suffix(".written")
+        written.write_text(str(last_step))
+        written.replace(steady)
 
     def end(self, *, dump_stacks: bool = False) -> None:
         self._look()
@@ -183,6 +191,7 @@ class LocalWorkers(WorkerGroup):
             killed_for_memory=killed_for_memory() > self.killed_before,
             free_bytes=shutil.disk_usage(self.raw_folder).free,
             logs=self._logs(),
+            killed_after_end=self.killed_after_end,
             log_bytes_left_out=sum(bytes_left_out(file) for file in self._log_files()),
             nccl=nccl.read_logs(self.scratch, self.devices),
         )

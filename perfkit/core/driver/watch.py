@@ -1,0 +1,81 @@
+"""Watches the workers of a repeat while they train."""
+
+import time
+
+import psutil
+
+from perfkit.core.config import Config, Protocol
+from perfkit.core.driver.progress import RepeatsProgress
+from perfkit.core.driver.supervised import find_supervisor
+from perfkit.core.driver.warmup import Follower, Lead, ModelWarmup, ScriptWarmup
+from perfkit.core.driver.workers import Launcher, WorkerGroup
+from perfkit.core.results.telemetry import SAMPLING_SECONDS
+from perfkit.core.script_config import AnyConfig
+from perfkit.core.system.telemetry import Telemetry
+from perfkit.core.timing.raw_file import rank_file
+from perfkit.core.work import work_of
+
+
+class Watch:
+    """Watches the workers of a repeat: samples the telemetry, ends the warm-up and shows the
+    progress. Rank 0 is always on this machine, and ranks step together."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        workers: WorkerGroup,
+        telemetry: Telemetry,
+        progress: RepeatsProgress,
+        index: int,
+        samples: int | None,
+    ) -> None:
+        config = launcher.config
+        self.config = config
+        self.workers = workers
+        self.telemetry = telemetry
+        self.progress = progress
+        self.index = index
+        self.units_per_sample = work_of(config).units_per_sample * config.ranks
+        self.first_rank = Follower(rank_file(workers.raw_folder, 0), launcher.protocol)
+        self.warmup = _warmup(config, launcher.protocol, samples)
+        self.supervisor: psutil.Process | None = None
+
+    def until_exit(self, deadline: float) -> bool:
+        """Watch until the workers exit, or train on another device than asked for. Return
+        whether they did so before the deadline."""
+        while True:
+            has_exited = self.workers.wait(SAMPLING_SECONDS)
+            self._look()
+            is_elsewhere = self.first_rank.device not in ("", self.config.device)
+            if has_exited or is_elsewhere:
+                return True
+            if time.monotonic() > deadline:
+                return False
+
+    def _look(self) -> None:
+        first = self.first_rank
+        first.read_on()
+        if first.pid and not self.supervisor:
+            self.supervisor = find_supervisor(first.pid)
+        self.telemetry.sample(self.supervisor)
+        # No test in the window, which it would disturb.
+        if first.warmup_step:
+            last_step = self.warmup.last_step(first)
+            if last_step is not None:
+                self.workers.end_warmup(last_step)
+        if first.unit:
+            self.progress.unit = f"{first.unit}/s"
+        throughput = first.samples_per_second * self.units_per_sample
+        self.progress.show(
+            self.index, first.planned_step, throughput, warmup_step=first.warmup_step
+        )
+
+
+def _warmup(
+    config: AnyConfig, protocol: Protocol, samples: int | None
+) -> ModelWarmup | ScriptWarmup:
+    """Return what ends the warm-up; `samples` is the size of a model's data set."""
+    if isinstance(config, Config):
+        pass_steps = samples / config.global_batch if samples else None
+        return ModelWarmup(protocol, pass_steps)
+    return ScriptWarmup(protocol, Lead.of(config))
