@@ -37,11 +37,16 @@ def interpreter_path(python: str | None) -> str:
 
 
 def typed_path(path: str) -> str:
-    """Convert a path or URL typed in the working directory to a parameter's value."""
+    """Convert a path or URL typed in the working directory to a parameter's value, which means
+    the same place wherever relative paths start."""
     if URL.match(path):
         return path
-    absolute = expanded(path).absolute()
-    return portable_path(str(absolute))
+    absolute = str(expanded(path).absolute())
+    portable = portable_path(absolute)
+    is_relative = not portable.startswith(("/", "~"))
+    if is_relative and Path.cwd() != ROOT:
+        return absolute
+    return portable
 
 
 def portable_path(path: str) -> str:

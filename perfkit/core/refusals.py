@@ -270,6 +270,89 @@ class NoEffect(Refusal):
         return "no effect with %(cause)s; leave it out"
 
 
+# A script of the user's.
+
+
+class OfModelsOnly(Refusal):
+    code = "of_models_only"
+    sentence = (
+        "only for built-in models; a script decides this itself: change the script, or give it "
+        "an argument: -- ARGUMENTS"
+    )
+
+
+class OfScriptsOnly(Refusal):
+    code = "of_scripts_only"
+    sentence = "only for a script: perfkit run train.py -- ARGUMENTS"
+
+
+class ScriptMissing(Refusal):
+    code = "script_missing"
+    sentence = "names no training script: -p script train.py"
+    parameter: str = "script"
+
+
+class ScriptNotReadable(Refusal):
+    code = "script_not_readable"
+    parameter: str = "script"
+    script: str
+    reason: str
+    nearest: str | None = None
+    """another script in its folder"""
+
+    def english(self) -> str:
+        if self.nearest is None:
+            return "%(script)s can't be read: %(reason)s"
+        return "%(script)s can't be read: %(reason)s; did you mean '%(nearest)s'?"
+
+
+class NotAScript(Refusal):
+    code = "not_a_script"
+    sentence = "%(script)s is no Python script; name the file that trains, which ends in .py"
+    parameter: str = "script"
+    script: str
+
+
+class ScriptFault(Refusal):
+    code = "script_fault"
+    sentence = "%(script)s, line %(line)s: %(fault)s (as Python %(python)s reads it)"
+    parameter: str = "script"
+    script: str
+    line: Verbatim
+    fault: str
+    python: str
+
+
+class FrameworkNotImported(Refusal):
+    code = "framework_not_imported"
+    sentence = (
+        "%(script)s and its modules import none of %(frameworks)s; name the one that trains: "
+        "-p framework NAME"
+    )
+    parameter: str = "framework"
+    script: str
+    frameworks: list[str]
+
+
+class SeveralFrameworks(Refusal):
+    code = "several_frameworks"
+    sentence = (
+        "%(script)s and its modules import %(frameworks)s; name the one that trains: -p "
+        "framework NAME"
+    )
+    parameter: str = "framework"
+    script: str
+    frameworks: list[str]
+
+
+class BadArguments(Refusal):
+    code = "bad_arguments"
+    sentence = "%(value)s: %(fault)s; write them on one line and quote them as in a shell"
+    parameter: str = "arguments"
+    value: str
+    fault: str
+
+
 # What this machine lacks.
 
 

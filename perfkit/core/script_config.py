@@ -2,14 +2,16 @@
 
 import re
 import shlex
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator
 
-from perfkit.core.config import About, Config, FrameworkName, RunConfig
+from perfkit.core.config import About, Config, FrameworkName, ParameterError, RunConfig
 from perfkit.core.paths import is_local_folder, resolved_path
 
+SCRIPT = "script"
+"""What `perfkit.plan` and the notebooks call a script, in place of a model's name."""
 SHA256 = r"^[0-9a-f]{64}$"
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 MOST_OF_NAME = 40
@@ -30,7 +32,7 @@ LocalFile = Annotated[str, Field(min_length=1), AfterValidator(_local_file)]
 class ScriptConfig(RunConfig):
     """The configuration of a training script of the user's: what runs, and how.
 
-    `request.script.resolve_script` fills in `framework`, `script_sha256` and `modules`, which
+    `request.resolve` fills in `framework`, `script_sha256` and `modules`, which
     follow from the script's content.
     """
 
@@ -47,6 +49,21 @@ class ScriptConfig(RunConfig):
     modules: list[str]
     """local modules that the script imports statically, at any depth"""
 
+    @field_validator("arguments")
+    @classmethod
+    def _are_words(cls, arguments: str) -> str:
+        fault = ""
+        if not arguments.isprintable():
+            fault = "a line break or another character that is not printable"
+        else:
+            try:
+                shlex.split(arguments)
+            except ValueError as error:
+                fault = str(error)
+        if fault:
+            raise ParameterError("bad_arguments", value=repr(arguments[:100]), fault=fault)
+        return arguments
+
     @property
     def script_file(self) -> Path:
         """`script` as an absolute path."""
@@ -55,12 +72,12 @@ class ScriptConfig(RunConfig):
     @property
     def file_name(self) -> str:
         """The script's file name, `train.py`."""
-        return self.script_file.name
+        return PurePosixPath(self.script).name
 
     @property
     def short_name(self) -> str:
         """The file name without `.py`, as far as it can be part of a folder's name."""
-        stem = NOT_IN_NAMES.sub("_", self.script_file.stem)
+        stem = NOT_IN_NAMES.sub("_", PurePosixPath(self.script).stem)
         return stem[:MOST_OF_NAME]
 
     @property

@@ -2,6 +2,8 @@
 
 plan.py            validates parameters
 resolve.py         fills in open parameters and returns a configuration
+requested_script.py  the script of a request, and its refusals
+script.py          reads a script of the user's without running it
 checks.py          checks whether a configuration can be measured here
 contradictions.py  parameters that contradict each other, the model or the framework
 requirements.py    what this machine lacks; facts of machine and framework

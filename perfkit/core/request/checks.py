@@ -26,9 +26,7 @@ def problems(
     can't measure this configuration. `skip_checks`: `machine` if another machine measures, and
     this one must not be accessed; `requirements` if this machine need not meet them; `data` if
     the data does not exist yet."""
-    refused: list[Refusal] = []
-    if isinstance(config, Config):
-        refused += contradictions(config)
+    refused = [*contradictions(config)]
     if "machine" not in skip_checks and "requirements" not in skip_checks:
         refused += lacking(config, gpus)
         refused += hosts.problems(config)

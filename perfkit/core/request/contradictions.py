@@ -4,24 +4,29 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from perfkit.core import refusals
-from perfkit.core.config import ALL, Config
+from perfkit.core.config import ALL, Config, RunConfig
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import AFFINITY
 from perfkit.core.models import model_of
-from perfkit.core.parameters import ABOUT
+from perfkit.core.parameters import ABOUT, fields_of
 from perfkit.core.refusals import Refusal
-from perfkit.core.request.resolve import resolve
+from perfkit.core.request.resolve import resolve, resolve_script
+from perfkit.core.request.script import UNREAD
+from perfkit.core.script_config import AnyConfig
+from perfkit.core.work import work_of
 
 DECIDING = {"model", "framework", "device", "nodes", "launcher"}
 """Parameters from which the default values of all others follow."""
 
 
-def contradictions(config: Config) -> Iterator[Refusal]:
+def contradictions(config: AnyConfig) -> Iterator[Refusal]:
     yield from _unsupported(config)
-    yield from _unknown_tuning(config)
     yield from _without_effect(config)
     yield from _beyond_limits(config)
-    yield from _wrong_precision(config)
+    if isinstance(config, Config):
+        yield from _unknown_tuning(config)
+        yield from _too_long(config)
+        yield from _wrong_precision(config)
 
 
 class Limit(NamedTuple):
@@ -32,27 +37,29 @@ class Limit(NamedTuple):
     what: str
 
 
-def _limits(config: Config) -> Iterator[Limit]:
-    model = model_of(config)
+def _limits(config: AnyConfig) -> Iterator[Limit]:
     launchers: tuple[str, ...] = ("local",)
     if config.nodes > 1:
         launchers = ("srun", "ssh")
-    yield Limit("input", model.inputs, config.model)
-    yield Limit("optimizer", model.optimizers, config.model)
+    if isinstance(config, Config):
+        model = model_of(config)
+        yield Limit("input", model.inputs, config.model)
+        yield Limit("optimizer", model.optimizers, config.model)
     yield Limit("launcher", launchers, f"nodes={config.nodes}")
     if config.node:
         yield Limit("nodes", (1,), f"node={config.node}")
     for name, allowed in FRAMEWORKS[config.framework].supports.items():
-        yield Limit(name, allowed, f"framework={config.framework}")
+        if name in type(config).model_fields:
+            yield Limit(name, allowed, f"framework={config.framework}")
 
 
-def _needs_cpu(config: Config) -> bool:
+def _needs_cpu(config: RunConfig) -> bool:
     """Return whether an accelerator was chosen for a framework that has only the CPU."""
     devices = FRAMEWORKS[config.framework].supports.get("device")
     return config.accelerated and devices == ("cpu",)
 
 
-def _unsupported(config: Config) -> Iterator[Refusal]:
+def _unsupported(config: AnyConfig) -> Iterator[Refusal]:
     if _needs_cpu(config):
         yield refusals.CpuOnly(framework=FRAMEWORKS[config.framework].display_name)
     for limit in _limits(config):
@@ -74,38 +81,50 @@ def _unknown_tuning(config: Config) -> Iterator[Refusal]:
         yield refusals.NotAvailable.of("disable_tuning", name, settings)
 
 
-def _without_effect(config: Config) -> Iterator[Refusal]:
+def _without_effect(config: AnyConfig) -> Iterator[Refusal]:
     """Yield parameters that are set but have no effect in this configuration. Parameters of
     other inputs are accepted, since a sweep may set them for several inputs."""
-    usual = resolve(config.model_dump(include=DECIDING))
-    for name, about in ABOUT.items():
-        for decider, values in about.only.items():
+    usual = _usual(config)
+    for name in fields_of(type(config)):
+        for decider, values in ABOUT[name].only.items():
             if decider == "input" or _decides(config, decider, values):
                 continue
             if getattr(config, name) != getattr(usual, name):
                 yield refusals.NoEffect(parameter=name, cause=_cause(config, decider))
 
 
-def _decides(config: Config, decider: str, values: tuple[Any, ...]) -> bool:
+def _usual(config: AnyConfig) -> AnyConfig:
+    """Return the configuration with the default value of each parameter that does not decide
+    others."""
+    if isinstance(config, Config):
+        return resolve(config.model_dump(include=DECIDING))
+    of_script = {"script", "script_sha256", "modules"}
+    return resolve_script(config.model_dump(include=DECIDING | of_script), UNREAD)
+
+
+def _decides(config: AnyConfig, decider: str, values: tuple[Any, ...]) -> bool:
     """Return whether the property `decider` of About.only has one of these values."""
     if decider == "sample":
-        return model_of(config).sample in values
+        return work_of(config).kind in values
     return getattr(config, decider) in values
 
 
-def _cause(config: Config, decider: str) -> str:
+def _cause(config: AnyConfig, decider: str) -> str:
     match decider:
         case "sample":
-            return config.model
+            return work_of(config).name
         case "accelerated":
             return f"device={config.device}"
     return f"{decider}={getattr(config, decider)}"
 
 
-def _beyond_limits(config: Config) -> Iterator[Refusal]:
+def _too_long(config: Config) -> Iterator[Refusal]:
     longest = model_of(config).longest_sequence
     if longest and config.sample_size > longest:
         yield refusals.SequenceTooLong(model=config.model, positions=longest)
+
+
+def _beyond_limits(config: RunConfig) -> Iterator[Refusal]:
     framework = FRAMEWORKS[config.framework]
     alone = not framework.several_processes
     if config.ranks > 1 and alone and not _needs_cpu(config):

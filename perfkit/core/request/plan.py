@@ -9,20 +9,25 @@ from perfkit.core.config import Config, Protocol
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import MODELS
 from perfkit.core.parameters import (
-    FIELDS,
     PROTOCOL_PARAMETERS,
     choices,
+    fields_of,
     is_open,
     parameters,
     select,
 )
 from perfkit.core.paths import interpreter_path, typed_path
-from perfkit.core.refusals import NoSuchParameter, NotAvailable, Refusal
+from perfkit.core.refusals import NotAvailable, Refusal
 from perfkit.core.request import RequestError, validated
 from perfkit.core.request.checks import CheckScope, problems
-from perfkit.core.request.resolve import resolve
+from perfkit.core.request.requested_script import (
+    RequestedScript,
+    not_a_parameter,
+    requested_script,
+)
+from perfkit.core.request.resolve import resolve, resolve_script
 from perfkit.core.request.shared_memory import Notice, scarce
-from perfkit.core.script_config import AnyConfig, built_in
+from perfkit.core.script_config import SCRIPT, AnyConfig, ScriptConfig, built_in
 
 
 @dataclass(frozen=True)
@@ -47,22 +52,28 @@ class Plan:
 def plan(
     model: str, namespace: Mapping[str, Any], skip_checks: Collection[CheckScope] = ()
 ) -> Plan:
-    """Validate the parameters in `namespace` and fill in open ones.
+    """Validate the parameters in `namespace` and fill in open ones. `model` is the name of a
+    built-in model, or "script" for the script in `namespace`.
 
     `namespace` is a notebook's `globals()` or any mapping of names to values. Every public name
     with a plain literal counts as a parameter, so that misspelt names are noticed. Skip checks
     of this `machine` if another one measures, of its `requirements`, or of the `data`. Raises
     RequestError with all problems.
     """
+    kind = ScriptConfig if model == SCRIPT else Config
+    fields = fields_of(kind)
     names = [name for name, value in namespace.items() if _is_parameter(name, value)]
-    values = {name: namespace[name] for name in FIELDS if name in names}
-    refused: list[Refusal] = []
-    for name in names:
-        if name not in FIELDS:
-            refused.append(NoSuchParameter.of(name, FIELDS))
-    gpus = _visible_devices(values, skip_checks, refused)
+    values = {name: namespace[name] for name in fields if name in names}
+    refused = [not_a_parameter(name, kind) for name in names if name not in fields]
     invalid: list[Refusal] = []
-    config = _config(model, values, gpus, invalid)
+    config: AnyConfig | None
+    if model == SCRIPT:
+        script = requested_script(values, invalid)
+        gpus = _visible_devices(script.values, skip_checks, refused)
+        config = _script_config(script, gpus, invalid)
+    else:
+        gpus = _visible_devices(values, skip_checks, refused)
+        config = _config(model, values, gpus, invalid)
     protocol = _protocol(values, config, invalid)
     if config and protocol and not invalid:
         refused += problems(config, gpus, skip_checks)
@@ -126,8 +137,15 @@ def _config(
     return validated(lambda: resolve(work, gpus), invalid)
 
 
+def _script_config(
+    script: RequestedScript, gpus: int, invalid: list[Refusal]
+) -> ScriptConfig | None:
+    """Return the configuration of a script; None if a value is invalid."""
+    return validated(lambda: resolve_script(script.values, script.content, gpus), invalid)
+
+
 def _protocol(
-    values: Mapping[str, Any], config: Config | None, invalid: list[Refusal]
+    values: Mapping[str, Any], config: AnyConfig | None, invalid: list[Refusal]
 ) -> Protocol | None:
     steps = {name: values[name] for name in PROTOCOL_PARAMETERS if name in values}
     name = steps.pop("protocol", None)
@@ -149,7 +167,8 @@ def typed(name: str, value: str) -> Any:
         return WORDS[value]
     if name in select(is_path=True):
         return typed_path(value)
-    default, _meaning = parameters().get(name, (None, ""))
+    every = parameters(ScriptConfig) | parameters()
+    default, _meaning = every.get(name, (None, ""))
     if isinstance(default, str):
         return value
     for kind in (int, float):

@@ -1,15 +1,19 @@
 """From the values of a request to a configuration with every field set."""
 
+import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-from perfkit.core.config import Config
+from perfkit.core.config import Config, RunConfig
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import Framework
 from perfkit.core.models import model_named
 from perfkit.core.models.model import Model
-from perfkit.core.parameters import FIELDS, is_open, select
+from perfkit.core.parameters import FIELDS, fields_of, is_open, select
 from perfkit.core.paths import portable_path
+from perfkit.core.request.script import ScriptContent
+from perfkit.core.script_config import ScriptConfig
 
 
 def resolve(request: Mapping[str, Any], gpus: int = 0) -> Config:
@@ -19,10 +23,7 @@ def resolve(request: Mapping[str, Any], gpus: int = 0) -> Config:
     Raises KeyError for a model or framework that perfkit can't train, pydantic's
     ValidationError for any other invalid value.
     """
-    values = {}
-    for name, value in request.items():
-        if name == "model" or not is_open(name, value):
-            values[name] = value
+    values = _set_values(request, Config)
     model = model_named(values["model"])
     framework = FRAMEWORKS[values.get("framework", FIELDS["framework"].default)]
     device = values.get("device", "gpu" if values.get("gpus", gpus) else "cpu")
@@ -31,14 +32,54 @@ def resolve(request: Mapping[str, Any], gpus: int = 0) -> Config:
         **_defaults_of_work(model, framework, device, values.get("precision", "")),
         **values,
     }
+    return Config(**_with_portable_paths(values))
+
+
+def resolve_script(
+    request: Mapping[str, Any], content: ScriptContent, gpus: int = 0
+) -> ScriptConfig:
+    """Return the configuration of a script with this content. Raises pydantic's ValidationError
+    for an invalid value, also if the framework is open and the content does not tell it."""
+    values = _set_values(request, ScriptConfig)
+    device = values.get("device", "gpu" if values.get("gpus", gpus) else "cpu")
+    follows = {"script_sha256": content.sha256, "modules": content.modules}
+    if len(content.frameworks) == 1:
+        follows["framework"] = content.frameworks[0]
+    values = {**_defaults_of_run(device, gpus, values.get("nodes", 1)), **follows, **values}
+    with suppress(ValueError, AttributeError):
+        # The same words give the same configuration, however they are quoted.
+        values["arguments"] = shlex.join(shlex.split(values.get("arguments", "")))
+    return ScriptConfig(**_with_portable_paths(values))
+
+
+def _set_values(request: Mapping[str, Any], kind: type[RunConfig]) -> dict[str, Any]:
+    """Return the values of a request that it does not leave open."""
+    values = {}
+    for name, value in request.items():
+        is_parameter = name in fields_of(kind)
+        if not (is_parameter and is_open(name, value, kind)):
+            values[name] = value
+    return values
+
+
+def _with_portable_paths(values: Mapping[str, Any]) -> dict[str, Any]:
+    portable = dict(values)
     for name in select(is_path=True):
         path = values.get(name)
         if isinstance(path, str):
-            values[name] = portable_path(path)
-    return Config(**values)
+            portable[name] = portable_path(path)
+    return portable
 
 
 def _defaults_of_machine(device: str, gpus: int, nodes: object) -> dict[str, Any]:
+    if device == "gpu":
+        dali = {"dali_threads": 0, "dali_prefetch": 0, "dali_decoder": "image"}
+    else:
+        dali = {"dali_threads": 4, "dali_prefetch": 2, "dali_decoder": "image_random_crop"}
+    return _defaults_of_run(device, gpus, nodes) | dali
+
+
+def _defaults_of_run(device: str, gpus: int, nodes: object) -> dict[str, Any]:
     defaults = {
         "device": device,
         "gpus": gpus,
@@ -49,11 +90,7 @@ def _defaults_of_machine(device: str, gpus: int, nodes: object) -> dict[str, Any
         defaults["gpus"] = 0
     if nodes == 1:
         defaults["launcher"] = "local"
-    if device == "gpu":
-        dali = {"dali_threads": 0, "dali_prefetch": 0, "dali_decoder": "image"}
-    else:
-        dali = {"dali_threads": 4, "dali_prefetch": 2, "dali_decoder": "image_random_crop"}
-    return defaults | dali
+    return defaults
 
 
 def _defaults_of_work(

@@ -1,0 +1,111 @@
+"""The script of a request: its path, content and framework, and why it is refused."""
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfkit.core import refusals
+from perfkit.core.config import RunConfig
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.parameters import FIELDS, SCRIPT_FIELDS, fields_of, is_open, select
+from perfkit.core.paths import URL, expanded, portable, resolved_path
+from perfkit.core.refusals import NoSuchParameter, Refusal, nearest_name
+from perfkit.core.request.script import UNREAD, ScriptContent, read_script
+from perfkit.core.script_config import ScriptConfig
+
+SUFFIX = ".py"
+
+
+@dataclass(frozen=True)
+class RequestedScript:
+    """A script with the values of its request, whose paths are absolute."""
+
+    content: ScriptContent
+    values: dict[str, Any]
+
+
+def not_a_parameter(name: str, kind: type[RunConfig]) -> Refusal:
+    """Return the refusal of a name that is not a parameter of such a configuration."""
+    if kind is ScriptConfig and name in FIELDS:
+        return refusals.OfModelsOnly(parameter=name)
+    if kind is not ScriptConfig and name in SCRIPT_FIELDS:
+        return refusals.OfScriptsOnly(parameter=name)
+    return NoSuchParameter.of(name, fields_of(kind))
+
+
+def requested_script(values: Mapping[str, Any], refused: list[Refusal]) -> RequestedScript:
+    """Read the script of a request. Its relative paths start in the working directory. What
+    prevents this is appended to `refused`."""
+    absolute = _from_working_directory(values)
+    script = absolute.get("script")
+    if not isinstance(script, str) or not script:
+        refused.append(refusals.ScriptMissing())
+        return RequestedScript(UNREAD, absolute | {"script": "train.py"})
+    # As Python, which takes the folder of the file that a link leads to.
+    file = resolved_path(script)
+    absolute["script"] = str(file)
+    content = _content(file, refused)
+    if is_open("framework", values.get("framework"), ScriptConfig):
+        absolute["framework"] = _framework(file, content, refused)
+    return RequestedScript(content, absolute)
+
+
+def _from_working_directory(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values with absolute paths; the folder of the results also if it is open."""
+    default = SCRIPT_FIELDS["outputs_dir"].default
+    absolute = {"outputs_dir": default} | dict(values)
+    for name in select(is_path=True):
+        path = absolute.get(name)
+        if isinstance(path, str) and path and not URL.match(path):
+            absolute[name] = str(expanded(path).absolute())
+    return absolute
+
+
+def _content(file: Path, refused: list[Refusal]) -> ScriptContent:
+    """Return what the script says; UNREAD if it is refused."""
+    shown = portable(str(file))
+    if file.suffix != SUFFIX and not file.is_dir() and file.exists():
+        refused.append(refusals.NotAScript(script=shown))
+        return UNREAD
+    try:
+        content = read_script(file)
+    except OSError as error:
+        nearest = nearest_name(file.name, _scripts_in(file.parent))
+        refused.append(
+            refusals.ScriptNotReadable(
+                script=shown, reason=error.strerror or str(error), nearest=nearest
+            )
+        )
+        return UNREAD
+    if content.fault:
+        refused.append(
+            refusals.ScriptFault(
+                script=shown,
+                line=content.fault_line,
+                fault=content.fault,
+                python=platform.python_version(),
+            )
+        )
+        return UNREAD
+    return content
+
+
+def _scripts_in(folder: Path) -> list[str]:
+    try:
+        return sorted(file.name for file in folder.glob(f"*{SUFFIX}"))
+    except OSError:
+        return []
+
+
+def _framework(file: Path, content: ScriptContent, refused: list[Refusal]) -> str:
+    """Return the framework that the script imports; the first of all if it is refused."""
+    frameworks = content.frameworks
+    if not frameworks:
+        every = [facts.module for facts in FRAMEWORKS.values()]
+        refused.append(refusals.FrameworkNotImported(script=file.name, frameworks=every))
+        return UNREAD.frameworks[0]
+    if len(frameworks) > 1:
+        refused.append(refusals.SeveralFrameworks(script=file.name, frameworks=frameworks))
+    return frameworks[0]

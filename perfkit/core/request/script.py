@@ -1,0 +1,159 @@
+"""Reads a training script of the user's without running it: the digest of its content, and the
+local modules and the frameworks that it imports."""
+
+import ast
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfkit.core.frameworks import FRAMEWORKS
+
+IMPLIED_BY = {
+    "torch": (
+        *("accelerate", "deepspeed", "diffusers", "lightning", "peft", "pytorch_lightning"),
+        *("timm", "torchaudio", "torchvision", "transformers", "trl"),
+    ),
+    "paddle": ("paddlenlp", "paddleformers"),
+    "jax": ("equinox", "flax", "haiku", "optax"),
+    "tensorflow": ("keras", "tf_keras"),
+    "mxnet": ("gluoncv", "gluonnlp"),
+}
+"""Framework -> packages that imply it, if the script imports no framework by its own name."""
+TIMER_PACKAGE = "perfkit"
+MOST_BYTES = 4 * 2**20
+"""Longest file that is searched for imports."""
+
+
+@dataclass(frozen=True)
+class ScriptContent:
+    """What a script and its local modules say, without running them."""
+
+    sha256: str
+    """digest of the names and contents of the script and its modules"""
+    modules: list[str]
+    """dotted names of the local modules that are imported, at any depth, sorted"""
+    frameworks: list[str]
+    """frameworks that are imported by name; without any, those that other packages imply"""
+    imports_perfkit: bool
+    """whether the script or a module imports perfkit, which has the timer"""
+    fault: str
+    """why the script is not valid Python; empty if it is"""
+    fault_line: int
+    """line of the fault, 0 without one"""
+
+
+UNREAD = ScriptContent("0" * 64, [], [*FRAMEWORKS][:1], True, "", 0)
+"""Stands for the content of a refused script, so that errors of other values are found too."""
+
+
+def read_script(script: Path) -> ScriptContent:
+    """Read a script. A local module with a fault is searched for no imports. Raises OSError."""
+    folder = script.parent
+    contents = {script.name: script.read_bytes()}
+    packages: set[str] = set()
+    fault, fault_line = "", 0
+    try:
+        imported = _imported_names(contents[script.name], package="")
+    except SyntaxError as error:
+        fault, fault_line = error.msg, error.lineno or 0
+        imported = set()
+    waiting = sorted(imported)
+    while waiting:
+        name = waiting.pop()
+        file = _module_file(folder, name)
+        if file is None:
+            packages.add(name.partition(".")[0])
+        elif name not in contents:
+            contents[name] = file.read_bytes()
+            package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+            waiting += sorted(_names_of_module(contents[name], package))
+    modules = sorted(contents.keys() - {script.name})
+    packages -= {name.partition(".")[0] for name in modules}
+    return ScriptContent(
+        sha256=_digest(contents),
+        modules=modules,
+        frameworks=_frameworks(packages),
+        imports_perfkit=TIMER_PACKAGE in packages,
+        fault=fault,
+        fault_line=fault_line,
+    )
+
+
+def script_digest(script: Path) -> str:
+    """Return the digest of a script and its local modules. Raises OSError."""
+    return read_script(script).sha256
+
+
+def _digest(contents: dict[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    for name, content in sorted(contents.items()):
+        digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape"))
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _frameworks(packages: set[str]) -> list[str]:
+    """Return the frameworks among the imported packages, or those that the packages imply."""
+    by_name = [name for name, facts in FRAMEWORKS.items() if facts.module in packages]
+    if by_name:
+        return by_name
+    return [name for name, implying in IMPLIED_BY.items() if packages.intersection(implying)]
+
+
+def _module_file(folder: Path, name: str) -> Path | None:
+    """Return the file of a module below the script's folder; None if it is elsewhere."""
+    place = folder.joinpath(*name.split("."))
+    for file in (place / "__init__.py", place.with_name(f"{place.name}.py")):
+        if file.is_file():
+            return file
+    return None
+
+
+def _names_of_module(source: bytes, package: str) -> set[str]:
+    """Return what a local module imports; nothing if it is not valid Python, since the script
+    need not import it."""
+    try:
+        return _imported_names(source, package)
+    except SyntaxError:
+        return set()
+
+
+def _imported_names(source: bytes, package: str) -> set[str]:
+    """Return the dotted names that may be modules in the import statements of a file, with the
+    packages that contain them. `package` is that of the file. Raises SyntaxError."""
+    names: set[str] = set()
+    for node in ast.walk(_parsed(source)):
+        for name in _names_in(node, package):
+            parts = name.split(".")
+            names |= {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    return names
+
+
+def _parsed(source: bytes) -> ast.AST:
+    """Parse a file. Raises SyntaxError."""
+    if len(source) > MOST_BYTES:
+        raise SyntaxError(f"over {MOST_BYTES / 2**20:g} MiB, too long")
+    try:
+        return ast.parse(source)
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise SyntaxError(str(error) or "too deeply nested") from None
+
+
+def _names_in(node: ast.AST, package: str) -> Iterator[str]:
+    """Yield the dotted names that may be modules in an import statement."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield alias.name
+    elif isinstance(node, ast.ImportFrom):
+        parts = package.split(".") if package else []
+        if node.level > len(parts):
+            # Python refuses a relative import beyond the outermost package.
+            return
+        base = parts[: len(parts) - node.level + 1] if node.level else []
+        if node.module:
+            base.append(node.module)
+            yield ".".join(base)
+        for alias in node.names:
+            if alias.name != "*":
+                yield ".".join([*base, alias.name])

@@ -1,0 +1,345 @@
+"""Requests to measure a script of the user's: what is read of it, and the errors."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+import perfkit
+from perfkit.core.config import Config
+from perfkit.core.parameters import fields_of, parameters
+from perfkit.core.paths import ROOT
+from perfkit.core.request import RequestError
+from perfkit.core.request.plan import plan
+from perfkit.core.request.resolve import resolve
+from perfkit.core.request.script import read_script, script_digest
+from perfkit.core.results.identity import measurement_id
+from perfkit.core.results.schema import Result, Throughput
+from perfkit.core.results.told import Told
+from perfkit.core.script_config import NotBuiltInError, ScriptConfig
+from perfkit.core.work import work_of
+
+TRAIN = "import torch\nimport perfkit\n"
+
+
+@pytest.fixture(autouse=True)
+def no_gpus(monkeypatch):
+    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", list)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working directory, which has a script for PyTorch."""
+    monkeypatch.chdir(tmp_path)
+    write("train.py", TRAIN)
+    return tmp_path
+
+
+def write(name, text):
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def planned(**request):
+    """Return the configuration of a request that only this machine need not meet."""
+    return plan(
+        "script", {"script": "train.py", "device": "cpu"} | request, ("machine",)
+    ).config
+
+
+def problems(**request):
+    with pytest.raises(RequestError) as refused:
+        plan("script", {"device": "cpu"} | request, ("machine",))
+    return refused.value.problems
+
+
+def told(**changes):
+    values = {"samples_per_step": 64, "unit": "images", "framework": "torch", "device": "cpu"}
+    values |= {"step_clock": "host", "counts_data_wait": False}
+    return Told(**values | changes)
+
+
+def test_a_script_is_planned_with_the_framework_that_it_imports(folder):
+    config = planned()
+    assert (config.framework, config.device, config.ranks) == ("torch", "cpu", 1)
+    assert config.script_file == folder / "train.py"
+    assert config.file_name == "train.py"
+    assert config.modules == []
+
+
+def test_relative_paths_of_a_script_start_in_the_working_directory(folder):
+    config = planned(python="env/bin/python")
+    assert config.script_file == folder / "train.py"
+    assert config.outputs_dir == str(folder / "outputs")
+    assert config.interpreter == str(folder / "env/bin/python")
+
+
+def test_paths_within_the_checkout_are_stored_without_its_place(monkeypatch):
+    monkeypatch.chdir(ROOT / "tests")
+    config = planned(script="fake_trainer.py", framework="torch")
+    assert (config.script, config.outputs_dir) == ("tests/fake_trainer.py", "tests/outputs")
+
+
+@pytest.mark.parametrize(
+    ("imports", "frameworks"),
+    [
+        ("import torch.nn as nn", ["torch"]),
+        ("def main():\n    from paddle.io import DataLoader", ["paddle"]),
+        ("import flax.linen", ["jax"]),
+        ("import jax, optax", ["jax"]),
+        ("import transformers", ["torch"]),
+        ("import transformers\nimport jax", ["jax"]),
+        ("import keras", ["tensorflow"]),
+        ("import keras, torch", ["torch"]),
+        ("from mxnet import gluon", ["mxnet"]),
+        ("import torch, tensorflow", ["torch", "tensorflow"]),
+        ("import numpy\nimport torchmetrics_like", []),
+        ("from . import torch", []),
+    ],
+)
+def test_the_framework_is_read_from_the_imports(folder, imports, frameworks):
+    write("train.py", imports)
+    assert read_script(folder / "train.py").frameworks == frameworks
+
+
+def test_a_framework_that_only_a_local_module_imports_is_recognized(folder):
+    write("train.py", "from lib.net import Net")
+    write("lib/net.py", "import paddle")
+    assert planned().framework == "paddle"
+
+
+def test_a_local_module_with_the_name_of_a_framework_is_not_the_framework(folder):
+    write("train.py", "import torch, paddle")
+    write("torch.py", "")
+    assert read_script(folder / "train.py").frameworks == ["paddle"]
+
+
+def test_several_frameworks_or_none_are_refused_unless_one_is_named(folder):
+    write("train.py", "import torch, jax")
+    assert problems(script="train.py") == [
+        "framework: train.py and its modules import torch, jax; name the one that trains: -p "
+        "framework NAME"
+    ]
+    assert planned(framework="jax").framework == "jax"
+    write("train.py", "import numpy")
+    (problem,) = problems(script="train.py")
+    assert "import none of paddle, torch, jax, tensorflow, mxnet" in problem
+    assert problem.endswith("-p framework NAME")
+    assert planned(framework="torch").framework == "torch"
+
+
+def test_the_local_modules_are_found_at_any_depth_and_in_packages(folder):
+    write("train.py", "import torch, other\nfrom lib import data, absent\nimport lib.deep.er")
+    write("lib/__init__.py", "from .base import Base")
+    write("lib/base.py", "import torch\nfrom . import sibling")
+    write("lib/sibling.py", "import train")
+    write("lib/data.py", "from .deep import er\nimport not_here")
+    write("lib/deep/er.py", "from ..base import Base\nfrom ... import beyond")
+    write("unused.py", "import paddle")
+    content = read_script(folder / "train.py")
+    assert content.modules == sorted(
+        ["lib", "lib.base", "lib.data", "lib.deep.er", "lib.sibling", "train"]
+    )
+    assert content.frameworks == ["torch"]
+
+
+def test_a_script_is_another_one_if_its_content_or_that_of_a_module_changes(folder):
+    write("train.py", "import torch\nimport net")
+    write("net.py", "width = 1")
+    write("unused.py", "width = 1")
+    before = script_digest(folder / "train.py")
+    write("unused.py", "width = 2")
+    assert script_digest(folder / "train.py") == before
+    write("net.py", "width = 2")
+    assert script_digest(folder / "train.py") != before
+    write("net.py", "width = 1")
+    assert script_digest(folder / "train.py") == before
+    write("train.py", "import torch\nimport net\n")
+    assert script_digest(folder / "train.py") != before
+
+
+def test_the_digest_does_not_depend_on_the_folder(folder):
+    write("copy/train.py", TRAIN)
+    assert script_digest(folder / "copy/train.py") == script_digest(folder / "train.py")
+
+
+def test_a_module_that_python_can_not_parse_is_part_of_the_digest(folder):
+    write("train.py", "import torch\ntry:\n    import net\nexcept SyntaxError:\n    pass")
+    write("net.py", "print 1")
+    assert read_script(folder / "train.py").modules == ["net"]
+
+
+def identifier(config):
+    return measurement_id(config, plan_protocol(), {}, None)
+
+
+def plan_protocol():
+    return perfkit.Protocol.named("quick")
+
+
+def test_the_id_follows_from_name_content_and_arguments_but_not_from_the_path(folder):
+    config = planned(label="first")
+    first = identifier(config)
+    assert first.startswith("train-torch-1x1-cpu-quick-first-")
+    write("copy/train.py", TRAIN)
+    assert identifier(planned(label="first", script="copy/train.py")) == first
+    assert identifier(planned(label="first", arguments="--lr 0.1")) != first
+    write("other.py", TRAIN)
+    assert identifier(planned(label="first", script="other.py")).startswith("other-torch-")
+    write("train.py", TRAIN + "pass\n")
+    assert identifier(planned(label="first")) != first
+
+
+def test_arguments_that_are_quoted_differently_are_the_same_work(folder):
+    config = planned(arguments="--name 'a b'   --lr \"0.1\"")
+    assert config.arguments == "--name 'a b' --lr 0.1"
+    assert config.argument_list == ["--name", "a b", "--lr", "0.1"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--lr", "0.1"], [""], ["a b", "c'd", 'e"f', "g\\h", "$HOME", "*.py", "--", "ü"], []],
+)
+def test_arguments_reach_the_script_exactly(folder, words):
+    assert planned(arguments=shlex.join(words)).argument_list == words
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        ({}, "script: names no training script: -p script train.py"),
+        ({"script": "trian.py"}, "No such file or directory; did you mean 'train.py'?"),
+        ({"script": "lib"}, "lib can't be read: Is a directory"),
+        ({"script": "run.sh"}, "run.sh is no Python script; name the file that trains"),
+        ({"script": "wrong.py"}, "wrong.py, line 2: '(' was never closed (as Python 3."),
+        ({"script": "nul.py"}, "nul.py, line 0: source code "),
+        ({"script": "train.py", "arguments": "'a"}, "No closing quotation"),
+        ({"script": "train.py", "arguments": "'a\nb'"}, "a line break or another character"),
+        ({"script": "train.py", "arguments": 5}, "(for papermill: -r arguments 5)"),
+        ({"script": "train.py", "framework": "tourch"}, "did you mean 'torch'?"),
+        ({"script": "train.py", "argument": ""}, "did you mean 'arguments'?"),
+        ({"script": "train.py", "batch_size": 8}, "batch_size: only for built-in models"),
+        ({"script": "train.py", "precision": "bf16"}, "precision: only for built-in models"),
+        ({"script": "train.py", "gpus": 2}, "gpus: no effect with device=cpu; for several"),
+        ({"script": "train.py", "hosts": "a,b"}, "hosts: no effect with launcher=local"),
+        ({"script": "train.py", "nodes": 2, "launcher": "local"}, "allowed: srun, ssh"),
+        ({"script": "train.py", "framework": "mxnet", "processes": 2}, "trains in one process"),
+    ],
+)
+def test_an_invalid_request_for_a_script_says_what_to_type(folder, request_, expected):
+    write("lib/net.py", "")
+    write("run.sh", "")
+    write("wrong.py", "import torch\nprint(1")
+    write("nul.py", "import torch\0")
+    (problem,) = problems(**request_)
+    assert expected in problem
+
+
+def test_all_errors_of_a_script_and_its_parameters_are_reported_together(folder):
+    names = [problem.partition(":")[0] for problem in problems(script="absent.py", nodes=0)]
+    assert names == ["nodes", "script"]
+
+
+def test_a_model_has_no_script_and_no_arguments():
+    with pytest.raises(RequestError, match="arguments: only for a script"):
+        plan("resnet50", {"input": "synthetic", "arguments": "--lr 0.1"})
+
+
+def test_a_script_has_the_parameters_of_a_run_and_of_the_protocol():
+    names = [*parameters(ScriptConfig)]
+    assert names[:4] == ["script", "arguments", "framework", "device"]
+    assert "repeats" in names and "batch_size" not in names
+    assert parameters(ScriptConfig)["framework"][0] is None
+    shared = {*fields_of(ScriptConfig)} - {"script", "arguments"}
+    assert shared < {*fields_of(Config)}
+
+
+def test_the_work_of_a_script_is_what_it_told_the_timer(folder):
+    config = planned()
+    work = work_of(config, told(flops_per_sample=3e9, parameters=10))
+    assert (work.name, work.kind, work.unit) == ("train.py", "script", "images/s")
+    assert (work.samples_per_step, work.flops_per_unit, work.parameters) == (64, 3e9, 10)
+    assert work_of(config).samples_per_step is None
+
+
+def test_the_work_of_a_model_is_that_of_its_configuration():
+    request = {"model": "gpt", "device": "cpu", "batch_size": 2, "accumulate": 3}
+    work = work_of(resolve(request))
+    assert (work.name, work.kind, work.unit) == ("gpt", "sequence", "tokens/s")
+    assert (work.units_per_sample, work.samples_per_step) == (128, 6)
+    assert work.parameters and work.flops_per_unit
+
+
+@pytest.mark.parametrize("unit", ["", "1st", "a" * 29, "<b>", "a\nb", "a/s", "\u202eabc"])
+def test_the_unit_of_a_script_is_a_short_name(unit):
+    with pytest.raises(ValidationError):
+        told(unit=unit)
+    with pytest.raises(ValidationError):
+        throughput(f"{unit}/s")
+
+
+def throughput(unit):
+    return Throughput(
+        value=128.0,
+        unit=unit,
+        statistic="median",
+        interval=None,
+        interval_level=None,
+        n=1,
+        steps_per_second=2.0,
+    )
+
+
+def result_of(config, **changes):
+    """Return a result of a script with one repeat of five steps in 2.5 seconds."""
+    rank = {"rank": 0, "samples": 320, "window_seconds": 2.5, "data_wait_seconds": 0.0}
+    numbers = {"throughput": 128.0, "steps_per_second": 2.0, "ranks": [rank]}
+    values = {
+        "schema_version": 5,
+        "id": "made",
+        "created": "2026-01-01T00:00:00+00:00",
+        "status": "complete",
+        "config": config,
+        "protocol": perfkit.Protocol.named("quick", repeats=1),
+        "environment": {},
+        "told": told(),
+        "repeats": [{"index": 1, "status": "complete", **numbers}],
+        "throughput": throughput("images/s"),
+    }
+    return Result.model_validate(values | changes)
+
+
+def test_a_result_of_a_script_is_read_as_it_was_written(folder):
+    result = result_of(planned(arguments="--lr 0.1"))
+    again = Result.model_validate_json(result.model_dump_json())
+    assert again == result
+    assert isinstance(again.config, ScriptConfig)
+    assert again.work.unit == "images/s"
+    assert again.global_batch == 64
+    assert again.parameters["arguments"] == "--lr 0.1"
+
+
+def test_only_a_model_has_the_configuration_of_one(folder):
+    with pytest.raises(NotBuiltInError, match="is a script, not a built-in model"):
+        _ = result_of(planned()).built_in
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"told": None}, "a script with a complete repeat has told what it does"),
+        ({"told": told(samples_per_step=32)}, "more samples than its steps"),
+        ({"told": told(unit="tokens")}, "unit is not that of the complete repeats"),
+    ],
+)
+def test_a_result_of_a_script_that_contradicts_what_it_told_is_refused(folder, changes, why):
+    with pytest.raises(ValidationError, match=why):
+        result_of(planned(), **changes)
+
+
+def test_a_model_tells_the_timer_nothing():
+    config = resolve({"model": "resnet50", "device": "cpu", "input": "synthetic"})
+    with pytest.raises(ValidationError, match="only a script tells the timer"):
+        result_of(config, status="partial", repeats=[], throughput=None)
