@@ -14,6 +14,7 @@ from perfkit.analysis.fleet.judgement import FEWEST_NODES, FEWEST_REPEATS
 from perfkit.core.results.frames import as_frame, records, row_of
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
+from perfkit.core.script_config import ScriptConfig
 from perfkit.core.statements import N_, Statement
 
 WORKLOAD = [column for column in SERIES if column != "node"]
@@ -138,6 +139,8 @@ def hardware_of(result: Result) -> tuple[str, ...]:
 def requested_work(result: Result) -> tuple[Any, ...]:
     """Return the work that a measurement was asked for."""
     config = result.config
+    if isinstance(config, ScriptConfig):
+        return (config.topology, config.script_sha256, config.arguments)
     values = [getattr(config, name) for name in REQUESTED]
     return (config.topology, config.precision, *values)
 
