@@ -19,8 +19,8 @@ from perfkit.analysis.warnings import window_disagrees
 from perfkit.core.config import Protocol
 from perfkit.core.frameworks.functional.xla import Product
 from perfkit.core.frameworks.jax import backend
-from perfkit.core.frameworks.jax.device import WatchedDevice, WatchedGpu
 from perfkit.core.frameworks.jax.inspector import Inspector
+from perfkit.core.timing.watched import WatchedDevice, WatchedGpu
 from perfkit.core.worker import rank as worker
 from perfkit.core.worker.loop import train
 
@@ -93,7 +93,7 @@ def timed(trainer, device, steps, warmup_steps=2):
 def test_steps_are_submitted_without_waiting_and_timed_when_their_update_is_ready(narrow):
     late(jnp.ones(2)).block_until_ready()
     trainer = LateTrainer(SIDE.trainer(MODEL))
-    window, seconds, submitted = timed(trainer, WatchedDevice(), steps=4)
+    window, seconds, submitted = timed(trainer, WatchedDevice(jax), steps=4)
     assert min(seconds) > 0.5 * max(seconds)
     assert not window_disagrees(window.seconds, seconds)
     # The last step was submitted before the first one could be complete.
@@ -105,7 +105,7 @@ def test_an_event_completes_with_the_update_not_with_the_loss(narrow):
     batch = SIDE.batch(MODEL)
     late(jnp.ones(2)).block_until_ready()
     step(trainer, batch)
-    device = WatchedDevice()
+    device = WatchedDevice(jax)
     device.synchronize()
     slow = LateTrainer(trainer)
     loss = slow.backward(batch, sync_gradients=True)
@@ -136,7 +136,7 @@ def test_a_failed_step_ends_the_training_with_its_error():
         def block_until_ready(self):
             raise RuntimeError("RESOURCE_EXHAUSTED")
 
-    device = WatchedDevice()
+    device = WatchedDevice(jax)
     begin = device.record_event()
     end = device.record_event(Failed())
     with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
@@ -146,7 +146,7 @@ def test_a_failed_step_ends_the_training_with_its_error():
 
 
 def test_a_synchronized_device_has_completed_all_arrays_and_events():
-    device = WatchedDevice()
+    device = WatchedDevice(jax)
     watched = late(jnp.ones(2))
     event = device.record_event(watched)
     not_watched = late(jnp.ones(2))
@@ -359,7 +359,7 @@ def test_peak_memory_of_a_gpu_is_unknown_where_more_was_allocated_before_the_tra
     statistics = {}
     gpu = SimpleNamespace(memory_stats=lambda: statistics)
     monkeypatch.setattr(jax, "local_devices", lambda: [gpu])
-    device = WatchedGpu()
+    device = WatchedGpu(jax)
     for peak in (before_training, warmed_up):
         statistics["peak_bytes_in_use"] = peak
         device.reset_peak_memory()
@@ -385,7 +385,7 @@ def test_the_memory_of_the_speed_measurement_before_does_not_count(
             calls.append("peak_memory_bytes")
 
     monkeypatch.setattr(worker, "measure_peak", measure_speed)
-    monkeypatch.setattr(backend, "open_device", lambda _config: CountedDevice())
+    monkeypatch.setattr(backend, "open_device", lambda _config: CountedDevice(jax))
     protocol = Protocol(name="quick", warmup_steps=1, measured_steps=1, repeats=1)
     raw = worker.RawFile(tmp_path / "rank0.jsonl")
     end = worker.measure(SIDE.config(MODEL), protocol, 0, raw)

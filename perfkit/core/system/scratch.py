@@ -73,13 +73,15 @@ def lock(folder: Path) -> int:
     return descriptor
 
 
-def register(folder: Path, shared_memory: str = "") -> None:
-    """Tie this process to its parent and to `folder`; exit if both owners have been killed.
+def register(folder: Path, shared_memory: str = "", *, ends_with_parent: bool = True) -> None:
+    """Tie this process to its parent, unless told otherwise, and to `folder`; exit if both
+    owners have been killed.
 
     `shared_memory` is the pattern for names of this process's files in /dev/shm, with {pid} for
     its number; empty if it creates none. They are removed with the folder.
     """
-    end_with_parent()
+    if ends_with_parent:
+        end_with_parent()
     pid = os.getpid()
     (folder / f"{pid}.pid").write_text(shared_memory.format(pid=pid))
     with _locked_by_nobody(folder) as abandoned:

@@ -1,9 +1,25 @@
 """Times the steps of a training. Needs only the standard library at import, so that it also
 works in the environment of a user's own script.
 
-devices.py         devices as the timer sees them
-recorder.py        records the steps of a training
-course.py          warm-up, window, over
-raw_file.py        the raw events of a rank
-classification.py  the failure code of an exception
+step_timer.py       perfkit.StepTimer, which is one of the following three
+plain_timer.py      without `perfkit run`
+measuring_timer.py  in a rank that is measured
+input_timer.py      in a rank that only reads the input
+told.py             what a script tells the timer
+batches.py          batches that pass through the timer
+training.py         a script's training from its first step to the end of the window
+script.py           runs a user's script as one rank
+job.py              what the driver asks of a rank
+session.py          the measurement in which this process takes part
+rank_process.py     the process of a rank
+frameworks.py       the frameworks of scripts as the timer sees them
+named_warmup.py     end of a script's automatic warm-up
+script_peak.py      peak speed of a script's device
+local_modules.py    modules of a script's folder
+recorder.py         records the steps of a training
+course.py           warm-up, window, over
+devices.py          devices as the timer sees them
+watched.py          devices of JAX
+raw_file.py         the raw events of a rank
+classification.py   the failure code of an exception
 """

@@ -9,7 +9,7 @@ from perfkit.core.timing.recorder import StepRecorder
 
 class TimedWindow(NamedTuple):
     """The measured steps: host seconds from the synchronization of the device to the completion
-    of the last step; `began` is the clock's reading at the start."""
+    of the last step, without pauses; `began` is the clock's reading at the start."""
 
     seconds: float
     began: float
@@ -37,7 +37,11 @@ class Course:
         self._begin_window_if_warm()
 
     def end_step(
-        self, data_wait_seconds: float, submit_seconds: float | None, loss: Any, result: Any
+        self,
+        data_wait_seconds: float | None,
+        submit_seconds: float | None,
+        loss: Any,
+        result: Any,
     ) -> None:
         """End the next step, whose work has been submitted; see StepRecorder.stop."""
         self.step += 1
@@ -56,5 +60,6 @@ class Course:
 
     def _end_window(self) -> None:
         ended = self.recorder.finish()
-        self.window = TimedWindow(ended - self.window_began, self.window_began)
+        seconds = ended - self.window_began - self.recorder.paused_seconds
+        self.window = TimedWindow(seconds, self.window_began)
         self.recorder.write_rest()

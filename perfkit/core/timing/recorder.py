@@ -7,7 +7,8 @@ already prepares on the device are not part of the window.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, NamedTuple
@@ -32,7 +33,8 @@ class PendingStep(NamedTuple):
     step: int
     begin: Any
     end: Any
-    data_wait_seconds: float
+    seconds_before_pause: float
+    data_wait_seconds: float | None
     submit_seconds: float | None
     loss: Any
 
@@ -65,23 +67,47 @@ class StepRecorder:
         self.device.synchronize()
         self.write_rest()
         self.begin = self.device.record_event()
+        self.seconds_before_pause = self.paused_seconds = 0.0
         return self.clock()
 
     def stop(
         self,
         step: int,
-        data_wait_seconds: float,
+        data_wait_seconds: float | None,
         submit_seconds: float | None,
         loss: Any,
         result: Any,
     ) -> None:
         """End a step whose work has been submitted, and begin the next step. `result` is what
-        its update has returned."""
+        its update has returned. The wait for data may be unknown, and a script may have no
+        loss."""
         end = self.device.record_event(result)
-        submitted = PendingStep(step, self.begin, end, data_wait_seconds, submit_seconds, loss)
+        earlier = self.seconds_before_pause
+        submitted = PendingStep(
+            step, self.begin, end, earlier, data_wait_seconds, submit_seconds, loss
+        )
         self.pending.append(submitted)
         self.begin = end
+        self.seconds_before_pause = 0.0
         self.write_complete()
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Exclude the time of the block from the step in which it lies. The device is
+        synchronized before and after it. `paused_seconds` is the time of all pauses since the
+        last restart."""
+        device = self.device
+        device.synchronize()
+        stopped = device.record_event()
+        device.wait_for(stopped)
+        self.seconds_before_pause += device.seconds_between(self.begin, stopped)
+        paused = self.clock()
+        try:
+            yield
+        finally:
+            device.synchronize()
+            self.begin = device.record_event()
+            self.paused_seconds += self.clock() - paused
 
     def write_complete(self) -> None:
         """Write the steps that the device has completed; does not wait."""
@@ -90,17 +116,11 @@ class StepRecorder:
         try:
             while pending and device.is_complete(pending[0].end):
                 # Unpacked, since this runs in every step: fields of a tuple are slower by name.
-                step, begin, end, data_wait_seconds, submit_seconds, loss = pending.popleft()
-                event = {
-                    "event": "step",
-                    "step": step,
-                    "seconds": device.seconds_between(begin, end),
-                    "data_wait_seconds": data_wait_seconds,
-                    "samples": self.samples_per_step,
-                }
-                if submit_seconds is not None:
-                    event["submit_seconds"] = submit_seconds
-                events.append(event)
+                step, begin, end, earlier, wait, submit, loss = pending.popleft()
+                seconds = earlier + device.seconds_between(begin, end)
+                events.append(self.step_event(step, seconds, wait, submit))
+                if loss is None:
+                    continue
                 if self.read_losses_at_once:
                     events.append(loss_event(step, loss))
                 else:
@@ -109,6 +129,21 @@ class StepRecorder:
             # Includes the step whose loss is not finite.
             if events:
                 self.write(*events)
+
+    def step_event(
+        self,
+        step: int,
+        seconds: float,
+        data_wait_seconds: float | None,
+        submit_seconds: float | None,
+    ) -> dict[str, Any]:
+        event = {"event": "step", "step": step, "seconds": seconds}
+        if data_wait_seconds is not None:
+            event["data_wait_seconds"] = data_wait_seconds
+        event["samples"] = self.samples_per_step
+        if submit_seconds is not None:
+            event["submit_seconds"] = submit_seconds
+        return event
 
     def finish(self) -> float:
         """Wait for the last step. Returns the clock's reading, seconds."""

@@ -5,19 +5,14 @@ effective, peak, batch, step, loss, warmup, window, evaluation, peak, end, or fa
 `docs/results.md` describes the events.
 """
 
-import faulthandler
 import json
 import math
 import os
-import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from functools import partial
 from importlib import import_module
-from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +26,6 @@ from perfkit.core.frameworks.trainer import Batch
 from perfkit.core.inputs import InputError
 from perfkit.core.results.schema import Effective
 from perfkit.core.system.gpus import run_near
-from perfkit.core.system.scratch import register
 from perfkit.core.timing import classification
 from perfkit.core.timing.classification import (
     DISK,
@@ -42,6 +36,7 @@ from perfkit.core.timing.classification import (
     FailurePattern,
 )
 from perfkit.core.timing.devices import Device
+from perfkit.core.timing.rank_process import enter_scratch
 from perfkit.core.timing.raw_file import RawFile, rank_file
 from perfkit.core.timing.recorder import LossNotFiniteError
 from perfkit.core.worker.loop import compute_seconds, train
@@ -59,13 +54,7 @@ def main(job_file: Path) -> None:
     config = Config.model_validate(job["config"])
     protocol = Protocol.model_validate(job["protocol"])
     framework = FRAMEWORKS[config.framework]
-    scratch = job_file.parent
-    register(scratch, framework.shared_memory)
-    # Otherwise, a DataLoader process waiting to deliver a batch would outlive its trainer.
-    os.register_at_fork(after_in_child=partial(register, scratch, framework.shared_memory))
-    create_sockets_in(scratch)
-    # The driver sends this signal when a rank hangs, to get each rank's stacks in the log.
-    faulthandler.register(signal.SIGUSR1)
+    enter_scratch(job_file.parent, framework.shared_memory)
     # Set by the launcher; a single process runs without a launcher.
     rank = int(os.environ.get(framework.rank_variable, "0"))
     raw = RawFile(rank_file(Path(job["raw_folder"]), rank))
@@ -83,16 +72,6 @@ def main(job_file: Path) -> None:
             # Not sys.exit: remains of the framework (a failed pipeline, a rank waiting for
             # others) may keep the interpreter alive.
             os._exit(1)
-
-
-def create_sockets_in(folder: Path) -> None:
-    """Have the sockets of PyTorch's DataLoader created in `folder`: a kill would leave them
-    behind elsewhere."""
-    # A short name of the folder, because a socket's path has at most 107 bytes.
-    tempfile.tempdir = f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_RDONLY)}"
-    # multiprocessing keeps the folder that it creates now; other temporary files go elsewhere.
-    get_temp_dir()
-    tempfile.tempdir = None
 
 
 class OpenInput(NamedTuple):

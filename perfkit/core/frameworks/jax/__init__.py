@@ -1,5 +1,5 @@
-"""JAX; trains the networks of perfkit.core.frameworks.functional. `device.py` times it, and
-`parallel.py` trains with several processes."""
+"""JAX; trains the networks of perfkit.core.frameworks.functional. `parallel.py`
+trains with several processes."""
 
 from pathlib import Path
 from typing import ClassVar

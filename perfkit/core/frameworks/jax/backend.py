@@ -1,5 +1,5 @@
 """The JAX backend: plain JAX, always compiled. Calls return before their computation is
-complete, also on a CPU; device.py times them."""
+complete, also on a CPU; perfkit.core.timing.watched times them."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,11 +15,11 @@ from perfkit.core.frameworks.functional import trainer as functional
 from perfkit.core.frameworks.functional.trainer import EPSILON, Values
 from perfkit.core.frameworks.interface import converted
 from perfkit.core.frameworks.jax import inspector, parallel
-from perfkit.core.frameworks.jax.device import WatchedDevice, WatchedGpu
 from perfkit.core.frameworks.jax.layers import Forward, contract, param_dtype
 from perfkit.core.frameworks.jax.parallel import Ranks
 from perfkit.core.models import MOMENTUM
 from perfkit.core.timing.devices import Device
+from perfkit.core.timing.watched import WatchedDevice, WatchedGpu
 
 DTYPES = {"bf16": jnp.bfloat16}
 
@@ -40,7 +40,7 @@ def open_device(config: Config) -> Device:
         jax.config.update("jax_default_matmul_precision", precision)
     if config.ranks > 1:
         parallel.join(config)
-    return WatchedGpu() if on_gpu else WatchedDevice()
+    return WatchedGpu(jax) if on_gpu else WatchedDevice(jax)
 
 
 def enable_float64() -> None:

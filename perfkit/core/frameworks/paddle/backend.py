@@ -3,8 +3,6 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
-from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,8 @@ from perfkit.core.frameworks.paddle.layers import Network
 from perfkit.core.frameworks.paddle.strategy import Strategy
 from perfkit.core.frameworks.trainer import INITIAL_LOSS_SCALE
 from perfkit.core.models import MOMENTUM, OptimizerSettings
-from perfkit.core.timing.devices import CpuDevice, Device, GpuDevice, HostTimedDevice
+from perfkit.core.timing.devices import CpuDevice, Device
+from perfkit.core.timing.frameworks import paddle_accelerator
 
 AUTO_CAST = {
     "amp": ("O1", "float16"),
@@ -49,22 +48,7 @@ def open_device(config: Config) -> Device:
     np.random.seed(seed)
     if not config.accelerated:
         return CpuDevice()
-    # In Paddle 3.3, events of custom devices do not measure time.
-    if config.device == "gpu" or hasattr(paddle.device.Event().event_base, "elapsed_time"):
-        return GpuDevice(_device_library())
-    return HostTimedDevice(_device_library())
-
-
-def _device_library() -> SimpleNamespace:
-    """Return the functions of the selected accelerator that GpuDevice calls."""
-    allocated = "Allocated", paddle.framework._current_expected_place_().get_device_id()
-    return SimpleNamespace(
-        Event=paddle.device.Event,
-        synchronize=paddle.device.synchronize,
-        # Available under these names in all versions since 3.0.
-        reset_peak_memory_stats=partial(core.device_memory_stat_reset_peak_value, *allocated),
-        max_memory_allocated=partial(core.device_memory_stat_peak_value, *allocated),
-    )
+    return paddle_accelerator(paddle, config.device)
 
 
 def enable_float64() -> None:

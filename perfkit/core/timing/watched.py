@@ -1,4 +1,4 @@
-"""JAX's devices as the timer sees them.
+"""JAX's devices as the timer sees them. JAX itself is an argument.
 
 JAX returns before a computation is complete, also on a CPU, and has no events. All results of
 a program become ready together, so the watcher of a device waits for a scalar that each update
@@ -11,9 +11,6 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-import jax
-from jax import Array
-
 from perfkit.core.timing.devices import Clock, CpuDevice
 
 
@@ -23,16 +20,17 @@ class WatchedDevice(CpuDevice):
     is_asynchronous = True
     step_clock = "watcher"
 
-    def __init__(self, clock: Clock = time.perf_counter) -> None:
+    def __init__(self, jax: Any, clock: Clock = time.perf_counter) -> None:
         super().__init__(clock)
+        self.jax = jax
         self.watcher = ThreadPoolExecutor(1, "watcher")
 
     def synchronize(self) -> None:
-        jax.block_until_ready(jax.live_arrays())
+        self.jax.block_until_ready(self.jax.live_arrays())
         # The watcher has then read the clock for all earlier events.
         self.watcher.submit(self.clock).result()
 
-    def record_event(self, result: Array | None = None) -> Future[float]:
+    def record_event(self, result: Any = None) -> Future[float]:
         """Return an event that completes when `result` is ready; without one, which is allowed
         for a synchronized device, at once."""
         if result is None:
@@ -41,7 +39,7 @@ class WatchedDevice(CpuDevice):
             return event
         return self.watcher.submit(self._ready_at, result)
 
-    def _ready_at(self, result: Array) -> float:
+    def _ready_at(self, result: Any) -> float:
         result.block_until_ready()
         return self.clock()
 
@@ -73,5 +71,5 @@ class WatchedGpu(WatchedDevice):
         return peak_bytes
 
     def _peak_bytes_of_process(self) -> int:
-        statistics: dict[str, Any] = jax.local_devices()[0].memory_stats()
+        statistics: dict[str, Any] = self.jax.local_devices()[0].memory_stats()
         return int(statistics["peak_bytes_in_use"])

@@ -1,0 +1,44 @@
+"""What the driver asks of one rank of a script."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+
+@dataclass(frozen=True)
+class ScriptJob:
+    """The task of a rank, which the driver writes as a JSON object into a scratch folder."""
+
+    task: Literal["script", "script_input"]
+    """train under the protocol, or only read the input of the script"""
+    script: str
+    """absolute path"""
+    arguments: list[str]
+    """the script's arguments"""
+    framework: str
+    """name of the framework whose launcher has started the ranks"""
+    device: str
+    """type of the requested device: cpu, gpu, or another that Paddle has"""
+    ranks: int
+    """number of all ranks"""
+    rank_variable: str
+    """environment variable with the number of the rank; empty for a single rank"""
+    raw_folder: str
+    """folder of the raw files"""
+    warmup_steps: int
+    """length of the warm-up; if it is automatic, the shortest"""
+    measured_steps: int
+    """steps of the window"""
+    warmup_limit: int | None
+    """longest automatic warm-up; None for a warm-up of fixed length"""
+    warmup_seconds: float | None
+    """time after which the driver ends an automatic warm-up; None: never"""
+    static_modules: list[str]
+    """names of the modules of the script's folder that import statements name"""
+    shared_memory: str
+    """pattern for the names of a process's files in /dev/shm; see Framework"""
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        return cls(**json.loads(file.read_text()))

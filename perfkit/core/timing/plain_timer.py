@@ -1,0 +1,98 @@
+"""perfkit.StepTimer without `perfkit run`: the script trains as before."""
+
+import atexit
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from perfkit.core.timing.devices import Clock
+from perfkit.core.timing.session import refuse_child
+from perfkit.core.timing.told import ScriptWork
+
+RANK_VARIABLES = ("RANK", "PADDLE_TRAINER_ID", "PERFKIT_RANK")
+"""Environment variables in which launchers pass a rank's number."""
+FEWEST_STEPS = 4
+"""Steps from which on a throughput is told."""
+
+
+class Mark(NamedTuple):
+    """The end of a step by the host's clock, without the pauses before it."""
+
+    step: int
+    seconds: float
+
+
+class PlainTimer:
+    """Reads the host's clock at the end of each step, and prints one line when the process
+    exits: the throughput of the second half of the steps, or more of them."""
+
+    def __init__(self, work: ScriptWork, clock: Clock = time.perf_counter) -> None:
+        self.work = work
+        self.clock = clock
+        self.paused_seconds = 0.0
+        self.last = Mark(0, clock())
+        # The ends of the steps 1, 2, 4, 8 …, of which the last two are kept.
+        self.before_last_power = self.last_power = Mark(1, 0.0)
+        self.next_power = 1
+
+    def batches(self, loader: Any) -> Any:
+        """See StepTimer."""
+        return loader
+
+    def step(self, _loss: Any = None, *, result: Any = None) -> None:
+        """See StepTimer."""
+        step = self.last.step + 1
+        self.last = Mark(step, self.clock() - self.paused_seconds)
+        if step == self.next_power:
+            self._pass_power()
+
+    def _pass_power(self) -> None:
+        if self.last.step == 1:
+            refuse_child()
+            atexit.register(self._print_summary)
+        self.next_power *= 2
+        self.before_last_power, self.last_power = self.last_power, self.last
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """See StepTimer."""
+        began = self.clock()
+        yield
+        self.paused_seconds += self.clock() - began
+
+    def _print_summary(self) -> None:
+        if any(os.environ.get(variable, "0") != "0" for variable in RANK_VARIABLES):
+            return
+        print(f"perfkit: {self.summary()}", file=sys.stderr)
+
+    def summary(self) -> str:
+        """Return the line that is printed at the end."""
+        measure = f"To measure it with warm-up, repeats and an interval: {run_command()}"
+        if self.last.step < FEWEST_STEPS:
+            return f"{self.last.step} steps are too few to tell a throughput. {measure}"
+        first = self._first_counted()
+        steps = self.last.step - first.step
+        throughput = steps * self.work.samples_per_step / (self.last.seconds - first.seconds)
+        return (
+            f"{throughput:.4g} {self.work.unit}/s of this process in the last {steps} steps, "
+            f"by the host's clock, with the wait for data, without pauses. {measure}"
+        )
+
+    def _first_counted(self) -> Mark:
+        """Return the end of the latest power of two of steps that leaves half of them."""
+        if 2 * self.last_power.step <= self.last.step:
+            return self.last_power
+        return self.before_last_power
+
+
+def run_command() -> str:
+    """Return the command that measures this process's script."""
+    script, *arguments = sys.argv
+    command = ["perfkit", "run", script or "SCRIPT"]
+    if arguments:
+        command += ["--", *arguments]
+    return shlex.join(command)

@@ -1,0 +1,107 @@
+"""Runs one rank of a script of the user's, as a launcher would."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, NamedTuple
+
+from perfkit.core.paths import ROOT
+from perfkit.core.system.scratch import lock
+from perfkit.core.timing.job import ScriptJob
+
+JOB = {
+    "task": "script",
+    "arguments": [],
+    "framework": "torch",
+    "device": "cpu",
+    "ranks": 1,
+    "rank_variable": "RANK",
+    "warmup_steps": 2,
+    "measured_steps": 4,
+    "warmup_limit": None,
+    "warmup_seconds": None,
+    "static_modules": [],
+    "shared_memory": "torch_{pid}_*",
+}
+LIMIT_SECONDS = 120
+
+
+class Ran(NamedTuple):
+    """How a rank ended: its exit status, its output and the events of its raw file."""
+
+    status: int
+    stdout: str
+    stderr: str
+    events: list[dict[str, Any]]
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["event"] == kind]
+
+    def kinds(self) -> list[str]:
+        """Return the kinds of the events in their order, each once in a row."""
+        kinds: list[str] = []
+        for event in self.events:
+            if not kinds or kinds[-1] != event["event"]:
+                kinds.append(event["event"])
+        return kinds
+
+    def failure(self) -> tuple[str, dict[str, Any]]:
+        """Return code and fields of the failure that ends the file."""
+        last = self.events[-1]
+        assert last["event"] == "failure", (last, self.stderr)
+        return last["code"], last["params"]
+
+    def ended(self) -> "Ran":
+        """Return this if the rank has completed its task."""
+        assert self.events[-1]["event"] == "end", (self.events[-1], self.stderr)
+        assert self.status == 0, self.stderr
+        return self
+
+
+class ScriptRank:
+    """A script in `folder`, and the job of one rank that runs it."""
+
+    def __init__(self, folder: Path, code: str, name: str = "train.py", **changes: Any) -> None:
+        self.folder = folder
+        self.script = folder / name
+        self.script.parent.mkdir(parents=True, exist_ok=True)
+        self.script.write_text(dedent(code))
+        self.scratch = folder / "scratch"
+        self.raw_folder = folder / "raw"
+        for place in (self.scratch, self.raw_folder):
+            place.mkdir(exist_ok=True)
+        # A rank whose scratch folder nobody has locked exits.
+        self.lock = lock(self.scratch)
+        places = {"script": str(self.script), "raw_folder": str(self.raw_folder)}
+        self.job = ScriptJob(**(JOB | places | changes))
+
+    def start(self, rank: int = 0, *options: str, **variables: str) -> subprocess.Popen[str]:
+        """Start the rank with these options of Python and environment variables."""
+        job_file = self.scratch / "job.json"
+        job_file.write_text(json.dumps(asdict(self.job)))
+        environment = os.environ | {"RANK": str(rank), "PYTHONPATH": str(ROOT)} | variables
+        return subprocess.Popen(
+            [sys.executable, *options, "-m", "perfkit.core.timing.script", str(job_file)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            cwd=self.folder,
+            env=environment,
+        )
+
+    def finish(self, process: subprocess.Popen[str], rank: int = 0) -> Ran:
+        try:
+            stdout, stderr = process.communicate(timeout=LIMIT_SECONDS)
+        finally:
+            process.kill()
+        lines = (self.raw_folder / f"rank{rank}.jsonl").read_text().splitlines()
+        return Ran(process.returncode, stdout, stderr, [json.loads(line) for line in lines])
+
+    def run(self, *options: str, **variables: str) -> Ran:
+        """Run the rank to its end."""
+        return self.finish(self.start(0, *options, **variables))

@@ -1,0 +1,495 @@
+"""One rank of a user's script, run as `python -m perfkit.core.timing.script JOB`."""
+
+import json
+import signal
+import time
+
+import pytest
+from script_rank import ScriptRank
+
+from perfkit.core.paths import ROOT
+from perfkit.core.timing.raw_file import steady_file
+
+pytestmark = pytest.mark.usefixtures("processes")
+
+MODEL = """
+import time
+import torch
+import perfkit
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+
+def train(rows):
+    loss = model(rows).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
+"""
+METHODS = ["fork", pytest.param("spawn", marks=pytest.mark.slow)]
+TRAINING = (
+    MODEL
+    + """
+timer = perfkit.StepTimer(samples_per_step=8, unit="rows")
+for _ in range(100):
+    timer.step(train(torch.randn(8, 4)))
+"""
+)
+
+
+@pytest.fixture
+def rank(tmp_path):
+    """Returns a rank that runs a script."""
+    return lambda code, **changes: ScriptRank(tmp_path, code, **changes)
+
+
+def test_a_script_is_timed_and_ended_after_the_window(rank):
+    ran = (
+        rank(
+            MODEL
+            + """
+timer = perfkit.StepTimer(
+    samples_per_step=8, unit="rows", flops_per_sample=48, parameters=5, precision="fp32"
+)
+for step in range(100):
+    loss = train(torch.randn(8, 4))
+    time.sleep(0.05)
+    timer.step(loss)
+print("after the loop")
+"""
+        )
+        .run()
+        .ended()
+    )
+    assert ran.stdout == ""
+    assert ran.stderr == ""
+    losses = ["step", "loss"] * 6
+    assert ran.kinds() == ["start", "told", *losses, "window", "peak", "modules", "end"]
+    (told,) = ran.of_kind("told")
+    assert told | {"framework_version": ""} == {
+        "event": "told",
+        "samples_per_step": 8,
+        "unit": "rows",
+        "flops_per_sample": 48.0,
+        "parameters": 5,
+        "precision": "fp32",
+        "framework": "torch",
+        "framework_version": "",
+        "device": "cpu",
+        "device_name": None,
+        "step_clock": "host",
+        "counts_data_wait": False,
+    }
+    steps = ran.of_kind("step")
+    assert [step["step"] for step in steps] == [1, 2, 3, 4, 5, 6]
+    assert all(step["seconds"] >= 0.05 for step in steps)
+    assert not any("data_wait_seconds" in step for step in steps)
+    (window,) = ran.of_kind("window")
+    assert window["samples"] == 4 * 8
+    assert window["seconds"] == pytest.approx(
+        sum(step["seconds"] for step in steps[2:]), rel=0.02
+    )
+    (peak,) = ran.of_kind("peak")
+    assert peak["matmul_flops_per_second"] > 1e8
+    (end,) = ran.of_kind("end")
+    assert end["memory_bytes"] > 1e7
+
+
+def test_batches_through_the_timer_tell_the_wait_for_data_and_short_batches(rank):
+    ran = (
+        rank(
+            MODEL
+            + """
+data = torch.utils.data.TensorDataset(torch.randn(20, 4))
+
+
+class Slow(torch.utils.data.DataLoader):
+    def __iter__(self):
+        for batch in super().__iter__():
+            time.sleep(0.02)
+            yield batch
+
+
+loader = Slow(data, 8)
+timer = perfkit.StepTimer(samples_per_step=8, unit="rows")
+batches = timer.batches(loader)
+assert len(batches) == 3 and batches.batch_size == 8
+while True:
+    for (rows,) in batches:
+        timer.step(train(rows))
+"""
+        )
+        .run()
+        .ended()
+    )
+    (told,) = ran.of_kind("told")
+    assert told["counts_data_wait"]
+    assert all(step["data_wait_seconds"] >= 0.02 for step in ran.of_kind("step"))
+    # The steps 3 and 6 have the four rows that are left of the data.
+    (window,) = ran.of_kind("window")
+    assert window["samples"] == 4 + 8 + 8 + 4
+
+
+def test_a_pause_belongs_to_neither_step_nor_window(rank):
+    ran = (
+        rank(
+            MODEL
+            + """
+timer = perfkit.StepTimer(samples_per_step=8)
+for step in range(100):
+    with timer.pause():
+        time.sleep(0.3)
+    time.sleep(0.02)
+    timer.step(train(torch.randn(8, 4)))
+"""
+        )
+        .run()
+        .ended()
+    )
+    pauses = ran.of_kind("pause")
+    # The first step has no event, because its device was not known.
+    assert [pause["step"] for pause in pauses] == [1, 2, 3, 4, 5]
+    assert all(0.3 <= pause["seconds"] < 0.6 for pause in pauses)
+    steps = ran.of_kind("step")
+    assert all(0.02 <= step["seconds"] < 0.3 for step in steps)
+    (window,) = ran.of_kind("window")
+    assert window["seconds"] == pytest.approx(
+        sum(step["seconds"] for step in steps[2:]), rel=0.05
+    )
+
+
+def test_the_script_runs_as_python_runs_it(rank, tmp_path):
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "beside.py").write_text("")
+    started = rank(
+        """
+        import json, os, sys
+        import beside
+        print(json.dumps([sys.argv, __name__, __file__, os.getcwd(), sys.path[0]]))
+        assert sys.modules["__main__"].__dict__ is globals()
+        """,
+        name="below/train.py",
+        arguments=["--lr", "0.1", "two words"],
+    )
+    ran = started.run()
+    script = str(started.script)
+    arguments = [script, "--lr", "0.1", "two words"]
+    folder = str(tmp_path)
+    expected = [arguments, "__main__", script, folder, str(tmp_path / "below")]
+    assert json.loads(ran.stdout) == expected
+    assert ran.failure() == ("timer_unused", {})
+    assert ran.status == 1
+
+
+ENDS = {
+    "returns": ("pass", ("timer_unused", {})),
+    "exits with 0": ("raise SystemExit(0)", ("timer_unused", {})),
+    "exits": ("raise SystemExit(3)", ("script_exit", {"status": 3, "step": 0})),
+    "exits with a text": (
+        "raise SystemExit('no data in\\n/x')",
+        ("script_exit", {"status": 1, "step": 0, "detail": "no data in /x"}),
+    ),
+    "raises": (
+        "raise ValueError('of the script')",
+        ("worker_error", {"detail": "ValueError: of the script"}),
+    ),
+    "lacks memory": (
+        "raise RuntimeError('CUDA out of memory')",
+        ("out_of_memory", {"detail": "CUDA out of memory"}),
+    ),
+    "has no room": (
+        "raise OSError(28, 'No space left on device')",
+        ("disk_full", {"detail": "[Errno 28] No space left on device"}),
+    ),
+    "can't be parsed": ("1 +", ("worker_error", None)),
+    "steps without a framework": (
+        "import perfkit; perfkit.StepTimer(8).step(1.0)",
+        ("config_mismatch", None),
+    ),
+    "tells nonsense": (
+        "import perfkit; perfkit.StepTimer(0)",
+        (
+            "worker_error",
+            {"detail": "ValueError: samples_per_step=0: must be a whole number of at least 1"},
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("way", ENDS)
+def test_a_script_that_ends_otherwise_has_a_code(rank, way):
+    code, (expected_code, expected_params) = ENDS[way]
+    ran = rank(code).run()
+    failed_with, params = ran.failure()
+    assert failed_with == expected_code
+    if expected_params is not None:
+        assert params == expected_params
+    assert ran.status == 1
+
+
+def test_a_script_that_ends_too_early_tells_its_last_step(rank):
+    code = TRAINING.replace("range(100)", "range(5)")
+    assert rank(code).run().failure() == ("ended_early", {"step": 5, "steps": 6})
+
+
+def test_a_failed_script_shows_its_traceback_and_its_output(rank):
+    ran = rank("print('before')\nraise ValueError('of the script')").run()
+    assert ran.stdout == "before\n"
+    assert 'train.py", line 2' in ran.stderr
+    assert ran.stderr.endswith("ValueError: of the script\n")
+
+
+def test_a_script_that_catches_the_end_is_complete_and_stops_at_each_further_step(rank):
+    caught = TRAINING.replace(
+        "    timer.step(train(torch.randn(8, 4)))",
+        """
+    try:
+        timer.step(train(torch.randn(8, 4)))
+    except SystemExit as end:
+        print("caught", end.code)
+        if _ > 8:
+            raise KeyError("after the end")
+""",
+    )
+    ran = rank(caught).run()
+    assert ran.ended().stdout == "caught 0\n" * 5
+    assert "KeyError: 'after the end'" in ran.stderr
+    assert len(ran.of_kind("step")) == 6
+
+
+def test_an_error_of_the_timer_is_the_failure_even_if_the_script_catches_it(rank):
+    code = TRAINING.replace(
+        "    timer.step(train(torch.randn(8, 4)))",
+        """
+    loss = train(torch.randn(8, 4))
+    try:
+        timer.step(loss if _ < 3 else loss * float("nan"))
+    except ArithmeticError:
+        print("caught")
+""",
+    )
+    ran = rank(code).run()
+    assert ran.failure() == ("loss_not_finite", {"detail": "the loss is nan at step 4"})
+    assert ran.stdout == "caught\n" * 97
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "detail"),
+    [
+        ({"device": "gpu"}, "config_mismatch", "the script trains on the device cpu"),
+        ({"framework": "jax"}, "config_mismatch", "the script has not imported jax"),
+        ({"framework": "mxnet"}, "config_mismatch", "can't time mxnet"),
+        ({"warmup_steps": 0}, "worker_error", "the warm-up must have at least one step"),
+    ],
+)
+def test_a_training_that_is_not_the_requested_one_is_refused(rank, changes, code, detail):
+    failed_with, params = rank(TRAINING, **changes).run().failure()
+    assert failed_with == code
+    assert detail in params["detail"]
+
+
+def test_a_loss_of_several_numbers_is_refused(rank):
+    code = TRAINING.replace("train(torch.randn(8, 4))", "model(torch.randn(8, 4))")
+    failed_with, params = rank(code).run().failure()
+    assert failed_with == "worker_error"
+    assert "a loss of the shape (8, 1)" in params["detail"]
+
+
+def test_an_automatic_warm_up_ends_after_the_step_that_the_driver_names(rank):
+    auto = {"warmup_steps": 1, "warmup_limit": 50, "warmup_seconds": 60}
+    code = TRAINING.replace("timer.step(", "time.sleep(0.05); timer.step(")
+    started = rank(code, **auto)
+    steady_file(started.raw_folder).write_text("7")
+    ran = started.run().ended()
+    (warmup,) = ran.of_kind("warmup")
+    assert warmup["steps"] == 7
+    assert warmup["ended_by"] == "steady"
+    assert warmup["seconds"] >= 6 * 0.05
+    assert len(ran.of_kind("step")) == 7 + 4
+
+
+def test_an_automatic_warm_up_ends_at_its_limit_without_being_told(rank):
+    ran = rank(TRAINING, warmup_steps=1, warmup_limit=9).run().ended()
+    (warmup,) = ran.of_kind("warmup")
+    assert (warmup["steps"], warmup["ended_by"]) == (9, "steps")
+    assert len(ran.of_kind("step")) == 9 + 4
+
+
+def test_a_rank_that_is_past_the_named_step_fails(rank):
+    started = rank(TRAINING, warmup_steps=5, warmup_limit=50)
+    steady_file(started.raw_folder).write_text("3")
+    assert started.run().failure() == ("late_warmup", {"step": 5, "last_step": 3})
+
+
+def test_modules_that_no_import_statement_names_are_reported(rank, tmp_path):
+    (tmp_path / "seen.py").write_text("")
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "settings" / "small.py").write_text("")
+    installed = tmp_path / "env" / "site-packages"
+    installed.mkdir(parents=True)
+    (installed / "library.py").write_text("")
+    code = f"""
+import importlib, sys
+import seen
+sys.path.append({str(installed)!r})
+import library
+importlib.import_module("settings.small")
+"""
+    ran = rank(code + TRAINING, static_modules=["seen"]).run().ended()
+    (modules,) = ran.of_kind("modules")
+    assert modules["late"] == ["settings.small"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_processes_of_the_script_are_not_measured(rank, method):
+    """The data loader's processes, which run the script again if they are spawned."""
+    ran = rank(
+        MODEL
+        + f"""
+def main():
+    data = torch.utils.data.TensorDataset(torch.randn(64, 4))
+    loader = torch.utils.data.DataLoader(
+        data, 8, num_workers=2, multiprocessing_context={method!r}
+    )
+    for epoch in range(10):
+        for (rows,) in timer.batches(loader):
+            timer.step(train(rows))
+
+
+timer = perfkit.StepTimer(samples_per_step=8)
+if __name__ == "__main__":
+    main()
+"""
+    ).run()
+    assert len(ran.ended().of_kind("step")) == 6
+    assert len(ran.of_kind("start")) == 1
+    assert ran.stderr == ""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_script_that_starts_its_own_ranks_is_told_how_to_be_measured(rank, method):
+    ran = rank(
+        MODEL
+        + f"""
+import torch.multiprocessing
+
+
+def main(rank):
+    timer = perfkit.StepTimer(samples_per_step=8)
+    for _ in range(100):
+        timer.step(train(torch.randn(8, 4)))
+
+
+if __name__ == "__main__":
+    torch.multiprocessing.start_processes(main, nprocs=2, start_method={method!r})
+"""
+    ).run()
+    failed_with, params = ran.failure()
+    assert failed_with == "worker_error"
+    assert "ProcessRaisedException" in params["detail"]
+    assert "starts one process for each rank itself" in ran.stderr
+    assert not ran.of_kind("step")
+
+
+def test_a_process_that_the_script_forks_by_itself_ends_as_without_perfkit(rank):
+    ran = rank(
+        """
+import os, sys
+child = os.fork()
+if child == 0:
+    sys.exit(5)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    ).run()
+    assert ran.stdout == "5\n"
+    assert ran.failure() == ("timer_unused", {})
+    assert len(ran.of_kind("failure")) == 1
+
+
+def test_a_child_of_another_thread_outlives_the_thread(rank):
+    ran = rank(
+        """
+import os, threading, time
+
+def fork():
+    global child
+    child = os.fork()
+    if child == 0:
+        time.sleep(0.5)
+        os._exit(7)
+
+thread = threading.Thread(target=fork)
+thread.start()
+thread.join()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    ).run()
+    assert ran.stdout == "7\n"
+
+
+def test_a_hundred_megabytes_of_output_change_nothing(rank):
+    code = TRAINING.replace("    timer.step", "    print('x' * 20_000_000)\n    timer.step")
+    ran = rank(code).run()
+    assert len(ran.ended().stdout) > 100_000_000
+    assert len(ran.of_kind("step")) == 6
+
+
+def test_a_hanging_script_shows_its_stacks_on_a_signal(rank):
+    started = rank("import time\nprint('ready', flush=True)\ntime.sleep(60)")
+    process = started.start()
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    process.send_signal(signal.SIGUSR1)
+    time.sleep(0.5)
+    process.kill()
+    ran = started.finish(process)
+    assert 'train.py", line 3 in <module>' in ran.stderr
+
+
+def test_the_input_alone_is_read_at_full_speed(rank):
+    ran = rank(
+        MODEL
+        + """
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        time.sleep(0.02)
+        return torch.zeros(4)
+
+
+timer = perfkit.StepTimer(samples_per_step=8)
+loader = timer.batches(torch.utils.data.DataLoader(Slow(), 8))
+print(len(loader))
+for rows in loader:
+    print("trains")
+""",
+        task="script_input",
+    ).run()
+    assert ran.ended().stdout == "5\n"
+    assert ran.kinds() == ["start", "input", "end"]
+    (read,) = ran.of_kind("input")
+    assert len(read["intervals"]) >= 12
+    assert all(seconds >= 8 * 0.02 for seconds in read["intervals"])
+    assert sum(read["intervals"]) >= 3.0
+
+
+def test_a_script_whose_batches_do_not_pass_the_timer_has_no_input_to_read(rank):
+    failed_with, params = rank(TRAINING, task="script_input").run().failure()
+    assert failed_with == "worker_error"
+    assert "does not read its batches through timer.batches" in params["detail"]
+
+
+def test_an_interpreter_without_pydantic_trains_and_lacks_only_the_peak(rank, tmp_path):
+    hiding = tmp_path / "hiding"
+    hiding.mkdir()
+    for package in ("pydantic", "pydantic_core"):
+        (hiding / f"{package}.py").write_text(f"raise ImportError('no {package} here')")
+    code = TRAINING.replace('unit="rows"', 'precision="fp32"')
+    ran = rank(code).run(PYTHONPATH=f"{hiding}:{ROOT}").ended()
+    assert len(ran.of_kind("step")) == 6
+    (peak,) = ran.of_kind("peak")
+    assert peak == {"event": "peak", "missing": "ImportError: no pydantic here"}

@@ -1,0 +1,268 @@
+"""perfkit.StepTimer: without `perfkit run`, and in a rank of each framework."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+from script_rank import ScriptRank
+
+import perfkit
+from perfkit.core.paths import ROOT
+from perfkit.core.timing.batches import rows_of
+from perfkit.core.timing.plain_timer import PlainTimer
+from perfkit.core.timing.script_peak import UnknownPrecisionError, suite_precision
+from perfkit.core.timing.told import ScriptWork
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def plain_timer(clock):
+    return PlainTimer(ScriptWork(8, "images", None, None, None), clock)
+
+
+def take_steps(timer, clock, count, seconds):
+    for _ in range(count):
+        clock.now += seconds
+        timer.step(0.5)
+
+
+@pytest.fixture
+def without_exit(monkeypatch):
+    """No line is printed when the process of these tests exits."""
+    monkeypatch.setattr("atexit.register", lambda _function: None)
+
+
+@pytest.mark.usefixtures("without_exit")
+@pytest.mark.parametrize(("steps", "counted"), [(4, 2), (7, 5), (8, 4), (15, 11), (100, 68)])
+def test_the_line_at_the_end_tells_the_throughput_of_at_least_half_of_the_steps(
+    clock, monkeypatch, steps, counted
+):
+    monkeypatch.setattr(sys, "argv", ["train.py", "--lr", "0.1"])
+    timer = plain_timer(clock)
+    slow = steps - counted
+    take_steps(timer, clock, slow, 50.0)
+    take_steps(timer, clock, counted, 2.0)
+    assert timer.summary() == (
+        f"4 images/s of this process in the last {counted} steps, by the host's clock, with "
+        "the wait for data, without pauses. To measure it with warm-up, repeats and an "
+        "interval: perfkit run train.py -- --lr 0.1"
+    )
+
+
+@pytest.mark.usefixtures("without_exit")
+def test_pauses_do_not_count_in_the_line_at_the_end(clock):
+    timer = plain_timer(clock)
+    for _ in range(8):
+        take_steps(timer, clock, 1, 2.0)
+        with timer.pause():
+            clock.now += 100.0
+    assert timer.summary().startswith("4 images/s")
+
+
+@pytest.mark.usefixtures("without_exit")
+def test_too_few_steps_tell_no_throughput(clock):
+    timer = plain_timer(clock)
+    take_steps(timer, clock, 3, 2.0)
+    assert timer.summary().startswith("3 steps are too few to tell a throughput. To measure")
+
+
+@pytest.mark.usefixtures("without_exit")
+def test_the_timer_costs_a_script_less_than_ten_microseconds_a_step():
+    timer = perfkit.StepTimer(samples_per_step=8)
+    began = time.process_time()
+    for _ in range(10_000):
+        timer.step(0.5)
+    assert time.process_time() - began < 0.1
+
+
+def test_the_loader_of_a_script_is_not_touched():
+    loader = [1, 2, 3]
+    assert perfkit.StepTimer(samples_per_step=8).batches(loader) is loader
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])
+def test_a_script_without_perfkit_run_trains_to_its_end_and_one_line_follows(rank, lines):
+    """In an interpreter that has nothing but the standard library."""
+    code = f"""
+import sys
+sys.path.append({str(ROOT)!r})
+import perfkit
+timer = perfkit.StepTimer(samples_per_step=8, unit="images")
+for batch in timer.batches(range(20)):
+    timer.step(0.5)
+    with timer.pause():
+        pass
+print("trained")
+"""
+    command = [sys.executable, "-I", "-S", "-W", "error", "-c", code]
+    environment = {"RANK": rank}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout == "trained\n"
+    assert len(done.stderr.splitlines()) == lines
+    if lines:
+        assert " images/s of this process in the last 12 steps" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"samples_per_step": 0}, "samples_per_step=0: must be a whole number of at least 1"),
+        ({"samples_per_step": 1.5}, "samples_per_step=1.5: must be a whole number"),
+        ({"samples_per_step": "8"}, "samples_per_step='8': must be a whole number"),
+        ({"samples_per_step": 10**10}, "at most 1000000000"),
+        ({"unit": "images/s"}, "unit='images/s': must be a plural noun"),
+        ({"unit": ""}, "unit='': must be a plural noun"),
+        ({"flops_per_sample": float("inf")}, "flops_per_sample=inf: must be a positive number"),
+        ({"flops_per_sample": -1}, "flops_per_sample=-1: must be a positive number"),
+        ({"parameters": 0}, "parameters=0: must be a whole number of at least 1"),
+        ({"precision": "x" * 31}, "must be the name of a number format"),
+    ],
+)
+def test_wrong_arguments_are_refused_where_the_timer_is_made(arguments, problem):
+    with pytest.raises(ValueError, match=problem):
+        perfkit.StepTimer(**({"samples_per_step": 8} | arguments))
+
+
+def test_a_timer_can_not_be_changed_afterwards():
+    timer = perfkit.StepTimer(samples_per_step=8)
+    with pytest.raises(AttributeError):
+        timer.samples_per_step = 16
+
+
+class Array:
+    def __init__(self, *shape):
+        self.shape = shape
+
+
+@pytest.mark.parametrize(
+    ("batch", "rows"),
+    [
+        (Array(8, 3), 8),
+        ((Array(8, 3), Array(8)), 8),
+        ([{"ids": Array(4, 7), "labels": Array(4)}], 4),
+        ({"images": [Array(2, 2)]}, 2),
+        (Array(), None),
+        ("text", None),
+        ([], None),
+        ({}, None),
+        (None, None),
+        ([[[[[Array(8)]]]]], None),
+    ],
+)
+def test_the_rows_of_a_batch_are_those_of_its_first_array(batch, rows):
+    assert rows_of(batch) == rows
+
+
+@pytest.mark.parametrize(
+    ("told", "used"),
+    [
+        ("bf16", "bf16"),
+        ("BFloat16-mixed", "bf16"),
+        ("fp16", "amp"),
+        ("AMP", "amp"),
+        ("float32", "fp32"),
+        ("tf32", "fp32"),
+    ],
+)
+def test_the_peak_is_measured_in_the_precision_that_a_script_tells(told, used):
+    assert suite_precision(told) == used
+
+
+@pytest.mark.parametrize("told", [None, "int8", "fp8"])
+def test_the_peak_of_an_unknown_precision_is_not_measured(told):
+    with pytest.raises(UnknownPrecisionError):
+        suite_precision(told)
+
+
+SCRIPTS = {
+    "paddle": """
+import paddle
+import perfkit
+
+paddle.set_device("cpu")
+model = paddle.nn.Linear(4, 1)
+optimizer = paddle.optimizer.SGD(0.01, parameters=model.parameters())
+timer = perfkit.StepTimer(samples_per_step=8, precision="fp32")
+for step in range(100):
+    loss = model(paddle.randn([8, 4])).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.clear_grad()
+    timer.step(loss)
+""",
+    "jax": """
+import jax
+import perfkit
+from jax import numpy as jnp
+
+
+def loss_of(weights, rows):
+    return jnp.mean((rows @ weights) ** 2)
+
+
+@jax.jit
+def train(weights, rows):
+    loss, gradient = jax.value_and_grad(loss_of)(weights, rows)
+    return weights - 0.01 * gradient, loss
+
+
+weights = jnp.ones((4, 1))
+rows = jnp.ones((8, 4))
+timer = perfkit.StepTimer(samples_per_step=8, precision="fp32")
+for step in range(100):
+    weights, loss = train(weights, rows)
+    timer.step(loss)
+""",
+    "tensorflow": """
+import tensorflow as tf
+import perfkit
+
+weights = tf.Variable(tf.ones((4, 1)))
+optimizer = tf.keras.optimizers.SGD(0.01)
+
+
+@tf.function
+def train(rows):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(rows @ weights))
+    optimizer.apply(tape.gradient(loss, [weights]), [weights])
+    return loss
+
+
+timer = perfkit.StepTimer(samples_per_step=8, precision="fp32")
+for step in range(100):
+    timer.step(train(tf.ones((8, 4))))
+""",
+}
+STEP_CLOCKS = {"paddle": "host", "jax": "watcher", "tensorflow": "host"}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("framework", SCRIPTS)
+def test_a_script_of_another_framework_is_timed(tmp_path, framework):
+    pytest.importorskip(framework)
+    ran = ScriptRank(tmp_path, SCRIPTS[framework], framework=framework).run().ended()
+    (told,) = ran.of_kind("told")
+    assert told["framework"] == framework
+    assert told["framework_version"]
+    assert told["device"] == "cpu"
+    assert told["step_clock"] == STEP_CLOCKS[framework]
+    assert [step["step"] for step in ran.of_kind("step")] == [1, 2, 3, 4, 5, 6]
+    losses = [loss["value"] for loss in ran.of_kind("loss")]
+    assert len(losses) == 6
+    assert all(value > 0 for value in losses)
+    (peak,) = ran.of_kind("peak")
+    assert peak["matmul_flops_per_second"] > 1e7
