@@ -15,11 +15,11 @@ Loader = TypeVar("Loader")
 class StepTimer:
     """Times the steps of a training script.
 
-    timer = perfkit.StepTimer(samples_per_step=64, unit="images")
-    for images, labels in timer.batches(loader):
-        ...
-        optimizer.step()
-        timer.step(loss)
+        timer = perfkit.StepTimer(samples_per_step=64, unit="images")
+        for images, labels in timer.batches(loader):
+            ...
+            optimizer.step()
+            timer.step(loss)
 
     Under `perfkit run`, the timer ends the script by SystemExit when it has taken the steps of
     the protocol. Otherwise the script trains as before, and one line on stderr tells its
