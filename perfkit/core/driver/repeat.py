@@ -17,7 +17,7 @@ from perfkit.core.driver.failures import (
     unwritten,
 )
 from perfkit.core.driver.progress import RepeatsProgress
-from perfkit.core.driver.script_failures import ScriptRun, script_failure, told_by
+from perfkit.core.driver.script_failures import ScriptRun, script_failure
 from perfkit.core.driver.watch import Watch
 from perfkit.core.driver.workers import Launcher, LocalWorkers
 from perfkit.core.paths import portable
@@ -34,7 +34,7 @@ from perfkit.core.results.store import (
     read_raw_files,
     write_atomically,
 )
-from perfkit.core.results.summarize import summarize
+from perfkit.core.results.summarize import summarize, told_by
 from perfkit.core.results.told import Told
 from perfkit.core.script_config import AnyConfig, ScriptConfig
 from perfkit.core.system.telemetry import Telemetry

@@ -12,22 +12,13 @@ from perfkit.core.results.failures import (
     ToldDiffers,
 )
 from perfkit.core.results.store import Events
+from perfkit.core.results.summarize import told_by
 from perfkit.core.results.told import Told
 from perfkit.core.script_config import ScriptConfig
 
 MAY_DIFFER = ("device_name",)
 """What ranks may tell differently."""
 TIMER_UNUSED = "timer_unused"
-
-
-def told_by(events: Events) -> Told | None:
-    """Return what a rank has told the timer; None before its first step. Raises ValueError for
-    something that can't be told."""
-    for event in events:
-        if event["event"] == "told":
-            fields = {name: value for name, value in event.items() if name != "event"}
-            return Told.model_validate(fields)
-    return None
 
 
 class ScriptRun(NamedTuple):

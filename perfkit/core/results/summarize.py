@@ -28,6 +28,7 @@ from perfkit.core.results.store import (
     read_raw_files,
 )
 from perfkit.core.results.telemetry import Sample, summarize_telemetry
+from perfkit.core.results.told import Told
 from perfkit.core.statistics import median, summary
 
 STRAGGLING = 1.1
@@ -86,6 +87,16 @@ def summarize(
         pauses_seconds=max(pauses) or None,
         late_modules=_late_modules(events_of_ranks),
     )
+
+
+def told_by(events: Events) -> Told | None:
+    """Return what a rank has told the timer; None before its first step. Raises ValueError for
+    something that can't be told."""
+    for event in events:
+        if event["event"] == "told":
+            fields = {name: value for name, value in event.items() if name != "event"}
+            return Told.model_validate(fields)
+    return None
 
 
 def _by_kind(events: Events) -> EventsByKind:
@@ -260,7 +271,9 @@ def _contradiction(measurement: Measurement, repeat: Repeat) -> str:
     folder = measurement.folder
     try:
         raw_files = read_raw_files(measurement.raw_folder(repeat.index))
-        derived = _derive_again(measurement, repeat, raw_files)
+        events = _events_of_ranks(measurement, repeat, raw_files)
+        derived = _derive_again(measurement, repeat, raw_files, events)
+        told = told_by(events[0])
         digests = raw_digests(raw_files)
     except OSError as error:
         path = Path(error.filename).relative_to(folder)
@@ -278,29 +291,43 @@ def _contradiction(measurement: Measurement, repeat: Repeat) -> str:
         is_derived = name not in NOT_IN_RAW_FILES
         if is_derived and getattr(derived, name) != getattr(repeat, name):
             differing.append(name)
+    if told != measurement.result.told:
+        differing.append("told")
     if differing:
         problems.append(f"the raw files give another {', '.join(differing)}")
     return "; ".join(problems)
 
 
-def _derive_again(
+def _events_in(path: Path, raw_files: Mapping[str, bytes]) -> Events:
+    """Return the events of one of the raw files. Raises OSError and ResultError."""
+    if path.name not in raw_files:
+        raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(path))
+    return parse_events(raw_files[path.name], path)
+
+
+def _events_of_ranks(
     measurement: Measurement, repeat: Repeat, raw_files: Mapping[str, bytes]
-) -> Repeat:
-    """Derive a repeat from its raw files. Raises OSError, ResultError, and any error that files
-    of an unfinished repeat cause."""
-
-    def events_in(path: Path) -> Events:
-        if path.name not in raw_files:
-            raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(path))
-        return parse_events(raw_files[path.name], path)
-
+) -> list[Events]:
+    """Return the raw events of each rank. Raises OSError and ResultError."""
     events = []
     for rank in repeat.ranks:
-        events.append(events_in(measurement.rank_file(repeat.index, rank.rank)))
+        path = measurement.rank_file(repeat.index, rank.rank)
+        events.append(_events_in(path, raw_files))
+    return events
+
+
+def _derive_again(
+    measurement: Measurement,
+    repeat: Repeat,
+    raw_files: Mapping[str, bytes],
+    events: Sequence[Events],
+) -> Repeat:
+    """Derive a repeat from its raw files and the events of its ranks. Raises OSError,
+    ResultError, and any error that files of an unfinished repeat cause."""
     telemetry_file = measurement.telemetry_file(repeat.index)
     telemetry: Events = []
     if repeat.telemetry or telemetry_file.name in raw_files:
-        telemetry = events_in(telemetry_file)
+        telemetry = _events_in(telemetry_file, raw_files)
     return summarize(
         repeat.index,
         measurement.result.protocol,

@@ -1,0 +1,135 @@
+"""How the ranks of a script are started: command, environment, job file."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfkit.core.config import Protocol
+from perfkit.core.driver.node_files import LAST_STEP, tell_last_step, told_last_step
+from perfkit.core.driver.rank_job import ScriptJob
+from perfkit.core.driver.workers import launcher_command
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.frameworks.facts import NodeRank
+from perfkit.core.script_config import ScriptConfig
+
+AUTO = Protocol.named("published", warmup_steps="auto")
+LABELS = ["GPU-a", "GPU-b", "GPU-c"]
+
+
+def config(**changes):
+    values = {
+        "script": "/work/train.py",
+        "arguments": "--name 'two words' --lr 0.1",
+        "framework": "torch",
+        "device": "cpu",
+        "gpus": 0,
+        "processes": 1,
+        "launcher": "local",
+        "script_sha256": "0" * 64,
+        "modules": ["model"],
+    }
+    return ScriptConfig.model_validate(values | changes)
+
+
+@pytest.fixture
+def environment(monkeypatch, tmp_path):
+    """Returns the environment variables that a script's ranks have more than this process."""
+    monkeypatch.setattr("os.environ", {"HOME": "/root"})
+    for framework in FRAMEWORKS.values():
+        monkeypatch.setattr(type(framework), "visible_devices", lambda *_: LABELS)
+
+    def added(place=None, **changes):
+        scratch = tmp_path / str(len([*tmp_path.iterdir()]))
+        scratch.mkdir()
+        variables = ScriptJob(config(**changes), AUTO).environment(place or NodeRank(), scratch)
+        assert variables["HOME"] == "/root"
+        assert variables.pop("PYTHONPATH") == str(scratch / "python")
+        return dict(variables.items() - os.environ.items())
+
+    return added
+
+
+@pytest.mark.parametrize("framework", ["torch", "paddle"])
+def test_on_a_cpu_a_script_gets_its_threads_and_sees_no_gpu(environment, framework):
+    variables = environment(framework=framework)
+    assert variables.keys() == {"OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}
+    assert variables["CUDA_VISIBLE_DEVICES"] == ""
+    without_tuning = environment(framework=framework, cpu_tuning=False)
+    assert without_tuning.keys() == {"CUDA_VISIBLE_DEVICES"}
+
+
+@pytest.mark.parametrize("framework", ["torch", "paddle", "jax"])
+def test_on_gpus_a_script_sees_as_many_as_it_was_given_and_no_setting_of_numerics(
+    environment, framework
+):
+    variables = environment(framework=framework, device="gpu", gpus=2)
+    assert variables == {
+        "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
+
+
+def test_on_several_nodes_gloo_gets_the_interface_of_the_node(environment):
+    place = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
+    changes = {"nodes": 2, "launcher": "ssh", "hosts": "a,b", "cpu_tuning": False}
+    variables = environment(place, **changes)
+    assert variables == {"CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "eth0"}
+
+
+@pytest.mark.usefixtures("processes")
+def test_an_interpreter_finds_perfkit_alone_after_the_users_own_folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    variables = ScriptJob(config(), AUTO).environment(NodeRank(), tmp_path)
+    first, last = variables["PYTHONPATH"].split(os.pathsep)
+    assert first == "/mine"
+    assert [path.name for path in Path(last).iterdir()] == ["perfkit"]
+    code = "import perfkit, sys; print(perfkit.__file__, [*sys.modules])"
+    code = f"import sys; sys.path.append({last!r}); {code}"
+    command = [sys.executable, "-I", "-S", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"{last}/perfkit/__init__.py ")
+    assert "pydantic" not in done.stdout
+
+
+def test_a_single_rank_starts_as_by_python_and_several_by_the_launcher():
+    worker = ["python", "-m", "perfkit.core.timing.script", "JOB"]
+    alone = launcher_command(config(), NodeRank(), Path("/logs"), "job", worker)
+    assert alone == worker
+    several = launcher_command(config(processes=2), NodeRank(), Path("/logs"), "job", worker)
+    assert several[1:3] == ["-m", "torch.distributed.run"]
+    assert several[-4:] == worker
+
+
+@pytest.mark.parametrize(("processes", "variable"), [(1, ""), (2, "RANK")])
+def test_the_job_file_has_all_that_a_rank_must_know(tmp_path, processes, variable):
+    job = ScriptJob(config(processes=processes), AUTO).content("measure", tmp_path)
+    assert job == {
+        "task": "script",
+        "script": "/work/train.py",
+        "arguments": ["--name", "two words", "--lr", "0.1"],
+        "framework": "torch",
+        "device": "cpu",
+        "ranks": processes,
+        "rank_variable": variable,
+        "raw_folder": str(tmp_path),
+        "warmup_steps": 0,
+        "measured_steps": 100,
+        "warmup_limit": 1000,
+        "warmup_seconds": 600,
+        "static_modules": ["model"],
+        "shared_memory": "torch_{pid}_*",
+    }
+
+
+def test_a_node_is_told_the_last_step_of_the_warm_up_as_a_whole_number(tmp_path):
+    file = tmp_path / LAST_STEP
+    file.touch()
+    assert told_last_step(tmp_path) is None
+    # What a node may read of 128 while it is written.
+    file.write_text("12")
+    assert told_last_step(tmp_path) is None
+    tell_last_step(tmp_path, 128)
+    assert told_last_step(tmp_path) == 128
