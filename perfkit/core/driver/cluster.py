@@ -50,7 +50,7 @@ from perfkit.core.system.environment import package_source
 
 FACT_LENGTH = 200
 """Longest text of a fact that differs."""
-COMMON = ("data", "suite_source", "python", "dali", "numpy")
+COMMON = ("data", "script", "suite_source", "python", "dali", "numpy")
 """Facts that must be equal on all nodes, besides the framework's; others are stored."""
 
 

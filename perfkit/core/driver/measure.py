@@ -23,18 +23,28 @@ from perfkit.core.refusals import DriverFails, NoFileLocks
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import problems
 from perfkit.core.request.requirements import read_environment
+from perfkit.core.request.script import script_digest
 from perfkit.core.results import store
-from perfkit.core.results.failures import BadInput, Failure, Interrupted, NodesDiffer
+from perfkit.core.results.failures import (
+    BadInput,
+    Failure,
+    Interrupted,
+    NodesDiffer,
+    ScriptChanged,
+    ScriptUnreadable,
+)
 from perfkit.core.results.identity import Reading, measurement_id
 from perfkit.core.results.repeat import Repeat
 from perfkit.core.results.schema import SCHEMA_VERSION, Effective, InputData, NodeSeen, Result
 from perfkit.core.results.store import Measurement, ResultError, Store
 from perfkit.core.results.summarize import check_against_raw
 from perfkit.core.results.told import Told
-from perfkit.core.script_config import AnyConfig
+from perfkit.core.script_config import AnyConfig, ScriptConfig
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 """Errors of a lock on a file system that has none, as NFS without its lock service."""
+SHOWN_DIGITS = 12
+"""Digits of a digest that are shown."""
 BEING_MEASURED = "is being measured by another process right now"
 
 
@@ -182,6 +192,10 @@ class MeasurementRun:
         with self.launcher() as launcher, self.progress(shared) as progress:
             self.accept_nodes(launcher.wait_for_nodes(progress.show_status))
             for index in missing:
+                changed = changed_script(self.config)
+                if changed:
+                    self.conclude(changed)
+                    return False
                 store, told = Store(self.folder), self.result.told
                 run = run_repeat(launcher, store, index, progress, samples, told)
                 self.add(run.repeat, run.effective, run.told)
@@ -254,6 +268,21 @@ class MeasurementRun:
                 failure = self.result.failure or unwritten(error)
                 self.result = _concluded(self.result, failure)
             store.write_last_result(self.folder, self.result)
+
+
+def changed_script(config: AnyConfig) -> Failure | None:
+    """Return why a script is no longer the one of the request; None if it is, and for a
+    model."""
+    if not isinstance(config, ScriptConfig):
+        return None
+    try:
+        now = script_digest(config.script_file)
+    except OSError as error:
+        return ScriptUnreadable(script=config.script, detail=portable(str(error)))
+    if now == config.script_sha256:
+        return None
+    before, now = config.script_sha256[:SHOWN_DIGITS], now[:SHOWN_DIGITS]
+    return ScriptChanged(script=config.script, before=before, now=now)
 
 
 def _stored_result(folder: Path) -> Result | None:

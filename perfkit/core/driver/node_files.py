@@ -44,9 +44,10 @@ from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.inputs.data_set import digest
 from perfkit.core.request.hosts import own_addresses, route_address
 from perfkit.core.request.requirements import read_environment
+from perfkit.core.request.script import script_digest
 from perfkit.core.results.identity import identity
 from perfkit.core.results.store import write_atomically
-from perfkit.core.script_config import AnyConfig, StoredConfig
+from perfkit.core.script_config import AnyConfig, ScriptConfig, StoredConfig
 from perfkit.core.system.environment import package_source
 from perfkit.core.timing.raw_file import rank_file
 
@@ -211,6 +212,8 @@ def read_facts(config: AnyConfig, first_address: str, address: str = "") -> Node
     address = address or route_address(first_address)
     facts = identity(environment)
     facts |= {"data": digest(config), "package": package_source()}
+    if isinstance(config, ScriptConfig):
+        facts["script"] = script_digest(config.script_file)
     return NodeFacts(
         name=machine_name(),
         address=address,

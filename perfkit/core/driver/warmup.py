@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from perfkit.core.config import DEVICE, Protocol, RunConfig
+from perfkit.core.config import Protocol, RunConfig
 from perfkit.core.results.told import UNIT
 from perfkit.core.statistics import median
 
@@ -141,7 +141,6 @@ class RankEvent(BaseModel):
     steps: Count = 0
     samples: Count = 0
     seconds: Annotated[float, Field(ge=0, le=1e9)] = 0.0
-    device: Annotated[str, Field(pattern=DEVICE)] = ""
     unit: Annotated[str, Field(pattern=UNIT)] = ""
 
 
@@ -156,8 +155,8 @@ class Follower:
         self.step_seconds: list[float] = []
         self.offset = self.pid = self.step = self.samples = 0
         self.seconds = 0.0
-        self.device = self.unit = ""
-        """What a script has told: on which device it trains, and what it counts."""
+        self.unit = ""
+        """What a script counts, once it has told that."""
         self.first_step_at: float | None = None
 
     def read_on(self) -> None:
@@ -178,7 +177,6 @@ class Follower:
         if event.event == "start":
             self.pid = event.pid
         elif event.event == "told":
-            self.device = event.device
             self.unit = event.unit
         elif event.event == "warmup":
             self.warmup_steps = event.steps

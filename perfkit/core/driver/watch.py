@@ -30,7 +30,6 @@ class Watch:
         samples: int | None,
     ) -> None:
         config = launcher.config
-        self.config = config
         self.workers = workers
         self.telemetry = telemetry
         self.progress = progress
@@ -41,13 +40,11 @@ class Watch:
         self.supervisor: psutil.Process | None = None
 
     def until_exit(self, deadline: float) -> bool:
-        """Watch until the workers exit, or train on another device than asked for. Return
-        whether they did so before the deadline."""
+        """Watch until the workers exit. Return whether they did so before the deadline."""
         while True:
             has_exited = self.workers.wait(SAMPLING_SECONDS)
             self._look()
-            is_elsewhere = self.first_rank.device not in ("", self.config.device)
-            if has_exited or is_elsewhere:
+            if has_exited:
                 return True
             if time.monotonic() > deadline:
                 return False
