@@ -141,7 +141,10 @@ def _script_config(
     script: RequestedScript, gpus: int, invalid: list[Refusal]
 ) -> ScriptConfig | None:
     """Return the configuration of a script; None if a value is invalid."""
-    return validated(lambda: resolve_script(script.values, script.content, gpus), invalid)
+    work = {}
+    for name in script.values.keys() & ScriptConfig.model_fields.keys():
+        work[name] = script.values[name]
+    return validated(lambda: resolve_script(work, script.content, gpus), invalid)
 
 
 def _protocol(
