@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from perfkit.analysis.fleet.judgement import NodeRepeats, Rules, critical_values
 from perfkit.analysis.fleet.stored import Fleet
 from perfkit.core.results.outputs import measurements
 from perfkit.core.results.repeat import Peak, TelemetrySummary
+from perfkit.report.fleet import heat_map
 
 REPEATS = (100.0, 100.2, 99.8, 100.1, 99.9)
 """Throughputs with a standard deviation of 0.16 %."""
@@ -183,6 +185,18 @@ def test_each_workload_and_each_peak_is_a_column(tmp_path):
     assert quantities == ["throughput", "throughput", "matmul", "copy"]
     units = [(column.median, column.unit) for column in fleet.columns[2:]]
     assert units == [(pytest.approx(1), "TFLOP/s"), (pytest.approx(1), "GB/s")]
+
+
+def test_a_node_on_which_a_workload_failed_has_the_peaks_of_another(tmp_path):
+    peak = Peak(
+        matmul_flops_per_second=2e12,
+        copy_bytes_per_second=2e9,
+        sustained_matmul_flops_per_second=1e12,
+    )
+    made_fleet(tmp_path, [1, 1.001, 0.999], model="bert", peak=peak)
+    made_fleet(tmp_path, [1, 1.001, 0.999, 1], number=1, peak=peak)
+    matmul = judge_fleet(read(tmp_path)).columns[-1]
+    assert (matmul.quantity, len(matmul.cells)) == ("matmul", 4)
 
 
 def test_nodes_with_other_hardware_are_judged_apart(tmp_path):
@@ -433,6 +447,33 @@ def test_a_slow_node_is_stored_with_its_explanations(tmp_path):
     assert Fleet.model_validate_json(fleet.model_dump_json()) == fleet
 
 
+# The chart.
+
+
+def drawn(outputs):
+    """Return the colours' range and the names of nodes under the lines of the heat map."""
+    (*lines, bar) = heat_map(judge_fleet(read(outputs))).axes
+    names = []
+    for line in lines:
+        names.append([label.get_text() for label in line.get_xticklabels()])
+    return bar.get_ylim(), names
+
+
+def test_a_very_slow_node_leaves_differences_between_the_others_visible(tmp_path):
+    made_fleet(tmp_path, [1, 1.001, 0.5, 0.999, 1])
+    ends, names = drawn(tmp_path)
+    assert ends == (pytest.approx(0.9), pytest.approx(1.1))
+    assert names == [["node1", "node2", "node3", "node4", "node5"]]
+
+
+def test_of_many_nodes_the_slow_ones_are_named_and_ends_that_are_not_near(tmp_path):
+    factors = [1.0] * 70
+    factors[1] = factors[40] = 0.9
+    made_fleet(tmp_path, factors)
+    _ends, names = drawn(tmp_path)
+    assert names == [["node2", "node41", "node64"], [f"node{each}" for each in range(65, 71)]]
+
+
 # The command.
 
 
@@ -462,6 +503,17 @@ def test_the_page_has_the_verdicts_of_the_command(tmp_path):
     raw.write_text("")
     cli("fleet", tmp_path)
     assert "Slow nodes: 0 of 4." in page.read_text()
+
+
+def test_the_advice_has_a_whole_number_of_repeats(tmp_path):
+    noisy = (100.0, 104.0, 96.0, 102.0, 98.0)
+    for number, factor in enumerate([1, 1.001, 0.95, 0.999, 1.002, 0.998], 1):
+        store(tmp_path, f"node{number}", [factor * value for value in noisy])
+    done = cli("fleet", tmp_path)
+    advice = r"\n\d+ repeats on every node would decide each node that"
+    assert re.search(advice, done.stdout)
+    page = (tmp_path / "fleet" / "report.html").read_text()
+    assert re.search(r"\b(?<!\.)\d+ repeats on every node", page)
 
 
 def test_the_command_exits_with_0_if_no_node_is_slow(tmp_path):

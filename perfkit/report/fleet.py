@@ -46,8 +46,13 @@ NODES_PER_LINE = 64
 """Nodes beside each other in the chart; further ones stand below."""
 MOST_NAMED = 16
 """Nodes of a line whose names are all shown; of more, those that are slow."""
-LEAST_RANGE = 0.05
-"""Least distance from 1 at which the colours end."""
+LEAST_RANGE, MOST_RANGE = 0.05, 0.1
+"""Least and greatest distance from 1 at which the colours end: a very slow node must not make
+the others look alike."""
+WITHOUT = "0.85"
+"""Grey of a node without a number in a column."""
+NEAR = 4
+"""Names of nodes this close to each other would overlap, if a line has NODES_PER_LINE."""
 MARKS = {"slow": "error", "undecided": "caution", "ok": None}
 """Verdict -> severity of its mark."""
 
@@ -81,13 +86,19 @@ def _slow_nodes(fleet: Fleet) -> Section:
     rows = []
     for node in fleet.nodes:
         if node.verdict == "slow":
-            sentences = [plain(sentence(statement)) for statement in node.explanations]
-            differences = "; ".join(sentences) or _("nothing that is stored")
             name = joined([severity_mark("error"), strong(plain(node.node))])
-            earlier = past_text(lowest_cell(fleet.columns, node))
-            rows.append([name, number(node.lowest, 3), earlier, differences])
-    headings = [_("Node"), _("Lowest ratio"), _("Earlier"), _("Differs from good nodes in")]
-    return table(rows, headings)
+            rows.append([name, number(node.lowest, 3), _differences(node, fleet.columns)])
+    return table(rows, [_("Node"), _("Lowest ratio"), _("Differs from good nodes in")])
+
+
+def _differences(node: FleetNode, columns: Sequence[FleetColumn]) -> str:
+    """Return in what a slow node differs from good ones and from what it was earlier."""
+    sentences = [plain(sentence(statement)) for statement in node.explanations]
+    differences = sentences or [_("nothing that is stored")]
+    earlier = past_text(lowest_cell(columns, node))
+    if earlier:
+        differences.append(_("earlier ratios: %(ratios)s") % {"ratios": earlier})
+    return "; ".join(differences)
 
 
 def _gaps(fleet: Fleet) -> Section:
@@ -123,7 +134,7 @@ def _advice(fleet: Fleet) -> Section:
     repeats = needed_repeats(fleet.columns)
     if repeats is None:
         return Section()
-    facts = {"repeats": number(repeats), "power": percent(fleet.power)}
+    facts = {"repeats": repeats, "power": percent(fleet.power)}
     return paragraph(_(ADVICE) % facts)
 
 
@@ -186,18 +197,22 @@ def heat_map(fleet: Fleet) -> Figure:
         for line, axes in enumerate(every):
             of_line = names[line * NODES_PER_LINE : (line + 1) * NODES_PER_LINE]
             image = _draw_line(axes, fleet, of_line, norm)
-        bar = figure.colorbar(image, ax=every, shrink=0.8, aspect=30, fraction=0.03)
+        bar = figure.colorbar(
+            image, ax=every, extend="both", shrink=0.8, aspect=30, fraction=0.03
+        )
         bar.outline.set_visible(False)
     return figure
 
 
 def _ends(fleet: Fleet) -> tuple[float, float]:
-    """Return the ratios at which the colours end, at equal distances from 1."""
+    """Return the ratios at which the colours end, at equal distances from 1. Ratios beyond
+    them have the colours of the ends."""
     farthest = LEAST_RANGE
     for column in fleet.columns:
         for cell in column.cells:
             farthest = max(farthest, abs(cell.ratio - 1))
-    return 1 - farthest, 1 + farthest
+    distance = min(farthest, MOST_RANGE)
+    return 1 - distance, 1 + distance
 
 
 def _draw_line(axes: Axes, fleet: Fleet, names: Sequence[str], norm: TwoSlopeNorm) -> AxesImage:
@@ -219,14 +234,25 @@ def _draw_line(axes: Axes, fleet: Fleet, names: Sequence[str], norm: TwoSlopeNor
                 frame = Rectangle(corner, 1, 1, fill=False, edgecolor=INK, linewidth=1.5)
                 axes.add_patch(frame)
     image = axes.imshow(ratios, cmap="RdBu", norm=norm, aspect="auto", interpolation="nearest")
-    shown = [name for name in names if len(names) <= MOST_NAMED or name in slow]
-    ends = [names[0], names[-1]]
-    ticks = sorted({position[name] for name in (*shown, *ends)})
+    ticks = _named_positions(names, slow)
     axes.set_xticks(ticks, [plain(names[x]) for x in ticks], rotation=30, ha="right", size=7)
     letters = [column_letter(index) for index, _column in enumerate(fleet.columns)]
     axes.set_yticks(range(len(letters)), letters, size=8)
+    axes.set_facecolor(WITHOUT)
     axes.grid(visible=False)
     axes.tick_params(length=0, colors=INK)
     for spine in axes.spines.values():
         spine.set_color(FAINT)
     return image
+
+
+def _named_positions(names: Sequence[str], slow: set[str]) -> list[int]:
+    """Return the positions of the nodes of a line whose names are shown: all of a few; of more,
+    the slow ones, and the first and the last unless a slow one is near."""
+    if len(names) <= MOST_NAMED:
+        return [*range(len(names))]
+    named = {position for position, name in enumerate(names) if name in slow}
+    for end in (0, len(names) - 1):
+        if all(abs(end - position) > NEAR for position in named):
+            named.add(end)
+    return sorted(named)

@@ -160,7 +160,7 @@ def _advice(fleet: Fleet) -> Iterator[str]:
     """Yield what would decide the undecided nodes."""
     repeats = needed_repeats(fleet.columns)
     if repeats:
-        facts = {"repeats": number(repeats), "power": percent(fleet.power)}
+        facts = {"repeats": repeats, "power": percent(fleet.power)}
         yield wrapped(ADVICE % facts)
     undecidable: set[str] = set()
     for column in fleet.columns:

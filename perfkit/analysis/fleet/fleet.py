@@ -112,17 +112,18 @@ def _too_few_nodes(column: Column) -> str:
 
 def _columns(workloads: Sequence[Workload]) -> Iterator[Column]:
     """Yield a column for each workload, then one for each peak. Workloads of one framework, in
-    one precision, on the same devices measure the same peaks: the first of them counts."""
+    one precision, on the same devices measure the same peaks: the one of most nodes counts."""
     for workload in workloads:
         repeats = []
         for node in workload.judged_nodes:
             newest = workload.by_node[node][-1].result
             repeats.append(NodeRepeats(node, newest.throughputs))
         yield Column(workload, "throughput", repeats)
-    first: dict[Any, Workload] = {}
+    by_peak: dict[Any, list[Workload]] = {}
     for workload in workloads:
-        first.setdefault(_peak_key(workload.newest[0].result), workload)
-    for workload in first.values():
+        by_peak.setdefault(_peak_key(workload.newest[0].result), []).append(workload)
+    for alike in by_peak.values():
+        workload = max(alike, key=lambda each: len(each.judged_nodes))
         for quantity in PEAKS:
             yield Column(workload, quantity, _peaks(workload, quantity))
 
