@@ -54,15 +54,15 @@ def doubles(side):
 
 
 def of(*frameworks, models=()):
-    """Run a test with each of these frameworks and models."""
-
-    def marked(test):
-        test = pytest.mark.parametrize("framework", frameworks or SIDES)(test)
-        if models:
-            test = pytest.mark.parametrize("model", models)(test)
-        return test
-
-    return marked
+    """Run a test with each of these frameworks and models, as far as they support them."""
+    frameworks = frameworks or SIDES
+    if not models:
+        return pytest.mark.parametrize("framework", frameworks)
+    pairs = []
+    for framework, model in product(frameworks, models):
+        if FRAMEWORKS[framework].takes(model=model):
+            pairs.append((framework, model))
+    return pytest.mark.parametrize(("framework", "model"), pairs)
 
 
 def new_inspector(side, model, seed):
@@ -160,7 +160,7 @@ def test_effective_settings_are_reported(training, side, model):
 
 
 def attention_kernel(framework, model):
-    if model not in SEQUENCES:
+    if MODELS[model].sample == "image":
         return None
     if framework == "torch":
         return "_scaled_dot_product_flash_attention_for_cpu"
@@ -221,6 +221,7 @@ def test_the_modules_of_a_block_are_those_of_its_layers(side, model):
         pytest.param("tensorflow", "resnet50", "amp", marks=pytest.mark.slow),
         pytest.param("tensorflow", "resnet50", "bf16", marks=pytest.mark.slow),
         ("jax", "bert", "bf16"),
+        ("jax", "llama", "bf16"),
     ],
 )
 def test_products_run_in_the_lower_precision_on_a_cpu(side, model, precision):
@@ -314,7 +315,7 @@ def test_static_execution_takes_the_same_steps_as_dynamic(side, model):
     assert take_steps(static, side.tensors(arrays), 2) == pytest.approx(expected, rel=1e-9)
 
 
-@of(models=["vgg16", "bert", "gpt"])
+@of(models=["vgg16", "bert", "gpt", "llama"])
 @pytest.mark.slow
 def test_accumulated_micro_batches_equal_one_step_on_the_whole_batch(side, doubles, model):
     """Excludes ResNet-50, whose batch norm sees each micro-batch alone."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.core.models import MODELS
+from perfkit.core.models import model_named
 from perfkit.core.models.flops import flops_per_token
 
 LLAMA_8B = {"parameters": 8_030_261_248, "layers": 32, "hidden_size": 4096}
@@ -33,10 +33,14 @@ def test_without_the_models_shape_only_its_weights_count_and_the_formula_says_so
     assert flops_per_token(**shape) == (6 * 8_030_261_248, "6 N")
 
 
+@pytest.mark.parametrize(
+    ("model", "size"), [("gpt", "124M"), ("gpt", "774M"), ("llama", "1b"), ("llama", "8b")]
+)
 @pytest.mark.parametrize("length", [128, 1024])
-def test_the_formula_agrees_with_the_products_of_the_suites_own_model(length):
-    decoder = MODELS["gpt"].decoder
-    first, others = MODELS["gpt"].multiply_adds(length)
+def test_the_formula_agrees_with_the_products_of_the_suites_own_models(model, size, length):
+    facts = model_named(model, size)
+    decoder = facts.decoder
+    first, others = facts.multiply_adds(length)
     counted = 6 * (first + others) / length
     size = {"parameters": decoder.product_weights, "layers": decoder.layers}
     flops, _formula = flops_per_token(**size, hidden_size=decoder.width, sequence_length=length)

@@ -38,7 +38,7 @@ OPTIONAL = {
 }
 """Telemetry that a machine may lack."""
 NAMES = re.compile(
-    "Paddle|PyTorch|JAX|TensorFlow|MXNet|OneFlow|ResNet-50|VGG-16|BERT-base|GPT-2 124M|Llama|"
+    "Paddle|PyTorch|JAX|TensorFlow|MXNet|OneFlow|ResNet-50|VGG-16|BERT-base|GPT-2|Llama|"
     "[AV]100|G?B[23]00|MI35[05]X|FP32|BF16|FP8|FP4|AMP|auto|SHA-256|[GC]PU|(images|sequences|tokens|samples)/s"
 )
 """Latin words that Chinese headings keep."""

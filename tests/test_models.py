@@ -6,7 +6,7 @@ import pytest
 from narrow import WORDS, replace_sizes
 from sides import PADDLE_2, config, side_of, step, use_float32
 
-from perfkit.core.frameworks.networks import NETWORKS
+from perfkit.core.frameworks.networks import NETWORKS, network_of
 from perfkit.core.frameworks.paddle.backend import DenseTensor, as_tensor
 from perfkit.core.frameworks.paddle.layers import Network
 from perfkit.core.models import (
@@ -51,16 +51,19 @@ def places(*rows):
 
 @pytest.mark.parametrize("framework", ["paddle", "torch"])
 @pytest.mark.parametrize(
-    ("model", "count"),
+    ("model", "size", "count"),
     [
-        ("resnet50", 25_557_032),
-        ("vgg16", 138_357_544),
-        ("bert", 110_106_428),
-        ("gpt", 124_475_904),
+        ("resnet50", None, 25_557_032),
+        ("vgg16", None, 138_357_544),
+        ("bert", None, 110_106_428),
+        ("gpt", "124M", 124_475_904),
+        ("gpt", "1558M", 1_557_686_400),
+        ("llama", "1b", 1_235_814_400),
+        ("llama", "8b", 8_030_261_248),
     ],
 )
-def test_parameter_counts_match_the_published_models(framework, model, count):
-    network = NETWORKS[model]()
+def test_parameter_counts_match_the_published_models(framework, model, size, count):
+    network = network_of(config(model, model_size=size))
     # Create shapes only: initializing this many weights takes seconds.
     if framework == "paddle":
         with paddle.LazyGuard():
@@ -70,7 +73,7 @@ def test_parameter_counts_match_the_published_models(framework, model, count):
         with torch.device("meta"):
             created = side_of("torch").backend.Network(network)
         sizes = [p.numel() for p in created.parameters()]
-    assert sum(sizes) == model_named(model).parameters == count
+    assert sum(sizes) == model_named(model, size).parameters == count
 
 
 @pytest.mark.parametrize(("model", "billions"), [("resnet50", 4.09), ("vgg16", 15.47)])

@@ -97,7 +97,7 @@ def test_the_advised_precision_for_a_cpu_is_accepted():
 
 
 def test_an_unknown_model_is_rejected_with_the_known_models():
-    expected = "allowed: resnet50, vgg16, bert, gpt; did you mean 'resnet50'"
+    expected = "allowed: resnet50, vgg16, bert, gpt, llama; did you mean 'resnet50'"
     with pytest.raises(RequestError, match=expected):
         plan("resnet5", {"input": "synthetic"})
 
@@ -280,6 +280,10 @@ TWO = {"nodes": 2, "launcher": "ssh"}
         ("bert", {"layout": "NHWC"}, "layout: no effect with bert"),
         ("bert", {"input": "dali"}, "'dali' is not for bert; allowed: dataloader, synth"),
         ("resnet50", {"optimizer": "lamb"}, "optimizer: 'lamb' is not for resnet50"),
+        ("resnet50", {"model_size": "1b"}, "model_size: no effect with model=resnet50"),
+        ("gpt", {"model_size": "8b"}, "'8b' is not for gpt; allowed: 124M, 355M, 774M, 1558M"),
+        ("llama", {"framework": "tensorflow"}, "'llama' is not for framework=tensorflow"),
+        ("gpt", {"sequence_length": 2048}, "sequence_length"),
         ("resnet50", {"tf32": True}, "tf32: no effect with device=cpu"),
         ("resnet50", {"launcher": "srun"}, "'srun' is not for nodes=1; allowed: local"),
         ("resnet50", {"nodes": 2}, "launcher: srun needs a Slurm allocation"),
@@ -353,14 +357,19 @@ def test_a_file_instead_of_a_folder_is_reported(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("model", "framework"),
-    [("resnet50", "paddle"), ("vgg16", "torch"), ("bert", "jax"), ("gpt", "paddle")],
+    [
+        *[("resnet50", "paddle"), ("vgg16", "torch"), ("bert", "jax")],
+        *[("gpt", "paddle"), ("llama", "torch")],
+    ],
 )
 def test_resolving_sets_every_applicable_field(model, framework):
     config = resolve({"model": model, "framework": framework, "input": "synthetic"})
     unset = {name for name, value in config.model_dump().items() if value is None}
     of_other_models = {"sequence_length"}
-    if model in ("bert", "gpt"):
+    if model in ("bert", "gpt", "llama"):
         of_other_models = {"image_size", "layout"}
+    if model not in ("gpt", "llama"):
+        of_other_models.add("model_size")
     assert unset == {"hosts", "port", "python"} | of_other_models
 
 

@@ -4,6 +4,7 @@ import json
 from functools import cache
 from importlib.util import find_spec
 from inspect import signature
+from itertools import product
 from math import inf, nan
 from textwrap import indent
 from types import SimpleNamespace
@@ -32,7 +33,7 @@ from perfkit.analysis.verification.stored import (
 from perfkit.cli import main
 from perfkit.cli.frameworks_option import verified_configs
 from perfkit.core import models
-from perfkit.core.models import MODELS
+from perfkit.core.models import MODELS, gpt, llama
 from perfkit.core.request import RequestError
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.identity import Reading
@@ -52,7 +53,18 @@ NARROW = {
     "resnet50": {"STEM": 8, "STAGES": ((8, 2), (16, 1), (16, 1), (16, 1))},
     "vgg16": {"STAGES": ((8, 1), (16, 2)), "DENSE": 32},
     "bert": TRANSFORMER,
-    "gpt": TRANSFORMER | {"END_OF_TEXT": 1100},
+    "gpt": {
+        "SIZES": {"124M": gpt.Size(1, 32, 4, 64, 6e-4)},
+        "VOCABULARY": 1100,
+        "END_OF_TEXT": 1100,
+    },
+    "llama": {
+        "SIZES": {
+            "tiny": llama.Size(1, 32, 4, 2, 64, is_tied=True),
+            "8b": llama.Size(1, 32, 4, 2, 64, is_tied=False),
+        },
+        "VOCABULARY": 1100,
+    },
 }
 """Small networks with every layer type of the real ones."""
 SHAPES = ("parameters", None)
@@ -140,8 +152,10 @@ def test_compiled_pytorch_does_the_same_work(against_paddle):
     assert not disagreed(checks)
 
 
-@pytest.mark.parametrize("framework", ["jax", "tensorflow"])
-@pytest.mark.parametrize("model", ["resnet50", "bert", "gpt"])
+@pytest.mark.parametrize(
+    ("framework", "model"),
+    [*product(["jax", "tensorflow"], ["resnet50", "bert", "gpt"]), ("jax", "llama")],
+)
 @pytest.mark.slow
 def test_jax_and_tensorflow_do_the_same_work(against_paddle, framework, model):
     pytest.importorskip(framework)

@@ -85,13 +85,15 @@ RUN = About(identifies=False, compared="ignore")
 OWN_CHOICE = About(follows="framework")
 """Choices that may differ with the framework."""
 OF_IMAGES, OF_SEQUENCES = {"sample": ("image",)}, {"sample": ("sequence",)}
+IN_SIZES = {"model": ("gpt", "llama")}
 ON_GPU, ON_CPU = {"device": ("gpu",)}, {"device": ("cpu",)}
 ACCELERATED = {"accelerated": (True,)}
 BY_DALI = About(only={"input": ("dali",)})
 BY_DATALOADER = About(only={"input": ("dataloader",)})
 STRICT = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
-ModelName = Literal["resnet50", "vgg16", "bert", "gpt"]
+ModelName = Literal["resnet50", "vgg16", "bert", "gpt", "llama"]
+ModelSize = Literal["124M", "355M", "774M", "1558M", "tiny", "1b", "8b"]
 FrameworkName = Literal["paddle", "torch", "jax", "tensorflow", "mxnet"]
 Precision = Literal["fp32", "amp", "pure_fp16", "bf16", "auto"]
 Execution = Literal["dynamic", "static"]
@@ -225,6 +227,8 @@ class Config(RunConfig):
     torch.compile, jit, XLA or hybridize; None: dynamic, static for jax and mxnet"""
     strategy: Annotated[Strategy, OWN_CHOICE] = "none"
     """preset of distributed-training options"""
+    model_size: Annotated[ModelSize | None, About(verified=True, only=IN_SIZES)] = None
+    """size of gpt or llama; None: 124M of gpt, 1b of llama, on a CPU tiny"""
     optimizer: Annotated[Optimizer, About(verified=True)]
     """optimizer; None: momentum for images, adamw for sequences; lamb: bert only"""
     layout: Annotated[Layout | None, replace(OWN_CHOICE, only=OF_IMAGES)]
@@ -239,9 +243,9 @@ class Config(RunConfig):
     ]
     """height and width of the images, pixels; None: 224"""
     sequence_length: Annotated[
-        int | None, Field(ge=16, le=1024), About(verified=True, only=OF_SEQUENCES)
+        int | None, Field(ge=16, le=32_768), About(verified=True, only=OF_SEQUENCES)
     ]
-    """tokens per sequence; None: 128, for gpt on a GPU 1024"""
+    """tokens per sequence; None: 128, on a GPU 1024 for gpt, 8192 for llama"""
     seed: Annotated[int, Field(ge=0, lt=2**31), About(verified=True)] = 0
     """random seed of weights, dropout, synthetic batches and the order of samples; with DALI
     also of the crops"""
@@ -254,7 +258,8 @@ class Config(RunConfig):
     """source of the batches; None: dali for images, dataloader for sequences"""
     data_dir: Annotated[LocalFolder, About(compared="show", key="input_sha256", is_path=True)]
     """folder of the data set; train/ and train_list.txt, HDF5 shards for bert, token files for
-    gpt; None: data/samples, data/sequences for bert, data/tokens for gpt"""
+    gpt and llama; None: data/samples, data/sequences for bert, data/tokens for gpt,
+    data/llama-tokens for llama"""
     dali_threads: Annotated[int, Field(ge=0, le=256), BY_DALI]
     """DALI's CPU threads per device; 0: by the cores per GPU; None: 4 on a CPU, 0 on a GPU"""
     dali_prefetch: Annotated[int, Field(ge=0, le=64), BY_DALI]
@@ -277,6 +282,14 @@ class Config(RunConfig):
     # Not 0: without worker processes, Paddle's DataLoader hangs after an error.
     dataloader_workers: Annotated[int, Field(ge=1, le=256), BY_DATALOADER] = 4
     """processes (TensorFlow: threads) of the framework's DataLoader"""
+
+    @model_validator(mode="after")
+    def _has_size_of_earlier_files(self) -> Self:
+        """Files that were written before a size could be chosen have none: their GPT-2 is the
+        smallest. It does not count as set, because the id is of the parameters in the file."""
+        if self.model == "gpt" and self.model_size is None:
+            self.__dict__["model_size"] = "124M"
+        return self
 
     @model_validator(mode="after")
     def _has_sample_size(self) -> Self:

@@ -19,7 +19,6 @@ from perfkit.analysis.comparison.stored import (
 from perfkit.analysis.ratios import Turn
 from perfkit.analysis.warning_types import severity, worst_first
 from perfkit.core.format import interval, minute, number, one_line, percent
-from perfkit.core.models import model_named
 from perfkit.core.paths import resolved_path
 from perfkit.report.elements import (
     Text,
@@ -69,7 +68,7 @@ def _page(shown: Shown) -> ComparisonPage:
 def comparison_facts(page: ComparisonPage) -> tuple[str, str]:
     """Return the page's title, and the time of the comparison with its device if known."""
     comparison = page.comparison
-    title = [model_named(comparison.model).short_name]
+    title = [comparison.model_facts.short_name]
     made = [minute(comparison.created)]
     if comparison.pairs:
         keys = comparison.pairs[0].keys

@@ -273,8 +273,7 @@ def _counts(comparison: Comparison) -> str:
 def interleaved_text(comparison: InterleavedComparison) -> str:
     """Return what `perfkit compare --live` prints."""
     repeats = "1 repeat" if comparison.repeats == 1 else f"{comparison.repeats} repeats"
-    model = model_named(comparison.model)
-    lines = [f"{model.name}, {repeats} of each, interleaved", ""]
+    lines = [f"{comparison.model_facts.name}, {repeats} of each, interleaved", ""]
     for variant in comparison.variants:
         lines += _variant(variant)
     for pair in comparison.pairs:

@@ -186,7 +186,7 @@ def _facet(codes: Sequence[str] | None) -> str:
 
 def _name(row: Row, page: Path, precision: str) -> Markup:
     """Return the model's name, with a link to the page if there is one."""
-    name = model_named(row["model"]).short_name
+    name = model_named(row["model"], row.get("model_size")).short_name
     if not page.exists():
         return _span(name)
     framework = FRAMEWORKS[row["framework"]].display_name
@@ -277,7 +277,7 @@ def listed_comparisons(
     the verdict of every variant."""
     listed = []
     for folder, comparison in _newest_with_page(outputs / "comparisons", stored):
-        name = f"{model_named(comparison.model).short_name}: {variant_names(comparison)}"
+        name = f"{comparison.model_facts.short_name}: {variant_names(comparison)}"
         verdicts = []
         for pair in comparison.pairs:
             variant = variant_name(comparison.variant_of(pair))

@@ -193,7 +193,7 @@ def _tables(
 def _work_cells(row: TableRow) -> list[Any]:
     """Return the cells that name a row's work, and the unit of its numbers."""
     work = row.work
-    model = model_named(work.model).short_name
+    model = model_named(work.model, work.model_size).short_name
     way = joined([work.input, work.setup], " · ")
     return [model, work.used, work.batch_size, work.topology, way, row.unit]
 

@@ -18,7 +18,6 @@ from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import cells_of
 from perfkit.analysis.published.matches import Match, match
 from perfkit.core.format import interval, minute, number, percent
-from perfkit.core.models import model_named
 from perfkit.core.paths import resolved_path
 from perfkit.core.results.frames import records
 from perfkit.core.results.outputs import load, measurements
@@ -136,7 +135,7 @@ class ComparedPair:
 
     @property
     def model(self) -> str:
-        return model_named(self.comparison.model).short_name
+        return self.comparison.model_facts.short_name
 
     @property
     def variants(self) -> str:

@@ -79,7 +79,7 @@ def verification_text(verification: Verification) -> str:
     size = f"{verification.sequence_length} tokens"
     if verification.image_size:
         size = f"{verification.image_size} pixels"
-    model = model_named(verification.model).name
+    model = model_named(verification.model, verification.model_size).name
     batch = f"batch {verification.batch_size}"
     lines = [
         f"{model}, {size}, {batch}, {verification.optimizer}",

@@ -30,6 +30,8 @@ class Work(NamedTuple):
     """The work of a row. The fields are columns of `placed`."""
 
     model: str
+    model_size: str
+    """Empty for a model with a single one."""
     used: str
     """The effective precision."""
     batch_size: int
@@ -93,6 +95,7 @@ def placed(
     devices, nodes = sizes.str[0], sizes.str[1]
     frame = named(measurements).assign(
         compared=_newest_comparisons(measurements["id"], comparisons),
+        model_size=measurements["model_size"].fillna(""),
         measured=measurements["throughput"].notna(),
         devices=devices,
         resources=devices.where(measurements["device"] != "cpu", nodes),
@@ -194,7 +197,10 @@ def title(
     for key in keys:
         text = row[key]
         if key == "model":
-            text = model_named(row["model"]).short_name
+            text = model_named(row["model"], row.get("model_size")).short_name
+        elif key == "model_size":
+            # The name has it.
+            continue
         elif key == "batch_size":
             text = language.gettext(N_("batch %(size)s")) % {"size": row["batch_size"]}
         if text:

@@ -25,7 +25,7 @@ MACHINE = ["device", *(f"environment.{name}" for name in ("cpu", "cpu_cores", "g
 SERIES = [*WORK, "topology", "used", "effective.tf32", *PROTOCOL, *MACHINE]
 SERIES = [*dict.fromkeys([*SERIES, "input_sha256"])]
 """Columns in which the measurements of a series agree: work, protocol and hardware."""
-NAME = ["model", "name", "used", "batch_size", "topology", "input"]
+NAME = ["model", "model_size", "name", "used", "batch_size", "topology", "input"]
 """Columns that always name a series; others are added if series differ in them."""
 NEAREST = 5
 """Measurements on each side of a change from which it is attributed."""

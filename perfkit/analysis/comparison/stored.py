@@ -39,6 +39,8 @@ from perfkit.analysis.ratios import (
 )
 from perfkit.analysis.warning_types import severity, worst_first
 from perfkit.core.config import ModelName
+from perfkit.core.models import model_named
+from perfkit.core.models.model import Model
 from perfkit.core.results.base import Stored
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.store import (
@@ -318,6 +320,12 @@ class InterleavedComparison(Stored):
     @property
     def base(self) -> Variant:
         return self.variants[0]
+
+    @property
+    def model_facts(self) -> Model:
+        """The facts of the model, of its size if all variants have the same one."""
+        size = self.pairs[0].keys.get("model_size") if self.pairs else None
+        return model_named(self.model, str(size) if size else None)
 
     @property
     def failed(self) -> list[Variant]:

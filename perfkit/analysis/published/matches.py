@@ -191,7 +191,7 @@ def place(row: MeasurementRow) -> Place:
     sequence_length = row.get("sequence_length") or model.default_sequence_length
     return Place(
         model=row["model"],
-        model_size=row.get("model_size"),
+        model_size=row.get("model_size") or None,
         device=row["device"],
         framework=row["framework"],
         precision=row["precision"],

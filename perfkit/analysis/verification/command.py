@@ -6,7 +6,7 @@ from perfkit.core.config import Config
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.request.resolve import resolve
 
-WORK = ("image_size", "sequence_length", "optimizer", "outputs_dir")
+WORK = ("model_size", "image_size", "sequence_length", "optimizer", "outputs_dir")
 """Parameters that the command sets if they are not the default."""
 
 

@@ -104,6 +104,7 @@ def _judged(config: Config, traced: Sequence[TracedSetup]) -> Verification:
         schema_version=SCHEMA_VERSION,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         model=config.model,
+        model_size=config.model_size,
         optimizer=config.optimizer,
         image_size=config.image_size,
         sequence_length=config.sequence_length,

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from perfkit.core.config import Config, FrameworkName, ModelName
+from perfkit.core.config import Config, FrameworkName, ModelName, ModelSize
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.results.base import NonNegative, Stored
 from perfkit.core.results.identity import Reading
@@ -22,7 +22,7 @@ from perfkit.core.results.store import ResultError, read_as
 
 FOLDER = "verified"
 SCHEMA_VERSION: Literal[1] = 1
-WORK = ("model", "optimizer", "image_size", "sequence_length")
+WORK = ("model", "model_size", "optimizer", "image_size", "sequence_length")
 """Fields of a verification that must agree with a measurement's parameters."""
 
 Precision = Literal["fp32", "fp64"]
@@ -116,6 +116,8 @@ class Verification(Stored):
     """UTC, ISO 8601"""
     model: ModelName
     """the model"""
+    model_size: ModelSize | None = None
+    """its size; None for a model with a single one"""
     optimizer: Literal["momentum", "adamw", "lamb"]
     """the optimizer"""
     image_size: int | None

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from perfkit.core.frameworks.effective import dtype_name, effective_precision
+from perfkit.core.frameworks.networks import loss_parts
 from perfkit.core.frameworks.trainer import Batch
 from perfkit.core.models import model_of
 from perfkit.core.results.schema import Effective, Option
@@ -34,16 +35,19 @@ class Inspector(ABC):
 
     @abstractmethod
     def predict(self, batch: Batch) -> tuple[Any, Any]:
-        """Return the loss of a batch and the network's output, from a forward pass in training
-        mode without gradients. Batch-norm statistics may change."""
+        """Return the loss of a batch and the network's output, from forward passes in training
+        mode without gradients: the logits, or the most likely classes if the network returns
+        its loss. Batch-norm statistics may change."""
 
     def evaluate(self, batch: Batch) -> tuple[float, float]:
         """Return the loss and the accuracy (top-1) on a batch. Raises ValueError if no row of
         the batch has a label."""
+        network = self.trainer.network
         loss, outputs = self.predict(batch)
-        logits = outputs[0] if isinstance(outputs, tuple) else outputs
-        predicted = self.array(logits.argmax(-1)).ravel()
-        labels = self.array(batch[self.trainer.network.inputs]).ravel()
+        first = outputs[0] if isinstance(outputs, tuple) else outputs
+        classes = first if network.returns_loss else first.argmax(-1)
+        predicted = self.array(classes).ravel()
+        labels = self.array(batch[network.label_index]).ravel()
         counted = labels != model_of(self.trainer.config).ignored_label
         if not counted.any():
             raise ValueError("no row of this batch has a label")
@@ -153,6 +157,26 @@ class Inspector(ABC):
         """Return tuning setting -> its value as the framework reports it."""
         return {}
 
+    @property
+    def recomputes_logits(self) -> bool:
+        """Whether the logits of a loss in parts are computed again in the backward pass."""
+        return True
+
+    def loss_settings(self, batch: Batch) -> dict[str, str]:
+        """Return how a network that returns its loss computes it."""
+        network = self.trainer.network
+        if not network.returns_loss:
+            return {}
+        rows = math.prod(batch[network.label_index].shape)
+        parts = len(loss_parts(rows))
+        if parts == 1:
+            return {"loss": "of all rows at once"}
+        if self.recomputes_logits:
+            logits = "computed again in the backward pass"
+        else:
+            logits = "kept for the backward pass"
+        return {"loss": f"in {parts} parts of the rows, whose logits are {logits}"}
+
     def effective(self, batch: Batch) -> Effective:
         """Return the settings under which a batch effectively trains."""
         parameters = [tensor for _name, tensor in self.named_parameters()]
@@ -172,5 +196,5 @@ class Inspector(ABC):
             parameters=sum(math.prod(p.shape) for p in parameters),
             optimizer_settings=self.trainer.optimizer_settings.description,
             strategy=self.strategy_outcomes(),
-            settings=self.settings(),
+            settings=self.settings() | self.loss_settings(batch),
         )

@@ -4,10 +4,11 @@ framework."""
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from perfkit.core.frameworks import inspector, trainer
-from perfkit.core.frameworks.networks import Network, Outline
+from perfkit.core.frameworks.networks import Block, Network, Outline
 from perfkit.core.frameworks.trainer import Batch
 
 Tensor = Any
@@ -16,14 +17,19 @@ Tensor = Any
 class Layers:
     """The layers of a network (see functional.layers.Forward), each a module of the framework.
     A subclass is also a module of the framework, and has a class `container` for the modules
-    below it and a method `new_<kind>` for each kind of layer with parameters.
+    below it, functions `new_block` and `new_tied_head` and a method `new_<kind>` for each kind
+    of layer with parameters.
 
     `modules_of_block` has the layers of each block of the network by their names. A block whose
-    layers share a prefix, such as `layers.3`, is also the container of that name; the others
-    have none, because it would change the names of their parameters.
+    layers share a prefix, such as `layers.3`, is itself a module of that name, in
+    `block_modules`, which runs the block; the others are none, because it would change the
+    names of their parameters.
     """
 
     container: Any
+    new_block: Any
+    new_tied_head: Any
+    add_constant: Any
     average_to: Any
     drops = True
     """Whether dropout is enabled."""
@@ -32,9 +38,15 @@ class Layers:
         """Create the modules of a network in perfkit.core.frameworks.networks."""
         self.network = network
         self.inputs = network.inputs
+        self.returns_loss = network.returns_loss
+        self.label_index = network.label_index
         self.modules_by_name: dict[str, Any] = {}
         self.modules_of_block: dict[str, dict[str, Any]] = {}
-        for block, layers in Outline(network).blocks.items():
+        outline = Outline(network)
+        self.block_modules = self._block_modules(outline)
+        for name, module in self.block_modules.items():
+            self._attach(name, module)
+        for block, layers in outline.blocks.items():
             modules = {}
             for name, (kind, sizes, options) in layers.items():
                 create = getattr(self, f"new_{kind}")
@@ -42,6 +54,27 @@ class Layers:
                 self._attach(name, modules[name])
             self.modules_of_block[block] = modules
             self.modules_by_name |= modules
+        for name, embedding in outline.tied_heads.items():
+            head = self.new_tied_head(self.table(embedding))
+            self._attach(name, head)
+            self.modules_by_name[name] = head
+        for name, array in outline.constants.items():
+            self.add_constant(name, array)
+
+    def _block_modules(self, outline: Outline) -> dict[str, Any]:
+        """Return the modules of the blocks by name, and have the network run them."""
+        modules = {}
+        blocks = []
+        for block in self.network.blocks:
+            names = outline.blocks[block.name]
+            if all(name.startswith(f"{block.name}.") for name in names):
+                module = self.new_block(partial(block.forward, self))
+                modules[block.name] = module
+                blocks.append(Block(block.name, partial(run_module, module)))
+            else:
+                blocks.append(block)
+        self.network.blocks = blocks
+        return modules
 
     def _attach(self, name: str, module: Any) -> None:
         """Set a module as the attribute with this dotted name, in containers."""
@@ -62,7 +95,12 @@ class Layers:
     def convolution(self, name: str, x: Tensor, *_sizes: Any, **_options: Any) -> Tensor:
         return self.modules_by_name[name](x)
 
-    batch_norm = dense = layer_norm = convolution
+    batch_norm = dense = embed = layer_norm = rms_norm = convolution
+
+    def head(self, name: str, x: Tensor, labels: Tensor | None, *_sizes: Any) -> Tensor:
+        return self.modules_by_name[name](x, labels)
+
+    tied_head = head
 
     def embedding(self, name: str, *_sizes: Any) -> Tensor:
         return self.table(name)
@@ -70,11 +108,19 @@ class Layers:
     def table(self, name: str) -> Tensor:
         return self.modules_by_name[name].weight
 
+    def constant(self, name: str, _array: Any) -> Tensor:
+        return getattr(self, name)
+
     def vector(self, name: str, _width: int) -> Tensor:
         return getattr(self, name)
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         return x + y
+
+
+def run_module(module: Any, _network: Layers, *state: Any) -> Any:
+    """Run the module of a block in the place of the block."""
+    return module(state)
 
 
 class Trainer(trainer.Trainer):
@@ -118,8 +164,12 @@ class Inspector(inspector.Inspector):
 
     def predict(self, batch: Batch) -> tuple[Tensor, Any]:
         trainer = self.trainer
+        network = trainer.network
         with self.no_grad(), trainer.auto_cast():
-            return trainer.loss(trainer.network, batch)
+            loss, outputs = trainer.loss(network, batch)
+            if network.returns_loss:
+                outputs = network(*batch[: network.label_index])
+            return loss, outputs
 
     def run(self, batch: Batch) -> None:
         """Run a forward pass in evaluation mode, which changes neither gradients nor batch-norm

@@ -7,6 +7,10 @@ CLASSES for images of any size, (batch * tokens) x vocabulary for GPT-2, and for
 returns the mean loss of a batch, a scalar on the device; `targets` are the remaining tensors of
 the batch, the label of each row first.
 
+The logits of a Llama would fill a GPU: those of 131,072 tokens have 63 GiB in float32. Its
+network gets the labels too and returns the loss, for which logits of LOSS_ROWS rows at a time
+are enough.
+
 A network is a list of blocks: a layer of a transformer, a stage of a ResNet, a group of VGG's
 convolutions, and what precedes and follows them.
 """
@@ -18,7 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfkit.core.models import bert, gpt, resnet50, vgg16
+from perfkit.core.config import Config
+from perfkit.core.models import bert, gpt, llama, resnet50, vgg16
 from perfkit.core.models.model import CLASSES
 
 Array = Any
@@ -26,6 +31,15 @@ Layers = Any
 State = tuple[Array, ...]
 """Tensors that a block passes to the next one: activations first, then what later blocks need
 besides, such as a mask."""
+LOSS_ROWS = 8192
+"""Rows of which a Llama's logits exist at the same time: 4 GiB in float32. With more rows, the
+logits are computed again in the backward pass."""
+
+
+def loss_parts(rows: int) -> list[slice]:
+    """Return the parts of this many rows whose logits exist at the same time."""
+    starts = range(0, rows, LOSS_ROWS)
+    return [slice(start, min(start + LOSS_ROWS, rows)) for start in starts]
 
 
 class Block(NamedTuple):
@@ -42,6 +56,14 @@ class Network:
 
     inputs: int
     blocks: list[Block]
+    returns_loss = False
+    """Whether the network gets labels, the last of its `inputs`, and returns the mean loss.
+    Without labels, it returns the most likely class of each row."""
+
+    @property
+    def label_index(self) -> int:
+        """Position of the rows' labels in a batch."""
+        return self.inputs - 1 if self.returns_loss else self.inputs
 
     def __call__(self, run: Layers, *inputs: Array) -> Any:
         state: Any = inputs
@@ -221,47 +243,164 @@ def _bert_dense(run: Layers, name: str, x: Array, inputs: int, outputs: int) -> 
 class Gpt(Network):
     inputs = 1
 
-    def __init__(self) -> None:
-        names = [f"layers.{number}" for number in range(gpt.LAYERS)]
-        layers = [Block(name, partial(_gpt_layer, name)) for name in names]
-        self.blocks = [Block("embeddings", _gpt_embeddings), *layers, Block("head", _gpt_head)]
+    def __init__(self, size_name: str = gpt.DEFAULT_SIZE) -> None:
+        size = gpt.SIZES[size_name]
+        self.blocks = [Block("embeddings", partial(_gpt_embeddings, size))]
+        for number in range(size.layers):
+            name = f"layers.{number}"
+            self.blocks.append(Block(name, partial(_gpt_layer, name, size)))
+        self.blocks.append(Block("head", partial(_gpt_head, size)))
 
 
-def _gpt_embeddings(run: Layers, ids: Array) -> State:
+def _gpt_embeddings(size: gpt.Size, run: Layers, ids: Array) -> State:
     """Return activations (batch x length x width) and the causal mask."""
-    sizes = gpt.WIDTH, gpt.DEVIATION
+    sizes = size.width, gpt.DEVIATION
     tokens = run.embedding("token_embeddings", gpt.VOCABULARY, *sizes)
     positions = run.embedding("position_embeddings", gpt.POSITIONS, *sizes)
     x = run.rows(tokens, ids) + positions[: ids.shape[1]]
     return x, run.causal_mask(x)
 
 
-def _gpt_layer(name: str, run: Layers, x: Array, mask: Array) -> State:
+def _gpt_layer(name: str, size: gpt.Size, run: Layers, x: Array, mask: Array) -> State:
     """Decoder layer, pre-norm: causal attention and a dense block."""
-    width = gpt.WIDTH
+    width = size.width
     y = run.layer_norm(f"{name}.attention_norm", x, width, gpt.EPSILON)
     y = run.dense(f"{name}.qkv", y, width, 3 * width, gpt.DEVIATION)
-    attended = run.attention(run.split(y, 3, -1), gpt.HEADS, mask, 0.0)
-    y = run.dense(f"{name}.out_proj", attended, width, width, gpt.RESIDUAL_DEVIATION)
+    attended = run.attention(run.split(y, 3, -1), size.heads, mask, 0.0)
+    y = run.dense(f"{name}.out_proj", attended, width, width, size.residual_deviation)
     x = run.add(x, y)
     y = run.layer_norm(f"{name}.dense_norm", x, width, gpt.EPSILON)
-    y = run.dense(f"{name}.fc1", y, width, gpt.INNER, gpt.DEVIATION)
+    y = run.dense(f"{name}.fc1", y, width, size.inner, gpt.DEVIATION)
     y = run.gelu(y, approximate=True)
-    y = run.dense(f"{name}.fc2", y, gpt.INNER, width, gpt.RESIDUAL_DEVIATION)
+    y = run.dense(f"{name}.fc2", y, size.inner, width, size.residual_deviation)
     return run.add(x, y), mask
 
 
-def _gpt_head(run: Layers, x: Array, _mask: Array) -> Array:
-    x = run.layer_norm("final_norm", x, gpt.WIDTH, gpt.EPSILON)
+def _gpt_head(size: gpt.Size, run: Layers, x: Array, _mask: Array) -> Array:
+    x = run.layer_norm("final_norm", x, size.width, gpt.EPSILON)
     return run.logits(x, run.table("token_embeddings"))
 
 
-NETWORKS: dict[str, type[Network]] = {
+class Llama(Network):
+    inputs = 2
+    returns_loss = True
+
+    def __init__(self, size_name: str = llama.CPU_SIZE) -> None:
+        size = llama.SIZES[size_name]
+        self.blocks = [Block("embeddings", partial(_llama_embeddings, size))]
+        for number in range(size.layers):
+            name = f"layers.{number}"
+            self.blocks.append(Block(name, partial(_llama_layer, name, size)))
+        self.blocks.append(Block("head", partial(_llama_head, size)))
+
+    def loss(self, run: Layers, logits: Any, *targets: Array) -> Array:
+        """Return the loss, which the network has computed."""
+        return logits
+
+
+class Rotation(NamedTuple):
+    """The tables of llama.rotation_tables, up to the length of the sequences."""
+
+    cosines: Array
+    sines: Array
+
+
+def _llama_embeddings(
+    size: llama.Size, run: Layers, ids: Array, labels: Array | None = None
+) -> State:
+    """Return activations (batch x length x width), the causal mask, the rotation's tables and
+    the labels."""
+    x = run.embed("token_embeddings", ids, llama.VOCABULARY, size.width, llama.DEVIATION)
+    cosines, sines = llama.rotation_tables(size.head_width)
+    length = ids.shape[1]
+    cosines = run.constant("cosines", cosines)[:length]
+    sines = run.constant("sines", sines)[:length]
+    return x, run.causal_mask(x), cosines, sines, labels
+
+
+def _llama_layer(
+    name: str,
+    size: llama.Size,
+    run: Layers,
+    x: Array,
+    mask: Array,
+    cosines: Array,
+    sines: Array,
+    labels: Array | None,
+) -> State:
+    """Decoder layer, pre-norm: causal attention and a gated dense block."""
+    rotation = Rotation(cosines, sines)
+    x = run.add(x, _llama_attention(name, size, run, x, mask, rotation))
+    x = run.add(x, _llama_dense_block(name, size, run, x))
+    return x, mask, cosines, sines, labels
+
+
+def _llama_attention(
+    name: str, size: llama.Size, run: Layers, x: Array, mask: Array, rotation: Rotation
+) -> Array:
+    width, kv_width = size.width, size.kv_width
+    x = run.rms_norm(f"{name}.attention_norm", x, width, llama.EPSILON)
+    query = _llama_product(run, f"{name}.query", x, width, width)
+    key = _llama_product(run, f"{name}.key", x, width, kv_width)
+    value = _llama_product(run, f"{name}.value", x, width, kv_width)
+    query = run.rotate(query, size.heads, *rotation)
+    key = run.rotate(key, size.kv_heads, *rotation)
+    parts = query, key, value
+    attended = run.attention(parts, size.heads, mask, 0.0, kv_heads=size.kv_heads)
+    deviation = size.residual_deviation
+    return _llama_product(run, f"{name}.out_proj", attended, width, width, deviation)
+
+
+def _llama_dense_block(name: str, size: llama.Size, run: Layers, x: Array) -> Array:
+    width, inner = size.width, size.inner
+    x = run.rms_norm(f"{name}.dense_norm", x, width, llama.EPSILON)
+    gate = _llama_product(run, f"{name}.gate", x, width, inner)
+    up = _llama_product(run, f"{name}.up", x, width, inner)
+    gated = run.swiglu(gate, up)
+    return _llama_product(run, f"{name}.down", gated, inner, width, size.residual_deviation)
+
+
+def _llama_product(
+    run: Layers,
+    name: str,
+    x: Array,
+    inputs: int,
+    outputs: int,
+    deviation: float = llama.DEVIATION,
+) -> Array:
+    return run.dense(name, x, inputs, outputs, deviation, bias=False)
+
+
+def _llama_head(
+    size: llama.Size,
+    run: Layers,
+    x: Array,
+    _mask: Array,
+    _cosines: Array,
+    _sines: Array,
+    labels: Array | None,
+) -> Array:
+    """Return the mean loss; without labels, the most likely token after each one."""
+    x = run.rms_norm("final_norm", x, size.width, llama.EPSILON)
+    if size.is_tied:
+        return run.tied_head("lm_head", x, labels, "token_embeddings")
+    return run.head("lm_head", x, labels, llama.VOCABULARY, size.width, llama.DEVIATION)
+
+
+NETWORKS: dict[str, Callable[..., Network]] = {
     "resnet50": ResNet50,
     "vgg16": VGG16,
     "bert": Bert,
     "gpt": Gpt,
+    "llama": Llama,
 }
+"""Classes by model; those of models that exist in several sizes take a size's name."""
+
+
+def network_of(config: Config) -> Network:
+    """Return a new network of a configuration."""
+    create = NETWORKS[config.model]
+    return create(config.model_size) if config.model_size else create()
 
 
 class Layer(NamedTuple):
@@ -276,20 +415,39 @@ class Outline:
     """Layers that compute nothing and record those that have parameters: `blocks` has them by
     the name of their block and their own name, `layers` by their name alone, both in the order
     in which the network calls them. `calls` counts the calls of each kind, also of layers
-    without parameters."""
+    without parameters. `constants` has the arrays that the network only reads, `tied_heads` the
+    embeddings whose weights the heads without parameters share, both by name."""
 
-    kinds = ("convolution", "dense", "batch_norm", "layer_norm", "embedding", "vector")
+    kinds = (
+        *("convolution", "dense", "head"),
+        *("batch_norm", "layer_norm", "rms_norm"),
+        *("embedding", "vector"),
+    )
     blank = np.zeros((1, 1))
 
     def __init__(self, network: Network) -> None:
         self.layers: dict[str, Layer] = {}
         self.blocks: dict[str, dict[str, Layer]] = {}
+        self.constants: dict[str, np.ndarray] = {}
+        self.tied_heads: dict[str, str] = {}
         self.calls: Counter[str] = Counter()
         state: Any = [self.blank] * network.inputs
         for block in network.blocks:
             self.current = self.blocks[block.name] = {}
             state = block.forward(self, *state)
             self.layers |= self.current
+
+    def constant(self, name: str, array: np.ndarray) -> Array:
+        self.constants[name] = array
+        return self.blank
+
+    def embed(self, name: str, _ids: Array, *sizes: Any) -> Array:
+        return self._call("embedding", name, *sizes)
+
+    def tied_head(self, name: str, _x: Array, _labels: Array, embedding: str) -> Array:
+        self.tied_heads[name] = embedding
+        self.calls["head"] += 1
+        return self.blank
 
     def __getattr__(self, kind: str) -> Any:
         return partial(self._call, kind)

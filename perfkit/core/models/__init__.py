@@ -1,18 +1,24 @@
 """The models: facts that do not depend on the framework. perfkit.core.frameworks.networks has
 the networks."""
 
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from perfkit.core.config import Config
-from perfkit.core.models import bert, gpt, resnet50, vgg16
+from perfkit.core.models import bert, gpt, llama, resnet50, vgg16
 from perfkit.core.models.model import ADAM_BETAS, Model
 
 MODELS: dict[str, Model] = {
     "resnet50": resnet50.MODEL,
     "vgg16": vgg16.MODEL,
     "bert": bert.MODEL,
-    "gpt": gpt.MODEL,
+    "gpt": gpt.model(),
+    "llama": llama.model(),
 }
+"""Facts by name. Those of a model that exists in several sizes are of its default size, under
+the name of them all."""
+MODELS_BY_SIZE: dict[str, Callable[[str], Model]] = {"gpt": gpt.model, "llama": llama.model}
+"""Functions that return the facts of a size of a model."""
 
 MOMENTUM = 0.9
 """Momentum of SGD."""
@@ -29,12 +35,16 @@ Amount = TypeVar("Amount", int, float)
 def model_of(config: Config) -> Model:
     """Return the facts of what a configuration trains. Other modules ask this function, and not
     MODELS, since a configuration need not train one of those."""
-    return MODELS[config.model]
+    return model_named(config.model, config.model_size)
 
 
-def model_named(name: str) -> Model:
-    """Return the facts of a model by its name in stored rows. Raises KeyError."""
-    return MODELS[name]
+def model_named(name: str, size: str | None = None) -> Model:
+    """Return the facts of a model by its name and size in stored rows; without a size that the
+    model has, the facts in MODELS. Raises KeyError for another name."""
+    model = MODELS[name]
+    if model.sizes is None or size not in model.sizes.names:
+        return model
+    return MODELS_BY_SIZE[name](size)
 
 
 def find_model(name: object) -> Model | None:

@@ -47,12 +47,22 @@ class Decoder(NamedTuple):
     width: int
 
 
+class ModelSizes(NamedTuple):
+    """The names of a model's sizes (the parameter `model_size`), and the defaults on a CPU and
+    on an accelerator."""
+
+    names: tuple[str, ...]
+    on_cpu: str
+    on_gpu: str
+
+
 @dataclass(frozen=True)
 class Model:
     """Facts, supported values and defaults of a model. Batch sizes are samples per device,
     image sizes pixels, sequence lengths tokens; None: not applicable. The first entry of
     `inputs` and `optimizer_defaults` is the default.
 
+    `sizes` are the sizes in which the model exists; all other facts are those of one of them.
     `data` is the format of the training data (perfkit.core.inputs.data_set).
     `cpu_sequence_length` is the default on a CPU if different; `longest_sequence` is the number
     of positions.
@@ -75,6 +85,7 @@ class Model:
     gpu_batch_size: int
     cpu_batch_size: int
     data_dir: str
+    sizes: ModelSizes | None = None
     default_image_size: int | None = None
     default_sequence_length: int | None = None
     cpu_sequence_length: int | None = None

@@ -45,6 +45,8 @@ def _limits(config: AnyConfig) -> Iterator[Limit]:
         model = model_of(config)
         yield Limit("input", model.inputs, config.model)
         yield Limit("optimizer", model.optimizers, config.model)
+        if model.sizes:
+            yield Limit("model_size", model.sizes.names, config.model)
     yield Limit("launcher", launchers, f"nodes={config.nodes}")
     if config.node:
         yield Limit("nodes", (1,), f"node={config.node}")

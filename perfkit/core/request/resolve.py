@@ -106,6 +106,8 @@ def _defaults_of_work(
         "sequence_length": model.default_sequence_length,
         "data_dir": model.data_dir,
     }
+    if model.sizes:
+        defaults["model_size"] = model.sizes.on_cpu if device == "cpu" else model.sizes.on_gpu
     if device == "cpu":
         defaults["batch_size"] = model.cpu_batch_size
         if model.cpu_sequence_length:

@@ -55,7 +55,7 @@ def fixed_batch(config: Config, dtype: Any) -> tuple[np.ndarray, ...]:
     sequence ends after three quarters, which reveals frameworks that compute with padding or
     count unused predictions."""
     data = model_of(config).data
-    if data == "tokens":
+    if data in ("tokens", "tokens32"):
         return next(synthetic.batches(config, 0))
     if data == "shards":
         arrays = tuple(array.copy() for array in next(synthetic.batches(config, 0)))

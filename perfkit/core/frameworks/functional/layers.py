@@ -16,7 +16,7 @@ NORM_MOMENTUM = 0.9
 """Weight of the old value in batch norm's running statistics (Paddle's default)."""
 NORM_EPSILON = 1e-5
 WITH_BIAS = ("dense", "batch_norm", "layer_norm")
-"""Kinds of layers that always have a bias."""
+"""Kinds of layers that have a bias unless their option `bias` says otherwise."""
 
 Array = Any
 Operation = Callable[..., Array]
@@ -40,7 +40,7 @@ def initial_values(network: Network, seed: int) -> tuple[Arrays, Arrays]:
         if layer.kind == "batch_norm":
             statistics[f"{name}._mean"] = np.zeros(width, np.float32)
             statistics[f"{name}._variance"] = np.ones(width, np.float32)
-        if layer.kind in WITH_BIAS or "bias" in layer.options:
+        if layer.options.get("bias", layer.kind in WITH_BIAS):
             parameters[f"{name}.bias"] = np.zeros(width, np.float32)
     return parameters, statistics
 
@@ -49,7 +49,7 @@ def _initial_weight(layer: Layer, random: np.random.Generator) -> np.ndarray:
     """Return the weight of a layer: of convolutions as in He et al., Delving deep into
     rectifiers, 2015 (normal), of norms 1, of others with the deviation that the network states
     or, without it, as in Glorot and Bengio, 2010 (uniform)."""
-    if layer.kind in ("batch_norm", "layer_norm"):
+    if layer.kind in ("batch_norm", "layer_norm", "rms_norm"):
         return np.ones(layer.sizes[0], np.float32)
     shape: Sequence[int]
     if layer.kind == "convolution":
@@ -57,7 +57,7 @@ def _initial_weight(layer: Layer, random: np.random.Generator) -> np.ndarray:
         shape = outputs, inputs, size, size
         deviation = (2 / (inputs * size**2)) ** 0.5
     else:
-        # A dense layer or an embedding.
+        # A dense layer, an embedding or a head.
         *shape, deviation = layer.sizes
     if deviation:
         return random.standard_normal(shape, np.float32) * np.float32(deviation)
@@ -83,6 +83,7 @@ class Forward:
     relu: Operation
     reshape: Operation
     rsqrt: Operation
+    silu: Operation
     softmax: Operation
     split: Operation
     sum: Operation
@@ -193,11 +194,22 @@ class Forward:
         weight, bias = self.norm(name)
         return self.cast(wide * weight + bias, x.dtype)
 
-    def dense(self, name: str, x: Array, *_sizes: Any) -> Array:
-        """Apply a dense layer with bias to the last axis."""
-        weight, bias = self.norm(name)
-        y = self.product(self.factor(x), self.factor(weight))
-        return self.add_bias(y, bias)
+    def rms_norm(self, name: str, x: Array, _width: int, epsilon: float) -> Array:
+        """Divide by the root mean square of the last axis (Zhang and Sennrich, 2019)."""
+        wide = self.cast(x, self.wide)
+        mean_square = self.mean(wide * wide, axis=-1, keepdims=True)
+        wide = wide * self.rsqrt(mean_square + epsilon)
+        return self.cast(wide * self.parameter(f"{name}.weight"), x.dtype)
+
+    def dense(self, name: str, x: Array, *_sizes: Any, bias: bool = True) -> Array:
+        """Apply a dense layer to the last axis."""
+        weight = self.factor(self.parameter(f"{name}.weight"))
+        y = self.product(self.factor(x), weight)
+        return self.add_bias(y, self.parameter(f"{name}.bias")) if bias else y
+
+    def swiglu(self, gate: Array, x: Array) -> Array:
+        """Gate activations by SiLU of other ones (Shazeer, 2020)."""
+        return self.silu(gate) * x
 
     def factor(self, x: Array) -> Array:
         """Return `x` as a factor of a product."""
@@ -207,9 +219,17 @@ class Forward:
         """Return an embedding table of size x width."""
         return self.table(name)
 
+    def embed(self, name: str, ids: Array, *_sizes: Any) -> Array:
+        """Return the rows of an embedding table at these ids."""
+        return self.rows(self.table(name), ids)
+
     def table(self, name: str) -> Array:
         """Return the embedding table of an earlier block."""
         return self.parameter(f"{name}.weight")
+
+    def constant(self, _name: str, array: np.ndarray) -> Any:
+        """Return an array that is no parameter."""
+        return array
 
     def vector(self, name: str, _width: int) -> Array:
         """Return a parameter with one axis, initially 0."""
@@ -230,18 +250,49 @@ class Forward:
         return np.triu(forbidden, 1)
 
     def attention(
-        self, parts: Iterable[Array], heads: int, mask: Array, dropout: float
+        self,
+        parts: Iterable[Array],
+        heads: int,
+        mask: Array | None,
+        dropout: float,
+        kv_heads: int | None = None,
     ) -> Array:
         """Multi-head attention of queries, keys and values, each batch x length x width; `mask`
-        is added to the scores."""
-        query, key, value = (self.by_head(x, heads) for x in parts)
-        scores = self.product(query * query.shape[-1] ** -0.5, key, transposed=True)
-        weights = self.softmax(self.cast(scores, self.wide) + self.cast(mask, self.wide))
+        is added to the scores. With fewer `kv_heads` than heads, as many query heads in a row
+        share each key and value head."""
+        query, key, value = parts
+        kv_heads = kv_heads or heads
+        query = self.by_head(query, heads)
+        key, value = self.by_head(key, kv_heads), self.by_head(value, kv_heads)
+        batch, _heads, length, width = query.shape
+        # The rows of all query heads that share a key head form one matrix.
+        grouped = (batch, kv_heads, -1, width)
+        query = self.reshape(query * width**-0.5, grouped)
+        scores = self.product(query, key, transposed=True)
+        scores = self.reshape(scores, (batch, heads, length, length))
+        weights = self.softmax(self.masked(self.cast(scores, self.wide), mask))
         if dropout:
             weights = self.dropout(weights, dropout)
-        attended = self.product(self.factor(weights), value)
+        weights = self.reshape(self.factor(weights), (batch, kv_heads, -1, length))
+        attended = self.reshape(self.product(weights, value), (batch, heads, length, width))
         attended = self.transpose(attended, (0, 2, 1, 3))
-        return self.reshape(attended, (*attended.shape[:2], -1))
+        return self.reshape(attended, (batch, length, -1))
+
+    def masked(self, scores: Array, mask: Array) -> Array:
+        """Return attention scores with the mask that `causal_mask` or the network made."""
+        return scores + self.cast(mask, self.wide)
+
+    def rotate(self, x: Array, heads: int, cosines: Array, sines: Array) -> Array:
+        """Rotate the pairs of values of each head, batch x length x width, by the angles of
+        llama.rotation_tables, length x half the width of a head."""
+        batch, length, width = x.shape
+        wide = self.cast(self.reshape(x, (batch, length, heads, -1)), self.wide)
+        first, second = self.split(wide, 2, -1)
+        cosines = self.cast(cosines, self.wide)[:, None]
+        sines = self.cast(sines, self.wide)[:, None]
+        rotated = [first * cosines - second * sines, second * cosines + first * sines]
+        by_head = self.concat(rotated, -1)
+        return self.cast(self.reshape(by_head, (batch, length, width)), x.dtype)
 
     def by_head(self, x: Array, heads: int) -> Array:
         """Divide the width of activations among heads: batch x heads x length x width of one

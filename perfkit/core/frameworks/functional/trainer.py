@@ -9,7 +9,7 @@ import numpy as np
 from perfkit.core.config import Config
 from perfkit.core.frameworks import inspector, trainer
 from perfkit.core.frameworks.functional.layers import Arrays, initial_values
-from perfkit.core.frameworks.networks import NETWORKS
+from perfkit.core.frameworks.networks import network_of
 
 EPSILON = 1e-8
 """Adam's epsilon."""
@@ -39,7 +39,7 @@ class Trainer(trainer.Trainer):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.network = NETWORKS[config.model]()
+        self.network = network_of(config)
         self.layout = str(config.layout)
         parameters, statistics = initial_values(self.network, config.seed)
         self.values = self._held(parameters)

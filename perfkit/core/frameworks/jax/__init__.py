@@ -39,6 +39,7 @@ class Jax(Framework):
     # Otherwise JAX takes 75 % of a GPU's memory at once, and NVML's reading says nothing.
     gpu_settings: ClassVar = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     gpu_fact = "jax_cuda_plugin"
+    tuning = ("fused_attention",)
     versions: ClassVar = {
         "jax": ("jax",),
         "jaxlib": ("jaxlib",),

@@ -56,6 +56,10 @@ class Trainer(functional.Trainer):
         self.ranks = Ranks() if config.ranks > 1 else None
         super().__init__(config)
         self.dtype = DTYPES.get(config.precision, param_dtype())
+        is_half = self.dtype == jnp.bfloat16
+        self.fuses_attention = (
+            is_half and config.device == "gpu" and config.tunes("fused_attention")
+        )
         self.slots = self.new_slots()
         self.steps = 0
         # Dropout differs between ranks.
@@ -89,10 +93,24 @@ class Trainer(functional.Trainer):
         return self.ranks.joined(batch) if self.ranks else batch
 
     def forward(
-        self, values: Values, statistics: Values, key: Array | None, batch: Batch
+        self,
+        values: Values,
+        statistics: Values,
+        key: Array | None,
+        batch: Batch,
+        *,
+        may_fuse: bool = True,
     ) -> tuple[Any, Array, Values]:
-        """Return logits, loss and updated statistics."""
-        run = Forward(self.dtype, self.layout, values, statistics, key=key)
+        """Return logits, loss and updated statistics. `may_fuse`: whether fused kernels may be
+        used."""
+        run = Forward(
+            self.dtype,
+            self.layout,
+            values,
+            statistics,
+            key=key,
+            fuses_attention=may_fuse and self.fuses_attention,
+        )
         logits, loss = self.network.logits_and_loss(run, batch)
         return logits, loss, run.statistics
 

@@ -1,5 +1,7 @@
 """Reads a JAX trainer's results, work and effective settings."""
 
+import re
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -15,6 +17,8 @@ from perfkit.core.frameworks.trainer import Batch
 
 POOL = "tf_XLAEigen"
 """Name of XLA's worker threads."""
+FUSED_ATTENTION = re.compile(r"__cudnn\$(fmha\w{0,40})")
+"""cuDNN's attention in XLA's compiled text, such as `__cudnn$fmhaSoftmax`."""
 
 
 class Inspector(functional.Inspector):
@@ -26,11 +30,17 @@ class Inspector(functional.Inspector):
         "XLA_PYTHON_CLIENT_MEM_FRACTION",
     )
     products: tuple[Product, ...] = ()
+    fused_attention = ""
+    """Names of the fused attention kernels in the program of the last `computed_dtypes`."""
 
     def predict(self, batch: Batch) -> tuple[Array, Any]:
         forward = jax.jit(self.trainer.forward)
-        logits, loss, _statistics = forward(*self._state(), batch)
-        return loss, logits
+        outputs, loss, _statistics = forward(*self._state(), batch)
+        network = self.trainer.network
+        if network.returns_loss:
+            without_labels = batch[: network.label_index]
+            outputs, _loss, _statistics = forward(*self._state(), without_labels)
+        return loss, outputs
 
     def _state(self) -> tuple[Any, Any, Array | None]:
         """Return what a forward pass reads, on this rank alone."""
@@ -44,7 +54,9 @@ class Inspector(functional.Inspector):
         self.trainer.key = None
 
     def multiply_adds(self, batch: Batch) -> int:
-        traced = jax.make_jaxpr(self.trainer.forward)(*self._state(), batch)
+        # A fused kernel would hide products.
+        forward = partial(self.trainer.forward, may_fuse=False)
+        traced = jax.make_jaxpr(forward)(*self._state(), batch)
         return _multiply_adds(traced.jaxpr)
 
     def computed_dtypes(self, batch: Batch) -> dict[str, int]:
@@ -58,8 +70,13 @@ class Inspector(functional.Inspector):
             trainer.key,
             trainer.joined(batch),
         )
-        self.products = products_in(lowered.compile().as_text())
+        compiled = lowered.compile().as_text()
+        self.products = products_in(compiled)
+        self.fused_attention = ", ".join(sorted({*FUSED_ATTENTION.findall(compiled)}))
         return factor_dtypes(self.products)
+
+    def attention(self, batch: Batch) -> str | None:
+        return self.fused_attention or super().attention(batch)
 
     def place(self, tensor: Array) -> str:
         (platform,) = {device.platform for device in tensor.devices()}
@@ -102,8 +119,10 @@ def _multiply_adds(jaxpr: Any) -> int:
             kernel_axes = equation.params["dimension_numbers"].rhs_spec
             outputs = kernel.shape[kernel_axes[0]]
             count += equation.outvars[0].aval.size * kernel.size // outputs
+        # A loop over slices runs its body `length` times.
+        turns = equation.params["length"] if equation.primitive.name == "scan" else 1
         for value in equation.params.values():
             inner = getattr(value, "jaxpr", value)
             if hasattr(inner, "eqns"):
-                count += _multiply_adds(inner)
+                count += turns * _multiply_adds(inner)
     return count

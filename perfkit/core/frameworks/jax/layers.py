@@ -1,9 +1,11 @@
 """The layers in JAX.
 
 Attention is composed of `contract`: JAX has no fused kernel on a CPU, and the gradients of its
-own products are float32 for any dtype of the factors.
+own products are float32 for any dtype of the factors. On a GPU, causal attention in bfloat16 is
+cuDNN's fused kernel.
 """
 
+from collections.abc import Iterable
 from functools import partial
 from itertools import product
 from typing import Any
@@ -12,6 +14,7 @@ import jax
 from jax import Array, lax
 from jax import numpy as jnp
 
+from perfkit.core.frameworks import networks
 from perfkit.core.frameworks.functional import layers
 
 
@@ -46,7 +49,8 @@ contract.defvjp(_contract_forward, _contract_backward)
 
 
 class Forward(layers.Forward):
-    """Without a `key`, dropout is disabled."""
+    """Without a `key`, dropout is disabled. `fuses_attention`: use cuDNN's causal attention
+    where it supports the length."""
 
     concat = staticmethod(jnp.concatenate)
     gelu = staticmethod(jax.nn.gelu)
@@ -55,6 +59,7 @@ class Forward(layers.Forward):
     relu = staticmethod(jax.nn.relu)
     reshape = staticmethod(jnp.reshape)
     rsqrt = staticmethod(lax.rsqrt)
+    silu = staticmethod(jax.nn.silu)
     softmax = staticmethod(jax.nn.softmax)
     split = staticmethod(jnp.split)
     sum = staticmethod(jnp.sum)
@@ -64,9 +69,12 @@ class Forward(layers.Forward):
     # Follows JAX's jax_enable_x64.
     wide = property(lambda _self: param_dtype())
 
-    def __init__(self, *values: Any, key: Array | None = None) -> None:
+    def __init__(
+        self, *values: Any, key: Array | None = None, fuses_attention: bool = False
+    ) -> None:
         super().__init__(*values)
         self.key = key
+        self.fuses_attention = fuses_attention
 
     @staticmethod
     def cast(x: Any, dtype: Any) -> Array:
@@ -88,6 +96,41 @@ class Forward(layers.Forward):
         b_matrix = "yi" if transposed else "iy"
         return contract(f"{batch}xi,{b_batch}{b_matrix}->{batch}xy", a, b)
 
+    def causal_mask(self, _x: Array) -> None:
+        """Return None: attention applies the mask, so that no array holds it."""
+
+    def masked(self, scores: Array, mask: Array | None) -> Array:
+        if mask is not None:
+            return super().masked(scores, mask)
+        square = scores.shape[-2:]
+        is_seen = lax.broadcasted_iota(jnp.int32, square, 0) >= lax.broadcasted_iota(
+            jnp.int32, square, 1
+        )
+        return jnp.where(is_seen, scores, -jnp.inf)
+
+    def attention(
+        self,
+        parts: Iterable[Array],
+        heads: int,
+        mask: Array | None,
+        dropout: float,
+        kv_heads: int | None = None,
+    ) -> Array:
+        query, key, value = parts
+        batch, length, width = query.shape
+        # cuDNN's backward pass supports even lengths only.
+        if mask is not None or not self.fuses_attention or length % 2:
+            return super().attention((query, key, value), heads, mask, dropout, kv_heads)
+        kv_shape = (batch, length, kv_heads or heads, -1)
+        attended = jax.nn.dot_product_attention(
+            self.factor(query).reshape(batch, length, heads, -1),
+            self.factor(key).reshape(kv_shape),
+            self.factor(value).reshape(kv_shape),
+            is_causal=True,
+            implementation="cudnn",
+        )
+        return attended.reshape(batch, length, width)
+
     def rows(self, table: Array, indices: Array) -> Array:
         return table[indices]
 
@@ -98,6 +141,48 @@ class Forward(layers.Forward):
         logits = logits.astype(self.wide)
         labelled = jnp.take_along_axis(logits, labels.reshape(-1, 1), 1)[:, 0]
         return jax.nn.logsumexp(logits, axis=1) - labelled
+
+    def head(self, name: str, x: Array, labels: Array | None, *_sizes: Any) -> Array:
+        """Return the mean cross entropy of all rows with a table of all classes as in `logits`;
+        without labels, the class with the largest logit of each row."""
+        return self._head(self.table(name), x, labels)
+
+    def tied_head(self, _name: str, x: Array, labels: Array | None, embedding: str) -> Array:
+        """Return what `head` returns, with an embedding's table."""
+        return self._head(self.table(embedding), x, labels)
+
+    def _head(self, table: Array, x: Array, labels: Array | None) -> Array:
+        rows = x.reshape(-1, x.shape[-1])
+        if labels is None:
+            parts = networks.loss_parts(len(rows))
+            classes = [jnp.argmax(self.logits(rows[part], table), -1) for part in parts]
+            return jnp.concatenate(classes)
+        total = self._sum_of_losses(table, rows, labels.reshape(-1))
+        return total / len(rows)
+
+    def _sum_of_losses(self, table: Array, rows: Array, labels: Array) -> Array:
+        """Return the sum of the rows' cross entropies. Parts of the rows are the turns of a
+        loop, which computes the logits of each again in the backward pass: XLA would compute
+        those of parts outside a loop only once, and keep them."""
+
+        def sum_of_part(rows: Array, labels: Array) -> Array:
+            return self.cross_entropies(self.logits(rows, table), labels).sum()
+
+        def add_part(total: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
+            return total + sum_of_part(*part), None
+
+        turns, rest = divmod(len(rows), networks.LOSS_ROWS)
+        if turns == 0 or (turns == 1 and rest == 0):
+            return sum_of_part(rows, labels)
+        looped = len(rows) - rest
+        rows_by_turn = rows[:looped].reshape(turns, networks.LOSS_ROWS, -1)
+        labels_by_turn = labels[:looped].reshape(turns, networks.LOSS_ROWS)
+        add_part = jax.checkpoint(add_part, prevent_cse=False)
+        zero = jnp.zeros((), self.wide)
+        total, _ = lax.scan(add_part, zero, (rows_by_turn, labels_by_turn))
+        if rest:
+            total += jax.checkpoint(sum_of_part)(rows[looped:], labels[looped:])
+        return total
 
     def dropout(self, x: Array, rate: float) -> Array:
         if self.key is None:

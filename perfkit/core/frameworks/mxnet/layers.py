@@ -50,9 +50,9 @@ class Forward(layers.Forward):
         parameters = *self.norm(name), mean, variance
         return mx.sym.BatchNorm(x, *parameters, fix_gamma=False, **settings)
 
-    def dense(
-        self, name: str, x: Symbol, _inputs: int, outputs: int, _deviation: Any
-    ) -> Symbol:
+    def dense(self, name: str, x: Symbol, *sizes: Any, bias: bool = True) -> Symbol:
+        _inputs, outputs, _deviation = sizes
+        assert bias, "no network that MXNet trains has a dense layer without a bias"
         return mx.sym.FullyConnected(x, *self.norm(name), num_hidden=outputs)
 
     def dropout(self, x: Symbol, rate: float) -> Symbol:

@@ -12,7 +12,7 @@ from paddle import Tensor
 from perfkit.core.config import Config
 from perfkit.core.frameworks import modules
 from perfkit.core.frameworks.interface import converted
-from perfkit.core.frameworks.networks import NETWORKS
+from perfkit.core.frameworks.networks import network_of
 from perfkit.core.frameworks.paddle import TUNING_FLAGS, inspector
 from perfkit.core.frameworks.paddle.compiled import compile_blocks, compile_whole
 from perfkit.core.frameworks.paddle.layers import Network
@@ -68,7 +68,7 @@ class Trainer(modules.Trainer):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         tune(config)
-        self.network = Network(NETWORKS[config.model](), config.layout)
+        self.network = Network(network_of(config), config.layout)
         fused = config.device == "gpu" and config.tunes("fused_optimizer")
         self.optimizer = build_optimizer(self.optimizer_settings, self.network, fused=fused)
         self.level, self.dtype = AUTO_CAST.get(config.precision, ("O0", "float32"))

@@ -13,24 +13,9 @@ from typing import Any
 import paddle
 from paddle import nn
 
-from perfkit.core.frameworks.networks import Block, State
-from perfkit.core.frameworks.paddle.layers import Network
-
-
-class BlockLayer(nn.Layer):
-    """A block of a network as a layer that has the block's parameters, and no others: Paddle
-    computes a gradient for every parameter of a compiled layer, if only zeros."""
-
-    def __init__(self, block: Block, network: Network) -> None:
-        super().__init__()
-        for name, module in network.modules_of_block[block.name].items():
-            setattr(self, name, module)
-        self.compute = partial(block.forward, network)
-
-    # Not converted, as Network.forward; to_static does not support *state.
-    @paddle.jit.not_to_static
-    def forward(self, state: State) -> Any:
-        return self.compute(*state)
+from perfkit.core.frameworks.modules import run_module
+from perfkit.core.frameworks.networks import Block
+from perfkit.core.frameworks.paddle.layers import BlockLayer, Network
 
 
 def compile_whole(network: Network, **options: Any) -> None:
@@ -43,10 +28,12 @@ def compile_blocks(network: Network, **options: Any) -> None:
     layers = nn.LayerList()
     blocks = []
     for block in network.network.blocks:
-        layer = BlockLayer(block, network)
+        layer = network.block_modules.get(block.name)
+        if layer is None:
+            layer = _layer_of(block, network)
+            layers.append(layer)
         paddle.jit.to_static(layer, full_graph=True, **options)
-        layers.append(layer)
-        blocks.append(Block(block.name, partial(_run, layer)))
+        blocks.append(Block(block.name, partial(run_module, layer)))
     network.network.blocks = blocks
     network.blocks_are_compiled = True
     # As parts of the network they train whenever it does. Their parameters keep their names,
@@ -54,5 +41,10 @@ def compile_blocks(network: Network, **options: Any) -> None:
     network.compiled_blocks = layers
 
 
-def _run(layer: BlockLayer, _network: Network, *state: Any) -> Any:
-    return layer(state)
+def _layer_of(block: Block, network: Network) -> BlockLayer:
+    """Return a layer that runs a block and has the block's parameters, and no others: Paddle
+    computes a gradient for every parameter of a compiled layer, if only zeros."""
+    layer = BlockLayer(partial(block.forward, network))
+    for name, module in network.modules_of_block[block.name].items():
+        setattr(layer, name, module)
+    return layer

@@ -20,7 +20,7 @@ from perfkit.core.frameworks.effective import (
     dtype_name,
     rounds_to_tf32,
 )
-from perfkit.core.frameworks.networks import NETWORKS, Outline
+from perfkit.core.frameworks.networks import Outline, loss_parts, network_of
 from perfkit.core.frameworks.paddle import TUNING_FLAGS
 from perfkit.core.frameworks.trainer import Batch
 from perfkit.core.results.schema import Option
@@ -98,17 +98,21 @@ class Inspector(modules.Inspector):
         for name in PRODUCTS:
             # `+=` would keep dtypes without calls.
             counts = counts + kernels.get(name, Counter())
-        self._check_complete(counts.total(), kernels)
+        self._check_complete(counts.total(), kernels, batch)
         return dict(counts)
 
-    def _check_complete(self, products: int, kernels: Kernels) -> None:
+    def _check_complete(self, products: int, kernels: Kernels, batch: Batch) -> None:
         """Raise PrecisionUnknownError if a forward pass of these kernels had another number of
-        matrix products than the network's description has."""
-        calls = Outline(NETWORKS[self.trainer.config.model]()).calls
+        matrix products than the network's description has for this batch."""
+        config = self.trainer.config
+        calls = Outline(network_of(config)).calls
         fused = sum(kernels[name].total() for name in _fused_attention(kernels))
         # Attention is two products, or one fused kernel.
         attention = 2 * calls["attention"] - fused
         expected = calls["convolution"] + calls["dense"] + calls["logits"] + attention
+        if calls["head"]:
+            rows = math.prod(batch[0].shape)
+            expected += len(loss_parts(rows))
         if products != expected:
             counted = ", ".join(f"{name} {kernels[name].total()}" for name in sorted(kernels))
             raise PrecisionUnknownError(
@@ -186,6 +190,11 @@ class Inspector(modules.Inspector):
         if ripen_early and buckets > 1:
             return EXCHANGED_MEANWHILE
         return EXCHANGED_AFTERWARDS
+
+    @property
+    def recomputes_logits(self) -> bool:
+        """See inspector.Inspector: a program of to_static computes nothing again."""
+        return bool(self.trainer.config.execution == "dynamic")
 
     def strategy_outcomes(self) -> dict[str, Option]:
         return self.trainer.strategy.outcomes

@@ -3,22 +3,87 @@
 BERT's attention consists of separate operators, as in the published runs: Paddle 2's fused
 attention has no CPU kernel. GPT-2 uses Paddle's scaled_dot_product_attention on a GPU or XPU,
 and separate operators on a CPU, where Paddle 3 has no fused kernel and Paddle 2 no kernel at
-all, and on plugin devices.
+all, and on plugin devices. So does Llama, whose fused attention also has grouped heads. Its
+RMSNorm consists of separate operators: Paddle 3.3's fused one has no CPU kernel.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import paddle
 from paddle import Tensor, nn
+from paddle.distributed.fleet.utils import recompute
 from paddle.nn import functional
-from paddle.nn.initializer import KaimingNormal, Normal
+from paddle.nn.initializer import Constant, KaimingNormal, Normal
 
 from perfkit.core.frameworks.modules import Layers
+from perfkit.core.frameworks.networks import loss_parts
+
+
+class BlockLayer(nn.Layer):
+    """A block of a network: the container of its layers, whose forward pass runs it."""
+
+    def __init__(self, compute: Callable[..., Any]) -> None:
+        super().__init__()
+        self.compute = compute
+
+    # Not converted, as Network.forward.
+    @paddle.jit.not_to_static
+    def forward(self, state: Any) -> Any:
+        # to_static does not support *state.
+        return self.compute(*state)
+
+
+class RmsNorm(nn.Layer):
+    def __init__(self, width: int, epsilon: float) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+        self.weight = self.create_parameter([width], default_initializer=Constant(1.0))
+
+    @paddle.jit.not_to_static
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.astype(self.weight.dtype)
+        mean_square = (wide * wide).mean(-1, keepdim=True)
+        normed = wide * paddle.rsqrt(mean_square + self.epsilon)
+        return (normed * self.weight).astype(x.dtype)
+
+
+class Head(nn.Layer):
+    """The output layer of a language model, whose rows' logits exist in parts."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = weight
+
+    @paddle.jit.not_to_static
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Return the mean cross entropy of all rows; without labels, their most likely
+        classes."""
+        rows = x.reshape([-1, x.shape[-1]])
+        count = rows.shape[0]
+        parts = loss_parts(count)
+        if labels is None:
+            return paddle.concat([self.logits(rows[part]).argmax(-1) for part in parts])
+        labels = labels.flatten()
+        if len(parts) == 1:
+            return self.sum_of_losses(rows, labels) / count
+        sums = []
+        for part in parts:
+            sums.append(recompute(self.sum_of_losses, rows[part], labels[part]))
+        return paddle.stack(sums).sum() / count
+
+    def logits(self, rows: Tensor) -> Tensor:
+        return paddle.matmul(rows, self.weight, transpose_y=True)
+
+    def sum_of_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(self.logits(rows), labels, reduction="sum")
 
 
 class Network(Layers, nn.Layer):
     container = nn.Layer
+    new_block = BlockLayer
+    new_tied_head = Head
     blocks_are_compiled = False
     """Whether each block is a program (see compiled.py)."""
     cast = staticmethod(paddle.cast)
@@ -62,16 +127,32 @@ class Network(Layers, nn.Layer):
     def new_layer_norm(self, width: int, epsilon: float) -> nn.LayerNorm:
         return nn.LayerNorm(width, epsilon)
 
-    def new_dense(self, inputs: int, outputs: int, deviation: float | None) -> nn.Linear:
+    def new_rms_norm(self, width: int, epsilon: float) -> RmsNorm:
+        return RmsNorm(width, epsilon)
+
+    def new_dense(
+        self, inputs: int, outputs: int, deviation: float | None, *, bias: bool = True
+    ) -> nn.Linear:
         # By default, Paddle initializes as Glorot and Bengio do.
         weights = Normal(std=deviation) if deviation else None
-        return nn.Linear(inputs, outputs, weight_attr=weights)
+        bias_attr = None if bias else False
+        return nn.Linear(inputs, outputs, weight_attr=weights, bias_attr=bias_attr)
+
+    def new_head(self, classes: int, width: int, deviation: float) -> Head:
+        shape = [classes, width]
+        return Head(self.create_parameter(shape, default_initializer=Normal(std=deviation)))
+
+    def add_constant(self, name: str, array: np.ndarray) -> None:
+        self.register_buffer(name, paddle.to_tensor(array), persistable=False)
 
     def new_embedding(self, rows: int, width: int, deviation: float) -> nn.Embedding:
         return nn.Embedding(rows, width, weight_attr=Normal(std=deviation))
 
     def new_vector(self, width: int) -> Tensor:
         return self.create_parameter([width], is_bias=True)
+
+    def swiglu(self, gate: Tensor, x: Tensor) -> Tensor:
+        return functional.silu(gate) * x
 
     def dropout(self, x: Tensor, rate: float) -> Tensor:
         if not self.drops:
@@ -114,9 +195,17 @@ class Network(Layers, nn.Layer):
         return paddle.get_device().startswith(("gpu", "xpu"))
 
     def attention(
-        self, parts: Iterable[Tensor], heads: int, mask: Tensor | None, dropout: float
+        self,
+        parts: Iterable[Tensor],
+        heads: int,
+        mask: Tensor | None,
+        dropout: float,
+        kv_heads: int | None = None,
     ) -> Tensor:
-        query, key, value = (part.reshape([0, 0, heads, -1]) for part in parts)
+        query, key, value = parts
+        query = query.reshape([0, 0, heads, -1])
+        key = key.reshape([0, 0, kv_heads or heads, -1])
+        value = value.reshape([0, 0, kv_heads or heads, -1])
         if mask is None:
             attended = functional.scaled_dot_product_attention(
                 query, key, value, is_causal=True
@@ -125,14 +214,29 @@ class Network(Layers, nn.Layer):
             attended = self._unfused_attention(query, key, value, mask, dropout)
         return attended.reshape([0, 0, -1])
 
+    def rotate(self, x: Tensor, heads: int, cosines: Tensor, sines: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        # As wide as the norms' weights: activations may be bfloat16 or float64.
+        dtype = paddle.get_default_dtype()
+        by_head = x.reshape([batch, length, heads, -1]).astype(dtype)
+        first, second = by_head.chunk(2, -1)
+        cosines = cosines.unsqueeze(1).astype(dtype)
+        sines = sines.unsqueeze(1).astype(dtype)
+        rotated = [first * cosines - second * sines, second * cosines + first * sines]
+        return paddle.concat(rotated, -1).reshape([batch, length, width]).astype(x.dtype)
+
     def _unfused_attention(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: float
     ) -> Tensor:
         """Attention of separate operators; all tensors but the mask are batch x length x heads
-        x width of a head."""
+        x width of a head. As many query heads in a row share each key and value head."""
         query = query.transpose([0, 2, 1, 3])
         key = key.transpose([0, 2, 1, 3])
         value = value.transpose([0, 2, 1, 3])
+        shared = query.shape[1] // key.shape[1]
+        if shared > 1:
+            key = key.repeat_interleave(shared, 1)
+            value = value.repeat_interleave(shared, 1)
         query = query * query.shape[-1] ** -0.5
         scores = paddle.matmul(query, key, transpose_y=True) + mask
         weights = functional.softmax(scores)

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from perfkit.core.config import Config
 from perfkit.core.frameworks import modules
 from perfkit.core.frameworks.interface import converted
-from perfkit.core.frameworks.networks import NETWORKS
+from perfkit.core.frameworks.networks import network_of
 from perfkit.core.frameworks.torch import inspector
 from perfkit.core.frameworks.torch.layers import Network
 from perfkit.core.frameworks.trainer import INITIAL_LOSS_SCALE
@@ -62,7 +62,7 @@ class Trainer(modules.Trainer):
         super().__init__(config)
         self.kind = "cuda" if config.device == "gpu" else "cpu"
         self.dtype = AUTO_CAST.get(config.precision)
-        self.network = Network(NETWORKS[config.model](), config.layout).to(self.kind)
+        self.network = Network(network_of(config), config.layout).to(self.kind)
         self.optimizer = build_optimizer(
             self.optimizer_settings, self.network, fused=config.tunes("fused_optimizer")
         )

@@ -1,0 +1,273 @@
+"""Llama: its facts, grouped attention, rotary positions, and a loss without all logits."""
+
+import numpy as np
+import paddle  # noqa: F401 - excludes this file from the quick check; others may be missing
+import pytest
+from narrow import NARROW_LLAMA, replace_sizes
+from sides import config, side_of, use_float32
+
+from perfkit.core.frameworks import networks
+from perfkit.core.models import gpt, llama, model_of, training_flops
+
+FRAMEWORKS = ("paddle", "torch", pytest.param("jax", marks=pytest.mark.slow))
+LENGTH, PART = 24, 20
+"""Tokens of a sequence, and rows of a part of the loss: two sequences have three parts, the
+last one shorter."""
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    replace_sizes(monkeypatch.setattr)
+
+
+@pytest.fixture(params=FRAMEWORKS)
+def side(request):
+    return side_of(request.param)
+
+
+@pytest.fixture
+def doubles(side):
+    side.backend.enable_float64()
+    yield
+    use_float32()
+
+
+# Facts.
+
+
+@pytest.mark.parametrize(("size", "count"), [("1b", 1_235_814_400), ("8b", 8_030_261_248)])
+def test_the_formula_gives_llamas_published_numbers_of_parameters(size, count):
+    assert llama.parameters(llama.SIZES[size]) == count
+
+
+@pytest.mark.parametrize(
+    ("size", "count"),
+    [
+        ("124M", 124_439_808),
+        ("355M", 354_823_168),
+        ("774M", 774_030_080),
+        ("1558M", 1_557_611_200),
+    ],
+)
+def test_without_padding_the_formula_gives_gpt2s_published_numbers(monkeypatch, size, count):
+    monkeypatch.setattr(gpt, "VOCABULARY", 50_257)
+    assert gpt.parameters(gpt.SIZES[size]) == count
+
+
+def test_flops_of_a_token_are_six_per_weight_of_a_product_and_attention_in_full():
+    chosen = config("llama", model_size="8b", sequence_length=8192)
+    weights = 8_030_261_248 - 128_256 * 4096 - 65 * 4096
+    assert training_flops(chosen) == 6 * weights + 12 * 32 * 4096 * 8192
+
+
+def test_the_facts_are_those_of_the_size():
+    tiny = model_of(config("llama"))
+    large = model_of(config("llama", model_size="8b"))
+    assert tiny.short_name == "Llama 3 tiny"
+    assert large.short_name == "Llama 3.1 8B"
+    assert tiny.parameters < large.parameters
+
+
+# Attention and positions.
+
+
+def rotated(width, position):
+    """Return a random head of this width, and the same head rotated at a position; both as
+    pairs of complex numbers."""
+    cosines, sines = llama.rotation_tables(width)
+    head = np.random.default_rng(width).standard_normal(width)
+    pairs = head[: width // 2] + 1j * head[width // 2 :]
+    turns = cosines[position] + 1j * sines[position]
+    return pairs, pairs * turns
+
+
+def test_rotated_heads_depend_on_their_distance_only():
+    _query, first = rotated(64, 1000)
+    _key, second = rotated(64, 990)
+    _query, later = rotated(64, 30_000)
+    _key, later_second = rotated(64, 29_990)
+    near = (first * second.conj()).real.sum()
+    assert (later * later_second.conj()).real.sum() == pytest.approx(near, abs=1e-4)
+    _key, other = rotated(64, 900)
+    assert (first * other.conj()).real.sum() != pytest.approx(near, abs=0.1)
+
+
+def test_the_fastest_pair_turns_a_radian_per_token_and_the_slowest_one_in_theta():
+    cosines, sines = llama.rotation_tables(128)
+    angles = np.arctan2(sines[1], cosines[1])
+    assert angles[0] == pytest.approx(1)
+    assert angles[-1] == pytest.approx(llama.THETA ** (-126 / 128), rel=1e-3)
+    assert cosines.dtype == sines.dtype == np.float32
+
+
+def rows_before_the_head(side, ids):
+    """Return what the head of a new PyTorch network gets."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    network = side.trainer("llama").network
+    received = []
+    network.lm_head.register_forward_pre_hook(lambda _head, given: received.append(given[0]))
+    with torch.no_grad():
+        network(torch.from_numpy(ids))
+    return received[0].numpy()[0]
+
+
+def test_attention_is_causal(narrow):
+    side = side_of("torch")
+    ids = np.arange(16, dtype=np.int64)[None]
+    others = ids.copy()
+    others[:, 9:] += 1
+    rows = rows_before_the_head(side, ids)
+    is_same = np.isclose(rows, rows_before_the_head(side, others), atol=1e-5).all(1)
+    assert is_same.tolist() == [True] * 9 + [False] * 7
+
+
+def test_the_order_of_earlier_tokens_matters(narrow):
+    side = side_of("torch")
+    ids = np.arange(16, dtype=np.int64)[None]
+    swapped = ids.copy()
+    swapped[0, [2, 3]] = 3, 2
+    last = rows_before_the_head(side, ids)[-1]
+    assert not np.allclose(last, rows_before_the_head(side, swapped)[-1], atol=1e-4)
+
+
+def test_pytorch_makes_no_matrix_of_all_pairs_of_tokens(narrow, monkeypatch):
+    torch = pytest.importorskip("torch")
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    shapes = set()
+
+    class Shapes(TorchDispatchMode):
+        def __torch_dispatch__(self, operator, _types, args=(), kwargs=None):
+            result = operator(*args, **(kwargs or {}))
+            for tensor in result if isinstance(result, tuple | list) else [result]:
+                if isinstance(tensor, torch.Tensor):
+                    shapes.add(tuple(tensor.shape))
+            return result
+
+    side = side_of("torch")
+    trainer = side.trainer("llama", sequence_length=300)
+    with Shapes():
+        trainer.backward(side.batch("llama", sequence_length=300))
+    assert (2, 300, 192) in shapes
+    assert not [shape for shape in shapes if shape[-2:] == (300, 300)]
+
+
+def test_jax_holds_no_matrix_of_all_pairs_of_tokens_as_a_constant(narrow):
+    jax = pytest.importorskip("jax")
+    side = side_of("jax")
+    trainer = side.trainer("llama", sequence_length=300)
+    batch = side.batch("llama", sequence_length=300)
+    state = (trainer.values, trainer.statistics, trainer.key, batch)
+    constants = jax.make_jaxpr(trainer.forward)(*state).consts
+    assert not [constant for constant in constants if constant.size >= 300 * 300]
+
+
+# The loss.
+
+
+class Outcome:
+    """What a step with a loss in parts of this many rows has computed."""
+
+    def __init__(self, side, monkeypatch, rows, weights=None, **changes):
+        monkeypatch.setattr(networks, "LOSS_ROWS", rows)
+        changes |= {"sequence_length": LENGTH}
+        inspector = side.inspector("llama", **changes)
+        if weights:
+            inspector.load_weights(weights)
+        self.weights = inspector.weights()
+        batch = side.batch("llama", **changes)
+        self.loss = float(inspector.trainer.backward(batch))
+        self.gradients = inspector.gradients()
+        self.evaluated = inspector.evaluate(batch)
+        self.multiply_adds = inspector.multiply_adds(batch)
+        self.settings = inspector.effective(batch).settings
+
+
+@pytest.mark.usefixtures("narrow", "doubles")
+@pytest.mark.filterwarnings("ignore:Tensor do not have 'place' interface")
+@pytest.mark.parametrize("size", NARROW_LLAMA)
+def test_a_loss_in_parts_equals_the_loss_of_all_rows_at_once(side, monkeypatch, size):
+    whole = Outcome(side, monkeypatch, 8192, model_size=size)
+    parts = Outcome(side, monkeypatch, PART, whole.weights, model_size=size)
+    assert parts.loss == pytest.approx(whole.loss, rel=1e-12)
+    for name, gradient in whole.gradients.items():
+        assert np.allclose(parts.gradients[name], gradient, rtol=1e-9, atol=1e-14), name
+    assert parts.evaluated == pytest.approx(whole.evaluated, rel=1e-12)
+    assert parts.multiply_adds == whole.multiply_adds
+    assert whole.settings["loss"] == "of all rows at once"
+    expected = "in 3 parts of the rows, whose logits are computed again in the backward pass"
+    assert parts.settings["loss"] == expected
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("framework", ["paddle", "torch"])
+def test_logits_exist_in_parts_and_are_computed_again(monkeypatch, framework):
+    side = side_of(framework)
+    monkeypatch.setattr(networks, "LOSS_ROWS", PART)
+    trainer = side.trainer("llama", sequence_length=LENGTH)
+    head = trainer.network.lm_head
+    rows = []
+    compute = head.logits
+
+    def logits(part):
+        rows.append(part.shape[0])
+        return compute(part)
+
+    monkeypatch.setattr(type(head), "logits", lambda _head, part: logits(part))
+    trainer.backward(side.batch("llama", sequence_length=LENGTH))
+    assert rows[:3] == [20, 20, 8]
+    assert sorted(rows[3:]) == [8, 20, 20]
+
+
+@pytest.mark.slow
+def test_jaxs_program_needs_less_memory_if_the_loss_has_parts(narrow, monkeypatch):
+    side = side_of("jax")
+    batch = side.batch("llama", sequence_length=1024)
+
+    def temporary_bytes(rows):
+        monkeypatch.setattr(networks, "LOSS_ROWS", rows)
+        trainer = side.trainer("llama", sequence_length=1024)
+        state = (trainer.values, trainer.statistics, trainer.gathered, trainer.key)
+        program = trainer.backward_pass.lower(*state, batch).compile()
+        return program.memory_analysis().temp_size_in_bytes
+
+    logits = 2 * 1024 * 1100 * 4
+    assert temporary_bytes(128) < temporary_bytes(8192) - logits
+
+
+# Modules.
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("framework", ["paddle", "torch"])
+@pytest.mark.parametrize("size", NARROW_LLAMA)
+def test_blocks_embedding_and_head_are_modules_that_run(framework, size):
+    """Sharding and recomputation hook into the forward passes of modules."""
+    side = side_of(framework)
+    trainer = side.trainer("llama", model_size=size)
+    network = trainer.network
+    first, second = (network.block_modules[f"layers.{number}"] for number in (0, 1))
+    modules = {
+        "embedding": network.token_embeddings,
+        "first block": first,
+        "second block": second,
+        "norm": network.final_norm,
+        "head": network.lm_head,
+    }
+    calls = []
+    for name, module in modules.items():
+        register = module.register_forward_pre_hook
+        register(lambda _module, _given, name=name: calls.append(name))
+    trainer.backward(side.batch("llama", model_size=size))
+    assert calls == [*modules]
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("framework", ["paddle", "torch"])
+def test_a_tied_head_has_the_weights_of_the_embedding(framework):
+    side = side_of(framework)
+    tied = side.trainer("llama").network
+    assert tied.lm_head.weight is tied.token_embeddings.weight
+    untied = side.trainer("llama", model_size="8b").network
+    assert untied.lm_head.weight is not untied.token_embeddings.weight
