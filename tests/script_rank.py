@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from perfkit.core.paths import ROOT
 from perfkit.core.system.scratch import lock
 from perfkit.core.timing.job import ScriptJob
+from perfkit.core.timing.raw_file import rank_file
 
 JOB = {
     "task": "script",
@@ -71,6 +72,7 @@ class ScriptRank:
         self.script.parent.mkdir(parents=True, exist_ok=True)
         self.script.write_text(dedent(code))
         self.scratch = folder / "scratch"
+        self.job_file = self.scratch / "job.json"
         self.raw_folder = folder / "raw"
         for place in (self.scratch, self.raw_folder):
             place.mkdir(exist_ok=True)
@@ -79,13 +81,20 @@ class ScriptRank:
         places = {"script": str(self.script), "raw_folder": str(self.raw_folder)}
         self.job = ScriptJob(**(JOB | places | changes))
 
-    def start(self, rank: int = 0, *options: str, **variables: str) -> subprocess.Popen[str]:
+    def write_job(self) -> None:
+        self.job_file.write_text(json.dumps(asdict(self.job)))
+
+    def command(self, *options: str) -> list[str]:
+        """Return the command of a rank, with these options of Python."""
+        module = "perfkit.core.timing.script"
+        return [sys.executable, *options, "-m", module, str(self.job_file)]
+
+    def start(self, *options: str, **variables: str) -> subprocess.Popen[str]:
         """Start the rank with these options of Python and environment variables."""
-        job_file = self.scratch / "job.json"
-        job_file.write_text(json.dumps(asdict(self.job)))
-        environment = os.environ | {"RANK": str(rank), "PYTHONPATH": str(ROOT)} | variables
+        self.write_job()
+        environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
         return subprocess.Popen(
-            [sys.executable, *options, "-m", "perfkit.core.timing.script", str(job_file)],
+            self.command(*options),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -94,14 +103,18 @@ class ScriptRank:
             env=environment,
         )
 
-    def finish(self, process: subprocess.Popen[str], rank: int = 0) -> Ran:
+    def finish(self, process: subprocess.Popen[str]) -> Ran:
         try:
             stdout, stderr = process.communicate(timeout=LIMIT_SECONDS)
         finally:
             process.kill()
-        lines = (self.raw_folder / f"rank{rank}.jsonl").read_text().splitlines()
-        return Ran(process.returncode, stdout, stderr, [json.loads(line) for line in lines])
+        return self.result(0, process.returncode, stdout, stderr)
+
+    def result(self, rank: int, status: int, stdout: str = "", stderr: str = "") -> Ran:
+        """Return how a rank ended, with the events of its raw file."""
+        lines = rank_file(self.raw_folder, rank).read_text().splitlines()
+        return Ran(status, stdout, stderr, [json.loads(line) for line in lines])
 
     def run(self, *options: str, **variables: str) -> Ran:
         """Run the rank to its end."""
-        return self.finish(self.start(0, *options, **variables))
+        return self.finish(self.start(*options, **variables))

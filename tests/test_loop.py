@@ -7,8 +7,13 @@ from itertools import count
 import pytest
 
 from perfkit.analysis.warnings import window_disagrees
+from perfkit.core.timing.course import Course
 from perfkit.core.timing.devices import CpuDevice
-from perfkit.core.timing.recorder import LossNotFiniteError, NotSynchronizedError
+from perfkit.core.timing.recorder import (
+    LossNotFiniteError,
+    NotSynchronizedError,
+    StepRecorder,
+)
 from perfkit.core.worker.loop import compute_seconds, train
 
 STEP_SECONDS = 0.5
@@ -375,3 +380,32 @@ def test_compute_seconds_of_an_asynchronous_device_are_device_time(clock):
     trainer = AloneTrainer(gpu.queue, [0.5] * 3)
     seconds = compute_seconds(trainer, batches(clock), gpu, accumulate=1, clock=clock)
     assert seconds == pytest.approx(0.5)
+
+
+def test_a_pause_is_excluded_from_its_step_and_the_window_on_any_device(clock):
+    """Each step takes its time before and after the pause, in which the device has other work.
+    Work that was submitted before the pause belongs to the step."""
+    gpu, events = FakeGpu(clock), []
+    recorder = StepRecorder(gpu, clock, lambda *new: events.extend(new), 8, False)
+    course = Course(recorder, 1, 3, lambda _step: True)
+    for _step in range(4):
+        gpu.queue(0.5)
+        with recorder.pause():
+            gpu.queue(7.0)
+        gpu.queue(0.25)
+        with recorder.pause():
+            clock.now += 5.0
+        course.end_step(None, None, Loss(gpu), None)
+    assert of_kind(events, "step", "seconds") == pytest.approx([0.75] * 4)
+    assert course.window.seconds == pytest.approx(3 * 0.75)
+    assert recorder.paused_seconds == pytest.approx(3 * 12.0)
+
+
+def test_a_step_may_have_no_loss_and_an_unknown_wait_for_data(clock):
+    events = []
+    recorder = StepRecorder(CpuDevice(clock), clock, lambda *new: events.extend(new), 8, True)
+    course = Course(recorder, 0, 2, lambda _step: True)
+    while course.window is None:
+        course.end_step(None, None, None, None)
+    assert [event["event"] for event in events] == ["step"] * 2
+    assert not any("data_wait_seconds" in event for event in events)

@@ -1,11 +1,15 @@
 """One rank of a user's script, run as `python -m perfkit.core.timing.script JOB`."""
 
 import json
+import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
-from script_rank import ScriptRank
+from clusters import wait_for
+from script_rank import LIMIT_SECONDS, ScriptRank
 
 from perfkit.core.paths import ROOT
 from perfkit.core.timing.raw_file import steady_file
@@ -493,3 +497,41 @@ def test_an_interpreter_without_pydantic_trains_and_lacks_only_the_peak(rank, tm
     assert len(ran.of_kind("step")) == 6
     (peak,) = ran.of_kind("peak")
     assert peak == {"event": "peak", "missing": "ImportError: no pydantic here"}
+
+
+RANKS = (
+    MODEL
+    + """
+import sys
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(model)
+data = torch.utils.data.TensorDataset(torch.randn(4096, 4))
+timer = perfkit.StepTimer(samples_per_step=8, precision="fp32")
+for (rows,) in timer.batches(torch.utils.data.DataLoader(data, 8)):
+    time.sleep(0.02)
+    timer.step(train(rows))
+"""
+)
+
+
+@pytest.mark.slow
+def test_ranks_under_torchrun_end_their_warm_up_after_the_same_named_step(tmp_path):
+    auto = {"warmup_steps": 1, "warmup_limit": 200, "warmup_seconds": 100}
+    started = ScriptRank(tmp_path, RANKS, ranks=2, **auto)
+    started.write_job()
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"]
+    command += ["--nproc-per-node", "2", *started.command()]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    launcher = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    first = started.raw_folder / "rank0.jsonl"
+    wait_for(lambda: first.exists() and '"step":5,' in first.read_text(), LIMIT_SECONDS)
+    steady_file(started.raw_folder).write_text("60")
+    _stdout, stderr = launcher.communicate(timeout=LIMIT_SECONDS)
+    for rank in range(2):
+        ran = started.result(rank, launcher.returncode, stderr=stderr).ended()
+        assert [warmup["steps"] for warmup in ran.of_kind("warmup")] == [60]
+        assert len(ran.of_kind("step")) == 64
+        assert [batch["step"] for batch in ran.of_kind("batch")] == [*range(1, 65)]
+        (peak,) = ran.of_kind("peak")
+        assert "all_reduce_bytes_per_second" not in peak

@@ -246,6 +246,26 @@ for step in range(100):
     timer.step(train(tf.ones((8, 4))))
 """,
 }
+DONATED = """
+import functools
+import jax
+import perfkit
+from jax import numpy as jnp
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def train(state):
+    weights = jax.lax.fori_loop(0, 20, lambda _, x: x @ state["eye"], state["weights"])
+    return {**state, "weights": weights, "step": state["step"] + 1}
+
+
+state = {"weights": jnp.ones((512, 512)), "eye": jnp.eye(512), "step": jnp.zeros((), int)}
+state["key"] = jax.random.key(0)
+timer = perfkit.StepTimer(samples_per_step=8)
+for step in range(100):
+    state = train(state)
+    timer.step(result=state)
+"""
 STEP_CLOCKS = {"paddle": "host", "jax": "watcher", "tensorflow": "host"}
 
 
@@ -266,3 +286,26 @@ def test_a_script_of_another_framework_is_timed(tmp_path, framework):
     assert all(value > 0 for value in losses)
     (peak,) = ran.of_kind("peak")
     assert peak["matmul_flops_per_second"] > 1e7
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
+def test_a_jax_script_that_donates_its_state_is_timed_by_the_state(tmp_path):
+    pytest.importorskip("jax")
+    ran = ScriptRank(tmp_path, DONATED, framework="jax", measured_steps=20).run().ended()
+    steps = [step["seconds"] for step in ran.of_kind("step")]
+    (window,) = ran.of_kind("window")
+    assert len(steps) == 22
+    assert window["seconds"] == pytest.approx(sum(steps[2:]), rel=0.02)
+    # Twenty products of 512 x 512 matrices take longer than their submission.
+    assert min(steps) > 1e-3
+    assert not ran.of_kind("loss")
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_jax_script_without_an_array_to_wait_for_is_refused(tmp_path):
+    pytest.importorskip("jax")
+    code = "import jax, perfkit\nperfkit.StepTimer(8).step(0.5)"
+    code, params = ScriptRank(tmp_path, code, framework="jax").run().failure()
+    assert code == "worker_error"
+    assert "timer.step(loss, result=state)" in params["detail"]

@@ -25,6 +25,8 @@ def script_peak(
     such as a package that perfkit's measurement needs and the user's interpreter lacks."""
     try:
         return _measured(framework, device_type, precision, device)
+    except UnknownPrecisionError as error:
+        return {"missing": str(error)}
     except Exception as error:
         return {"missing": classify(error).message}
 
