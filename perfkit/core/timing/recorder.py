@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 from perfkit.core.timing.devices import Clock, Device
 
@@ -27,23 +27,10 @@ class NotSynchronizedError(RuntimeError):
     """A step was incomplete after the host had waited for it: the window's ends are unknown."""
 
 
-class PendingStep(NamedTuple):
-    """A step whose work has been submitted, with its begin and end events."""
-
-    step: int
-    begin: Any
-    end: Any
-    seconds_before_pause: float
-    data_wait_seconds: float | None
-    submit_seconds: float | None
-    loss: Any
-
-
-class UnreadLoss(NamedTuple):
-    """The loss of a complete step, read after the window."""
-
-    step: int
-    loss: Any
+PendingStep = tuple[Any, Any, dict[str, Any], Any]
+"""A step whose work has been submitted: its begin and end on the device, the event of the raw
+file, which lacks only its seconds since `begin`, and its loss. No NamedTuple, which takes 0.3 µs
+more in every step."""
 
 
 @dataclass
@@ -59,7 +46,8 @@ class StepRecorder:
 
     def __post_init__(self) -> None:
         self.pending: deque[PendingStep] = deque()
-        self.unread: list[UnreadLoss] = []
+        # The steps and the losses of complete steps that are read after the window.
+        self.unread: list[tuple[int, Any]] = []
         self.restart()
 
     def restart(self) -> float:
@@ -82,11 +70,13 @@ class StepRecorder:
         its update has returned. The wait for data may be unknown, and a script may have no
         loss."""
         end = self.device.record_event(result)
-        earlier = self.seconds_before_pause
-        submitted = PendingStep(
-            step, self.begin, end, earlier, data_wait_seconds, submit_seconds, loss
-        )
-        self.pending.append(submitted)
+        event = {"event": "step", "step": step, "seconds": self.seconds_before_pause}
+        if data_wait_seconds is not None:
+            event["data_wait_seconds"] = data_wait_seconds
+        event["samples"] = self.samples_per_step
+        if submit_seconds is not None:
+            event["submit_seconds"] = submit_seconds
+        self.pending.append((self.begin, end, event, loss))
         self.begin = end
         self.seconds_before_pause = 0.0
         self.write_complete()
@@ -114,36 +104,23 @@ class StepRecorder:
         pending, device = self.pending, self.device
         events = []
         try:
-            while pending and device.is_complete(pending[0].end):
-                # Unpacked, since this runs in every step: fields of a tuple are slower by name.
-                step, begin, end, earlier, wait, submit, loss = pending.popleft()
-                seconds = earlier + device.seconds_between(begin, end)
-                events.append(self.step_event(step, seconds, wait, submit))
+            while pending:
+                begin, end, event, loss = pending[0]
+                if not device.is_complete(end):
+                    break
+                pending.popleft()
+                event["seconds"] += device.seconds_between(begin, end)
+                events.append(event)
                 if loss is None:
                     continue
                 if self.read_losses_at_once:
-                    events.append(loss_event(step, loss))
+                    events.append(loss_event(event["step"], loss))
                 else:
-                    self.unread.append(UnreadLoss(step, loss))
+                    self.unread.append((event["step"], loss))
         finally:
             # Includes the step whose loss is not finite.
             if events:
                 self.write(*events)
-
-    def step_event(
-        self,
-        step: int,
-        seconds: float,
-        data_wait_seconds: float | None,
-        submit_seconds: float | None,
-    ) -> dict[str, Any]:
-        event = {"event": "step", "step": step, "seconds": seconds}
-        if data_wait_seconds is not None:
-            event["data_wait_seconds"] = data_wait_seconds
-        event["samples"] = self.samples_per_step
-        if submit_seconds is not None:
-            event["submit_seconds"] = submit_seconds
-        return event
 
     def finish(self) -> float:
         """Wait for the last step. Returns the clock's reading, seconds."""
@@ -155,12 +132,12 @@ class StepRecorder:
         not completed all steps."""
         self.write_complete()
         if self.pending:
-            step = self.pending[0].step
+            _begin, _end, event, _loss = self.pending[0]
             raise NotSynchronizedError(
-                f"the host waited for the device, which had not completed step {step}"
+                f"the host waited for the device, which had not completed step {event['step']}"
             )
-        for unread in self.unread:
-            self.write(loss_event(unread.step, unread.loss))
+        for step, loss in self.unread:
+            self.write(loss_event(step, loss))
         self.unread.clear()
 
 

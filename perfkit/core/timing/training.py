@@ -107,14 +107,14 @@ class TimedTraining:
         self.write(told)
 
     def _write_first_step(self, seconds: float, first_input: StepInput) -> None:
-        wait_seconds = self._wait_seconds(first_input)
-        events = [self.recorder.step_event(1, seconds, wait_seconds, None)]
+        step = {"event": "step", "step": 1, "seconds": seconds}
+        if self.first.counts_data_wait:
+            step["data_wait_seconds"] = first_input.wait_seconds
+        step["samples"] = self.work.samples_per_step
+        events = [step]
         if self.first.loss is not None:
             events.append(loss_event(1, self.first.framework.readable(self.first.loss)))
         self.write(*events)
-
-    def _wait_seconds(self, step_input: StepInput) -> float | None:
-        return step_input.wait_seconds if self.first.counts_data_wait else None
 
     def end_step(self, step_input: StepInput, loss: Any, result: Any) -> None:
         """End a step and, if it is the last one, the window."""
@@ -122,7 +122,7 @@ class TimedTraining:
         keep = framework.readable if self.reads_losses_at_once else framework.kept
         if self.course.last_step is not None:
             self.window_samples += self._samples(step_input)
-        wait_seconds = self._wait_seconds(step_input)
+        wait_seconds = step_input.wait_seconds if self.first.counts_data_wait else None
         watched = framework.watched(loss, result)
         self.course.end_step(wait_seconds, None, keep(loss), watched)
 
