@@ -29,8 +29,8 @@ class NotSynchronizedError(RuntimeError):
 
 PendingStep = tuple[Any, Any, dict[str, Any], Any]
 """A step whose work has been submitted: its begin and end on the device, the event of the raw
-file, which lacks only its seconds since `begin`, and its loss. No NamedTuple, which takes 0.3 µs
-more in every step."""
+file, which lacks only its seconds since `begin`, and its loss. No NamedTuple, which would take
+0.3 µs more in every step."""
 
 
 @dataclass
