@@ -18,13 +18,14 @@ from statistics import fmean, median
 from typing import ClassVar, Literal, NamedTuple
 
 from perfkit.analysis.utilization import utilization
+from perfkit.core.config import Config
 from perfkit.core.results.base import Stored
 from perfkit.core.results.schema import Result, present
 from perfkit.core.statements import N_, Statement
 from perfkit.core.statistics import Estimate, ratio_interval
 
 Culprit = Literal["machine", "software", "both", "undecided"]
-Doubt = Literal["", "no rates", "noise", "input"]
+Doubt = Literal["", "no rates", "noise", "input", "unknown input"]
 RATES = {
     "matrix product": "sustained_matmul_flops_per_second",
     "copy": "sustained_copy_bytes_per_second",
@@ -56,7 +57,7 @@ class Attribution(Stored):
     or the input leave it open"""
     doubt: Doubt = ""
     """why it is undecided: no rates, as in older results; noise: their intervals are too wide;
-    input: the wait for data changed"""
+    input: the wait for data changed; unknown input: nothing tells the wait for data"""
     explained: float | None = None
     """ratio of throughputs up to which the change of the rates explains it"""
     rates: list[RateChange]
@@ -110,6 +111,11 @@ class InputChanged(CulpritStatement):
     sentence = N_("Machine or software: can't tell, since the wait for data changed.")
 
 
+class InputUnknown(CulpritStatement):
+    code = "input_unknown"
+    sentence = N_("Machine or software: can't tell, since the wait for data is unknown.")
+
+
 STATEMENTS: dict[str, type[CulpritStatement]] = {
     "machine": MachineChanged,
     "software": SoftwareChanged,
@@ -117,20 +123,31 @@ STATEMENTS: dict[str, type[CulpritStatement]] = {
     "no rates": NoRates,
     "noise": RatesTooNoisy,
     "input": InputChanged,
+    "unknown input": InputUnknown,
 }
 """Culprit or doubt -> its statement."""
 
 
 class Evidence(NamedTuple):
     """What tells machine and software apart. `throughput` and `rates` are ratios after /
-    before. `product_share`: share of the time before the change that the product takes at its
-    peak, 0 to 1; `waits`: shares of the time that wait for data before and after, None with
-    synthetic input."""
+    before. `product_share`: share of the time of the faster side that the product takes at its
+    peak, 0 to 1; `waits`: what is known about the wait for data."""
 
     throughput: Estimate
     rates: dict[str, Estimate]
     product_share: float
-    waits: tuple[float, float] | None = None
+    waits: "Waits"
+
+
+class Waits(NamedTuple):
+    """Shares of the time before and after that wait for data; None if unknown."""
+
+    before: float | None
+    after: float | None
+
+
+NO_WAITS = Waits(0.0, 0.0)
+"""With synthetic input."""
 
 
 def attributed(
@@ -140,20 +157,22 @@ def attributed(
     a change within the threshold, or within its interval."""
     if abs(throughput.value - 1) <= threshold or throughput.low <= 1 <= throughput.high:
         return None
+    rates = _rates(before, after, throughput.level)
+    if not rates:
+        return Attribution(culprit="undecided", doubt="no rates", rates=[])
+    faster = before if throughput.value < 1 else after
     evidence = Evidence(
         throughput=throughput,
-        rates=_rates(before, after, throughput.level),
-        product_share=_product_share(before),
+        rates=rates,
+        product_share=_product_share(faster),
         waits=_waits(before, after),
     )
     return attribute(evidence, threshold)
 
 
 def attribute(evidence: Evidence, threshold: float) -> Attribution:
-    """Attribute a change of throughput, a share above the threshold. A gain is judged as the
-    loss of going back."""
-    if not evidence.rates:
-        return Attribution(culprit="undecided", doubt="no rates", rates=[])
+    """Attribute a change of throughput, a share above the threshold, from at least the rate of
+    the product. A gain is judged as the loss of going back."""
     changes = []
     for name, rate in evidence.rates.items():
         changes.append(RateChange(name=name, ratio=rate.value, low=rate.low, high=rate.high))
@@ -180,8 +199,8 @@ def _loss(evidence: Evidence, threshold: float) -> Attribution:
         culprit = "machine"
     elif has_moved or not is_beyond:
         doubt = "noise"
-    elif _waits_longer(evidence.waits, threshold):
-        doubt = "input"
+    elif input_doubt := _input_doubt(evidence.waits, threshold):
+        doubt = input_doubt
     else:
         culprit = "software"
     return Attribution(culprit=culprit, doubt=doubt, explained=explained, rates=[])
@@ -194,18 +213,20 @@ def _explained(rates: dict[str, float], product_share: float) -> float:
     return 1 / (product_share / product + (1 - product_share) / slowest)
 
 
-def _waits_longer(waits: tuple[float, float] | None, threshold: float) -> bool:
-    return waits is not None and waits[1] - waits[0] > threshold
+def _input_doubt(waits: Waits, threshold: float) -> Doubt:
+    """Return why the input may be the cause of a loss."""
+    if waits.before is None or waits.after is None:
+        return "unknown input"
+    return "input" if waits.after - waits.before > threshold else ""
 
 
 def _reversed(evidence: Evidence) -> Evidence:
     """Return the evidence for the change back."""
     rates = {name: _inverse(rate) for name, rate in evidence.rates.items()}
-    waits = evidence.waits
     return evidence._replace(
         throughput=_inverse(evidence.throughput),
         rates=rates,
-        waits=waits and (waits[1], waits[0]),
+        waits=Waits(evidence.waits.after, evidence.waits.before),
     )
 
 
@@ -248,13 +269,15 @@ def _product_share(results: Sequence[Result]) -> float:
     return min(1.0, median(shares)) if shares else 0.0
 
 
-def _waits(before: Sequence[Result], after: Sequence[Result]) -> tuple[float, float] | None:
-    """Return the shares of the time that wait for data; None with synthetic input."""
-    if before[0].built_in.input == "synthetic":
-        return None
-    means = []
-    for results in (before, after):
-        repeats = [repeat for result in results for repeat in result.complete_repeats]
-        shares = present(repeat.data_wait_share for repeat in repeats)
-        means.append(fmean(shares) if shares else 0.0)
-    return means[0], means[1]
+def _waits(before: Sequence[Result], after: Sequence[Result]) -> Waits:
+    config = before[0].config
+    if isinstance(config, Config) and config.input == "synthetic":
+        return NO_WAITS
+    return Waits(_wait(before), _wait(after))
+
+
+def _wait(results: Sequence[Result]) -> float | None:
+    """Return the share of the time that waits for data; None if no repeat tells it."""
+    repeats = [repeat for result in results for repeat in result.complete_repeats]
+    shares = present(repeat.data_wait_share for repeat in repeats)
+    return fmean(shares) if shares else None
