@@ -72,7 +72,7 @@ docs: .venv/cpu
 ## constraints: write the newest versions that pyproject.toml allows into constraints.txt
 constraints: .venv/bin/pip
 	$(BIN)/pip install --quiet --dry-run --ignore-installed --report .venv/newest.json \
-		'.[cpu,torch,jax,tensorflow,lab,test]'
+		'.[cpu,torch,jax,tensorflow,huggingface,lab,test]'
 	# Local version parts are dropped: CPU-only builds have one (2.13.0+cpu).
 	{ sed '/^[^#]/d' constraints.txt; $(BIN)/python -c 'import json; \
 		found = [package["metadata"] for package in json.load(open(".venv/newest.json"))["install"]]; \
@@ -112,7 +112,7 @@ clean:
 	@touch $@
 
 .venv/test: .venv/cpu
-	$(INSTALL) '.[cpu,torch,jax,tensorflow,lab,test]'
+	$(INSTALL) '.[cpu,torch,jax,tensorflow,huggingface,lab,test]'
 	@touch $@
 
 # For the accessibility tests of pages in Chromium, which are skipped without it.

@@ -24,6 +24,7 @@ _HOME = {
     "load": "core.results.outputs",
     "published": "analysis.published",
     "load_steps": "core.results.frames",
+    "time_trainer": "core.timing.huggingface",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605

@@ -112,7 +112,7 @@ def test_constraints_txt_has_every_dependency():
     versions = pinned()
     # PyTorch's wheel from PyPI also requires CUDA's libraries, which are not pinned.
     followed = {("torch", "")}
-    waiting = [*required(("cpu", "torch", "jax", "tensorflow", "lab", "test"))]
+    waiting = [*required(("cpu", "torch", "jax", "tensorflow", "huggingface", "lab", "test"))]
     while waiting:
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)

@@ -22,4 +22,6 @@ devices.py          devices as the timer sees them
 watched.py          devices of JAX
 raw_file.py         the raw events of a rank
 classification.py   the failure code of an exception
+
+`huggingface/` times Hugging Face's Trainer, and needs its library when it is used.
 """

@@ -77,7 +77,7 @@ class TimedTraining:
         self.write = session.raw.write
         self.device = first.framework.open_device(first.device_type)
         self.reads_losses_at_once = first.device_type == "cpu"
-        self.counts_rows = first_input.rows == work.samples_per_step
+        self.samples_per_row = samples_per_row(work, first_input)
         self.window_samples = 0
         self.device.synchronize()
         seconds = clock() - began
@@ -127,11 +127,11 @@ class TimedTraining:
         self.course.end_step(wait_seconds, None, keep(loss), watched)
 
     def _samples(self, step_input: StepInput) -> int:
-        """Return the samples of a step: the rows of its batches if those of the first step
-        were the samples that the script tells. A short batch must not count as a full one."""
+        """Return the samples of a step by the rows of its batches, if they are known. A short
+        batch must not count as a full one."""
         told = self.work.samples_per_step
-        if self.counts_rows and step_input.rows:
-            return min(step_input.rows, told)
+        if self.samples_per_row and step_input.rows:
+            return min(step_input.rows * self.samples_per_row, told)
         return told
 
     @contextmanager
@@ -158,3 +158,12 @@ class TimedTraining:
         late = late_modules(Path(job.script), job.static_modules)
         self.write({"event": "modules", "late": late})
         self.write({"event": "end", "memory_bytes": memory_bytes})
+
+
+def samples_per_row(work: ScriptWork, first_input: StepInput) -> int | None:
+    """Return how many samples a row of the first step's batches has: 1, or the tokens of a
+    sequence if tokens are counted. None if the rows do not tell."""
+    if not first_input.rows:
+        return None
+    samples, rest = divmod(work.samples_per_step, first_input.rows)
+    return None if rest else samples
