@@ -22,7 +22,7 @@ import ast
 import inspect
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ from perfkit.core.results.failures import Failure
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import write_atomically
 from perfkit.core.results.told import PRECISION, UNIT, UNIT_PER_SECOND
-from perfkit.core.script_config import SHA256
+from perfkit.core.script_config import SCRIPT, SHA256, ScriptConfig
 from perfkit.core.statements import Statement
 
 DOCS = ROOT / "docs"
@@ -70,6 +70,8 @@ PATTERN_WORDS |= {
     PRECISION: "text of up to 30 characters",
 }
 Schema = dict[str, Any]
+Kind = type[RunConfig]
+"""The configuration of built-in models, or of scripts."""
 
 
 def pages() -> dict[Path, str]:
@@ -92,15 +94,24 @@ def pages() -> dict[Path, str]:
 
 # Parameters.
 
+SHARED = [name for name in RunConfig.model_fields if name != "framework"]
+SHARED += PROTOCOL_PARAMETERS
+"""Parameters that a script has as models have them."""
+
 
 def parameters_page() -> str:
     return page(
         "Parameters",
-        "Parameters of all measuring notebooks, for `-p NAME VALUE` of papermill and perfkit "
-        "and for parameters files. `None`: chosen by model, framework, machine. *New id*: "
-        "whether another value makes another measurement. *In a comparison*: how a comparison "
-        "of two measurements treats the parameter.",
+        "Parameters of the notebooks of built-in models, for `-p NAME VALUE` of papermill and "
+        "perfkit and for parameters files. `None`: chosen by model, framework, machine. *New "
+        "id*: whether another value makes another measurement. *In a comparison*: how a "
+        "comparison of two measurements treats the parameter.",
         of_parameters(),
+        "## Parameters of a script",
+        "`notebooks/script.ipynb` has these, and of those above the ones from `device` to "
+        "`python` except `disable_tuning`, and from `timeout` on. Its relative paths start in "
+        "the working directory.",
+        of_parameters(ScriptConfig, left_out=SHARED),
         "## Protocols",
         of_protocols(),
         "## Values by model",
@@ -112,10 +123,12 @@ def parameters_page() -> str:
     )
 
 
-def of_parameters() -> str:
-    """Return a table of all parameters."""
+def of_parameters(config: Kind = Config, left_out: Collection[str] = ()) -> str:
+    """Return a table of the parameters of such a configuration, without those `left_out`."""
     rows = []
-    for name, (default, _meaning) in parameters().items():
+    for name, (default, _meaning) in parameters(config).items():
+        if name in left_out:
+            continue
         makes_new_id = "no"
         if ABOUT[name].identifies:
             makes_new_id = "yes"
@@ -123,8 +136,8 @@ def of_parameters() -> str:
             (
                 f"`{name}`",
                 f"`{default!r}`",
-                allowed(name),
-                meaning(name),
+                allowed(name, config),
+                meaning(name, config),
                 makes_new_id,
                 in_comparison(name),
             )
@@ -132,15 +145,15 @@ def of_parameters() -> str:
     return table(("name", "default", "allowed", "meaning", "new id", "in a comparison"), rows)
 
 
-def allowed(name: str) -> str:
+def allowed(name: str, config: Kind = Config) -> str:
     """Return the values that a parameter may have, as Markdown."""
     if name == "protocol":
         return words(choices(name))
-    model: type[BaseModel] = Config
+    model: type[BaseModel] = config
     if name in PROTOCOL_PARAMETERS:
         model = Protocol
     text = kind(model.model_json_schema()["properties"][name])
-    default, _meaning = parameters()[name]
+    default, _meaning = parameters(config)[name]
     if default is None and "`None`" not in text:
         text += " or `None`"
     takes_auto = default == "auto" or name in ("repeats", "warmup_steps")
@@ -149,12 +162,12 @@ def allowed(name: str) -> str:
     return text
 
 
-def meaning(name: str) -> str:
+def meaning(name: str, config: Kind = Config) -> str:
     """Return the description of a parameter, without the choices that `parameters` adds."""
-    field = Config.model_fields.get(name)
+    field = config.model_fields.get(name)
     if field:
         return " ".join(str(field.description).split())
-    _default, text = parameters()[name]
+    _default, text = parameters(config)[name]
     return text
 
 
@@ -366,51 +379,64 @@ def findings_page() -> str:
 
 WIDTH = 96
 """Line length: `ruff format` breaks longer lines, which papermill then can't parse."""
-CHANGED_MOST = ("framework", "batch_size", "gpus")
-GROUPS = {
-    "framework": "The work",
-    "device": "Where it runs",
-    "input": "Input",
-    "timeout": "Results",
-    "protocol": "Protocol",
+CHANGED_MOST: dict[Kind, tuple[str, ...]] = {
+    Config: ("framework", "batch_size", "gpus"),
+    ScriptConfig: ("script", "arguments", "gpus"),
+}
+GROUPS: dict[Kind, dict[str, str]] = {
+    Config: {
+        "framework": "The work",
+        "device": "Where it runs",
+        "input": "Input",
+        "timeout": "Results",
+        "protocol": "Protocol",
+    },
+    ScriptConfig: {
+        "framework": "Where it runs",
+        "timeout": "Results",
+        "protocol": "Protocol",
+    },
 }
 """First parameter of each group, in the order of `parameters` -> heading of the group."""
 
 
 def notebooks() -> dict[Path, str]:
-    """Return the model notebooks with a new parameters cell."""
+    """Return the measuring notebooks with a new parameters cell."""
     contents = {}
-    for model in MODELS:
-        path = ROOT / "notebooks" / f"{model}.ipynb"
+    for name in (*MODELS, SCRIPT):
+        kind = ScriptConfig if name == SCRIPT else Config
+        path = ROOT / "notebooks" / f"{name}.ipynb"
         notebook = nbformat.read(path, as_version=4)
         for cell in notebook.cells:
             if "parameters" in cell.metadata.get("tags", ()):
-                cell.source = parameters_cell()
+                cell.source = parameters_cell(kind)
         contents[path] = nbformat.writes(notebook) + "\n"
     return contents
 
 
-def parameters_cell() -> str:
+def parameters_cell(kind: Kind = Config) -> str:
     """Return all parameters with defaults and meanings, the most often changed first.
     papermill's --help-notebook shows these lines too."""
-    lines = ["# Changed most often", *map(parameter_line, CHANGED_MOST)]
-    for name in parameters():
-        if name in GROUPS:
-            lines += ["", f"# {GROUPS[name]}"]
-        if name not in CHANGED_MOST:
-            lines.append(parameter_line(name))
+    changed_most = CHANGED_MOST[kind]
+    lines = ["# Changed most often"]
+    lines += [parameter_line(name, kind) for name in changed_most]
+    for name in parameters(kind):
+        if name in GROUPS[kind]:
+            lines += ["", f"# {GROUPS[kind][name]}"]
+        if name not in changed_most:
+            lines.append(parameter_line(name, kind))
     return "\n".join(lines)
 
 
-def parameter_line(name: str) -> str:
+def parameter_line(name: str, kind: Kind = Config) -> str:
     """Return `name = default  # meaning`: start of the description and choices, then the
     clauses for None and auto and other clauses, as far as they fit on the line."""
-    default, _meaning = parameters()[name]
+    default, _meaning = parameters(kind)[name]
     if isinstance(default, str):
         default = json.dumps(default)
     assignment = f"{name} = {default}"
     # papermill parses no line with a second equals sign.
-    first, *others = meaning(name).replace("=", " ").split("; ")
+    first, *others = meaning(name, kind).replace("=", " ").split("; ")
     start, ending = start_and_ending(name, first, len(assignment))
     clauses = [start]
     for clause in sorted(others, key=lambda text: not text.startswith(("None: ", "auto: "))):

@@ -21,6 +21,7 @@ from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.parameters import parameters
 from perfkit.core.paths import ROOT
 from perfkit.core.results.schema import Option
+from perfkit.core.script_config import ScriptConfig
 from perfkit.core.system.environment import FACTS
 from perfkit.report import style
 from perfkit.report.measurement import write_measurement
@@ -104,7 +105,7 @@ def looked_up():
     with language.in_language("en"):
         for fact in facts:
             messages.add(fact_name(fact))
-    for _default, meaning in parameters().values():
+    for _default, meaning in (*parameters().values(), *parameters(ScriptConfig).values()):
         messages.add(meaning)
     for layout in LAYOUTS.values():
         messages.add(layout.corner)

@@ -25,6 +25,8 @@ from perfkit.cli.fleet import fleet
 from perfkit.cli.judge import diagnose, verify
 from perfkit.cli.measure import doctor, report, run, samples, sweep
 from perfkit.cli.options import (
+    ARGUMENTS_FOLLOW,
+    DASHES,
     INTERRUPTED,
     STOPPED,
     TOO_LITTLE_MEMORY,
@@ -84,7 +86,8 @@ class Commands(click.Group):
 
 
 def _with_advice(error: click.UsageError, arguments: list[str]) -> click.UsageError:
-    """Return the error; if it is about a parameter typed without -p, with advice."""
+    """Return the error; if it is about a parameter typed without -p, or about an option of a
+    script without `--`, with advice."""
     from perfkit.core.parameters import parameters
 
     names = parameters()
@@ -93,6 +96,10 @@ def _with_advice(error: click.UsageError, arguments: list[str]) -> click.UsageEr
         name, sign, _value = word.partition("=")
         if before != "-p" and sign and name in names:
             loose.append(word)
+    names_script = any(word.endswith(".py") for word in arguments)
+    if isinstance(error, click.NoSuchOption) and names_script and DASHES not in arguments:
+        advice = f"{error.format_message()}\n{ARGUMENTS_FOLLOW}: -- {error.option_name}"
+        return click.UsageError(advice, error.ctx)
     # Subclasses are other errors than an unexpected argument.
     if type(error) is not click.UsageError or not loose:
         return error

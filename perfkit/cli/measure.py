@@ -31,16 +31,21 @@ LENGTHS_IN_WORDS = ", ".join(f"{length} for {name}" for name, length in LENGTHS.
 
 
 @click.command(epilog=f"{options.parameter_list()}\n\n{options.exit_statuses()}")
-@click.argument("model", metavar="|".join([*MODELS, "NOTEBOOK"]))
+@click.argument("model", metavar="|".join([*MODELS, "SCRIPT", "NOTEBOOK"]))
+@options.SCRIPT_ARGUMENTS
 @options.PARAMETERS
-def run(model: str, values: options.Values) -> None:
-    """Measure MODEL by running its notebook, and write its page.
+def run(model: str, arguments: str | None, values: options.Values) -> None:
+    """Measure MODEL or SCRIPT by running its notebook, and write its page.
 
     The same as `papermill notebooks/MODEL.ipynb OUT.ipynb -p NAME VALUE …`, but the request is
-    checked first. NOTEBOOK is the path of your copy of such a notebook; its page includes cells
+    checked first. SCRIPT is the path of a training script of yours, such as train.py, which
+    calls perfkit.StepTimer; ARGUMENTS are its arguments: `perfkit run train.py -p repeats 5 --
+    --lr 0.1`. NOTEBOOK is the path of your copy of such a notebook; its page includes cells
     that you added.
     """
-    notebook = model_notebook(model)
+    request = options.request_of(model, arguments, values)
+    values = request.values
+    notebook = model_notebook(request.notebook)
     planned = plan(notebook.model, notebook.values | values)
     # Imported only now, so that invalid requests fail fast.
     from perfkit.core.driver.measure import is_complete, measurement_folder
@@ -229,17 +234,19 @@ def _nodes(each_node: str | None, place: "SweepPlace") -> "Nodes":
 
 
 @options.command(failure="failed check")
-@click.argument("model", metavar="|".join(MODELS), default="resnet50")
+@click.argument("model", metavar="|".join([*MODELS, "SCRIPT"]), default="resnet50")
+@options.SCRIPT_ARGUMENTS
 @options.PARAMETERS
-def doctor(model: str, values: options.Values) -> None:
-    """Check whether a measurement of MODEL can run.
+def doctor(model: str, arguments: str | None, values: options.Values) -> None:
+    """Check whether a measurement of MODEL or SCRIPT can run.
 
     Takes the parameters of `perfkit run`. Checks versions, data and disk space; with several
     nodes, also that all nodes connect, are alike and reach each other. The last line says
     whether it is ready, or what is missing.
     """
+    request = options.request_of(model, arguments, values)
     try:
-        planned = plan(model, values)
+        planned = plan(request.notebook, request.values)
     except RequestError as error:
         options.fail(f"{error}\nNot ready: resolve the problems above.", 2)
     from perfkit.core.driver.doctor import examine_plan
@@ -260,7 +267,7 @@ def doctor(model: str, values: options.Values) -> None:
     if failed:
         subjects = ", ".join(dict.fromkeys(failed))
         options.fail(f"Not ready: resolve {subjects}.", 1)
-    command = run_command(model, with_absolute_paths(values))
+    command = run_command(request.notebook, with_absolute_paths(request.values))
     click.echo(f"Ready. To measure: {shlex.join(command)}")
 
 

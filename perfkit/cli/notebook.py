@@ -1,4 +1,4 @@
-"""Reads a model's notebook and runs it through papermill."""
+"""Reads the notebook of a model, or of scripts, and runs it through papermill."""
 
 import ast
 import re
@@ -14,6 +14,7 @@ from perfkit.cli.options import TOO_LITTLE_MEMORY
 from perfkit.core.models import MODELS
 from perfkit.core.paths import ROOT, expanded, portable
 from perfkit.core.request import RequestError
+from perfkit.core.script_config import SCRIPT
 
 PLAN_CALL = re.compile(r"^[^#\n]*\bplan\(\s*[\"'](\w*)[\"']", re.MULTILINE)
 """A cell's call of `perfkit.plan`; the group is the model's name."""
@@ -45,10 +46,11 @@ class NotebookError:
 
 
 def model_notebook(name: str) -> ModelNotebook:
-    """Return the notebook of a model, or the notebook at a path. Raises RequestError if it
-    can't be read, does not plan exactly one model, or has parameters other than literals."""
+    """Return the notebook of a model or of scripts, or the notebook at a path. Raises
+    RequestError if it can't be read, does not plan exactly one model, or has parameters other
+    than literals."""
     suite_path = ROOT / "notebooks" / f"{name}.ipynb"
-    path = suite_path if name in MODELS else expanded(name).absolute()
+    path = suite_path if name in (*MODELS, SCRIPT) else expanded(name).absolute()
     if path.suffix != ".ipynb":
         # `plan` reports the misspelt model.
         return ModelNotebook(path, name, {}, {}, is_own=True)
@@ -88,7 +90,8 @@ def _planned_model(cells: list[Any], name: str) -> str:
     names = [*dict.fromkeys(models)]
     if len(names) == 1:
         return names[0]
-    needed = f'must call perfkit.plan("MODEL", globals()) for one of {", ".join(MODELS)}'
+    every = ", ".join([*MODELS, SCRIPT])
+    needed = f'must call perfkit.plan("MODEL", globals()) for one of {every}'
     actual = f"it plans several: {', '.join(names)}" if names else "no cell does"
     raise RequestError([f"{name}: {needed}; {actual}"])
 

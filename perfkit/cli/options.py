@@ -1,10 +1,11 @@
 """Options, arguments and output shared by several commands."""
 
 import os
+import shlex
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 from click.core import ParameterSource
@@ -15,6 +16,7 @@ from perfkit.core.parameters import parameters
 from perfkit.core.paths import resolved_path, typed_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import typed
+from perfkit.core.script_config import SCRIPT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,18 +29,69 @@ TOO_LITTLE_MEMORY = "out_of_memory: the memory limit of perfkit is too low (ulim
 
 Values = dict[str, Any]
 """Parameters by name, typed as in the notebooks."""
+DASHES = "--"
+"""Separates a script's arguments from those of perfkit."""
+ARGUMENTS_FOLLOW = "The arguments of a script follow --, after those of perfkit"
+
+
+class Request(NamedTuple):
+    """The notebook that a command names: a model, "script" or the path of one, and the values
+    that it sets."""
+
+    notebook: str
+    values: Values
+
+
+def request_of(name: str, arguments: str | None, values: Values) -> Request:
+    """Return the request of a command for a model, a notebook or a script of this name; a
+    script's `arguments` are None if none were typed. Raises UsageError for arguments that
+    nothing takes."""
+    is_script = name.endswith(".py")
+    if arguments is not None:
+        if not is_script:
+            raise click.UsageError(f"{name} takes no arguments after {DASHES}; a script does")
+        if "arguments" in values:
+            raise click.UsageError(f"both -p arguments and {DASHES}; keep one")
+        values = {"arguments": arguments} | values
+    if not is_script:
+        return Request(name, values)
+    if "script" in values:
+        raise click.UsageError(f"both {name} and -p script; keep one")
+    return Request(SCRIPT, {"script": typed_path(name)} | values)
 
 
 def separated(arguments: list[str]) -> list[str]:
-    """Return the arguments with each `-p NAME=VALUE` split into `-p NAME VALUE`. Raises
-    UsageError for a last NAME without a value."""
+    """Return the arguments with each `-p NAME=VALUE` split into `-p NAME VALUE`, except those
+    of a script, after `--`. Raises UsageError for a last NAME without a value."""
     words: list[str] = []
-    for argument in arguments:
+    own, of_script = split_at_dashes(arguments)
+    for argument in own:
         follows_p = words[-1:] == ["-p"]
         words += argument.split("=", 1) if follows_p else [argument]
     if words[-2:-1] == ["-p"]:
         raise click.UsageError(f"-p {words[-1]}: no value; -p NAME=VALUE or -p NAME VALUE")
-    return words
+    return [*words, *arguments[len(own) : len(own) + 1], *of_script]
+
+
+def split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Return the arguments before the first `--`, and those after it."""
+    count = len(arguments)
+    if DASHES in arguments:
+        count = arguments.index(DASHES)
+    return arguments[:count], arguments[count + 1 :]
+
+
+def after_dashes(
+    context: click.Context, _argument: click.Parameter, words: tuple[str, ...]
+) -> str | None:
+    """click callback: return a script's arguments, which follow `--`, on one line, quoted as in
+    a shell; None without `--`. Raises UsageError for words before it."""
+    typed: list[str] = context.find_root().obj
+    _before, of_script = split_at_dashes(typed)
+    if [*words] != of_script:
+        problem = f"Got unexpected extra argument ({words[0]})" if words else "-- before SCRIPT"
+        raise click.UsageError(f"{problem}\n{ARGUMENTS_FOLLOW}: {DASHES} {shlex.join(words)}")
+    return shlex.join(words) if DASHES in typed else None
 
 
 def from_here(context: click.Context, option: click.Parameter, value: str) -> Path:
@@ -83,6 +136,9 @@ def typed_values(
     return {name: typed(name, text) for name, text in pairs}
 
 
+SCRIPT_ARGUMENTS = click.argument(
+    "arguments", nargs=-1, metavar="[-- ARGUMENTS]", callback=after_dashes
+)
 MODEL = click.argument("model", metavar="|".join(MODELS))
 PARAMETERS = click.option(
     "-p",

@@ -39,7 +39,8 @@ class ScriptConfig(RunConfig):
     script: Annotated[
         LocalFile, About(identifies=False, compared="ignore", key="script_sha256", is_path=True)
     ]
-    """the training script, which calls perfkit.StepTimer"""
+    """the training script, which calls perfkit.StepTimer; its name and content make a new id,
+    its folder does not"""
     arguments: Annotated[str, Field(max_length=MOST_CHARACTERS)] = ""
     """the script's arguments, quoted as in a shell"""
     framework: FrameworkName

@@ -19,7 +19,9 @@ from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import CheckScope
 from perfkit.core.request.plan import Plan, plan
+from perfkit.core.request.requested_script import from_working_directory
 from perfkit.core.results.schema import Result
+from perfkit.core.script_config import SCRIPT
 from perfkit.sweep.matrix import GIVEN, Configuration, read_sweep
 from perfkit.sweep.sweep_file import Problem, SweepError
 
@@ -201,8 +203,11 @@ def _job(configuration: Configuration, varied: list[str], *, elsewhere: bool) ->
     """Return the job of a configuration. Raises RequestError if no machine could measure it."""
     model, parameters = configuration.model, configuration.parameters
     settings = [model] if "model" in varied else []
-    settings += [f"{name} {parameters[name]}" for name in varied if name in parameters]
+    settings += [f"{name} {_word(parameters[name])}" for name in varied if name in parameters]
     label = ", ".join(settings) or model
+    if model == SCRIPT:
+        # The job's command may run in another folder.
+        parameters = from_working_directory(parameters)
     if elsewhere:
         planned = plan(model, parameters, ELSEWHERE)
         launcher = planned.config.launcher
@@ -217,6 +222,12 @@ def _job(configuration: Configuration, varied: list[str], *, elsewhere: bool) ->
     except RequestError as error:
         planned = plan(model, parameters, VALIDITY_ONLY)
         return SweepJob(label, model, parameters, planned, tuple(error.problems))
+
+
+def _word(value: Any) -> str:
+    """Return a value in a label, quoted as in a shell if it is empty or has several words."""
+    text = str(value)
+    return text if text and " " not in text else shlex.quote(text)
 
 
 def _on_each_node(

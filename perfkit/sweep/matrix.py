@@ -10,10 +10,13 @@ from pydantic import BaseModel, Field, ValidationError
 
 from perfkit.core.parameters import parameters
 from perfkit.core.request import suggest
+from perfkit.core.script_config import ScriptConfig
 from perfkit.sweep.sweep_file import Problem, SweepFile, load_yaml
 
 MOST_CONFIGURATIONS = 10_000
 SCALAR = (str, int, float, type(None))
+NAMES = (*parameters(), *parameters(ScriptConfig))
+"""Parameters of models and of scripts; `plan` refuses those that the notebook lacks."""
 GIVEN = 0
 """Line of values from the command line."""
 
@@ -21,11 +24,12 @@ GIVEN = 0
 class Sweep(BaseModel, frozen=True, extra="forbid"):
     """The sections of a parameters file.
 
-    `notebook` is a model, or a list of models, each of which has all configurations. `protocol`
-    and `parameters` apply to all configurations. `matrix` stands for combinations of its
-    values, except those that match an entry of `exclude`; a list matches any of its items. An
-    entry of `include` adds its other parameters to the combinations that match it. If it
-    matches none and sets all parameters of the matrix, it adds a configuration.
+    `notebook` is a model, or `script` for the `script` in `parameters`, or a list of these,
+    each of which has all configurations. `protocol` and `parameters` apply to all
+    configurations. `matrix` stands for combinations of its values, except those that match an
+    entry of `exclude`; a list matches any of its items. An entry of `include` adds its other
+    parameters to the combinations that match it. If it matches none and sets all parameters of
+    the matrix, it adds a configuration.
     """
 
     notebook: str | Annotated[list[str], Field(min_length=1)]
@@ -209,9 +213,9 @@ class Matrix:
 
     def setting(self, name: str, value: Any, *place: str | int) -> Cell:
         """Return a cell of this parameter, empty if its name or value is refused."""
-        if name not in parameters():
+        if name not in NAMES:
             end = place.index(name) + 1
-            problem = f"no such name{suggest(name, parameters())}"
+            problem = f"no such name{suggest(name, NAMES)}"
             self.file.refuse_item(place[:end], problem)
             return {}
         if not isinstance(value, SCALAR):

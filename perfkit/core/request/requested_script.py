@@ -38,7 +38,7 @@ def not_a_parameter(name: str, kind: type[RunConfig]) -> Refusal:
 def requested_script(values: Mapping[str, Any], refused: list[Refusal]) -> RequestedScript:
     """Read the script of a request. Its relative paths start in the working directory. What
     prevents this is appended to `refused`."""
-    absolute = _from_working_directory(values)
+    absolute = from_working_directory(values)
     script = absolute.get("script")
     if not isinstance(script, str) or not script:
         refused.append(refusals.ScriptMissing())
@@ -52,7 +52,7 @@ def requested_script(values: Mapping[str, Any], refused: list[Refusal]) -> Reque
     return RequestedScript(content, absolute)
 
 
-def _from_working_directory(values: Mapping[str, Any]) -> dict[str, Any]:
+def from_working_directory(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values with absolute paths; the folder of the results also if it is open."""
     default = SCRIPT_FIELDS["outputs_dir"].default
     absolute = {"outputs_dir": default} | dict(values)
