@@ -1,12 +1,16 @@
 """Requests to measure a script of the user's: what is read of it, and the errors."""
 
+import json
 import shlex
 from pathlib import Path
 
 import pytest
+from conftest import cli
 from pydantic import ValidationError
 
 import perfkit
+from perfkit.cli.notebook import model_notebook
+from perfkit.core.command import run_command
 from perfkit.core.config import Config
 from perfkit.core.parameters import fields_of, parameters
 from perfkit.core.paths import ROOT
@@ -19,6 +23,8 @@ from perfkit.core.results.schema import Result, Throughput
 from perfkit.core.results.told import Told
 from perfkit.core.script_config import NotBuiltInError, ScriptConfig
 from perfkit.core.work import work_of
+from perfkit.sweep.jobs import read_jobs
+from perfkit.sweep.sweep_file import SweepError
 
 TRAIN = "import torch\nimport perfkit\n"
 
@@ -343,3 +349,145 @@ def test_a_model_tells_the_timer_nothing():
     config = resolve({"model": "resnet50", "device": "cpu", "input": "synthetic"})
     with pytest.raises(ValidationError, match="only a script tells the timer"):
         result_of(config, status="partial", repeats=[], throughput=None)
+
+
+def test_a_script_that_does_not_import_the_timer_is_noticed(folder):
+    request = {"script": "train.py", "device": "cpu"}
+    assert plan("script", request, ("machine",)).notices == []
+    write("train.py", "import torch")
+    (notice,) = plan("script", request, ("machine",)).notices
+    assert "train.py and its modules do not import perfkit" in notice.text()
+    write("train.py", "import torch, timing")
+    write("timing.py", "from perfkit import StepTimer")
+    assert plan("script", request, ("machine",)).notices == []
+
+
+# The command line.
+
+
+@pytest.fixture
+def without_framework(monkeypatch):
+    """Machines of these tests need not have the framework of a script."""
+    monkeypatch.setattr("perfkit.core.request.checks.lacking", lambda _config, _gpus: [])
+    monkeypatch.setattr("perfkit.core.driver.doctor._software", lambda _config: [])
+
+
+def doctor_command(*words):
+    """Return the command that `perfkit doctor` says to type, as words."""
+    done = cli("doctor", "train.py", "-p", "device=cpu", *words)
+    assert done.exit_code == 0, done.output
+    last_line = done.stdout.splitlines()[-1]
+    return shlex.split(last_line.removeprefix("Ready. To measure: "))
+
+
+@pytest.mark.parametrize(
+    "words", [["--lr", "0.1"], ["--"], ["-p", "seed=1"], ["a b", "c'd", 'e"f', "$HOME", ""]]
+)
+def test_what_follows_two_dashes_is_for_the_script_exactly(folder, without_framework, words):
+    command = doctor_command("--", *words)
+    assert command == [
+        *("perfkit", "run", str(folder / "train.py"), "-p", "device", "cpu", "--"),
+        *words,
+    ]
+
+
+def test_the_doctor_reads_the_script(folder, without_framework):
+    write("train.py", "import torch, net")
+    write("net.py", "")
+    done = cli("doctor", "train.py", "-p", "device=cpu")
+    lines = " ".join(done.stdout.split())
+    assert "trains with PyTorch; local modules: net " in lines
+    assert "timer: train.py and its modules do not import perfkit" in lines
+    assert "Ready. To measure:" in lines
+
+
+def test_a_script_without_arguments_needs_no_dashes(folder, without_framework):
+    assert doctor_command()[-1] == "cpu"
+    assert doctor_command("--")[-1] == "cpu"
+    assert doctor_command("-p", "arguments=--lr 0.1")[-3:] == ["--", "--lr", "0.1"]
+
+
+@pytest.mark.parametrize("command", ["run", "doctor"])
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("train.py --compile", "'--compile'.\nThe arguments of a script follow --"),
+        ("train.py --compile", "after those of perfkit: -- --compile\n"),
+        ("train.py fast", "(fast)\nThe arguments of a script follow --, after those"),
+        ("train.py fast -- slow", "after those of perfkit: -- fast slow\n"),
+        ("-- train.py --lr 1", "after those of perfkit: -- --lr 1\n"),
+        ("resnet50 -- --lr 1", "resnet50 takes no arguments after --; a script does\n"),
+        ("train.py -p arguments a -- b", "both -p arguments and --; keep one\n"),
+        ("train.py -p script=other.py", "both train.py and -p script; keep one\n"),
+        ("resnet50 batch_size=4", "Parameters need -p: -p batch_size=4\n"),
+    ],
+)
+def test_misplaced_arguments_of_a_script_are_refused(folder, command, words, expected):
+    done = cli(command, *words.split())
+    assert done.exit_code == 2
+    assert expected in done.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "doctor"])
+def test_a_misspelt_script_is_refused_with_the_nearest_one(folder, command):
+    done = cli(command, "trian.py", "-p", "device=cpu")
+    assert done.exit_code == 2
+    assert "No such file or directory; did you mean 'train.py'?" in " ".join(
+        done.stderr.split()
+    )
+
+
+def test_the_command_of_a_script_ends_with_its_arguments():
+    values = {"script": "train.py", "gpus": 8, "arguments": "--name 'a b'"}
+    words = run_command("script", values)
+    assert words == ["perfkit", "run", "train.py", "-p", "gpus", "8", "--", "--name", "a b"]
+    assert run_command("script", {"script": "train.py", "arguments": ""})[-1] == "train.py"
+    assert values["script"] == "train.py"
+
+
+def test_the_notebook_of_scripts_has_their_parameters_with_the_defaults():
+    notebook = model_notebook("script")
+    defaults = {name: default for name, (default, _) in parameters(ScriptConfig).items()}
+    assert notebook.model == "script"
+    assert notebook.values == defaults
+    assert not notebook.is_own
+
+
+# Sweeps.
+
+
+def sweep_of(folder, **content):
+    path = folder / "sweep.yaml"
+    path.write_text(json.dumps({"notebook": "script", "protocol": "quick", **content}))
+    return read_jobs(path, {}, elsewhere=True)
+
+
+FIXED = {"script": "train.py", "device": "cpu"}
+
+
+def test_a_sweep_measures_a_script_with_each_of_its_arguments(folder):
+    jobs = sweep_of(folder, parameters=FIXED, matrix={"arguments": ["", "--lr 0.1", "--fast"]})
+    assert [job.label for job in jobs] == [
+        "arguments ''",
+        "arguments '--lr 0.1'",
+        "arguments --fast",
+    ]
+    assert [job.plan.config.arguments for job in jobs] == ["", "--lr 0.1", "--fast"]
+    script = str(folder / "train.py")
+    assert jobs[1].words[:2] == ["run", script]
+    assert jobs[1].words[-3:] == ["--", "--lr", "0.1"]
+    assert str(folder / "outputs") in jobs[0].words
+    assert jobs[0].sample_file is None
+
+
+def test_a_sweep_measures_several_scripts(folder):
+    write("other.py", TRAIN)
+    matrix = {"script": ["train.py", "other.py"]}
+    jobs = sweep_of(folder, parameters={"device": "cpu"}, matrix=matrix)
+    assert [job.label for job in jobs] == ["script train.py", "script other.py"]
+    assert [job.plan.config.file_name for job in jobs] == ["train.py", "other.py"]
+
+
+def test_a_models_parameter_in_a_sweep_of_a_script_is_refused_with_its_line(folder):
+    with pytest.raises(SweepError, match=r"sweep\.yaml:1: batch_size: only for"):
+        sweep_of(folder, parameters=FIXED | {"batch_size": 4})

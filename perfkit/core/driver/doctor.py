@@ -15,11 +15,12 @@ from perfkit.core.models import model_of
 from perfkit.core.paths import resolved_path
 from perfkit.core.refusals import Mebibytes
 from perfkit.core.request.plan import Plan
+from perfkit.core.request.requested_script import without_timer
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.request.shared_memory import SharedMemory, shared_memory
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.store import make_folder
-from perfkit.core.script_config import AnyConfig
+from perfkit.core.script_config import AnyConfig, ScriptConfig
 from perfkit.core.statements import Statement
 from perfkit.core.system.gpus import forbidden_count
 
@@ -85,6 +86,28 @@ class DataInvalid(Diagnostic):
     sentence = "%(problem)s"
     subject: str = "data"
     problem: str
+
+
+class ScriptRead(Diagnostic):
+    code = "script_read"
+    subject: str = "script"
+    script: str
+    framework: str
+    modules: list[str]
+    """local modules"""
+
+    def english(self) -> str:
+        if not self.modules:
+            return "%(script)s trains with %(framework)s; it imports no local modules"
+        return "%(script)s trains with %(framework)s; local modules: %(modules)s"
+
+
+class TimerNotImported(Diagnostic):
+    code = "timer_not_imported"
+    outcome = "absent"
+    sentence = "%(notice)s"
+    subject: str = "timer"
+    notice: str
 
 
 class EnoughSpace(Diagnostic):
@@ -166,7 +189,10 @@ def examine_plan(plan: Plan) -> Iterator[Diagnostic]:
     forbidden = forbidden_count()
     if config.device == "gpu" and forbidden:
         yield GpusForbidden(forbidden=forbidden)
-    yield _data(config)
+    if isinstance(config, ScriptConfig):
+        yield from _script(config)
+    else:
+        yield _data(config)
     yield _space_for_outputs(config)
     if memory := shared_memory(config):
         yield _enough_shared_memory(memory)
@@ -185,8 +211,16 @@ def _software(config: AnyConfig) -> Iterator[Diagnostic]:
             yield FactRead(subject=fact, value=str(reading.value))
 
 
-def _data(config: AnyConfig) -> Diagnostic:
-    if not isinstance(config, Config) or config.input == "synthetic":
+def _script(config: ScriptConfig) -> Iterator[Diagnostic]:
+    framework = FRAMEWORKS[config.framework].display_name
+    yield ScriptRead(script=config.script, framework=framework, modules=config.modules)
+    notice = without_timer(config)
+    if notice:
+        yield TimerNotImported(notice=notice.text())
+
+
+def _data(config: Config) -> Diagnostic:
+    if config.input == "synthetic":
         return NoDataNeeded()
     try:
         count = len(examine(config))

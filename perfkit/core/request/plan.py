@@ -24,6 +24,7 @@ from perfkit.core.request.requested_script import (
     RequestedScript,
     not_a_parameter,
     requested_script,
+    without_timer,
 )
 from perfkit.core.request.resolve import resolve, resolve_script
 from perfkit.core.request.shared_memory import Notice, scarce
@@ -45,8 +46,10 @@ class Plan:
     @property
     def notices(self) -> list[Notice]:
         """What may go wrong on this machine."""
-        notice = scarce(self.config)
-        return [notice] if notice else []
+        notices = [scarce(self.config)]
+        if isinstance(self.config, ScriptConfig):
+            notices.append(without_timer(self.config))
+        return [notice for notice in notices if notice]
 
 
 def plan(

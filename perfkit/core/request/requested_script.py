@@ -13,6 +13,7 @@ from perfkit.core.parameters import FIELDS, SCRIPT_FIELDS, fields_of, is_open, s
 from perfkit.core.paths import URL, expanded, portable, resolved_path
 from perfkit.core.refusals import NoSuchParameter, Refusal, nearest_name
 from perfkit.core.request.script import UNREAD, ScriptContent, read_script
+from perfkit.core.request.shared_memory import Notice
 from perfkit.core.script_config import ScriptConfig
 
 SUFFIX = ".py"
@@ -24,6 +25,29 @@ class RequestedScript:
 
     content: ScriptContent
     values: dict[str, Any]
+
+
+class TimerNotImported(Notice):
+    code = "timer_not_imported"
+    sentence = (
+        "%(script)s and its modules do not import perfkit, whose timer must be called in the "
+        "training loop: timer = perfkit.StepTimer(samples_per_step=N), and timer.step(loss) "
+        "after each step of the optimizer"
+    )
+    script: str
+
+
+def without_timer(config: ScriptConfig) -> Notice | None:
+    """Return a notice if neither the script nor a local module imports perfkit by a
+    statement."""
+    try:
+        content = read_script(config.script_file)
+    except OSError:
+        # The measurement says that the script can't be read.
+        return None
+    if content.imports_perfkit:
+        return None
+    return TimerNotImported(script=config.file_name)
 
 
 def not_a_parameter(name: str, kind: type[RunConfig]) -> Refusal:
