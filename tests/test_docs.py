@@ -149,6 +149,9 @@ def test_commands_in_prose_have_valid_options(text):
     if program == "make":
         assert f"\n{name}:" in MAKEFILE
         return
+    if "--" in rest:
+        # What follows is for a script.
+        rest = rest[: rest.index("--")]
     valid = {"--help"}
     for parameter in main.commands[name].params:
         valid.update(parameter.opts)

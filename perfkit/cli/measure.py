@@ -30,7 +30,10 @@ LENGTHS = {
 LENGTHS_IN_WORDS = ", ".join(f"{length} for {name}" for name, length in LENGTHS.items())
 
 
-@click.command(epilog=f"{options.parameter_list()}\n\n{options.exit_statuses()}")
+@click.command(
+    cls=options.ScriptCommand,
+    epilog=f"{options.parameter_list()}\n\n{options.exit_statuses()}",
+)
 @click.argument("model", metavar="|".join([*MODELS, "SCRIPT", "NOTEBOOK"]))
 @options.SCRIPT_ARGUMENTS
 @options.PARAMETERS
@@ -233,7 +236,7 @@ def _nodes(each_node: str | None, place: "SweepPlace") -> "Nodes":
     return hosts_of(each_node)
 
 
-@options.command(failure="failed check")
+@options.command(options.ScriptCommand, failure="failed check")
 @click.argument("model", metavar="|".join([*MODELS, "SCRIPT"]), default="resnet50")
 @options.SCRIPT_ARGUMENTS
 @options.PARAMETERS

@@ -31,6 +31,8 @@ Values = dict[str, Any]
 """Parameters by name, typed as in the notebooks."""
 DASHES = "--"
 """Separates a script's arguments from those of perfkit."""
+TYPED = "perfkit.typed"
+"""Key of a command's arguments as typed in the context's `meta`."""
 ARGUMENTS_FOLLOW = "The arguments of a script follow --, after those of perfkit"
 
 
@@ -81,12 +83,20 @@ def split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments[:count], arguments[count + 1 :]
 
 
+class ScriptCommand(click.Command):
+    """A command that takes a script's arguments after `--`."""
+
+    def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
+        context.meta[TYPED] = [*arguments]
+        return super().parse_args(context, arguments)
+
+
 def after_dashes(
     context: click.Context, _argument: click.Parameter, words: tuple[str, ...]
 ) -> str | None:
     """click callback: return a script's arguments, which follow `--`, on one line, quoted as in
     a shell; None without `--`. Raises UsageError for words before it."""
-    typed: list[str] = context.find_root().obj
+    typed: list[str] = context.meta[TYPED]
     _before, of_script = split_at_dashes(typed)
     if [*words] != of_script:
         problem = f"Got unexpected extra argument ({words[0]})" if words else "-- before SCRIPT"
@@ -105,9 +115,9 @@ def exit_statuses(failure: str = "failure") -> str:
     return f"Exit status: 0 success; 1 {failure}; 2 invalid request; 130 interrupted."
 
 
-def command(**statuses: str) -> Callable[..., Any]:
+def command(kind: type[click.Command] = click.Command, **statuses: str) -> Callable[..., Any]:
     """Return a click command whose help ends with exit statuses; `failure` is that of 1."""
-    return click.command(epilog=exit_statuses(**statuses))
+    return click.command(cls=kind, epilog=exit_statuses(**statuses))
 
 
 def percent(
