@@ -10,7 +10,7 @@ from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import model_of, units_per_sample
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.identity import Reading, measurement_id
-from perfkit.core.results.repeat import Rank, Repeat, StepSeconds
+from perfkit.core.results.repeat import FirstStep, Rank, Repeat, StepSeconds
 from perfkit.core.results.schema import SCHEMA_VERSION, Effective, InputData, Result, Throughput
 from perfkit.core.results.store import (
     Measurement,
@@ -298,6 +298,9 @@ def _events(result, repeat, rank):
     events = [event("step", step=number, **step) for number in range(1, last_step + 1)]
     losses = {1: repeat.loss_first or 7.0, last_step: repeat.loss_last or 6.5}
     events += [event("loss", step=number, value=loss) for number, loss in losses.items()]
+    if repeat.first_step:
+        parts = {"import_seconds", "build_seconds", "first_batch_seconds"}
+        events.append(event("ready", **repeat.first_step.model_dump(include=parts)))
     if repeat.warmup:
         events.append(event("warmup", **repeat.warmup.model_dump()))
     if repeat.evaluation:
@@ -354,6 +357,26 @@ def rank_events(seconds, samples=8, measured_steps=None, compute_seconds=None):
         event("window", samples=samples * len(window), seconds=sum(window)),
         event("end", **end),
     ]
+
+
+def with_start(result, memory_bytes, first_step_seconds):
+    """Return the result whose ranks take this much memory, and whose first step, as long as the
+    others, ends after so many seconds."""
+    repeats = []
+    for repeat in result.repeats:
+        memory = {"memory_bytes": memory_bytes}
+        ranks = [rank.model_copy(update=memory) for rank in repeat.ranks]
+        step_seconds = ranks[0].window_seconds / result.protocol.measured_steps
+        first_step = FirstStep(
+            seconds=first_step_seconds,
+            import_seconds=0.5,
+            build_seconds=first_step_seconds - 0.75 - step_seconds,
+            first_batch_seconds=0.25,
+            step_seconds=step_seconds,
+        )
+        changes = {"ranks": ranks, "first_step": first_step}
+        repeats.append(repeat.model_copy(update=changes))
+    return result.model_copy(update={"repeats": repeats})
 
 
 def with_raw_files(folder, result, events, telemetry=()):

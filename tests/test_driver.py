@@ -109,7 +109,7 @@ def test_a_measurement_stores_raw_steps_settings_and_throughput(measure):
         kinds = [event["event"] for event in events]
         steps = ["step", "loss"] * 3
         rest = ["window", "evaluation", "peak", "end"]
-        assert kinds == ["start", "effective", "peak", *steps, *rest]
+        assert kinds == ["start", "ready", "effective", "peak", *steps, *rest]
         (window,) = [event for event in events if event["event"] == "window"]
         assert window["samples"] == 4
         assert repeat.throughput == window["samples"] / window["seconds"]

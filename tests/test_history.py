@@ -9,15 +9,16 @@ from random import Random
 
 import pytest
 import simulations
+from bs4 import BeautifulSoup
 from conftest import cli
-from made import forget_repeats, measured, write_all
+from made import forget_repeats, measured, with_start, write_all
 
 from perfkit.analysis.comparison.history import history
 from perfkit.analysis.series import segment
 from perfkit.core.results.outputs import load
 from perfkit.core.results.store import RESULT, read_result
 from perfkit.core.statistics import ratio_interval
-from perfkit.report.history import history_overview
+from perfkit.report.history import history_overview, history_series
 from perfkit.report.history_text import history_text
 from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
@@ -58,6 +59,21 @@ def history_page(outputs):
     write_summary(Summary.read(outputs), "en")
     path = outputs / "history" / "report.html"
     return path.read_text()
+
+
+def test_the_measurements_of_a_series_tell_memory_and_the_time_to_the_first_step(tmp_path):
+    results = series([100.0] * 4)
+    with_times = [with_start(result, 3 * 2**30, 12.5) for result in results[1:]]
+    outputs = write_all(tmp_path / "outputs", results[0], *with_times)
+    (only,) = history(load(outputs)).series
+    assert [point.peak_memory_bytes for point in only.points] == [None, *[3 * 2**30] * 3]
+    first, *others = [point.first_step_seconds for point in only.points]
+    assert first is None
+    assert others == pytest.approx([12.5] * 3)
+    page = BeautifulSoup(history_series(Summary.read(outputs)).html, "html.parser")
+    (points,) = (table for table in page("table") if "To first step (s)" in table.get_text())
+    cells = [cell.get_text() for cell in points("tr")[2]("td")]
+    assert cells[4:6] == ["3.00", "12.5"]
 
 
 # Short simulations; `benchmarks/simulations.py` runs more.

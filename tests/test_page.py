@@ -8,7 +8,16 @@ from itertools import product
 import nbformat
 import pandas as pd
 import pytest
-from made import keep, made_result, measured, rank_events, stored, with_raw_files
+from bs4 import BeautifulSoup
+from made import (
+    keep,
+    made_result,
+    measured,
+    rank_events,
+    stored,
+    with_raw_files,
+    with_start,
+)
 from nbformat import v4
 
 from perfkit import report
@@ -310,8 +319,55 @@ def test_language_model_utilization_is_shown_with_its_formula(tmp_path):
     assert "N = 123,568,128 weights of matrix products" in text
     assert "T = 1024 tokens" in text
     # 6 N = 741.4 MFLOP; attention in full 113.2, causally 56.6.
-    assert "Share of measured peak (MFU, attention in full)" in text
-    assert "counted causally, 6 L d T, the shares are 6.63 % lower" in text
+    assert "counted causally, 6 L d T, the FLOPs are 6.63 % lower" in text
+
+
+def limits_table(measurement):
+    """Return the table of the limits: name -> median."""
+    page = BeautifulSoup(report.limits(measurement).html, "html.parser")
+    return {line("td")[0].get_text(): line("td")[1].get_text() for line in page("tr")[1:]}
+
+
+def test_both_counts_of_attention_are_shown_for_every_share_the_full_one_first(tmp_path):
+    work = {"model": "gpt", "input": "synthetic", "sequence_length": 1024, "gpus": 8}
+    work |= {"image_size": None, "layout": None, "optimizer": "adamw", "precision": "bf16"}
+    facts = {"gpus": ["NVIDIA H100 80GB HBM3, 80 GiB"] * 8}
+    result = measured([3.3e6], device="gpu", used="bf16", facts=facts, **work)
+    rows = limits_table(with_peak(tmp_path / "m", result, flops=8 * 800e12))
+    # 412,500 tokens/s per device; 854.655 or, causally, 798.032 MFLOP each.
+    assert rows["Throughput per device (tokens/s)"] == "412,500"
+    assert rows["Model's TFLOP/s per device, attention in full"] == "352.5"
+    assert rows["Model's TFLOP/s per device, causal attention"] == "329.2"
+    assert rows["Share of measured peak (MFU, attention in full)"] == "44.1 %"
+    assert rows["Share of measured peak (MFU, causal attention)"] == "41.1 %"
+    # The datasheet's dense peak is 989.5 TFLOP/s.
+    assert rows["Share of its peak (MFU, attention in full)"] == "35.6 %"
+    assert rows["Share of its peak (MFU, causal attention)"] == "33.3 %"
+
+
+def test_a_model_without_a_causal_mask_has_one_share(tmp_path):
+    images = limits_table(with_peak(tmp_path / "a", measured([4.0]), flops=1e12))
+    assert [name for name in images if "MFU" in name] == ["Share of measured peak (MFU)"]
+    work = {"model": "bert", "image_size": None, "layout": None, "optimizer": "adamw"}
+    result = measured([4.0], input="synthetic", sequence_length=128, **work)
+    bert = limits_table(with_peak(tmp_path / "b", result, flops=1e13))
+    expected = ["Share of measured peak (MFU, attention in full)"]
+    assert [name for name in bert if "MFU" in name] == expected
+
+
+def test_memory_and_the_time_to_the_first_step_are_told_for_each_repeat(tmp_path):
+    result = with_start(measured([4.0, 4.0]), 3 * 2**30, 12.5)
+    section = report.repeats(keep(tmp_path / "m", result)).html
+    page = BeautifulSoup(section, "html.parser")
+    headings = [heading.get_text() for heading in page("th")]
+    first = [cell.get_text() for cell in page("tr")[1]("td")]
+    row = dict(zip(headings, first, strict=True))
+    assert row["Peak memory (GiB)"] == "3.00"
+    assert row["To first step (s)"] == "12.5"
+    parts = (
+        "model and optimizer 3.75 s, first batch 0.250 s, first step, with compilation, 8.00 s"
+    )
+    assert parts in page.get_text()
 
 
 def test_the_method_on_a_gpu_is_told_in_separate_sentences(tmp_path):

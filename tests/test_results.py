@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import made
 import pytest
-from made import FACTS, keep, made_result, measured, stored, write_all
+from made import FACTS, keep, made_result, measured, stored, with_start, write_all
 
 import perfkit
 from perfkit.core.paths import resolved_path
@@ -354,6 +355,21 @@ def test_load_has_every_parameter_fact_and_throughput(tmp_path):
     assert list(frame["repeat_throughputs"]) == [pytest.approx((3.0, 5.0, 4.0)), ()]
     assert list(frame["throughput"].isna()) == [False, True]
     assert list(frame["failure"]) == [None, "out_of_memory"]
+
+
+def test_load_has_speed_per_device_memory_and_the_time_to_the_first_step(tmp_path):
+    work = {"model": "gpt", "input": "synthetic", "sequence_length": 1024, "gpus": 8}
+    work |= {"image_size": None, "layout": None, "optimizer": "adamw", "device": "gpu"}
+    keep(tmp_path / "new", with_start(measured([3.2e6, 3.2e6], **work), 2**30, 12.5))
+    keep(tmp_path / "old", measured([3.2e6], **work))
+    frame = perfkit.load(tmp_path).set_index("folder").sort_index()
+    new, old = frame.iloc[0], frame.iloc[1]
+    assert new["throughput_per_device"] == 400_000
+    assert new["tflops_per_device"] == pytest.approx(400_000 * 0.8546e-3, rel=1e-3)
+    assert new["peak_memory_bytes"] == 2**30
+    assert new["first_step_seconds"] == pytest.approx(12.5)
+    assert old["peak_memory_bytes"] is None
+    assert math.isnan(old["first_step_seconds"])
 
 
 def test_load_returns_an_empty_frame_and_raises_for_a_missing_folder(tmp_path):

@@ -68,6 +68,51 @@ def test_the_shortest_submission_of_the_window_counts():
     assert summary(events).ranks[0].submit_seconds == 0.2
 
 
+def ready(**seconds):
+    """Return the event that a model can be trained, with these times."""
+    times = {"import_seconds": 3.0, "build_seconds": 2.0, "first_batch_seconds": 0.5}
+    return event("ready", **times | seconds)
+
+
+def test_the_time_to_the_first_step_is_that_of_the_slowest_rank():
+    fast, slow = rank(2.0), rank(2.0)
+    fast.insert(1, ready())
+    slow.insert(1, ready(build_seconds=7.0))
+    first_step = summary(fast, slow).first_step
+    assert first_step.build_seconds == 7.0
+    assert first_step.step_seconds == 1.0
+    assert first_step.seconds == 3.0 + 7.0 + 0.5 + 1.0
+
+
+def test_raw_files_without_a_time_of_the_start_have_no_time_to_the_first_step():
+    with_time, without_time = rank(2.0), rank(2.0)
+    with_time.insert(1, ready())
+    assert summary(without_time).first_step is None
+    assert summary(with_time, without_time).first_step is None
+
+
+def test_a_scripts_first_step_ends_before_the_rest_of_its_warm_up():
+    start, *events = script_rank(2.0, event("pause", step=1, seconds=4.0))
+    (window,) = (each for each in events if each["event"] == "window")
+    # The warm-up's only step takes 1 s. The pause after it lies in the window.
+    window["began"] = 130.0
+    first_step = summary([start | {"began": 100.0}, *events]).first_step
+    assert first_step.seconds == 130.0 - 100.0
+    assert first_step.step_seconds == 1.0
+    assert first_step.import_seconds is None
+    protocol = Protocol.named("quick", warmup_steps=2, measured_steps=1, repeats=1)
+    longer = summarize(1, protocol, [[start | {"began": 100.0}, *events]], 9.0)
+    # Now step 2 and the pause before it belong to the warm-up.
+    assert longer.first_step.seconds == 130.0 - 100.0 - 1.0 - 4.0
+
+
+def test_a_clock_that_goes_backwards_gives_no_time_to_the_first_step():
+    start, *events = script_rank(2.0)
+    (window,) = (each for each in events if each["event"] == "window")
+    window["began"] = 99.0
+    assert summary([start | {"began": 100.0}, *events]).first_step is None
+
+
 def script_rank(window_seconds, *further, waits=False):
     """Return the events of a script's rank, which has told no loss and, unless `waits`, no wait
     for input."""

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import seaborn
 from bs4 import BeautifulSoup
-from made import measured, name_of, write_all
+from made import measured, name_of, with_start, write_all
 from matplotlib.collections import PathCollection
 
 import perfkit
@@ -78,6 +78,13 @@ def captions(section):
 def only_table(section):
     ((_caption, rows),) = tables(section)
     return rows
+
+
+def test_a_cell_tells_memory_and_the_time_to_the_first_step(tmp_path):
+    result = with_start(measured([4.0, 4.1]), 3 * 2**30, 12.5)
+    (row,) = only_table(fastest(tmp_path, result))
+    assert "3.00 GiB" in row["Paddle"]
+    assert "first step after 12.5 s" in row["Paddle"]
 
 
 def bold(section):

@@ -8,7 +8,9 @@ Utilization can exceed 100 %, since fast convolution algorithms save multiplicat
 from typing import NamedTuple
 
 from perfkit.analysis.datasheets import Datasheet, datasheet_of
-from perfkit.core.models import training_flops
+from perfkit.core.config import Config
+from perfkit.core.models import model_of, training_flops
+from perfkit.core.models.flops import flops_per_token
 from perfkit.core.results.schema import Result
 
 PRECISIONS = {"fp32": "fp32", "amp": "fp16", "pure_fp16": "fp16", "bf16": "bf16"}
@@ -27,6 +29,18 @@ class Utilization(NamedTuple):
     shares: list[float]
     peaks: list[float]
     copies: list[float]
+
+
+def causal_ratio(result: Result) -> float | None:
+    """Return the FLOPs of a language model with attention counted causally, over those with
+    attention in full, which all other figures count; None for models without a causal mask."""
+    config = result.config
+    decoder = model_of(config).decoder if isinstance(config, Config) else None
+    if not decoder or not isinstance(config, Config):
+        return None
+    size = (decoder.product_weights, decoder.layers, decoder.width, config.sequence_length)
+    causal, full = flops_per_token(*size, causal=True), flops_per_token(*size)
+    return causal.flops / full.flops
 
 
 def utilization(result: Result) -> Utilization | None:

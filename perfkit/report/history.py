@@ -32,6 +32,7 @@ from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
 from perfkit.report.text.statements import sentence
 
+GIB = 2**30
 MOST_CHARTS = 20
 """Series whose charts are drawn; the table lists all series."""
 MOST_TICKS = 12
@@ -205,11 +206,13 @@ def _points(series: Series, site: Site) -> Section:
         page = link(site.address(point.folder), minute(point.created))
         low, high = point.interval or (None, None)
         throughput = f"{number(point.throughput)} {series.unit}"
-        facts = _facts(point.changes)
-        rows.append([page, throughput, interval(low, high), point.n, point.label, facts])
-    headings = [_("Started (UTC)"), _("Throughput"), _("Interval")]
-    headings += [_("Number of repeats"), _("Label"), _("Changed environment")]
-    return table(rows, headings)
+        memory = point.peak_memory_bytes and number(point.peak_memory_bytes / GIB, 3)
+        first_step = point.first_step_seconds and number(point.first_step_seconds, 3)
+        row = [page, throughput, interval(low, high), point.n, memory, first_step]
+        rows.append([*row, point.label, _facts(point.changes)])
+    headings = [_("Started (UTC)"), _("Throughput"), _("Interval"), _("Number of repeats")]
+    headings += [_("Peak memory (GiB)"), _("To first step (s)"), _("Label")]
+    return table(rows, [*headings, _("Changed environment")])
 
 
 def _facts(changes: Differences) -> Markup:

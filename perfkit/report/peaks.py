@@ -1,19 +1,21 @@
 """The section of a measurement's page on what limits the throughput, and how close it is to the
 peak."""
 
+from typing import NamedTuple
+
 from markupsafe import Markup
 
 from perfkit.analysis.datasheets import Datasheet
 from perfkit.analysis.diagnosis.statements import statements_of
 from perfkit.analysis.utilization import (
     Utilization,
+    causal_ratio,
     datasheet,
     share_of_datasheet,
     utilization,
 )
 from perfkit.core.format import number, percent, spread
 from perfkit.core.models import model_of
-from perfkit.core.models.flops import flops_per_token
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
 from perfkit.core.statistics import median
@@ -41,7 +43,9 @@ def limits(measurement: Measurement) -> Section:
     """The diagnosis, and the shares of the measured peak and the datasheet's peak."""
     result = measurement.result
     used, sheet = utilization(result), datasheet(result)
-    rows = _measured_rows(result, used) if used else []
+    rows = _device_rows(result)
+    if used:
+        rows += _measured_rows(result, used)
     if sheet:
         rows += _datasheet_rows(result, sheet)
     section = _diagnosis(measurement)
@@ -74,39 +78,77 @@ def _diagnosis(measurement: Measurement) -> Section:
     return paragraph(advice, code(command))
 
 
+class AttentionCount(NamedTuple):
+    """How FLOPs count attention: `words`, empty for a model without attention, and the FLOPs
+    over those that all other figures count."""
+
+    words: str
+    ratio: float = 1.0
+
+    def named(self, quantity: str) -> str:
+        return f"{quantity}, {self.words}" if self.words else quantity
+
+
+def _attention_counts(result: Result) -> list[AttentionCount]:
+    """Return how suites count the attention of a model, the default first."""
+    if result.work.kind != "sequence":
+        return [AttentionCount("")]
+    counts = [AttentionCount(_("attention in full"))]
+    causal = causal_ratio(result)
+    if causal is not None:
+        counts.append(AttentionCount(_("causal attention"), causal))
+    return counts
+
+
+def _device_rows(result: Result) -> list[list[str]]:
+    """Return the throughput of a device, and the model's operations."""
+    if not result.throughput:
+        return []
+    per_device = result.throughput.value / result.config.ranks
+    name = _("Throughput per device (%(unit)s)") % {"unit": result.throughput.unit}
+    rows = [[name, number(per_device), ""]]
+    flops = result.work.flops_per_unit
+    if flops:
+        for count in _attention_counts(result):
+            name = count.named(_("Model's TFLOP/s per device"))
+            rows.append([name, number(per_device * flops * count.ratio / TERA), ""])
+    return rows
+
+
 def _measured_rows(result: Result, used: Utilization) -> list[list[str]]:
-    shares = "" if max(used.shares) > 1 else f"{spread(used.shares, 0.01)} %"
-    return [
+    rows = [
         [
             _("Measured peak, matrix product (TFLOP/s)"),
             number(median(used.peaks) / TERA, 3),
             spread(used.peaks, TERA),
-        ],
-        [f"{_('Share of measured peak')} ({_mfu(result)})", peak_share(used.shares), shares],
+        ]
+    ]
+    for count in _attention_counts(result):
+        shares = [share * count.ratio for share in used.shares]
+        ends = "" if max(shares) > 1 else f"{spread(shares, 0.01)} %"
+        name = f"{_('Share of measured peak')} ({count.named('MFU')})"
+        rows.append([name, peak_share(shares), ends])
+    rows.append(
         [
             _("Measured memory copy, read and written (GB/s)"),
             number(median(used.copies) / GIGA, 3),
             spread(used.copies, GIGA),
-        ],
-    ]
+        ]
+    )
+    return rows
 
 
 def _datasheet_rows(result: Result, sheet: Datasheet) -> list[list[str]]:
-    count = result.config.ranks
-    name = f"{_('Datasheet')}, {count} × {sheet.gpu}"
-    flops, copied = sheet.flops_per_second * count, sheet.bytes_per_second * count
-    share = percent(share_of_datasheet(result, sheet))
-    return [
-        [f"{name} (TFLOP/s)", number(flops / TERA), sheet.source],
-        [f"{_('Share of its peak')} ({_mfu(result)})", share, ""],
-        [f"{name} (GB/s)", number(copied / GIGA), sheet.source],
-    ]
-
-
-def _mfu(result: Result) -> str:
-    """Return "MFU" and how it counts attention, which suites count in full or causally."""
-    has_attention = result.work.kind == "sequence"
-    return _("MFU, attention in full") if has_attention else "MFU"
+    devices = result.config.ranks
+    name = f"{_('Datasheet')}, {devices} × {sheet.gpu}"
+    flops, copied = sheet.flops_per_second * devices, sheet.bytes_per_second * devices
+    rows = [[f"{name} (TFLOP/s)", number(flops / TERA), sheet.source]]
+    share = share_of_datasheet(result, sheet)
+    for count in _attention_counts(result):
+        value = None if share is None else share * count.ratio
+        rows.append([f"{_('Share of its peak')} ({count.named('MFU')})", percent(value), ""])
+    rows.append([f"{name} (GB/s)", number(copied / GIGA), sheet.source])
+    return rows
 
 
 def _unreliable() -> Section:
@@ -157,19 +199,15 @@ def _decoder_arithmetic(result: Result) -> str:
     words = _(
         "FLOPs per token: 6 N + 12 L d T, with N = %(weights)s weights of matrix products (the "
         "output layer's, but no lookup of embeddings, biases or norms), L = %(layers)s layers, "
-        "width d = %(width)s and T = %(length)s tokens. Attention counts in full; counted "
-        "causally, 6 L d T, the shares are %(less)s lower."
+        "width d = %(width)s and T = %(length)s tokens. Attention counts in full by default, "
+        "also in other tables; counted causally, 6 L d T, the FLOPs are %(less)s lower."
     )
-    size = (decoder.product_weights, decoder.layers, decoder.width)
-    length = result.built_in.sequence_length
-    full = flops_per_token(*size, length)
-    causal = flops_per_token(*size, length, causal=True)
     return words % {
         "weights": f"{decoder.product_weights:,}",
         "layers": decoder.layers,
         "width": decoder.width,
-        "length": length,
-        "less": percent(1 - causal.flops / full.flops),
+        "length": result.built_in.sequence_length,
+        "less": percent(1 - (causal_ratio(result) or 1.0)),
     }
 
 

@@ -1,6 +1,6 @@
 """The summary's section on which framework is fastest."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ from perfkit.report.summary import LIVE_COMPARISON, Summary
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import translations
 
+GIB = 2**30
 MOST_ROWS = 200
 """Rows of the tables, at most."""
 MOST_ANSWERS = 5
@@ -218,6 +219,7 @@ def _number_cell(
         separate_ratio = _separate_ratio(cell, row.cells.get("Paddle"))
     if separate_ratio is not None:
         lines.append(Line(_("Ratio"), f"≈ {number(separate_ratio, 3)} × Paddle"))
+    lines += _start_lines(cell)
     lines += [Line(_("Note"), text) for text in _remarks(cell)]
     codes = page_warnings(summary.outputs / cell.folder / "report.html") or []
     page = summary.site.address(cell.folder)
@@ -231,6 +233,15 @@ def _interval_lines(cell: Cell) -> list[Line]:
         return [Line(_("Interval"), _("no interval (n=1)"))]
     ends = interval(cell.low, cell.high)
     return [Line(_("Interval"), f"{ends} (n={cell.n})")]
+
+
+def _start_lines(cell: Cell) -> Iterator[Line]:
+    """Yield the peak memory of a device and the time to the first step."""
+    if cell.peak_memory_bytes:
+        yield Line(_("Peak memory"), f"{number(cell.peak_memory_bytes / GIB, 3)} GiB")
+    if cell.first_step_seconds:
+        seconds = {"seconds": number(cell.first_step_seconds, 3)}
+        yield Line(_("To first step"), _("first step after %(seconds)s s") % seconds)
 
 
 def _ranked_ratio(ratio: Estimate, base: str) -> Line:

@@ -1,7 +1,7 @@
 """Sections of a measurement's page about its repeats: step times, warnings, repeats and ranks,
 telemetry, raw files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -14,7 +14,7 @@ from perfkit.core.format import change, number, percent, spread
 from perfkit.core.results.repeat import Rank, Repeat, TelemetrySummary
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
-from perfkit.core.statistics import detectable_difference
+from perfkit.core.statistics import detectable_difference, median
 from perfkit.core.steady import FEWEST_STEPS, PUBLISHED_STEPS, RepeatProfile
 from perfkit.report.elements import (
     Text,
@@ -167,7 +167,8 @@ def _repeat_table(result: Result) -> Section:
     headings = (
         *(_("Repeat"), result.work.unit, _("Median step (s)")),
         *(_("Fastest step (s)"), _("Slowest step (s)"), _("Data wait"), _("First loss")),
-        *(_("Last loss"), _("Accuracy after"), _("Wall time (s)"), _("Failure"), _("Message")),
+        *(_("Last loss"), _("Accuracy after"), _("Peak memory (GiB)"), _("To first step (s)")),
+        *(_("Wall time (s)"), _("Failure"), _("Message")),
     )
     return table(map(_repeat_row, result.repeats), headings)
 
@@ -177,6 +178,7 @@ def _repeat_row(repeat: Repeat) -> list[str]:
     seconds, failure = repeat.step_seconds, repeat.failure
     wait = repeat.data_wait_share
     accuracy = repeat.evaluation.accuracy if repeat.evaluation else None
+    memory, first_step = repeat.peak_memory_bytes, repeat.first_step
     times = ["", "", ""]
     if seconds:
         times = [*map(number, (seconds.median, seconds.minimum, seconds.maximum))]
@@ -188,6 +190,8 @@ def _repeat_row(repeat: Repeat) -> list[str]:
         _optional(repeat.loss_first),
         _optional(repeat.loss_last),
         "" if accuracy is None else percent(accuracy),
+        "" if memory is None else number(memory / GIB, 3),
+        "" if first_step is None else number(first_step.seconds, 3),
         _optional(repeat.wall_seconds),
         failure.code if failure else "",
         sentence(failure) if failure else "",
@@ -221,9 +225,27 @@ def _repeat_notes(result: Result) -> list[str]:
             "submission of each window. Near 100 %%, the device waits for the host."
         )
         notes.append(words % {"share": f"{spread(shares.values(), 0.01)} %"})
+    notes += _first_step_notes(result)
     if result.built_in.input == "synthetic" and result.complete_repeats:
         notes.append(_("Synthetic input repeats one batch, so the loss is not meaningful."))
     return notes
+
+
+def _first_step_notes(result: Result) -> Iterator[str]:
+    """Yield what the time to the first step consists of."""
+    parts: dict[str, list[float]] = {}
+    for repeat in result.complete_repeats:
+        if repeat.first_step and repeat.first_step.build_seconds is not None:
+            for name, seconds in repeat.first_step.model_dump().items():
+                parts.setdefault(name, []).append(seconds)
+    if parts:
+        words = _(
+            "To the first step, without perfkit's checks before the training, medians: "
+            "framework, device and input %(import_seconds)s s, model and optimizer "
+            "%(build_seconds)s s, first batch %(first_batch_seconds)s s, first step, with "
+            "compilation, %(step_seconds)s s."
+        )
+        yield words % {name: number(median(seconds), 3) for name, seconds in parts.items()}
 
 
 def _rank_table(result: Result, ranks: Mapping[int, Sequence[Rank]]) -> Section:

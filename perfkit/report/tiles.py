@@ -127,9 +127,13 @@ def _throughput_tile(page: CheckedMeasurement) -> Tile:
     lines: list[Text] = [
         names.interval_words(low, high, throughput.interval_level, throughput.n)
     ]
+    per_device = throughput.value / config.ranks
     if config.ranks > 1:
-        rate = {"rate": number(throughput.value / config.ranks), "unit": unit}
+        rate = {"rate": number(per_device), "unit": unit}
         lines.append(_("%(rate)s %(unit)s per device") % rate)
+    if result.work.flops_per_unit:
+        tflops = number(per_device * result.work.flops_per_unit / 1e12)
+        lines.append(_("%(tflops)s TFLOP/s per device") % {"tflops": tflops})
     steps = {
         "rate": number(throughput.steps_per_second),
         "size": f"{result.global_batch:,}",

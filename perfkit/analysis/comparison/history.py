@@ -48,6 +48,8 @@ class Point(Stored):
     n: int
     repeat_throughputs: list[float]
     changes: Differences
+    peak_memory_bytes: int | None = None
+    first_step_seconds: float | None = None
 
 
 class Change(Ratio):
@@ -220,6 +222,8 @@ def _point(row: dict[str, Any], changes: Differences) -> Point:
         n=row["n"],
         repeat_throughputs=row["repeat_throughputs"],
         changes=changes,
+        peak_memory_bytes=row["peak_memory_bytes"],
+        first_step_seconds=row["first_step_seconds"],
     )
 
 

@@ -33,6 +33,8 @@ class Cell:
     repeats: int | str
     """The requested number of repeats."""
     execution: str | None
+    peak_memory_bytes: int | None
+    first_step_seconds: float | None
     count: int
     """The number of measurements that the row has of this framework."""
 
@@ -79,5 +81,7 @@ def _cell(measurement: Mapping[str, Any]) -> Cell:
         n=measurement["n"] or 0,
         repeats=measurement["repeats"],
         execution=measurement["execution"],
+        peak_memory_bytes=measurement["peak_memory_bytes"],
+        first_step_seconds=measurement["first_step_seconds"],
         count=measurement["count"],
     )

@@ -20,6 +20,21 @@ class Start(TypedDict):
     event: Literal["start"]
     pid: int
     """process id"""
+    began: NotRequired[float]
+    """time by CLOCK_MONOTONIC; older files lack it"""
+
+
+@DESCRIBED
+class Ready(TypedDict):
+    """A model of the suite can be trained; older files lack the event."""
+
+    event: Literal["ready"]
+    import_seconds: float
+    """time to load the framework and to open the device and the input"""
+    build_seconds: float
+    """time to create model and optimizer"""
+    first_batch_seconds: float
+    """time until the first batch has arrived, which starts the input's workers"""
 
 
 @DESCRIBED
@@ -231,6 +246,7 @@ class TelemetrySample(TypedDict):
 
 RANK_EVENTS = (
     Start,
+    Ready,
     Peak,
     BatchArrived,
     Step,

@@ -18,6 +18,7 @@ from perfkit.core.results.store import (
     read_events,
     read_result,
 )
+from perfkit.core.work import Work
 
 MEASURED = [
     "throughput",
@@ -31,8 +32,14 @@ MEASURED = [
     "data_wait_share",
     "other_load_cores",
     "energy_joules_per_sample",
+    "throughput_per_device",
+    "tflops_per_device",
+    "peak_memory_bytes",
+    "first_step_seconds",
 ]
-FLOATS = [name for name in MEASURED if name not in ("n", "unit", "repeat_throughputs")]
+TERA = 1e12
+NO_FLOATS = ("n", "unit", "repeat_throughputs", "peak_memory_bytes")
+FLOATS = [name for name in MEASURED if name not in NO_FLOATS]
 COLUMNS = [
     *("id", "folder", "status", "failure", "created", "model"),
     *parameters(),
@@ -98,6 +105,8 @@ def row_of(measurement: Measurement) -> MeasurementRow:
         "data_wait_share": result.data_wait_share,
         "other_load_cores": result.other_load_cores,
         "energy_joules_per_sample": result.energy_joules_per_sample,
+        "peak_memory_bytes": result.peak_memory_bytes,
+        "first_step_seconds": result.first_step_seconds,
         "statistic": result.protocol.statistic,
         "unit": result.work.unit,
         "nodes_differ": _differences(result.nodes) or None,
@@ -105,6 +114,7 @@ def row_of(measurement: Measurement) -> MeasurementRow:
     }
     if result.throughput:
         row |= _throughput_columns(result.throughput)
+        row |= _per_device_columns(result.throughput.value / config.ranks, result.work)
     if result.effective:
         row["effective.precision"] = result.effective.precision
         row["effective.tf32"] = result.effective.tf32
@@ -132,6 +142,14 @@ def _throughput_columns(throughput: Throughput) -> MeasurementRow:
         "n": throughput.n,
         "steps_per_second": throughput.steps_per_second,
     }
+
+
+def _per_device_columns(throughput: float, work: Work) -> MeasurementRow:
+    """Return the columns of a device's throughput. FLOPs count attention in full."""
+    columns: MeasurementRow = {"throughput_per_device": throughput}
+    if work.flops_per_unit:
+        columns["tflops_per_device"] = throughput * work.flops_per_unit / TERA
+    return columns
 
 
 def load_steps(folder: str | Path) -> pd.DataFrame:

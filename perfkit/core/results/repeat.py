@@ -81,6 +81,24 @@ class StepSeconds(Stored):
     """longest step"""
 
 
+class FirstStep(Stored):
+    """Time from the start of a worker to the end of its first step, seconds, of the rank that
+    took longest. Without the checks and the measurement of the peak that perfkit makes before
+    the training."""
+
+    seconds: NonNegative
+    """the whole time"""
+    import_seconds: NonNegative | None = None
+    """loading the framework and opening the device and the input; None for a script, as the
+    next two"""
+    build_seconds: NonNegative | None = None
+    """creating model and optimizer"""
+    first_batch_seconds: NonNegative | None = None
+    """until the first batch has arrived, which starts the input's workers"""
+    step_seconds: NonNegative
+    """the first step, which compiles the graph and loads kernels"""
+
+
 class TelemetrySummary(Stored):
     """Telemetry of the machine in a repeat's window, sampled outside the training; with several
     nodes, the driver's. Missing values are None, or not in the dict."""
@@ -161,6 +179,8 @@ class Repeat(Stored):
     """rank 0's, after the window"""
     peak: Peak | None = None
     """all ranks' together; None unless each has one"""
+    first_step: FirstStep | None = None
+    """time to the end of the first step; None if the raw files predate it"""
     ranks: list[Rank] = []
     """each rank's window"""
     telemetry: TelemetrySummary | None = None
@@ -187,6 +207,12 @@ class Repeat(Stored):
     @classmethod
     def _in_utc(cls, text: str | None) -> str | None:
         return text and in_utc(text, "milliseconds")
+
+    @property
+    def peak_memory_bytes(self) -> int | None:
+        """The highest peak memory of a rank; None if no rank tells it."""
+        peaks = [rank.memory_bytes for rank in self.ranks if rank.memory_bytes]
+        return max(peaks, default=None)
 
     @model_validator(mode="after")
     def _complete_has_numbers(self) -> Self:

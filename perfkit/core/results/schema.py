@@ -368,6 +368,20 @@ class Result(Stored):
         return max(shares, default=None)
 
     @property
+    def peak_memory_bytes(self) -> int | None:
+        """The highest peak memory of a rank in a complete repeat."""
+        of_repeats = [repeat.peak_memory_bytes for repeat in self.complete_repeats]
+        return max((peak for peak in of_repeats if peak), default=None)
+
+    @property
+    def first_step_seconds(self) -> float | None:
+        """The time to the end of the first step: the median over the complete repeats that have
+        it."""
+        first_steps = [repeat.first_step for repeat in self.complete_repeats]
+        seconds = [first_step.seconds for first_step in first_steps if first_step]
+        return median(seconds) if seconds else None
+
+    @property
     def telemetry(self) -> list[TelemetrySummary]:
         """Telemetry of the complete repeats that have it."""
         return [repeat.telemetry for repeat in self.complete_repeats if repeat.telemetry]

@@ -12,6 +12,7 @@ from typing import Any
 from perfkit.core.config import Protocol
 from perfkit.core.results.repeat import (
     Evaluation,
+    FirstStep,
     Peak,
     Rank,
     Repeat,
@@ -81,6 +82,7 @@ def summarize(
         straggler=_straggler([rank.compute_seconds or 0.0 for rank in ranks]),
         evaluation=_evaluation(rank0),
         peak=_peak(events_of_ranks),
+        first_step=_first_step(events_of_ranks, warmup_steps),
         ranks=ranks,
         telemetry=_telemetry(telemetry, window, pauses[0], samples),
         wall_seconds=seconds,
@@ -112,6 +114,50 @@ def _warmup(rank0: EventsByKind, protocol: Protocol) -> Warmup | None:
         return None
     event = rank0["warmup"][-1]
     return Warmup(**{name: event[name] for name in Warmup.model_fields})
+
+
+def _first_step(events_of_ranks: Sequence[EventsByKind], warmup_steps: int) -> FirstStep | None:
+    """Return the time to the end of the first step on the rank that took longest; None if a
+    rank has not told it."""
+    of_ranks = [_first_step_of_rank(events, warmup_steps) for events in events_of_ranks]
+    known = [first_step for first_step in of_ranks if first_step]
+    if len(known) < len(of_ranks):
+        return None
+    return max(known, key=lambda first_step: first_step.seconds)
+
+
+def _first_step_of_rank(events: EventsByKind, warmup_steps: int) -> FirstStep | None:
+    """Return the time to the end of a rank's first step; None if it is not known."""
+    if not events["step"]:
+        return None
+    step_seconds = events["step"][0]["seconds"]
+    if not events["ready"]:
+        return _first_step_of_script(events, warmup_steps, step_seconds)
+    parts = dict(events["ready"][-1])
+    del parts["event"]
+    seconds = step_seconds + sum(parts.values())
+    return FirstStep(seconds=seconds, step_seconds=step_seconds, **parts)
+
+
+def _first_step_of_script(
+    events: EventsByKind, warmup_steps: int, step_seconds: float
+) -> FirstStep | None:
+    """Return the time to the end of a script's first step, which is what the other steps of the
+    warm-up leave of the time from its start to its window."""
+    window = events["window"][-1]
+    starts = [event["began"] for event in events["start"] if "began" in event]
+    if not starts or "began" not in window:
+        return None
+    warmup_seconds = sum(
+        step["seconds"] for step in events["step"] if step["step"] <= warmup_steps
+    )
+    pauses = [event for event in events["pause"] if event["step"] < warmup_steps]
+    paused_seconds = sum(pause["seconds"] for pause in pauses)
+    until_window = window["began"] - starts[0]
+    seconds = until_window - warmup_seconds - paused_seconds + step_seconds
+    if seconds < step_seconds:
+        return None
+    return FirstStep(seconds=seconds, step_seconds=step_seconds)
 
 
 def _rank(number: int, events: EventsByKind, steps: Events) -> Rank:

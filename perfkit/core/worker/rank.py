@@ -1,7 +1,7 @@
 """One rank of a repeat: `python -m perfkit.core.worker.rank JOB`, started by a launcher.
 
 Reads its task from the file JOB and appends events to the rank's raw file, for a repeat: start,
-effective, peak, batch, step, loss, warmup, window, evaluation, peak, end, or failure.
+ready, effective, peak, batch, step, loss, warmup, window, evaluation, peak, end, or failure.
 `docs/results.md` describes the events.
 """
 
@@ -50,6 +50,7 @@ READ_BATCHES, READ_SECONDS = 12, 3.0
 
 def main(job_file: Path) -> None:
     """Run this rank. Exits with status 1 after a `failure` event."""
+    began = time.monotonic()
     job = json.loads(job_file.read_text())
     config = Config.model_validate(job["config"])
     protocol = Protocol.model_validate(job["protocol"])
@@ -59,7 +60,7 @@ def main(job_file: Path) -> None:
     rank = int(os.environ.get(framework.rank_variable, "0"))
     raw = RawFile(rank_file(Path(job["raw_folder"]), rank))
     try:
-        raw.write({"event": "start", "pid": os.getpid()})
+        raw.write({"event": "start", "pid": os.getpid(), "began": began})
         end = TASKS[job["task"]](config, protocol, rank, raw)
         raw.write({"event": "end", **end})
     except BaseException as error:
@@ -111,11 +112,18 @@ def counted(batches: Iterator[Batch], sizes: list[int]) -> Iterator[Batch]:
 
 def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict[str, Any]:
     """Train under the protocol."""
+    times = [time.perf_counter()]
     framework, device, batches, settings = open_input(config, rank)
+    times.append(time.perf_counter())
     trainer = framework.Trainer(config)
-    inspector = framework.Inspector(trainer)
+    device.synchronize()
+    times.append(time.perf_counter())
     # The first batch starts the input's workers and shows whether the data is readable.
-    effective = inspector.effective(next(batches))
+    first_batch = next(batches)
+    times.append(time.perf_counter())
+    raw.write(ready_event(*times))
+    inspector = framework.Inspector(trainer)
+    effective = inspector.effective(first_batch)
     check_effective(config, effective)
     fields = effective.model_dump()
     fields["settings"] |= settings
@@ -164,6 +172,17 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict
     raw.write({"event": "evaluation", **evaluation})
     write_peak()
     return end
+
+
+def ready_event(began: float, opened: float, built: float, ready: float) -> dict[str, Any]:
+    """Return the event that the model can be trained, from readings of the clock: at the start,
+    when the input was open, when the model was built, and when the first batch had arrived."""
+    return {
+        "event": "ready",
+        "import_seconds": opened - began,
+        "build_seconds": built - opened,
+        "first_batch_seconds": ready - built,
+    }
 
 
 def read_input(config: Config, _protocol: Protocol, rank: int, raw: RawFile) -> dict[str, Any]:
