@@ -53,12 +53,17 @@ def environment(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("framework", ["torch", "paddle"])
-def test_on_a_cpu_a_script_gets_its_threads_and_sees_no_gpu(environment, framework):
-    variables = environment(framework=framework)
-    assert variables.keys() == {"OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}
-    assert variables["CUDA_VISIBLE_DEVICES"] == ""
-    without_tuning = environment(framework=framework, cpu_tuning=False)
-    assert without_tuning.keys() == {"CUDA_VISIBLE_DEVICES"}
+def test_on_a_cpu_a_script_gets_its_threads_and_nothing_else(environment, framework):
+    assert environment(framework=framework).keys() == {"OMP_NUM_THREADS"}
+    assert environment(framework=framework, cpu_tuning=False) == {}
+
+
+def test_on_a_cpu_a_rank_sees_no_gpu():
+    module = ["-m", "perfkit.core.timing.script", "JOB"]
+    on_cpu = ScriptJob(config(), AUTO).command("python", Path("JOB"))
+    assert on_cpu == ["env", "CUDA_VISIBLE_DEVICES=", "python", *module]
+    on_gpu = ScriptJob(config(device="gpu", gpus=1), AUTO).command("python", Path("JOB"))
+    assert on_gpu == ["python", *module]
 
 
 @pytest.mark.parametrize("framework", ["torch", "paddle", "jax"])
@@ -76,7 +81,7 @@ def test_on_several_nodes_gloo_gets_the_interface_of_the_node(environment):
     place = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
     changes = {"nodes": 2, "launcher": "ssh", "hosts": "a,b", "cpu_tuning": False}
     variables = environment(place, **changes)
-    assert variables == {"CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "eth0"}
+    assert variables == {"GLOO_SOCKET_IFNAME": "eth0"}
 
 
 @pytest.mark.usefixtures("processes")

@@ -14,7 +14,7 @@ from perfkit.core.driver.settings import (
 )
 from perfkit.core.driver.supervised import SCRIPT, WORKER
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.facts import NodeRank
+from perfkit.core.frameworks.facts import NodeRank, visible_variable
 from perfkit.core.script_config import AnyConfig, ScriptConfig
 from perfkit.core.system.environment import usable_cores
 
@@ -27,6 +27,10 @@ class RankJob(ABC):
 
     module: str
     """The module that each rank runs, with the path of its job file."""
+
+    def command(self, interpreter: str, job_file: Path) -> list[str]:
+        """Return the command of a rank."""
+        return [interpreter, "-m", self.module, str(job_file)]
 
     @abstractmethod
     def content(self, task: str, raw_folder: Path) -> dict[str, Any]:
@@ -64,6 +68,15 @@ class ScriptJob(RankJob):
     def __init__(self, config: ScriptConfig, protocol: Protocol) -> None:
         self.config = config
         self.protocol = protocol
+
+    def command(self, interpreter: str, job_file: Path) -> list[str]:
+        """Return the command of a rank, which sees no GPU if it is to train on a CPU: most
+        scripts take a GPU if they see one. The launcher does not get this variable, because
+        Paddle's takes it for a list of its devices."""
+        command = super().command(interpreter, job_file)
+        if self.config.device == "cpu":
+            return ["env", f"{visible_variable('gpu')}=", *command]
+        return command
 
     def content(self, task: str, raw_folder: Path) -> dict[str, Any]:
         config, protocol = self.config, self.protocol

@@ -50,9 +50,8 @@ def script_environment(config: ScriptConfig, place: NodeRank) -> dict[str, str]:
     devices, threads and a network. None changes what the script computes."""
     # Some vendors' settings choose other kernels.
     settings = cpu_settings(config, vendor="", cores=usable_cores())
-    # A script may use every device that it sees, and trains on a GPU if it sees one.
-    settings[visible_variable("gpu")] = ""
     if config.accelerated:
+        # A script may use every device that it sees.
         settings[visible_variable(config.device)] = ",".join(_labels(config)[: config.gpus])
     if config.device == "gpu":
         settings |= DEVICE_ORDER

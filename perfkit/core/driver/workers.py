@@ -133,7 +133,7 @@ class LocalWorkers(WorkerGroup):
             self.scratch = opened.enter_context(Scratch()).folder
             job_file = self.scratch / "job.json"
             job_file.write_text(json.dumps(of_rank.content(task, raw_folder)))
-            worker = [config.interpreter, "-m", of_rank.module, str(job_file)]
+            worker = of_rank.command(config.interpreter, job_file)
             command = launcher_command(config, self.place, self.scratch, job, worker)
             environment = of_rank.environment(self.place, self.scratch)
             environment |= nccl.log_settings(config, self.scratch)

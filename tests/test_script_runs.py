@@ -1,0 +1,476 @@
+"""Real scripts, measured by the driver on the CPU: complete, interrupted, and going wrong, each
+time with its own sentence."""
+
+import json
+import os
+import sys
+from textwrap import dedent
+
+import pytest
+
+import perfkit
+from perfkit.core.driver import after_end
+from perfkit.core.results.store import read_events, read_result
+from perfkit.core.results.summarize import check_against_raw
+
+pytestmark = pytest.mark.usefixtures("processes")
+REQUEST = {
+    "device": "cpu",
+    "warmup_steps": 2,
+    "measured_steps": 3,
+    "repeats": 1,
+    "timeout": 120,
+}
+TORCH = """
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+import perfkit
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+weights = torch.zeros(8, requires_grad=True)
+optimizer = torch.optim.SGD([weights], lr=0.01)
+samples = 4
+FOLDER = Path(__file__).parent
+RANK = int(os.environ.get("RANK", "0"))
+{before}
+timer = perfkit.StepTimer(samples_per_step=samples, unit="images")
+for number in range(1, 1_000_000):
+    loss = (weights - 1).pow(2).sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    {in_step}
+    timer.step(loss)
+"""
+"""A training in PyTorch; lines can be put before the timer, and into each step."""
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes the script, a TORCH with further lines or another text, and returns its path."""
+
+    def written(before="", in_step="", text=TORCH):
+        lines = text.format(before=dedent(before), in_step=in_step)
+        (tmp_path / "train.py").write_text(lines)
+        return str(tmp_path / "train.py")
+
+    return written
+
+
+@pytest.fixture
+def measure(tmp_path):
+    """Measures a script with changes of REQUEST."""
+
+    def measured(script, **changes):
+        outputs = {"outputs_dir": str(tmp_path / "outputs")}
+        plan = perfkit.plan("script", REQUEST | outputs | {"script": script} | changes)
+        return perfkit.measure(plan.config, plan.protocol)
+
+    return measured
+
+
+def failure_of(measurement):
+    """Return code and sentence of the failure of a measurement."""
+    failure = measurement.result.failure
+    assert failure, "the measurement is complete"
+    return failure.code, failure.text()
+
+
+def logs(measurement):
+    return "\n".join(path.read_text() for path in measurement.log_files())
+
+
+def test_a_script_is_measured_as_a_model_is(write, measure):
+    script = write(before="print('arguments:', sys.argv[1:])")
+    measurement = measure(script, arguments="--name 'two words'")
+    result = measurement.result
+    assert result.status == "complete", logs(measurement)
+    assert result.told.samples_per_step == 4
+    assert result.told.device == "cpu"
+    assert result.throughput.unit == "images/s"
+    assert "arguments: ['--name', 'two words']" in logs(measurement)
+    (repeat,) = result.repeats
+    assert repeat.data_wait_share is None
+    assert repeat.ranks[0].samples == 3 * 4
+    assert repeat.loss_last < repeat.loss_first
+    assert not repeat.killed_after_end
+    assert repeat.late_modules == []
+    assert repeat.log_bytes_left_out == 0
+    events = read_events(measurement.rank_file(1, 0))
+    (window,) = [event for event in events if event["event"] == "window"]
+    assert repeat.throughput == 12 / window["seconds"]
+    assert check_against_raw(measurement) == []
+
+
+def test_a_result_that_tells_other_work_than_its_raw_files_is_named(write, measure):
+    measurement = measure(write())
+    path = measurement.result_file
+    result = json.loads(path.read_text())
+    result["told"]["flops_per_sample"] = 7.0
+    path.write_text(json.dumps(result))
+    changed = perfkit.Measurement.read(measurement.folder)
+    assert check_against_raw(changed) == ["repeat 1: the raw files give another told"]
+
+
+@pytest.mark.slow
+def test_an_interrupted_measurement_of_a_script_continues_where_it_was(
+    write, measure, tmp_path
+):
+    before = f"""
+    is_second = (FOLDER / "first").exists() and not (FOLDER / "second").exists()
+    (FOLDER / "first").touch()
+
+    def interrupt_driver():
+        (FOLDER / "second").touch()
+        os.kill({os.getpid()}, signal.SIGINT)
+        time.sleep(60)
+    """
+    script = write(before, in_step="if is_second and number == 4: interrupt_driver()")
+    with pytest.raises(KeyboardInterrupt):
+        measure(script, repeats=3)
+    (path,) = (tmp_path / "outputs").glob("*/result.json")
+    interrupted = read_result(path)
+    assert interrupted.status == "partial"
+    assert interrupted.failure.line() == "interrupted: interrupted during repeat 2"
+    assert [repeat.status for repeat in interrupted.repeats] == ["complete", "failed"]
+    continued = measure(script, repeats=3).result
+    assert continued.status == "complete"
+    assert continued.repeats[0] == interrupted.repeats[0]
+    assert continued.told == interrupted.told
+
+
+@pytest.mark.parametrize(
+    ("before", "in_step", "code", "sentence"),
+    [
+        pytest.param(
+            "sys.exit()",
+            "",
+            "timer_unused",
+            "the script ended and never called timer.step; make timer = perfkit.StepTimer("
+            "samples_per_step=N) before the training, and call timer.step(loss) after each "
+            "step of the optimizer",
+            id="never calls the timer",
+        ),
+        pytest.param(
+            "",
+            "if number == 4: break",
+            "ended_early",
+            "rank 0: the script ended after step 3 of 5; let it train longer, or measure fewer "
+            "steps: -p measured_steps NUMBER",
+            id="ends early",
+        ),
+        pytest.param(
+            "",
+            "if number == 2: sys.exit('no more data')",
+            "script_exit",
+            "rank 0: the script exited with status 1 after step 1: no more data",
+            id="exits with a text",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "",
+            "if number == 3: sys.exit(7)",
+            "script_exit",
+            "rank 0: the script exited with status 7 after step 2",
+            id="exits with a status",
+        ),
+        pytest.param(
+            "",
+            "if number == 3: [][1]",
+            "worker_error",
+            "rank 0: IndexError: list index out of range",
+            id="raises",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "",
+            "if number == 3: loss = loss * float('nan')",
+            "loss_not_finite",
+            "rank 0: the loss is nan at step 3",
+            id="loses its loss",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_script_that_goes_wrong_has_its_own_sentence(
+    write, measure, before, in_step, code, sentence
+):
+    assert failure_of(measure(write(before, in_step))) == (code, sentence)
+
+
+def test_a_script_that_trains_on_without_the_timer_is_stopped_at_the_time_limit(write, measure):
+    script = write("import itertools\nfor _ in itertools.count(): time.sleep(0.1)")
+    code, sentence = failure_of(measure(script, timeout=4))
+    assert code == "timer_unused"
+    assert sentence.startswith("the script ran for over 4 s and never called timer.step; make")
+
+
+@pytest.mark.slow
+def test_a_script_that_tells_something_else_in_a_later_repeat_is_refused(write, measure):
+    before = """
+    again = FOLDER / "again"
+    samples = 8 if again.exists() else 4
+    again.touch()
+    """
+    measurement = measure(write(before), repeats=3)
+    assert failure_of(measurement) == (
+        "told_differs",
+        "the script told the timer samples_per_step = 8 in repeat 2, 4 in the first one; that "
+        "is other work: give it another label (-p label NAME), or make the script do the same "
+        "in every run",
+    )
+    assert measurement.result.status == "partial"
+    assert measurement.result.told.samples_per_step == 4
+
+
+def test_a_script_that_changes_between_repeats_is_refused(write, measure):
+    before = """
+    with open(__file__, "a") as script:
+        script.write("# changed\\n")
+    """
+    measurement = measure(write(before), repeats=3)
+    code, sentence = failure_of(measurement)
+    assert code == "script_changed"
+    assert "train.py, or a module that it imports, was changed since the request" in sentence
+    assert [repeat.status for repeat in measurement.result.repeats] == ["complete"]
+
+
+def test_a_script_that_was_removed_is_named(write, measure):
+    measurement = measure(write("Path(__file__).unlink()"), repeats=2)
+    code, sentence = failure_of(measurement)
+    assert code == "script_unreadable"
+    assert sentence.endswith("train.py'")
+
+
+@pytest.mark.parametrize(
+    "in_step",
+    [
+        "try: timer.step(loss)\n    except SystemExit: time.sleep(60)\n    continue",
+        pytest.param(
+            "try: timer.step(loss)\n    finally: (number < 5) or time.sleep(60)\n    continue",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "(number == 1) and __import__('atexit').register(time.sleep, 60)",
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["catches SystemExit", "hangs in finally", "hangs at exit"],
+)
+def test_a_script_that_goes_on_after_the_window_is_complete_and_killed(
+    write, measure, monkeypatch, in_step
+):
+    monkeypatch.setattr(after_end, "AFTER_END_SECONDS", 1.0)
+    result = measure(write(in_step=in_step)).result
+    assert result.status == "complete", result.failure
+    (repeat,) = result.repeats
+    assert repeat.killed_after_end
+    assert repeat.wall_seconds < 50
+
+
+def test_a_module_that_is_imported_by_its_name_is_stored(write, measure, tmp_path):
+    (tmp_path / "settings_a.py").write_text("rate = 0.1\n")
+    (tmp_path / "model.py").write_text("width = 8\n")
+    before = """
+    import importlib
+    import model
+    importlib.import_module("settings_" + "a")
+    """
+    (repeat,) = measure(write(before)).result.repeats
+    assert repeat.late_modules == ["settings_a"]
+
+
+def test_a_script_that_prints_100_mb_fills_neither_the_disk_nor_the_logs(write, measure):
+    before = """
+    line = "x" * 999 + "\\n"
+    for _ in range(100):
+        sys.stdout.write(line * 1000)
+    sys.stdout.flush()
+    deadline = time.monotonic() + 30
+    on_disk = os.fstat(1).st_blocks * 512
+    while on_disk > 20_000_000 and time.monotonic() < deadline:
+        time.sleep(0.1)
+        on_disk = os.fstat(1).st_blocks * 512
+    print("on the disk:", on_disk)
+    """
+    measurement = measure(write(before))
+    assert measurement.result.status == "complete"
+    (repeat,) = measurement.result.repeats
+    assert repeat.log_bytes_left_out == pytest.approx(99e6, rel=0.01)
+    text = logs(measurement)
+    assert len(text) < 1.1 * 2**20
+    _before, _colon, on_disk = text.rpartition("on the disk: ")
+    assert int(on_disk.split()[0]) < 20_000_000
+
+
+def test_pauses_are_left_out_of_the_window_and_stored(write, measure):
+    pause = "if number == 4:\n        with timer.pause(): time.sleep(0.5)"
+    (repeat,) = measure(write(in_step=pause)).result.repeats
+    assert repeat.pauses_seconds == pytest.approx(0.5, abs=0.2)
+    assert repeat.ranks[0].window_seconds < 0.4
+
+
+def test_the_wait_for_data_is_known_for_batches_that_the_timer_hands_on(write, measure):
+    text = TORCH.replace(
+        "for number in range(1, 1_000_000):",
+        "def slowly():\n    for number in range(1, 1_000_000):\n        time.sleep(0.02)\n"
+        "        yield number\n\nfor number in timer.batches(slowly()):",
+    )
+    (repeat,) = measure(write(text=text)).result.repeats
+    assert repeat.ranks[0].data_wait_seconds >= 3 * 0.02
+    assert 0.5 < repeat.data_wait_share <= 1
+
+
+def test_an_interpreter_without_perfkits_packages_runs_a_script(
+    write, measure, new_environment, tmp_path
+):
+    interpreter = new_environment()
+    (packages,) = (tmp_path / "other").glob("lib/python*/site-packages")
+    installed = [folder for folder in sys.path if folder.endswith("site-packages")]
+    (packages / "installed.pth").write_text("\n".join(installed))
+    for name in ("pydantic", "pydantic_core", "psutil"):
+        (packages / f"{name}.py").write_text("raise ImportError('not installed here')\n")
+    measurement = measure(write(), python=interpreter)
+    assert measurement.result.status == "complete", logs(measurement)
+
+
+TORCH_RANKS = """
+import torch.distributed
+torch.distributed.init_process_group("gloo")
+"""
+"""Lines that connect the ranks of a TORCH script."""
+EXCHANGE = "torch.distributed.all_reduce(torch.ones(1))"
+
+
+@pytest.mark.slow
+def test_two_ranks_of_torchrun_are_measured_together(write, measure):
+    measurement = measure(write(TORCH_RANKS, EXCHANGE), processes=2)
+    result = measurement.result
+    assert result.status == "complete", logs(measurement)
+    (repeat,) = result.repeats
+    assert [rank.samples for rank in repeat.ranks] == [12, 12]
+    slowest = max(rank.window_seconds for rank in repeat.ranks)
+    assert repeat.throughput == 24 / slowest
+    assert check_against_raw(measurement) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "in_step", "code", "sentence"),
+    [
+        pytest.param(
+            "if RANK == 1: samples = 6",
+            EXCHANGE,
+            "told_differs",
+            "the script told the timer samples_per_step = 6 on rank 1, 4 on rank 0; every rank "
+            "must tell the same",
+            id="another batch on one rank",
+        ),
+        pytest.param(
+            "",
+            "if RANK == 1: continue",
+            "timer_on_some_ranks",
+            "ranks that called timer.step: 0; that did not: 1; every rank must call it",
+            id="timer on the first rank alone",
+        ),
+        pytest.param(
+            "",
+            f"{EXCHANGE}\n    if RANK == 1 and number == 4: sys.exit(5)",
+            "script_exit",
+            "rank 1: the script exited with status 5 after step 3",
+            id="one rank exits",
+        ),
+    ],
+)
+def test_what_goes_wrong_on_one_rank_of_two_has_its_own_sentence(
+    write, measure, monkeypatch, before, in_step, code, sentence
+):
+    monkeypatch.setattr(after_end, "AFTER_END_SECONDS", 2.0)
+    measurement = measure(write(TORCH_RANKS + before, in_step), processes=2)
+    assert failure_of(measurement) == (code, sentence), logs(measurement)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("seconds", [0.001, 0.02])
+def test_ranks_end_an_automatic_warm_up_after_the_same_step(
+    write, measure, monkeypatch, seconds, processes
+):
+    """Steps of about 1 ms are at the limit of 1000 soon after they are steady."""
+    monkeypatch.setattr(
+        "perfkit.core.steady.is_warmed_up", lambda step_seconds, *_: len(step_seconds) >= 60
+    )
+    before = TORCH_RANKS if processes == 2 else ""
+    exchange = f"{EXCHANGE}; " if processes == 2 else ""
+    script = write(before, f"{exchange}time.sleep({seconds})")
+    measurement = measure(script, processes=processes, warmup_steps="auto")
+    result = measurement.result
+    assert result.status == "complete", result.failure
+    warmups = []
+    for rank in range(processes):
+        events = read_events(measurement.rank_file(1, rank))
+        warmups += [event for event in events if event["event"] == "warmup"]
+    assert len({warmup["steps"] for warmup in warmups}) == 1
+    first = warmups[0]
+    assert first["ended_by"] == "steady"
+    assert 60 < first["steps"] <= 1000
+    steps = perfkit.load_steps(measurement.folder)
+    for _rank, rows in steps.groupby("rank"):
+        assert [*rows["measured"]] == [False] * first["steps"] + [True] * 3
+
+
+PADDLE = """
+import paddle
+import paddle.distributed
+import perfkit
+
+paddle.distributed.init_parallel_env()
+network = paddle.DataParallel(paddle.nn.Linear(8, 1))
+optimizer = paddle.optimizer.SGD(0.01, parameters=network.parameters())
+timer = perfkit.StepTimer(samples_per_step=4, unit="sentences")
+for _ in range(1_000_000):
+    loss = (network(paddle.ones([4, 8])) - 1).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.clear_grad()
+    timer.step(loss)
+"""
+JAX = """
+import jax
+import perfkit
+
+@jax.jit
+def update(weights):
+    loss, gradient = jax.value_and_grad(lambda weights: ((weights - 1) ** 2).sum())(weights)
+    return loss, weights - 0.01 * gradient
+
+weights = jax.numpy.zeros(8)
+timer = perfkit.StepTimer(samples_per_step=4)
+for _ in range(1_000_000):
+    loss, weights = update(weights)
+    timer.step(loss, result=weights)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "processes", "unit", "clock"),
+    [(PADDLE, 2, "sentences/s", "host"), (JAX, 1, "samples/s", "watcher")],
+    ids=["Paddle", "JAX"],
+)
+def test_scripts_of_other_frameworks_are_measured(write, measure, text, processes, unit, clock):
+    measurement = measure(write(text=text), processes=processes)
+    result = measurement.result
+    assert result.status == "complete", (result.failure, logs(measurement))
+    assert result.throughput.unit == unit
+    assert result.told.step_clock == clock
+    (repeat,) = result.repeats
+    assert sum(rank.samples for rank in repeat.ranks) == 3 * 4 * processes
+    assert repeat.loss_last < repeat.loss_first
+    assert check_against_raw(measurement) == []
