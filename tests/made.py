@@ -21,6 +21,8 @@ from perfkit.core.results.store import (
     write_result,
 )
 from perfkit.core.results.summarize import NOT_IN_RAW_FILES, summarize
+from perfkit.core.results.told import Told
+from perfkit.core.script_config import ScriptConfig
 from perfkit.core.system import environment
 
 V100 = "Tesla V100-SXM2-32GB, 32 GiB"
@@ -107,7 +109,7 @@ def _ranks(config, samples, window, data_wait_share):
             rank=number,
             samples=samples,
             window_seconds=window,
-            data_wait_seconds=data_wait_share * window,
+            data_wait_seconds=None if data_wait_share is None else data_wait_share * window,
         )
         ranks.append(rank)
     return ranks
@@ -184,6 +186,83 @@ def measured(
         effective=_effective(config, used, tf32_used),
         repeats=repeats,
         throughput=Throughput.of(repeats, model_of(config).unit),
+    )
+
+
+SCRIPT = {
+    "script": "train.py",
+    "arguments": "--lr 0.1",
+    "framework": "torch",
+    "script_sha256": "a" * 64,
+    "modules": ["net"],
+    "device": "cpu",
+    "gpus": 0,
+    "processes": 1,
+    "launcher": "local",
+}
+"""Parameters of `script_measured`."""
+TOLD = {
+    "samples_per_step": 64,
+    "unit": "images",
+    "framework": "torch",
+    "framework_version": "2.13.0",
+    "device": "cpu",
+    "step_clock": "host",
+    "counts_data_wait": False,
+}
+"""What the script of `script_measured` told the timer."""
+
+
+def script_measured(values, *, told=None, facts=None, repeat=None, protocol=None, **parameters):
+    """Return a result of a script with one repeat for each throughput; without any, the script
+    never called the timer.
+
+    `told` overrides TOLD, `facts` FACTS, `repeat` the fields of each repeat and `parameters`
+    the configuration."""
+    config = ScriptConfig(**SCRIPT | parameters)
+    told = Told(**TOLD | (told or {}))
+    protocol = protocol or Protocol.named("published", repeats=len(values) or 1)
+    own_facts = {"torch": "2.13.0", "paddle": None}
+    result = {
+        "schema_version": SCHEMA_VERSION,
+        "id": f"{config.short_name}-{config.framework}-{config.topology}-{config.device}",
+        "created": CREATED,
+        "config": config,
+        "protocol": protocol,
+        "environment": _environment(config, own_facts | (facts or {})),
+    }
+    if not values:
+        failure = {"code": "out_of_memory", "params": {"detail": "no room"}}
+        return Result(**result, status="failed", failure=failure)
+    repeats = []
+    for index, throughput in enumerate(values, 1):
+        made = _script_repeat(index, throughput, config, protocol, told)
+        repeats.append(made.model_copy(update=repeat or {}))
+    throughput = Throughput.of(repeats, f"{told.unit}/s")
+    return Result(
+        **result, status="complete", told=told, repeats=repeats, throughput=throughput
+    )
+
+
+def _script_repeat(index, throughput, config, protocol, told):
+    """Return a complete repeat of a script with this throughput."""
+    samples = protocol.measured_steps * told.samples_per_step
+    window = samples * config.ranks / throughput
+    share = 0.01 if told.counts_data_wait else None
+    ranks = _ranks(config, samples, window, share)
+    seconds = window / protocol.measured_steps
+    of_steps = dict.fromkeys(["minimum", "p25", "median", "p75", "maximum"], seconds)
+    return Repeat(
+        index=index,
+        status="complete",
+        throughput=throughput,
+        steps_per_second=protocol.measured_steps / window,
+        data_wait_share=share,
+        step_seconds=StepSeconds(**of_steps),
+        loss_first=7.0,
+        loss_last=6.5,
+        wall_seconds=window + 9.5,
+        ranks=ranks,
     )
 
 
@@ -274,7 +353,7 @@ def _derived(folder, result, index, events, telemetry=(), **others):
         _write_lines(store.rank_file(index, rank), rank_lines)
     if telemetry:
         _write_lines(store.telemetry_file(index), telemetry)
-    units = units_per_sample(result.config)
+    units = result.work.units_per_sample
     repeat = summarize(index, result.protocol, events, 0.0, telemetry, units=units)
     raw_files = read_raw_files(store.raw_folder(index))
     return repeat.model_copy(update=others | {"raw_files": raw_digests(raw_files)})
@@ -289,12 +368,13 @@ def _events(result, repeat, rank):
     """Return the raw events of a rank that give its numbers."""
     measured_steps = result.protocol.measured_steps
     last_step = result.steps(repeat)
-    data_wait_seconds = (repeat.data_wait_share or 0.0) * rank.window_seconds
     step = {
         "seconds": rank.window_seconds / measured_steps,
-        "samples": result.config.samples_per_step,
-        "data_wait_seconds": data_wait_seconds / measured_steps,
+        "samples": result.work.samples_per_step,
     }
+    if rank.data_wait_seconds is not None:
+        data_wait_seconds = (repeat.data_wait_share or 0.0) * rank.window_seconds
+        step["data_wait_seconds"] = data_wait_seconds / measured_steps
     events = [event("step", step=number, **step) for number in range(1, last_step + 1)]
     losses = {1: repeat.loss_first or 7.0, last_step: repeat.loss_last or 6.5}
     events += [event("loss", step=number, value=loss) for number, loss in losses.items()]
@@ -303,6 +383,10 @@ def _events(result, repeat, rank):
         events.append(event("ready", **repeat.first_step.model_dump(include=parts)))
     if repeat.warmup:
         events.append(event("warmup", **repeat.warmup.model_dump()))
+    if repeat.pauses_seconds:
+        events.append(event("pause", step=last_step - 1, seconds=repeat.pauses_seconds))
+    if repeat.late_modules:
+        events.append(event("modules", late=repeat.late_modules))
     if repeat.evaluation:
         events.append(event("evaluation", **repeat.evaluation.model_dump()))
     if repeat.peak:

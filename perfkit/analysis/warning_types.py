@@ -226,6 +226,19 @@ class NeverSteady(MeasurementWarning):
     repeats: Repeats
 
 
+class ToldAbovePeak(MeasurementWarning):
+    """The FLOPs that a script told exceed the measured peak, or the datasheet's."""
+
+    code = "told_above_peak"
+    severity = "caution"
+    sentence = N_(
+        "By what the script told, the training runs at %(share)s of the device's peak. It told "
+        "too many samples per step, which makes the throughput too high, or too many FLOPs per "
+        "sample; only fast convolution algorithms can exceed the peak."
+    )
+    share: Share
+
+
 class PeakDisturbed(MeasurementWarning):
     """One of the two measurements of the peak was over 10 % lower."""
 

@@ -42,6 +42,7 @@ from perfkit.analysis.warning_types import (
     TelemetryGap,
     TensorCoresUnused,
     Throttled,
+    ToldAbovePeak,
     VeryWideInterval,
     WarmUpLimited,
     WarmUpLonger,
@@ -59,11 +60,12 @@ from perfkit.core.models import model_of
 from perfkit.core.models.model import Model
 from perfkit.core.request.contradictions import contradictions
 from perfkit.core.results.frames import steps_of
-from perfkit.core.results.repeat import Evaluation, Repeat, TelemetrySummary
+from perfkit.core.results.repeat import Evaluation, Peak, Repeat, TelemetrySummary
 from perfkit.core.results.schema import STOPPING_LEVEL, Result
 from perfkit.core.results.store import Measurement, ResultError
 from perfkit.core.results.summarize import check_against_raw
 from perfkit.core.results.telemetry import SAMPLING_SECONDS
+from perfkit.core.script_config import ScriptConfig
 from perfkit.core.statistics import median, outliers, relative_width
 from perfkit.core.steady import TOLERANCE, RepeatProfile, Steadiness, profile_repeats
 
@@ -190,7 +192,7 @@ def checked_aspects(result: Result, profiles: Iterable[RepeatProfile]) -> dict[s
     """Return the possible sources of warnings, and whether this measurement has each."""
     repeats = result.complete_repeats
     profiles = of_complete_repeats(result, profiles)
-    return {
+    aspects = {
         "spread": len(repeats) > 1,
         "step times": any(profile.steadiness for profile in profiles),
         "telemetry": any(repeat.telemetry for repeat in repeats),
@@ -198,6 +200,11 @@ def checked_aspects(result: Result, profiles: Iterable[RepeatProfile]) -> dict[s
         "accuracy": any(repeat.evaluation for repeat in repeats),
         "measured peak": utilization(result) is not None,
     }
+    if result.told:
+        # A script is not asked for its accuracy, and only it knows its samples per step.
+        del aspects["accuracy"]
+        aspects["samples per step"] = False
+    return aspects
 
 
 def warnings_of(result: Result, profiles: Iterable[RepeatProfile]) -> list[MeasurementWarning]:
@@ -207,7 +214,10 @@ def warnings_of(result: Result, profiles: Iterable[RepeatProfile]) -> list[Measu
     warnings += _about_step_times(result, profiles)
     warnings += _about_telemetry(result)
     warnings += _about_learning(result)
-    warnings += _about_work(result)
+    if isinstance(result.config, ScriptConfig):
+        warnings += _about_told(result)
+    else:
+        warnings += _about_work(result)
     warnings += _about_processes(result.complete_repeats)
     return warnings
 
@@ -391,7 +401,8 @@ def _about_gaps(repeats: list[Repeat]) -> Warnings:
 
 
 def _about_learning(result: Result) -> Warnings:
-    yield from _about_losses(result)
+    if isinstance(result.config, Config):
+        yield from _about_losses(result)
     yield from _about_changes_of_loss(result)
     yield from _about_accuracy(result)
 
@@ -426,7 +437,7 @@ def _about_changes_of_loss(result: Result) -> Warnings:
             not_falling.append(repeat.index)
         if abs(rise) < STANDING:
             constant.append(repeat.index)
-    if not_falling and result.built_in.input == "synthetic":
+    if not_falling and result.input == "synthetic":
         yield LossNotFalling(repeats=not_falling)
     if constant:
         yield ConstantLoss(repeats=constant)
@@ -450,6 +461,19 @@ def _about_work(result: Result) -> Warnings:
     yield from _about_peaks(result)
     yield from _about_execution(result)
     yield from _about_tensor_cores(result)
+
+
+def _about_told(result: Result) -> Warnings:
+    """Yield warnings about a script whose work follows from what it told."""
+    used, sheet = utilization(result), datasheet(result)
+    shares = [*used.shares] if used else []
+    if used:
+        yield from _about_disturbed_peaks(_peaks(result))
+    if sheet:
+        shares.append(share_of_datasheet(result, sheet) or 0.0)
+    highest = max(shares, default=0.0)
+    if highest > 1:
+        yield ToldAbovePeak(share=highest)
 
 
 def _about_samples(result: Result) -> Warnings:
@@ -557,16 +581,25 @@ def _about_peaks(result: Result) -> Warnings:
 def _about_measured_peaks(
     result: Result, shares: list[float], plausible_share: float
 ) -> Warnings:
-    peaks = {repeat.index: repeat.peak for repeat in result.complete_repeats if repeat.peak}
-    disturbances = {repeat: peak.disturbance or 0.0 for repeat, peak in peaks.items()}
-    disturbed = [repeat for repeat, lower in disturbances.items() if lower > DISTURBED_PEAK]
-    if disturbed:
-        yield PeakDisturbed(repeats=disturbed, share=max(disturbances.values()))
+    peaks = _peaks(result)
+    yield from _about_disturbed_peaks(peaks)
     exceeding = [
         repeat for repeat, share in zip(peaks, shares, strict=True) if share > plausible_share
     ]
     if exceeding:
         yield AbovePeak(repeats=exceeding, share=max(shares))
+
+
+def _peaks(result: Result) -> dict[int, Peak]:
+    """Return the peaks by repeat."""
+    return {repeat.index: repeat.peak for repeat in result.complete_repeats if repeat.peak}
+
+
+def _about_disturbed_peaks(peaks: Mapping[int, Peak]) -> Warnings:
+    disturbances = {repeat: peak.disturbance or 0.0 for repeat, peak in peaks.items()}
+    disturbed = [repeat for repeat, lower in disturbances.items() if lower > DISTURBED_PEAK]
+    if disturbed:
+        yield PeakDisturbed(repeats=disturbed, share=max(disturbances.values()))
 
 
 # What the processes did besides training.

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from gettext import NullTranslations
 from typing import Any
 
-from perfkit.core.format import counted, one_line, shortened
-from perfkit.core.models import model_named
+from perfkit.core.format import counted, one_line, plain, shortened
+from perfkit.core.models import find_model, model_named
 from perfkit.core.statements import ENGLISH, N_
 
 SPELLINGS = {
@@ -28,6 +28,10 @@ def column_value(column: str, value: Any, language: NullTranslations = ENGLISH) 
     alone is unclear."""
     if column in ("environment.gpus", "environment.cpu"):
         return counted(device.split(",")[0] for device in str(value).split("; "))
+    if column == "arguments":
+        return arguments_text(value) or language.gettext(N_("no arguments"))
+    if column == "script_sha256":
+        return f"script {str(value)[:8]}"
     kind, _dot, name = column.rpartition(".")
     heading = column.replace(".", " ")
     if kind == "environment":
@@ -55,9 +59,34 @@ def size_text(key: str, count: int, language: NullTranslations = ENGLISH) -> str
     return language.gettext(N_("%(count)d tokens")) % {"count": count}
 
 
+def work_title(name: str, size: str | None = None) -> str:
+    """Return the short name of a model, and its size, in a row of `perfkit.load`; the name of a
+    script's file as it is, on one line."""
+    if find_model(name) is None:
+        return plain(name)
+    return model_named(name, size).short_name
+
+
+def long_title(name: str, size: str | None = None) -> str:
+    """Return the whole name of a model, or the name of a script's file as it is."""
+    if find_model(name) is None:
+        return plain(name)
+    return model_named(name, size).name
+
+
+def arguments_text(arguments: str, longest: int = 60) -> str:
+    """Return the arguments of a script, untrusted text, on one short line; empty without
+    arguments."""
+    return shortened(plain(arguments), longest) if arguments else ""
+
+
 def traits(row: Mapping[str, Any], language: NullTranslations = ENGLISH) -> dict[str, str]:
     """Return column -> text of the parameters in a row of `perfkit.load` that differ from the
-    default, apart from model, framework, precision, batch size, topology and input."""
+    default, apart from model, framework, precision, batch size, topology and input; of a
+    script, its arguments."""
+    if find_model(row["model"]) is None:
+        arguments = arguments_text(row.get("arguments") or "")
+        return {"arguments": arguments} if arguments else {}
     texts = {}
     for name in ("execution", "strategy", "layout", "optimizer"):
         if row[name] not in USUAL:

@@ -13,6 +13,7 @@ tiles.py        its beginning: throughput, limit and trust
 steps.py        its steps, warnings, repeats, telemetry and raw files
 step_charts.py  charts of its raw steps
 peaks.py        what limits its throughput
+told.py         of a script: what ran, and what it told the timer
 setup.py        its parameters, settings, environment and method
 words.py        its number and warnings in words
 comparison.py   sections of the pages of interleaved comparisons
@@ -57,6 +58,7 @@ MODULES = {
     "telemetry": "steps",
     "parameters": "setup",
     "work_equivalence": "verification",
+    "script": "told",
     "effective_settings": "setup",
     "environment": "setup",
     "method": "setup",

@@ -68,7 +68,7 @@ def _page(shown: Shown) -> ComparisonPage:
 def comparison_facts(page: ComparisonPage) -> tuple[str, str]:
     """Return the page's title, and the time of the comparison with its device if known."""
     comparison = page.comparison
-    title = [comparison.model_facts.short_name]
+    title = [comparison.short_title]
     made = [minute(comparison.created)]
     if comparison.pairs:
         keys = comparison.pairs[0].keys

@@ -15,9 +15,9 @@ from perfkit.analysis.comparison.stored import (
 )
 from perfkit.analysis.comparison.verdicts import VERDICTS
 from perfkit.analysis.ratios import Method
+from perfkit.analysis.wording import long_title
 from perfkit.core.format import interval, number, percent, plain
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.models import model_named
 from perfkit.report.text.names import interval_words, peak_share
 from perfkit.report.text.statements import sentence
 from perfkit.report.text.terminal import tabulated, wrapped
@@ -25,7 +25,7 @@ from perfkit.report.text.terminal import tabulated, wrapped
 MOST_NAMES = 10
 """Most measurements without a partner that are listed; the JSON has all."""
 PAIR_NAMES: dict[str, Callable[[KeyValue], str]] = {
-    "model": lambda model: model_named(str(model)).name,
+    "model": lambda model: long_title(str(model)),
     "framework": lambda framework: FRAMEWORKS[str(framework)].display_name,
     "precision": str,
     "device": lambda device: str(device).upper(),
@@ -273,7 +273,7 @@ def _counts(comparison: Comparison) -> str:
 def interleaved_text(comparison: InterleavedComparison) -> str:
     """Return what `perfkit compare --live` prints."""
     repeats = "1 repeat" if comparison.repeats == 1 else f"{comparison.repeats} repeats"
-    lines = [f"{comparison.model_facts.name}, {repeats} of each, interleaved", ""]
+    lines = [f"{comparison.title}, {repeats} of each, interleaved", ""]
     for variant in comparison.variants:
         lines += _variant(variant)
     for pair in comparison.pairs:

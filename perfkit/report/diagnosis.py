@@ -35,7 +35,9 @@ def diagnosis_text(diagnosis: Diagnosis, config: Config) -> str:
 def diagnose_command(result: Result) -> str:
     """Return the command that diagnoses the measurement on the same machine, without parameters
     that follow from others; empty if it can't be diagnosed."""
-    config = result.built_in
+    config = result.config
+    if not isinstance(config, Config):
+        return ""
     if config.input == "synthetic" or config.nodes > 1:
         return ""
     identifying = {"model", "framework", "precision", "gpus"}

@@ -12,10 +12,10 @@ from markupsafe import Markup
 from perfkit.analysis.comparison.stored import InterleavedComparison
 from perfkit.analysis.comparison.verdicts import VERDICTS
 from perfkit.analysis.warning_types import severity
+from perfkit.analysis.wording import arguments_text, long_title, work_title
 from perfkit.audit.audit import Audit
 from perfkit.core.format import minute, number
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.models import model_named
 from perfkit.core.results.frames import topology_size
 from perfkit.report.audit_text import claim_counts
 from perfkit.report.elements import Text, code, joined, link, severity_mark, strong
@@ -134,14 +134,14 @@ def model_groups(outputs: Path, rows: Iterable[Row]) -> list[ModelGroup]:
     groups = []
     for model, measurements in groupby(by_model, key=lambda row: str(row["model"])):
         listed = [index_row(outputs, row) for row in measurements]
-        groups.append(ModelGroup(f"{model_named(model).name} ({len(listed)})", listed))
+        groups.append(ModelGroup(f"{long_title(model)} ({len(listed)})", listed))
     return groups
 
 
 def index_row(outputs: Path, row: Row) -> IndexRow:
     """Return a measurement's row of the index."""
     page = outputs / row["folder"] / "report.html"
-    precision = row["effective.precision"] or row["precision"]
+    precision = row["effective.precision"] or row["precision"] or row.get("told.precision")
     codes = None if row["throughput"] is None else page_warnings(page)
     attributes = {
         "role": "row",
@@ -158,18 +158,18 @@ def index_row(outputs: Path, row: Row) -> IndexRow:
     cells = [
         Cell(_("Framework"), _span(FRAMEWORKS[row["framework"]].display_name)),
         Cell(_("Precision"), _precision(precision, row["precision"])),
-        Cell(_("Batch"), _batch(row), row["batch_size"], "number"),
+        _batch(row),
         Cell(_("Devices"), row["topology"], topology_size(row["topology"])[0], "number"),
         _throughput(row),
         _warnings(codes),
-        Cell(_("Input"), _span(row["input"])),
+        Cell(_("Input"), _span(row["input"] or "–")),
         Cell(_("Status"), _status(row)),
         _start(row),
     ]
     return IndexRow(attributes, _name(row, page, precision), row["label"], _setup(row), cells)
 
 
-def _span(text: str, style: str = "") -> Markup:
+def _span(text: Text, style: str = "") -> Markup:
     if not style:
         return Markup("<span>%s</span>") % text
     return Markup('<span class="%s">%s</span>') % (style, text)
@@ -184,37 +184,54 @@ def _facet(codes: Sequence[str] | None) -> str:
     return "" if codes is None else severity(codes) or "none"
 
 
-def _name(row: Row, page: Path, precision: str) -> Markup:
-    """Return the model's name, with a link to the page if there is one."""
-    name = model_named(row["model"], row.get("model_size")).short_name
+def _name(row: Row, page: Path, precision: str | None) -> Markup:
+    """Return the model's name, or a script's with its arguments, with a link to the page if
+    there is one."""
+    name = work_title(row["model"], row.get("model_size"))
+    arguments = arguments_text(row.get("arguments") or "")
+    return joined([_linked(name, row, page, precision), arguments and code(arguments)])
+
+
+def _linked(name: str, row: Row, page: Path, precision: str | None) -> Markup:
+    """Return the name with a link to the page if there is one."""
     if not page.exists():
         return _span(name)
     framework = FRAMEWORKS[row["framework"]].display_name
-    facts = [name, framework, precision, row["topology"], row["input"], row["label"]]
+    facts = [name, row.get("arguments"), framework, precision, row["topology"], row["input"]]
+    facts.append(row["label"])
     address = f"{quote(row['folder'])}/{file_name('report')}"
     layout = Markup('<a href="%s" aria-label="%s">%s</a>')
     return layout % (address, joined(facts, " · "), name)
 
 
 def _setup(row: Row) -> str:
-    """Return protocol, unusual parameters, device and framework's version in words."""
+    """Return protocol, unusual parameters, device and framework's version in words. A script's
+    arguments belong to its name."""
     steps = {key: row[key] for key in ("protocol", "warmup_steps", "measured_steps")}
     protocol = _("%(protocol)s (%(warmup_steps)d + %(measured_steps)d steps)") % steps
-    work = ", ".join([protocol, *traits(row).values()])
+    unusual = [text for name, text in traits(row).items() if name != "arguments"]
+    work = ", ".join([protocol, *unusual])
     version = row.get(f"environment.{row['framework']}") or ""
     return f"{work} · {device_name(row)}, {FRAMEWORKS[row['framework']].display_name} {version}"
 
 
-def _precision(used: str, requested: str) -> Markup:
-    if used == requested:
-        return _span(used)
+def _precision(used: str | None, requested: str | None) -> Markup:
+    """Return the effective precision, and what was requested if that differs; of a script, what
+    it told."""
+    if requested is None or used == requested:
+        return _span(used or "–")
     words = _("requested: %(precision)s") % {"precision": requested}
-    return joined([_span(used), _note(words)])
+    return joined([_span(used or ""), _note(words)])
 
 
-def _batch(row: Row) -> str:
-    size = str(row["batch_size"])
-    return f"{size} × {row['accumulate']}" if row["accumulate"] > 1 else size
+def _batch(row: Row) -> Cell:
+    """Return the batch size with the micro-batches of a step; of a script, the samples per step
+    that it told."""
+    size = row["batch_size"] or row.get("told.samples_per_step")
+    text = "–" if size is None else str(size)
+    if (row["accumulate"] or 1) > 1:
+        text = f"{text} × {row['accumulate']}"
+    return Cell(_("Batch"), text, size, "number")
 
 
 def _throughput(row: Row) -> Cell:
@@ -277,7 +294,7 @@ def listed_comparisons(
     the verdict of every variant."""
     listed = []
     for folder, comparison in _newest_with_page(outputs / "comparisons", stored):
-        name = f"{comparison.model_facts.short_name}: {variant_names(comparison)}"
+        name = f"{comparison.short_title}: {variant_names(comparison)}"
         verdicts = []
         for pair in comparison.pairs:
             variant = variant_name(comparison.variant_of(pair))

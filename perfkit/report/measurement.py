@@ -11,6 +11,7 @@ from perfkit.core.format import minute
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.paths import portable
 from perfkit.core.results.store import NOTEBOOK, RESULT, Measurement, ResultError
+from perfkit.core.script_config import AnyConfig, ScriptConfig
 from perfkit.report.elements import joined, link, paragraph, strong
 from perfkit.report.links import Site
 from perfkit.report.pages import (
@@ -93,6 +94,11 @@ def _incomplete(measurement: Measurement) -> str:
     return f"{result.id} {result.status}: {reason}\n{advice}"
 
 
+def notebook_name(config: AnyConfig) -> str:
+    """Return the name of the notebook that measures such a configuration."""
+    return "script" if isinstance(config, ScriptConfig) else config.model
+
+
 def write_measurement(
     measurement: Measurement, *, notebook: bool = False, executed: Path | None = None
 ) -> None:
@@ -103,7 +109,7 @@ def write_measurement(
     result, folder = measurement.result, measurement.folder
     if executed:
         keep_own_notebook(executed, folder)
-    source = source_notebook(folder, result.built_in.model)
+    source = source_notebook(folder, notebook_name(result.config))
     keeps_english = notebook and OWN not in source.metadata
     for language in LANGUAGES:
         with in_language(language):

@@ -14,7 +14,8 @@ from perfkit.analysis.utilization import (
     share_of_datasheet,
     utilization,
 )
-from perfkit.core.format import number, percent, spread
+from perfkit.core.config import Config
+from perfkit.core.format import number, percent, plain, spread
 from perfkit.core.models import model_of
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
@@ -51,12 +52,28 @@ def limits(measurement: Measurement) -> Section:
     section = _diagnosis(measurement)
     section += table(rows, [_("Limit"), _("Median"), _("Range or source")])
     if not used and result.complete_repeats:
-        return section + paragraph(_("No peak was measured."))
+        return section + _no_share(result)
     if not used:
         return section + paragraph(_("There is no complete repeat to judge."))
     if max(used.shares) > 1:
         section += _unreliable()
     return section + _formula(result, used, sheet) + _arithmetic(result, used)
+
+
+def _no_share(result: Result) -> Section:
+    """Return why the share of the measured peak is unknown."""
+    has_peak = any(repeat.peak for repeat in result.complete_repeats)
+    if result.told and has_peak:
+        words = _(
+            "The share of the measured peak is unknown, because the script told no FLOPs per "
+            "sample:"
+        )
+        return paragraph(words, code("StepTimer(…, flops_per_sample=…)"))
+    section = paragraph(_("No peak was measured."))
+    if result.told and result.told.precision is None:
+        words = _("The suite measures it in the precision that the script tells:")
+        section += paragraph(words, code('StepTimer(…, precision="bf16")'))
+    return section
 
 
 def _diagnosis(measurement: Measurement) -> Section:
@@ -162,16 +179,16 @@ def _unreliable() -> Section:
 def _unit(result: Result) -> str:
     """Return what the throughput counts, in words."""
     assert result.throughput
-    return _("token") if result.throughput.unit == "tokens/s" else _("sample")
+    counts_tokens = result.throughput.unit == "tokens/s" and not result.told
+    return _("token") if counts_tokens else _("sample")
 
 
 def _formula(result: Result, used: Utilization, sheet: Datasheet | None) -> Section:
     """Return how the shares of the peaks are computed, with this measurement's numbers."""
     throughput = result.throughput
     assert throughput
-    product = (
-        f"{number(throughput.value)} {throughput.unit} × {number(used.flops / GIGA)} GFLOP"
-    )
+    rate = f"{number(throughput.value)} {plain(throughput.unit)}"
+    product = f"{rate} × {number(used.flops / GIGA)} GFLOP"
     words = _(
         "Model FLOPs utilization (MFU; Chowdhery et al., 2022, appendix B) is throughput × "
         "FLOPs per %(of)s / peak."
@@ -193,7 +210,9 @@ def _full_stop(text: Markup) -> Markup:
 
 def _decoder_arithmetic(result: Result) -> str:
     """Return the FLOPs of a language model in words; empty for other models."""
-    decoder = model_of(result.built_in).decoder
+    if not isinstance(result.config, Config):
+        return ""
+    decoder = model_of(result.config).decoder
     if not decoder:
         return ""
     words = _(
@@ -212,6 +231,8 @@ def _decoder_arithmetic(result: Result) -> str:
 
 
 def _arithmetic(result: Result, used: Utilization) -> Section:
+    if result.told:
+        return _told_arithmetic(used)
     words = _(
         "The model's arithmetic: %(flops)s GFLOP per %(of)s, forward and backward, matrix "
         "products alone. The peak is the framework's fastest matrix product in the worker "
@@ -219,3 +240,12 @@ def _arithmetic(result: Result, used: Utilization) -> Section:
         "together."
     )
     return note(words % {"flops": number(used.flops / GIGA), "of": _unit(result)})
+
+
+def _told_arithmetic(used: Utilization) -> Section:
+    words = _(
+        "The script told %(flops)s GFLOP per sample; the suite can't check them. The peak is "
+        "the framework's fastest matrix product in the script's processes, after the training, "
+        "in the precision that the script told, on all devices together."
+    )
+    return note(words % {"flops": number(used.flops / GIGA)})

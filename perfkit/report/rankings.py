@@ -11,8 +11,8 @@ from perfkit.analysis.comparison import blocks
 from perfkit.analysis.comparison.rankings import Ranking, rankings
 from perfkit.analysis.comparison.table_rows import Cell, TableRow, table_rows
 from perfkit.analysis.warning_types import severity
+from perfkit.analysis.wording import work_title
 from perfkit.core.format import interval, number, percent
-from perfkit.core.models import model_named
 from perfkit.core.statistics import Estimate
 from perfkit.report.elements import (
     Text,
@@ -194,7 +194,7 @@ def _tables(
 def _work_cells(row: TableRow) -> list[Any]:
     """Return the cells that name a row's work, and the unit of its numbers."""
     work = row.work
-    model = model_named(work.model, work.model_size).short_name
+    model = work_title(work.model, work.model_size)
     way = joined([work.input, work.setup], " · ")
     return [model, work.used, work.batch_size, work.topology, way, row.unit]
 

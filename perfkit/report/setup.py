@@ -7,6 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from perfkit.core import parameters as notebook
+from perfkit.core.config import Config
 from perfkit.core.format import percent
 from perfkit.core.models import model_of
 from perfkit.core.results.schema import Effective, Nccl, Result
@@ -35,7 +36,7 @@ def parameters(measurement: Measurement) -> Section:
     command = Markup('<pre class="command">%s</pre>') % names.command(result)
     changed: list[list[str]] = []
     unchanged: list[list[str]] = []
-    for name, (default, meaning) in notebook.parameters().items():
+    for name, (default, meaning) in notebook.parameters(type(result.config)).items():
         if notebook.ABOUT[name].identifies:
             value = result.parameters[name]
             rows = unchanged if value == default else changed
@@ -57,7 +58,9 @@ def _about_command(result: Result) -> list[Text]:
     if result.status == "complete":
         label = code("-p label NAME") + "."
         texts += [_("To measure again and keep these results:"), label]
-    c = result.built_in
+    c = result.config
+    if not isinstance(c, Config):
+        return texts
     if c.input != "synthetic" and c.data_dir == model_of(c).data_dir:
         samples = code(f"perfkit samples --for {c.model}")
         texts += [_("The input was sample data:"), samples]
@@ -65,12 +68,13 @@ def _about_command(result: Result) -> list[Text]:
 
 
 def effective_settings(measurement: Measurement) -> Section:
-    """Effective settings as read inside the workers."""
+    """Effective settings as read inside the workers; of a script, only its nodes."""
     result = measurement.result
     effective = result.effective
+    section = Section()
     if effective:
         section = _settings(result, effective) + _strategy(result, effective)
-    else:
+    elif isinstance(result.config, Config):
         section = paragraph(_("Unknown: no worker reached its first batch."))
     rows = [[n.name, n.interface, names.stored_value(n.differs)] for n in result.nodes]
     return section + table(
@@ -173,9 +177,13 @@ def method(measurement: Measurement) -> Section:
     """How the throughput is measured."""
     result = measurement.result
     items = [_about_repeat(result), _about_throughput(result)]
-    if result.built_in.accumulate > 1:
-        items.append(_about_accumulation(result))
+    if not isinstance(result.config, Config):
+        items.append(_about_script())
+    elif result.config.accumulate > 1:
+        items.append(_about_accumulation(result.config))
     clock = result.effective.step_clock if result.effective else None
+    if result.told:
+        clock = result.told.step_clock
     if result.config.accelerated or clock == "watcher":
         items += _about_device(result, clock)
     else:
@@ -222,16 +230,26 @@ def _about_throughput(result: Result) -> str:
     )
     if result.work.unit != "tokens/s":
         return words
+    if result.told:
+        return words
     counted = _("A sample counts as %(count)s tokens.")
     return f"{words} {counted % {'count': result.built_in.sequence_length}}"
 
 
-def _about_accumulation(result: Result) -> str:
+def _about_script() -> str:
+    return _(
+        "The script runs its own training loop: a step ends with its call of timer.step, and "
+        "one process per device starts the script anew in each repeat. Pauses within "
+        "timer.pause belong to no step and not to the window."
+    )
+
+
+def _about_accumulation(config: Config) -> str:
     words = _(
         "A step is one optimizer update after %(count)s micro-batches of %(size)s per device. "
         "Gradients are exchanged with the last micro-batch."
     )
-    return words % {"count": result.built_in.accumulate, "size": result.built_in.batch_size}
+    return words % {"count": config.accumulate, "size": config.batch_size}
 
 
 def _about_device(result: Result, clock: str | None) -> list[str]:
@@ -262,10 +280,12 @@ def _about_device(result: Result, clock: str | None) -> list[str]:
         sentences.append(
             _("Step times are events in the device's stream, without synchronization.")
         )
-    if result.built_in.precision in ("amp", "pure_fp16"):
+    if getattr(result.config, "precision", "") in ("amp", "pure_fp16"):
         sentences.append(
             _("Loss scaling itself reads an overflow flag from the device once per step.")
         )
+    if _wait_is_unknown(result):
+        return [" ".join(sentences), _about_unknown_wait()]
     wait = _(
         "Data wait: host time from requesting a batch to receiving it. The device may still be "
         "busy with earlier steps, so it is not necessarily lost time."
@@ -279,14 +299,27 @@ def _about_cpu(result: Result) -> list[str]:
         "On a CPU, a step ends when its call returns. Steps are timed by a monotonic clock and "
         "add up to the window, except for a rank's wait at the end of the window."
     )
+    if _wait_is_unknown(result):
+        return [times, _about_unknown_wait()]
     wait = _("Data wait: time from requesting a batch to receiving it. It is part of the step.")
-    if result.built_in.input == "synthetic":
+    if result.input == "synthetic" or result.told:
         return [times, wait]
     shared = _(
         "Loading batches shares the cores with training and slows the steps, too; a run with "
         "synthetic input shows by how much."
     )
     return [times, f"{wait} {shared}"]
+
+
+def _wait_is_unknown(result: Result) -> bool:
+    return result.told is not None and not result.told.counts_data_wait
+
+
+def _about_unknown_wait() -> str:
+    return _(
+        "The wait for data is unknown, because the script reads its batches past the timer; "
+        "for batch in timer.batches(loader) counts it."
+    )
 
 
 def _about_interval(result: Result) -> str:

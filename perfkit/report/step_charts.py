@@ -43,7 +43,7 @@ def step_charts(steps: pd.DataFrame, colour: str) -> Section:
 
 def overlaid(steps: pd.DataFrame, colour: str) -> Figure:
     """Draw all repeats overlaid: the slowest rank's time of each step, the median of the
-    repeats, and the median wait for data."""
+    repeats, and the median wait for data, if a script tells it."""
     slowest = steps.groupby(["step", "repeat"])[["seconds", "data_wait_seconds"]].max()
     seconds = slowest["seconds"].unstack("repeat")
     wait = slowest["data_wait_seconds"].groupby("step").median()
@@ -52,7 +52,8 @@ def overlaid(steps: pd.DataFrame, colour: str) -> Figure:
         repeats[0].set_label(N_("a repeat"))
         median = seconds.median(axis="columns")
         axes.plot(median.index, median, color=colour, label=N_("median of the repeats"))
-        axes.fill_between(wait.index, wait, color=WAIT, linewidth=0, label=N_("data wait"))
+        if wait.notna().any():
+            axes.fill_between(wait.index, wait, color=WAIT, linewidth=0, label=N_("data wait"))
         spans = _shade_warm_up(axes, steps)
         for span in spans[:1]:
             span.set_label(N_("warm-up"))

@@ -10,7 +10,7 @@ from perfkit.analysis.diagnosis.stored import FILE as DIAGNOSIS
 from perfkit.analysis.diagnosis.stored import RAW_FOLDER
 from perfkit.analysis.warning_types import severity
 from perfkit.analysis.warnings import checked_aspects, submission_shares
-from perfkit.core.format import change, number, percent, spread
+from perfkit.core.format import change, number, percent, plain, spread
 from perfkit.core.results.repeat import Rank, Repeat, TelemetrySummary
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
@@ -64,7 +64,7 @@ def _steady_state(result: Result, profiles: Sequence[RepeatProfile]) -> Section:
     if not judged:
         words = _("A steady state can be judged only with %(fewest)s steps or more.")
         return paragraph(words % {"fewest": FEWEST_STEPS})
-    unit = result.work.unit
+    unit = plain(result.work.unit)
     first, last = PUBLISHED_STEPS
     steps = _("Steps %(first)d to %(last)d") % {"first": first, "last": last}
     headings = (
@@ -165,18 +165,23 @@ def repeats(measurement: Measurement) -> Section:
 
 def _repeat_table(result: Result) -> Section:
     headings = (
-        *(_("Repeat"), result.work.unit, _("Median step (s)")),
+        *(_("Repeat"), plain(result.work.unit), _("Median step (s)")),
         *(_("Fastest step (s)"), _("Slowest step (s)"), _("Data wait"), _("First loss")),
         *(_("Last loss"), _("Accuracy after"), _("Peak memory (GiB)"), _("To first step (s)")),
-        *(_("Wall time (s)"), _("Failure"), _("Message")),
+        *(_("Pauses (s)"), _("Wall time (s)"), _("Failure"), _("Message")),
     )
     return table(map(_repeat_row, result.repeats), headings)
 
 
 def _repeat_row(repeat: Repeat) -> list[str]:
-    """Return a repeat's cells; those without a value are empty."""
+    """Return a repeat's cells; those without a value are empty. Only a script's wait for data
+    may be unknown."""
     seconds, failure = repeat.step_seconds, repeat.failure
-    wait = repeat.data_wait_share
+    wait = ""
+    if repeat.data_wait_share is not None:
+        wait = percent(repeat.data_wait_share)
+    elif repeat.status == "complete":
+        wait = _("unknown")
     accuracy = repeat.evaluation.accuracy if repeat.evaluation else None
     memory, first_step = repeat.peak_memory_bytes, repeat.first_step
     times = ["", "", ""]
@@ -186,12 +191,13 @@ def _repeat_row(repeat: Repeat) -> list[str]:
         f"{repeat.index:,}",
         _optional(repeat.throughput),
         *times,
-        "" if wait is None else percent(wait),
+        wait,
         _optional(repeat.loss_first),
         _optional(repeat.loss_last),
         "" if accuracy is None else percent(accuracy),
         "" if memory is None else number(memory / GIB, 3),
         "" if first_step is None else number(first_step.seconds, 3),
+        _optional(repeat.pauses_seconds),
         _optional(repeat.wall_seconds),
         failure.code if failure else "",
         sentence(failure) if failure else "",
@@ -226,7 +232,7 @@ def _repeat_notes(result: Result) -> list[str]:
         )
         notes.append(words % {"share": f"{spread(shares.values(), 0.01)} %"})
     notes += _first_step_notes(result)
-    if result.built_in.input == "synthetic" and result.complete_repeats:
+    if result.input == "synthetic" and result.complete_repeats:
         notes.append(_("Synthetic input repeats one batch, so the loss is not meaningful."))
     return notes
 
@@ -258,12 +264,7 @@ def _rank_table(result: Result, ranks: Mapping[int, Sequence[Rank]]) -> Section:
     section = table(rows, headings)
     if len(rows) > MOST_OPEN_RANKS:
         section = folded(_("%(count)s ranks") % {"count": len(rows)}, section)
-    about_times = _(
-        "Ranks step together, so step times do not show which rank the others wait for. "
-        "Computation does: the time of a step's batches, forward and backward passes without "
-        "waiting for other ranks, measured after the window. Values are ranges over the "
-        "repeats."
-    )
+    about_times = _about_ranks(result)
     if result.config.device == "cpu":
         about_memory = _("Memory is the peak of the process.")
     else:
@@ -274,16 +275,34 @@ def _rank_table(result: Result, ranks: Mapping[int, Sequence[Rank]]) -> Section:
     return section + note(about_times, about_memory)
 
 
+def _about_ranks(result: Result) -> str:
+    """Return what the times of the ranks can show."""
+    if result.told:
+        return _(
+            "Ranks step together, so step times do not show which rank the others wait for; a "
+            "script's computation alone is not measured. Values are ranges over the repeats."
+        )
+    return _(
+        "Ranks step together, so step times do not show which rank the others wait for. "
+        "Computation does: the time of a step's batches, forward and backward passes without "
+        "waiting for other ranks, measured after the window. Values are ranges over the "
+        "repeats."
+    )
+
+
 def _rank_row(result: Result, rank: int, windows: Sequence[Rank]) -> list[str | int]:
     """Return the cells of a rank with these windows."""
     complete = result.complete_repeats
     node = rank // result.config.devices
     hosts = sorted({repeat.nodes[node] for repeat in complete if len(repeat.nodes) > node})
-    times_slowest = sum(repeat.straggler == rank for repeat in complete)
+    times_slowest = ""
+    if any(window.compute_seconds is not None for window in windows):
+        count = sum(repeat.straggler == rank for repeat in complete)
+        times_slowest = f"{count} / {len(complete)}"
     return [
         rank,
         ", ".join(hosts) or node,
-        f"{times_slowest} / {len(complete)}",
+        times_slowest,
         spread(window.window_seconds for window in windows),
         spread(window.data_wait_seconds for window in windows),
         spread(window.compute_seconds for window in windows),

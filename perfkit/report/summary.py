@@ -135,7 +135,7 @@ class ComparedPair:
 
     @property
     def model(self) -> str:
-        return self.comparison.model_facts.short_name
+        return self.comparison.short_title
 
     @property
     def variants(self) -> str:

@@ -11,13 +11,15 @@ from perfkit.analysis.diagnosis.stored import Diagnosis
 from perfkit.analysis.utilization import utilization
 from perfkit.analysis.warning_types import severity
 from perfkit.analysis.warnings import checked_aspects
-from perfkit.core.config import Protocol
-from perfkit.core.format import change, number, percent
+from perfkit.analysis.wording import arguments_text
+from perfkit.core.config import Config, Protocol
+from perfkit.core.format import change, number, percent, plain
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import model_of
 from perfkit.core.request.plan import Plan
 from perfkit.core.results.schema import Result, Throughput
 from perfkit.core.results.store import Measurement
+from perfkit.core.script_config import ScriptConfig
 from perfkit.core.steady import PUBLISHED_STEPS, published_throughput
 from perfkit.report.diagnosis import LIMITED_BY, diagnose_command
 from perfkit.report.elements import (
@@ -66,7 +68,18 @@ class DotChart:
 
 def plan(plan: Plan) -> Section:
     """The configuration and protocol of a planned measurement."""
-    config = plan.built_in
+    config = plan.config
+    work = _script(config) if isinstance(config, ScriptConfig) else _model(plan.built_in)
+    folder = code(f"{config.outputs_dir}/")
+    words = _protocol(plan.protocol.name, plan.protocol)
+    section = paragraph(work, words, _("Results:"), folder)
+    for notice in plan.notices:
+        section += paragraph(notice.text())
+    return section
+
+
+def _model(config: Config) -> Markup:
+    """Return the work of a built-in model and how it runs, in words."""
     framework = FRAMEWORKS[config.framework].display_name
     title = strong(f"{model_of(config).name}, {framework}, {config.precision}")
     facts = {"topology": config.topology, "device": config.device, "size": config.batch_size}
@@ -74,13 +87,17 @@ def plan(plan: Plan) -> Section:
     if config.accumulate > 1:
         place = f"{place} × {config.accumulate}"
     source = _("input %(input)s") % {"input": config.input}
-    work = Markup("%s: %s, %s.") % (title, place, source)
-    folder = code(f"{config.outputs_dir}/")
-    words = _protocol(plan.protocol.name, plan.protocol)
-    section = paragraph(work, words, _("Results:"), folder)
-    for notice in plan.notices:
-        section += paragraph(notice.text())
-    return section
+    return Markup("%s: %s, %s.") % (title, place, source)
+
+
+def _script(config: ScriptConfig) -> Markup:
+    """Return a script with its arguments and how it runs, in words."""
+    framework = FRAMEWORKS[config.framework].display_name
+    words = [plain(config.file_name), arguments_text(config.arguments)]
+    title = strong(f"{' '.join(filter(None, words))}, {framework}")
+    facts = {"topology": config.topology, "device": config.device}
+    place = _("topology %(topology)s on %(device)s") % facts
+    return Markup("%s: %s.") % (title, place)
 
 
 def _protocol(name: str, protocol: Protocol) -> str:
@@ -122,7 +139,7 @@ def _throughput_tile(page: CheckedMeasurement) -> Tile:
     throughput, config = result.throughput, result.config
     if not throughput:
         return Tile(_("Throughput"), _("no number"))
-    unit = throughput.unit
+    unit = plain(throughput.unit)
     low, high = throughput.interval or (None, None)
     lines: list[Text] = [
         names.interval_words(low, high, throughput.interval_level, throughput.n)
@@ -138,7 +155,10 @@ def _throughput_tile(page: CheckedMeasurement) -> Tile:
         "rate": number(throughput.steps_per_second),
         "size": f"{result.global_batch:,}",
     }
-    lines.append(_("%(rate)s steps/s, samples per step: %(size)s") % steps)
+    words = _("%(rate)s steps/s, samples per step: %(size)s")
+    if result.told:
+        words = _("%(rate)s steps/s, samples per step: %(size)s, as told by the script")
+    lines.append(words % steps)
     published = published_throughput(page.checks.profiles)
     if result.protocol.warmup_limit and published:
         lines.append(_published_steps(published, throughput))
@@ -188,6 +208,8 @@ def _limit_tile(result: Result, diagnosis: Diagnosis | None) -> Tile:
     if wait is not None:
         share = {"share": percent(wait, 2)}
         lines.append(_("Data wait: up to %(share)s of a window") % share)
+    elif result.told and result.complete_repeats:
+        lines.append(_("Data wait: unknown, since the script does not tell it"))
     if used:
         share = {"share": names.peak_share(used.shares)}
         lines.append(_("Share of measured peak: %(share)s") % share)
@@ -231,7 +253,7 @@ def _related(page: CheckedMeasurement, diagnosis: Diagnosis | None) -> Section:
         folders.append((_("Interleaved comparison: %(name)s") % variants, folder))
     if diagnosis:
         folders.append((_("Same configuration, synthetic input"), diagnosis.synthetic_id))
-    if page.result.built_in.input == "synthetic":
+    if page.result.input == "synthetic":
         label = _("Diagnosis with this measurement")
         folders += [(label, folder) for folder in site.diagnosed.get(measurement_id, ())]
     addresses = [(name, site.address(folder)) for name, folder in folders]

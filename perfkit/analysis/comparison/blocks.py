@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from perfkit.analysis.comparison.keys import FOLLOWING, HARDWARE, WORK
+from perfkit.analysis.comparison.keys import FOLLOWING, HARDWARE, SCRIPT_WORK, WORK
 from perfkit.analysis.comparison.stored import InterleavedComparison
-from perfkit.analysis.wording import column_value, size_text
+from perfkit.analysis.wording import column_value, size_text, work_title
 from perfkit.core.frameworks import DISPLAY_NAMES
-from perfkit.core.models import model_named
 from perfkit.core.parameters import ABOUT
 from perfkit.core.results.frames import records, topology_size
 from perfkit.core.results.identity import NOT_IDENTITY
@@ -46,7 +45,7 @@ ROW = ["block", *Work._fields]
 EXECUTION = [name for name in WORK if name in FOLLOWING["framework"]]
 """Parameters of the work that each framework chooses for itself."""
 SETUP = [name for name in WORK if name not in {*ROW, *EXECUTION, "framework", "device"}]
-SETUP += ["effective.tf32", "input_sha256"]
+SETUP += ["effective.tf32", "input_sha256", *SCRIPT_WORK]
 INPUT = {name for name, about in ABOUT.items() if "input" in about.only}
 """Settings of the input. Their defaults depend on the device, which the block's caption has."""
 NAMES = [*DISPLAY_NAMES.values()]
@@ -55,12 +54,15 @@ NAMES = [*DISPLAY_NAMES.values()]
 
 def named(measurements: pd.DataFrame) -> pd.DataFrame:
     """Return the measurements with `used`, the effective precision, and `name`, the framework's
-    name."""
+    name. A script has the precision and, as batch size, the samples per step that it told."""
     used = measurements["effective.precision"]
-    return measurements.assign(
-        used=used.where(used.notna(), measurements["precision"]),
-        name=measurements["framework"].map(DISPLAY_NAMES),
-    )
+    used = used.where(used.notna(), measurements["precision"])
+    sizes = measurements["batch_size"]
+    if "told.precision" in measurements:
+        used = used.where(used.notna(), measurements["told.precision"])
+        sizes = sizes.where(sizes.notna(), measurements["told.samples_per_step"])
+    names = measurements["framework"].map(DISPLAY_NAMES)
+    return measurements.assign(used=used, batch_size=sizes, name=names)
 
 
 def work_of(measurement: Mapping[str, Any]) -> Work:
@@ -197,11 +199,11 @@ def title(
     for key in keys:
         text = row[key]
         if key == "model":
-            text = model_named(row["model"], row.get("model_size")).short_name
+            text = work_title(row["model"], row.get("model_size"))
         elif key == "model_size":
             # The name has it.
             continue
-        elif key == "batch_size":
+        elif key == "batch_size" and text:
             text = language.gettext(N_("batch %(size)s")) % {"size": row["batch_size"]}
         if text:
             texts.append(text)
@@ -241,6 +243,8 @@ def _distinguishing(frame: pd.DataFrame) -> pd.DataFrame:
     model."""
     varies = {}
     for key in SETUP:
+        if key not in frame:
+            continue
         alike = ["model", "device"] if key in INPUT else ["model"]
         varies[key] = frame.groupby(alike)[key].transform("nunique") > 1
     # Frameworks may execute the same work differently, but each in a single way.

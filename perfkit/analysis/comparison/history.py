@@ -24,7 +24,9 @@ from perfkit.core.statistics import Estimate, ratio_interval
 MACHINE = ["device", *(f"environment.{name}" for name in ("cpu", "cpu_cores", "gpus"))]
 SERIES = [*WORK, "topology", "used", "effective.tf32", *PROTOCOL, *MACHINE]
 SERIES = [*dict.fromkeys([*SERIES, "input_sha256"])]
-"""Columns in which the measurements of a series agree: work, protocol and hardware."""
+SERIES += ["arguments", "told.unit", "told.parameters"]
+"""Columns in which the measurements of a series agree: work, protocol and hardware. A script's
+content may change within a series, as a framework's version may: it is listed as a change."""
 NAME = ["model", "model_size", "name", "used", "batch_size", "topology", "input"]
 """Columns that always name a series; others are added if series differ in them."""
 NEAREST = 5
@@ -233,6 +235,7 @@ def _differences(before: dict[str, Any], after: dict[str, Any]) -> Differences:
     prefix = "environment."
     facts = [key.removeprefix(prefix) for key in after if key.startswith(prefix)]
     columns = {}
+    columns["script_sha256"] = "script_sha256"
     for fact in [after["framework"], *FACTS, *sorted(facts)]:
         if fact not in NOT_IDENTITY:
             columns[fact] = f"{prefix}{fact}"

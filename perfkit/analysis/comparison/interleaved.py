@@ -38,7 +38,7 @@ def judge_interleaved(
     return InterleavedComparison(
         created=min(result.created for result in results),
         command=plan.command,
-        model=results[0].built_in.model,
+        model=results[0].work.name,
         named=plan.named,
         repeats=results[0].protocol.repeats,
         level=plan.level,
@@ -70,12 +70,16 @@ def _forbidden_differences(pair: Pair, named: Iterable[str]) -> Differences:
     """Return the differences in keys that must agree, though no variant sets the key."""
     a, b = pair.a.measurement, pair.b.measurement
     assert a and b
-    if not (a.result.effective and b.result.effective):
+    if not (_has_reported(a.result) and _has_reported(b.result)):
         # Some keys are only known once the workers have reported them.
         return {}
     varied = {ALIASES.get(name, name) for name in named}
     may_differ = allowed(varied, pair.across)
     return {key: values for key, values in pair.across.items() if key not in may_differ}
+
+
+def _has_reported(result: Result) -> bool:
+    return result.effective is not None or result.told is not None
 
 
 def _variant(

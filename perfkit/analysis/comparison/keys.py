@@ -4,11 +4,13 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from perfkit.analysis.comparison.refusals import NotAKey
-from perfkit.core.config import Config, Protocol
+from perfkit.core.config import Config, Protocol, RunConfig
 from perfkit.core.format import counted, one_line, plain, shortened
 from perfkit.core.parameters import ABOUT, in_notebook_order, select
 from perfkit.core.results.frames import row_of
+from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
+from perfkit.core.script_config import ScriptConfig
 
 KeyValue = str | int | float | bool | None
 """The value of a key; None if the measurement has none."""
@@ -33,27 +35,45 @@ PROTOCOL = tuple(name for name in Protocol.model_fields if name not in (*IGNORED
 NOT_WORK = {*MAY_DIFFER, *IGNORED, *ALIASES, *REPORTED}
 WORK = tuple(name for name in in_notebook_order(Config) if name not in NOT_WORK)
 """Parameters that define the work."""
-KEYS = (*WORK, "topology", *REPORTED, *PROTOCOL, *HARDWARE, "nodes_differ")
-"""Keys in which two measurements must agree, except those given by `--across`."""
+MODEL_KEYS = (*WORK, "topology", *REPORTED, *PROTOCOL, *HARDWARE, "nodes_differ")
+"""Keys in which two measurements of models must agree, except those given by `--across`."""
+SCRIPT_WORK = ("arguments", "script_sha256")
+"""Parameters and content of a script; `model` is its file's name."""
+TOLD = ("precision", "parameters", "samples_per_step", "unit")
+"""Keys whose values a script tells."""
+RUN = tuple(name for name in WORK if name in RunConfig.model_fields)
+SCRIPT_KEYS = ("model", *SCRIPT_WORK, *RUN, "topology", *TOLD, *PROTOCOL, *HARDWARE)
+SCRIPT_KEYS += ("nodes_differ",)
+"""Keys in which two measurements of scripts must agree."""
+KEYS = tuple(dict.fromkeys([*MODEL_KEYS, *SCRIPT_KEYS]))
 FOLLOWING = {
+    "arguments": ("precision", "parameters", "samples_per_step"),
+    "script_sha256": ("model", "precision", "parameters", "samples_per_step"),
     "framework": (*select(follows="framework"), "threads"),
     "cpu_tuning": ("threads",),
     "python": ("threads",),
 }
 """Key -> keys that may differ too if it is allowed to differ: a framework chooses how it does
-the work, CPU tuning sets the threads, and an environment's packages have their own thread
-pools."""
+the work, CPU tuning sets the threads, an environment's packages have their own thread pools,
+and a script's arguments and content say what it tells the timer, but the ratio of two units
+means nothing."""
 
 WIDTH = 40
 """Most characters shown of a value."""
 
 
 def must_agree(measurement: Measurement) -> dict[str, KeyValue]:
-    """Return the values of KEYS, without `input_sha256` if the input has no files."""
-    row, effective = row_of(measurement), measurement.result.effective
-    values: dict[str, KeyValue] = {key: row.get(key) for key in KEYS}
+    """Return the values of MODEL_KEYS, without `input_sha256` if the input has no files, or of
+    SCRIPT_KEYS."""
+    result, row = measurement.result, row_of(measurement)
+    is_script = isinstance(result.config, ScriptConfig)
+    keys = SCRIPT_KEYS if is_script else MODEL_KEYS
+    values: dict[str, KeyValue] = {key: row.get(key) for key in keys}
     for name in HARDWARE:
         values[name] = row.get(f"environment.{name}")
+    if is_script:
+        return values | _told(result)
+    effective = result.effective
     for name in ("precision", "tf32"):
         values[name] = row.get(f"effective.{name}")
     values["threads"] = _listed(effective.threads) if effective else None
@@ -63,13 +83,25 @@ def must_agree(measurement: Measurement) -> dict[str, KeyValue]:
     return values
 
 
+def _told(result: Result) -> dict[str, KeyValue]:
+    """Return the values of TOLD; None before the script has told them."""
+    values: dict[str, KeyValue] = dict.fromkeys(TOLD)
+    if result.told:
+        told = result.told.model_dump()
+        values |= {name: told[name] for name in TOLD}
+    return values
+
+
 def may_differ(measurement: Measurement) -> dict[str, KeyValue]:
     """Return the values that are shown if they differ but do not prevent a comparison."""
     row, effective = row_of(measurement), measurement.result.effective
-    values: dict[str, KeyValue] = {name: row[name] for name in MAY_DIFFER}
+    values: dict[str, KeyValue] = {name: row[name] for name in MAY_DIFFER if name in row}
     for name in measurement.result.environment:
         if name not in HARDWARE:
             values[name] = row[f"environment.{name}"]
+    if measurement.result.told:
+        for name in measurement.result.told.model_dump(exclude={*TOLD}):
+            values[f"told.{name}"] = row[f"told.{name}"]
     if effective:
         values["optimizer_settings"] = effective.optimizer_settings
         values["loss_scaling"] = effective.loss_scaling

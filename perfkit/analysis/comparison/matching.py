@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from perfkit.analysis.comparison.keys import (
     REPORTED,
+    TOLD,
     KeyValue,
     allowed,
     differing,
@@ -32,6 +33,7 @@ from perfkit.analysis.comparison.selections import ComparisonError, Selected
 from perfkit.analysis.comparison.stored import Comparison, Unmeasured
 from perfkit.core.refusals import Refusal
 from perfkit.core.results.frames import row_order
+from perfkit.core.script_config import ScriptConfig
 
 MOST_NAMED = 5
 """Most problems of a kind, or names in a problem, in an error."""
@@ -152,7 +154,9 @@ def _unmeasured(
 def _requested(operand: Operand) -> dict[str, KeyValue]:
     """Return the keys as requested, without those that only workers report."""
     assert operand.measurement
-    config = operand.measurement.result.built_in
+    config = operand.measurement.result.config
+    if isinstance(config, ScriptConfig):
+        return {key: value for key, value in operand.keys.items() if key not in TOLD}
     keys = {key: value for key, value in operand.keys.items() if key not in REPORTED}
     return keys | {"precision": config.precision, "tf32": config.tf32}
 

@@ -18,6 +18,7 @@ from perfkit.analysis.ratios import PairRatio, estimated, has_regressed, ratio_o
 from perfkit.analysis.verification.command import verify_command
 from perfkit.analysis.verification.matching import verification_of
 from perfkit.analysis.warnings import check
+from perfkit.core.config import Config
 from perfkit.core.format import plain
 from perfkit.core.models import model_named
 from perfkit.core.results.frames import row_of
@@ -40,7 +41,9 @@ class Operand:
 
     @property
     def place(self) -> dict[str, Any]:
-        """The place, or the possible place, in a published table."""
+        """The place, or the possible place, in a published table, which has no scripts."""
+        if self.measurement and not isinstance(self.measurement.result.config, Config):
+            return {"model": self.row["model"]}
         return matches.place(self.row)._asdict() if self.measurement else self.keys
 
     @property
@@ -183,10 +186,12 @@ def _other_differences(a: Measurement, b: Measurement) -> Differences:
 
 def _same_work(a: Measurement, b: Measurement) -> SameWork | None:
     """Return whether a verification shows that the frameworks do the same work; None for a
-    single framework."""
-    a_config, b_config = a.result.built_in, b.result.built_in
+    single framework. Scripts can't be verified."""
+    a_config, b_config = a.result.config, b.result.config
     if a_config.framework == b_config.framework:
         return None
+    if not (isinstance(a_config, Config) and isinstance(b_config, Config)):
+        return SameWork(state="not verified", command="")
     verify = verify_command(a_config, b_config)
     for outputs in (a.folder.parent, b.folder.parent):
         match = verification_of(outputs, a.result, b.result)

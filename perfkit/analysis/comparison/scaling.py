@@ -12,6 +12,7 @@ from perfkit.analysis.comparison.blocks import ROW, Work, varying, work_of
 from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import NO_BASE, RUNS, cells_of
 from perfkit.analysis.published.matches import place, place_of
+from perfkit.core.models import find_model
 from perfkit.core.results.frames import records
 from perfkit.core.statistics import ratio_interval
 
@@ -111,7 +112,9 @@ def _published(measured: pd.DataFrame) -> Iterator[dict[str, Any]]:
     for cell in cells_of(published().dropna(subset="throughput")):
         if cell.table != RUNS and cell.note != NO_BASE:
             comparable.append((cell, place_of(cell)))
-    for row in records(measured.drop_duplicates([*PANEL, "framework"])):
+    rows = records(measured.drop_duplicates([*PANEL, "framework"]))
+    of_models = [row for row in rows if find_model(row["model"])]
+    for row in of_models:
         work = place(row | {"precision": row["used"]})
         for cell, cell_place in comparable:
             if cell_place == work._replace(topology=cell.topology):

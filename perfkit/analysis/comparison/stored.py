@@ -38,9 +38,7 @@ from perfkit.analysis.ratios import (
     verdict,
 )
 from perfkit.analysis.warning_types import severity, worst_first
-from perfkit.core.config import ModelName
-from perfkit.core.models import model_named
-from perfkit.core.models.model import Model
+from perfkit.analysis.wording import long_title, work_title
 from perfkit.core.results.base import Stored
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.store import (
@@ -300,8 +298,8 @@ class InterleavedComparison(Stored):
     """start of the first variant; UTC, ISO 8601"""
     command: str
     """command that repeats the comparison"""
-    model: ModelName
-    """the model"""
+    model: Annotated[str, Field(min_length=1, max_length=255)]
+    """the model, or the name of a script's file; untrusted text"""
     named: list[str]
     """parameters that variants set"""
     repeats: int
@@ -322,10 +320,20 @@ class InterleavedComparison(Stored):
         return self.variants[0]
 
     @property
-    def model_facts(self) -> Model:
-        """The facts of the model, of its size if all variants have the same one."""
+    def title(self) -> str:
+        """The name of the model, of its size if all variants have the same one, or of a
+        script's file."""
+        return long_title(self.model, self._model_size)
+
+    @property
+    def short_title(self) -> str:
+        """The same with the model's short name."""
+        return work_title(self.model, self._model_size)
+
+    @property
+    def _model_size(self) -> str:
         size = self.pairs[0].keys.get("model_size") if self.pairs else None
-        return model_named(self.model, str(size) if size else None)
+        return str(size or "")
 
     @property
     def failed(self) -> list[Variant]:

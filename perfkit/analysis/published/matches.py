@@ -7,7 +7,7 @@ from gettext import NullTranslations
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from perfkit.analysis.published.cells import RUNS, PublishedCell
-from perfkit.core.models import model_named
+from perfkit.core.models import find_model, model_named
 from perfkit.core.statements import N_, Format, Statement
 
 MeasurementRow = Mapping[str, Any]
@@ -171,9 +171,10 @@ class Place(NamedTuple):
 
 def match(cells: Iterable[PublishedCell], measured: Iterable[MeasurementRow]) -> list[Match]:
     """Return each measurement, in the order given, with the published cells of the same
-    place, except cells of single runs."""
+    place, except cells of single runs. No script has such a place."""
     rows_by_place: dict[Place, list[MeasurementRow]] = {}
-    for row in measured:
+    of_models = [row for row in measured if find_model(row["model"])]
+    for row in of_models:
         rows_by_place.setdefault(place(row), []).append(row)
     matches = []
     for cell in cells:

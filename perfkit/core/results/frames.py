@@ -18,6 +18,8 @@ from perfkit.core.results.store import (
     read_events,
     read_result,
 )
+from perfkit.core.results.told import Told
+from perfkit.core.script_config import ScriptConfig
 from perfkit.core.work import Work
 
 MEASURED = [
@@ -47,7 +49,8 @@ COLUMNS = [
     *MEASURED,
     *("effective.precision", "effective.tf32", "nodes_differ", "input_sha256"),
 ]
-"""Columns that `load` always has, besides `environment.<fact>` for each fact."""
+"""Columns that `load` always has, besides `environment.<fact>` for each fact; with scripts
+also `script`, `arguments`, `script_sha256` and, for what a script told, `told.<field>`."""
 MeasurementRow = dict[str, Any]
 """Column -> value of one measurement, without the columns that have no value."""
 
@@ -112,9 +115,13 @@ def row_of(measurement: Measurement) -> MeasurementRow:
         "nodes_differ": _differences(result.nodes) or None,
         "input_sha256": input_data and input_data.sha256,
     }
+    if isinstance(config, ScriptConfig):
+        row["script_sha256"] = config.script_sha256
     if result.throughput:
         row |= _throughput_columns(result.throughput)
         row |= _per_device_columns(result.throughput.value / config.ranks, result.work)
+    if result.told:
+        row |= _told_columns(result.told)
     if result.effective:
         row["effective.precision"] = result.effective.precision
         row["effective.tf32"] = result.effective.tf32
@@ -122,6 +129,11 @@ def row_of(measurement: Measurement) -> MeasurementRow:
         value = reading.value
         row[f"environment.{name}"] = "; ".join(value) if isinstance(value, list) else value
     return row
+
+
+def _told_columns(told: Told) -> MeasurementRow:
+    """Return what a script told the timer, by the columns `told.<field>`."""
+    return {f"told.{name}": value for name, value in told.model_dump().items()}
 
 
 def _differences(nodes: list[NodeSeen]) -> str:
@@ -225,8 +237,10 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def row_order(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the sort key of a row of `load`: batch size, then devices, then nodes."""
-    return (row["batch_size"], *topology_size(row["topology"]), row["id"], row["folder"])
+    """Return the sort key of a row of `load`: batch size, of a script samples per step, then
+    devices, then nodes."""
+    batch = row.get("batch_size") or row.get("told.samples_per_step") or 0
+    return (batch, *topology_size(row["topology"]), row["id"], row["folder"])
 
 
 def topology_size(topology: str) -> tuple[int, int]:

@@ -333,6 +333,11 @@ class Result(Stored):
         return (self.work.samples_per_step or 0) * self.config.ranks
 
     @property
+    def input(self) -> str | None:
+        """Source of a model's batches; None for a script, whose input perfkit does not know."""
+        return self.config.input if isinstance(self.config, Config) else None
+
+    @property
     def built_in(self) -> Config:
         """The configuration of a built-in model. Raises NotBuiltInError for a script."""
         return built_in(self.config)

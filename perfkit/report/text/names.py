@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfkit.analysis import wording
-from perfkit.core import config, parameters
+from perfkit.core import config
 from perfkit.core.command import run_command
-from perfkit.core.format import interval, number, percent
+from perfkit.core.format import interval, number, percent, plain
 from perfkit.core.frameworks import DISPLAY_NAMES
+from perfkit.core.parameters import ABOUT, parameters, select
 from perfkit.core.results.schema import Result
+from perfkit.core.script_config import ScriptConfig
 from perfkit.core.statistics import median
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import translations
@@ -83,7 +85,10 @@ def protocol_name(protocol: config.Protocol) -> str:
 
 
 def precision(result: Result) -> str:
-    """Return the effective precision, with the requested precision if that differs."""
+    """Return the effective precision, with the requested precision if that differs; of a
+    script, the precision that it told, empty without one."""
+    if isinstance(result.config, ScriptConfig):
+        return plain(result.told.precision or "") if result.told else ""
     requested = result.built_in.precision
     used = result.effective.precision if result.effective else requested
     if used == requested:
@@ -93,7 +98,10 @@ def precision(result: Result) -> str:
 
 
 def title(result: Result) -> str:
-    """Return the configuration in a few words: "ResNet-50 · PyTorch · fp32 · batch 4"."""
+    """Return the configuration in a few words: "ResNet-50 · PyTorch · fp32 · batch 4"; of a
+    script: "train.py · --lr 0.1 · PyTorch · bf16 · 64 images per step"."""
+    if isinstance(result.config, ScriptConfig):
+        return script_title(result, result.config)
     c = result.built_in
     unusual = traits(result.parameters | {"model": c.model})
     parts = [
@@ -109,10 +117,38 @@ def title(result: Result) -> str:
     return " · ".join(filter(None, parts))
 
 
+def script_title(result: Result, script: ScriptConfig) -> str:
+    """Return a script's configuration in a few words. Its samples per step are those of a
+    rank."""
+    parts = [
+        plain(result.work.short_title),
+        wording.arguments_text(script.arguments),
+        DISPLAY_NAMES[script.framework],
+        precision(result),
+        told_batch(result),
+        script.topology if script.ranks > 1 else "",
+        script.label,
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def told_batch(result: Result) -> str:
+    """Return the samples per step of one rank that a script told, with their unit; empty
+    without any."""
+    told = result.told
+    if not told:
+        return ""
+    count = {"count": f"{told.samples_per_step:,}", "unit": plain(told.unit)}
+    return _("%(count)s %(unit)s per step") % count
+
+
 def variant_name(side: Any) -> str:
     """Return the name of a variant of an interleaved comparison: "PyTorch" for framework=torch,
-    "MXNet (.venv-mxnet)" with an interpreter of its own; other variants as typed."""
+    "MXNet (.venv-mxnet)" with an interpreter of its own, a script's arguments alone; other
+    variants as typed."""
     values = dict(side.values)
+    if [*values] == ["arguments"]:
+        return wording.arguments_text(str(values["arguments"])) or _("no arguments")
     framework = DISPLAY_NAMES.get(str(values.pop("framework", None)))
     python = values.pop("python", None)
     if not framework or values:
@@ -137,18 +173,26 @@ def framework_version(result: Result) -> str:
 
 def command(result: Result) -> str:
     """Return the command that repeats the measurement with the same settings on any machine."""
-    return shlex.join(run_command(result.built_in.model, requested(result)))
+    config = result.config
+    if not isinstance(config, ScriptConfig):
+        return shlex.join(run_command(result.built_in.model, requested(result)))
+    values = requested(result)
+    values.pop("arguments", None)
+    words = shlex.join(run_command(config.script, values))
+    if not config.arguments:
+        return words
+    return f"{words} -- {shlex.join(config.argument_list)}"
 
 
 def requested(result: Result) -> dict[str, Any]:
     """Return the parameters that a request on any machine needs to repeat the measurement."""
     c = result.config
-    defaults = {name: default for name, (default, _meaning) in parameters.parameters().items()}
+    defaults = {name: default for name, (default, _meaning) in parameters(type(c)).items()}
     defaults |= config.Protocol.named(result.protocol.name).model_dump()
-    of_this_machine = [*parameters.select(is_path=True, identifies=False)]
+    of_this_machine = [*select(is_path=True, identifies=False)]
     values = {}
     for name, value in result.parameters.items():
-        about = parameters.ABOUT[name]
+        about = ABOUT[name]
         has_effect = about.is_for("device", c.device)
         has_effect &= about.is_for("accelerated", c.accelerated)
         if has_effect and value != defaults[name] and name not in of_this_machine:
