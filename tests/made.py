@@ -375,7 +375,8 @@ def _events(result, repeat, rank):
     if rank.data_wait_seconds is not None:
         data_wait_seconds = (repeat.data_wait_share or 0.0) * rank.window_seconds
         step["data_wait_seconds"] = data_wait_seconds / measured_steps
-    events = [event("step", step=number, **step) for number in range(1, last_step + 1)]
+    events = [event("told", **result.told.model_dump())] if result.told else []
+    events += [event("step", step=number, **step) for number in range(1, last_step + 1)]
     losses = {1: repeat.loss_first or 7.0, last_step: repeat.loss_last or 6.5}
     events += [event("loss", step=number, value=loss) for number, loss in losses.items()]
     if repeat.first_step:

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po
-from made import measured, stored, write_all
+from made import measured, script_measured, stored, write_all
 from markupsafe import Markup
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
@@ -113,7 +113,8 @@ def looked_up():
     for column in ("note", "statistic"):
         messages |= {*cells[column].dropna()}
     messages |= {*get_args(Option.model_fields["state"].annotation)}
-    messages |= {*checked_aspects(measured([1.0]), ())}
+    for result in (measured([1.0]), script_measured([1.0])):
+        messages |= {*checked_aspects(result, ())}
     return messages
 
 

@@ -1,0 +1,176 @@
+"""The page, the rows and the index of a script's measurement."""
+
+import re
+from html import unescape
+
+import pandas as pd
+import pytest
+from made import keep, measured, script_measured, write_all
+
+import perfkit
+from perfkit import report
+from perfkit.core.results.failures import Timeout
+from perfkit.core.results.repeat import Peak
+from perfkit.report.index import model_groups
+from perfkit.report.measurement import checked
+from perfkit.report.step_charts import overlaid
+from perfkit.report.text import names
+
+HOSTILE = "<script>alert(1)</script>"
+PEAK = Peak(matmul_flops_per_second=1e12, copy_bytes_per_second=1e10)
+
+
+def kept(folder, values=(100.0, 101.0, 102.0), **changes):
+    result = script_measured(values, **changes)
+    return keep(folder / result.id, result)
+
+
+def text_of(section):
+    """Return the text of a section without elements."""
+    html = " ".join(part.html for part in section.parts if hasattr(part, "html"))
+    return " ".join(unescape(re.sub("<[^>]*>", " ", html)).split())
+
+
+def test_the_title_names_script_arguments_framework_precision_and_samples():
+    result = script_measured([100.0], arguments="--lr 0.1", told={"precision": "bf16"})
+    expected = "train.py · --lr 0.1 · PyTorch · bf16 · 64 images per step"
+    assert names.title(result) == expected
+
+
+def test_the_throughput_tile_says_that_the_script_told_its_samples(tmp_path):
+    text = text_of(report.headline(kept(tmp_path)))
+    assert "101.0 images/s" in text
+    assert "samples per step: 64, as told by the script" in text
+
+
+def test_an_unknown_wait_for_data_is_never_shown_as_zero(tmp_path):
+    measurement = kept(tmp_path)
+    assert "Data wait: unknown" in text_of(report.headline(measurement))
+    table = text_of(report.repeats(measurement))
+    assert "unknown" in table
+    assert "0 %" not in table
+    method = text_of(report.method(measurement))
+    assert "The wait for data is unknown" in method
+
+
+def test_a_wait_for_data_that_the_script_counts_is_shown(tmp_path):
+    measurement = kept(tmp_path, told={"counts_data_wait": True})
+    assert "Data wait: up to 1 % of a window" in text_of(report.headline(measurement))
+    assert "unknown" not in text_of(report.repeats(measurement))
+
+
+def test_a_failed_repeat_has_no_unknown_wait(tmp_path):
+    result = script_measured([100.0, 101.0])
+    failure = Timeout(repeat=2, seconds=9)
+    lost = result.repeats[1].model_copy(update={"status": "failed", "failure": failure})
+    changes = {"repeats": [result.repeats[0], lost], "status": "partial"}
+    partial = result.model_copy(update=changes)
+    measurement = keep(tmp_path / "partial", partial)
+    assert text_of(report.repeats(measurement)).count("unknown") == 1
+
+
+def test_the_chart_of_steps_has_no_data_wait_if_that_is_unknown(tmp_path):
+    measurement = kept(tmp_path)
+    (axes,) = overlaid(checked(measurement).checks.steps, "blue").axes
+    entries = [entry.get_text() for entry in axes.get_legend().get_texts()]
+    assert entries == ["a repeat", "median of the repeats", "warm-up"]
+
+
+def test_what_the_script_told_is_marked_and_what_the_timer_recognized_is_not(tmp_path):
+    measurement = kept(tmp_path, told={"precision": "bf16", "flops_per_sample": 3e9})
+    text = text_of(report.script(measurement))
+    assert "Precision bf16 told by the script" in text
+    assert "GFLOP per sample, forward and backward 3.000 told by the script" in text
+    assert "Trainable parameters not told told by the script" in text
+    assert "Framework PyTorch 2.13.0 recognized by the timer" in text
+    assert "a" * 64 in text
+    assert "Local modules net" in text
+
+
+def test_texts_of_a_script_are_shown_as_text(tmp_path):
+    measurement = kept(tmp_path, arguments=f"--name '{HOSTILE}'", told={"device_name": HOSTILE})
+    sections = [report.headline, report.script, report.parameters]
+    for section in sections:
+        html = "".join(part.html for part in section(measurement).parts)
+        assert HOSTILE not in html
+    assert f"--name '{HOSTILE}'" in text_of(report.script(measurement))
+
+
+def test_the_command_runs_the_script_with_its_arguments_after_dashes():
+    result = script_measured([100.0], arguments="--name 'a b' --lr 0.1", label="monday")
+    command = names.command(result)
+    assert command.startswith("perfkit run train.py -p ")
+    assert "-p label monday" in command
+    assert command.endswith(" -- --name 'a b' --lr 0.1")
+
+
+def test_pauses_are_listed_by_repeat(tmp_path):
+    text = text_of(report.repeats(kept(tmp_path, repeat={"pauses_seconds": 1.5})))
+    assert "Pauses (s)" in text
+    assert "1.500" in text
+    assert "Pauses" not in text_of(report.repeats(kept(tmp_path, label="without")))
+
+
+def test_no_rank_of_a_script_is_called_the_fastest(tmp_path):
+    text = text_of(report.repeats(kept(tmp_path, processes=2)))
+    assert "Rank Node Window (s)" in text
+    assert "0 / 3" not in text
+    assert "a script's computation alone is not measured" in text
+
+
+def test_the_share_of_the_peak_follows_from_told_flops(tmp_path):
+    told = {"flops_per_sample": 3e9, "precision": "bf16"}
+    text = text_of(report.limits(kept(tmp_path, told=told, repeat={"peak": PEAK})))
+    assert "Share of measured peak (MFU) 30.3 %" in text
+    assert "101.0 images/s × 3.000 GFLOP / 1.00 TFLOP/s" in text
+    assert "The script told 3.000 GFLOP per sample; the suite can't check them." in text
+
+
+def test_without_told_flops_the_page_says_what_to_tell(tmp_path):
+    text = text_of(report.limits(kept(tmp_path, repeat={"peak": PEAK})))
+    assert "StepTimer(…, flops_per_sample=…)" in text
+    assert "No peak was measured" not in text
+
+
+@pytest.mark.parametrize(("flops", "codes"), [(3e9, []), (3e11, ["told_above_peak"])])
+def test_flops_that_exceed_the_peak_are_a_warning(tmp_path, flops, codes):
+    told = {"flops_per_sample": flops, "precision": "bf16"}
+    measurement = kept(tmp_path, told=told, repeat={"peak": PEAK})
+    warnings = checked(measurement).checks.warnings
+    assert [warning.code for warning in warnings] == codes
+
+
+def test_the_suite_says_that_it_can_not_check_the_samples_per_step(tmp_path):
+    text = text_of(report.warnings(kept(tmp_path)))
+    assert "Checked: spread, step times, losses." in text
+    assert "Not checked: telemetry, measured peak, samples per step." in text
+
+
+def test_rows_of_scripts_have_what_the_script_told_and_models_keep_their_columns(tmp_path):
+    outputs = write_all(tmp_path / "both", script_measured([100.0]), measured([10.0]))
+    frame = perfkit.load(outputs).set_index("model")
+    script = frame.loc["train.py"]
+    assert script["arguments"] == "--lr 0.1"
+    assert script["told.samples_per_step"] == 64
+    assert script["unit"] == "images/s"
+    assert script["script_sha256"] == "a" * 64
+    assert pd.isna(script["batch_size"])
+    assert pd.isna(script["data_wait_share"])
+    of_models = perfkit.load(write_all(tmp_path / "models", measured([10.0])))
+    assert not [name for name in of_models if name.startswith(("told.", "script"))]
+
+
+def test_the_index_tells_runs_of_a_script_apart_by_their_arguments(tmp_path):
+    plain = script_measured([100.0], arguments="")
+    compiled = script_measured([110.0], arguments="--compile")
+    outputs = write_all(tmp_path, plain, compiled)
+    rows = perfkit.load(outputs).to_dict("records")
+    (group,) = model_groups(outputs, rows)
+    assert group.title == "train.py (2)"
+    assert sorted(unescape(re.sub("<[^>]*>", "", row.name)) for row in group.rows) == [
+        "train.py",
+        "train.py --compile",
+    ]
+    batch, precision = group.rows[0].cells[2], group.rows[0].cells[1]
+    assert batch.content == "64"
+    assert "–" in precision.content
