@@ -7,11 +7,13 @@ and stored with its runs in outputs/bench.json. PAIRS=1 runs each with a single 
 import runner
 from cost import driver, driver_overhead, overhead, timer, transparency, watcher
 from scale import merging, site, sweep
+from script_timer import script
 from settings import cpu_settings, inputs, processes, straggler
 
 FIGURES = {
     timer: 0.1,
     transparency: 18,
+    script: 6,
     watcher: 2,
     driver: 2,
     driver_overhead: 1,
