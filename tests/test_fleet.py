@@ -221,7 +221,8 @@ def test_fewer_than_three_nodes_are_not_judged_and_said_to_be_too_few(tmp_path):
     fleet = judge_fleet(read(tmp_path))
     assert not fleet.columns
     (reason,) = fleet.not_judged
-    assert "2 nodes; at least 3 are compared" in reason
+    problem = "nodes with two complete repeats: 2, at least 3 are compared: node1, node2"
+    assert reason.endswith(problem)
 
 
 def gaps(fleet, node):
@@ -282,7 +283,7 @@ def test_a_node_of_a_kind_of_its_own_is_named(tmp_path):
     fleet = judge_fleet(read(tmp_path))
     assert gaps(fleet, "other") == ("undecided", ["few_nodes"])
     (reason,) = fleet.not_judged
-    assert reason.endswith("1 nodes; at least 3 are compared: other")
+    assert reason.endswith("nodes with two complete repeats: 1, at least 3 are compared: other")
 
 
 def test_a_node_that_was_not_measured_anew_is_not_compared_with_those_that_were(tmp_path):

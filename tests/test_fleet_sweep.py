@@ -126,9 +126,19 @@ def test_the_partition_of_sbatch_is_that_of_the_nodes(sinfo, options):
     assert "--partition gpu" in sinfo.read_text()
 
 
-def test_named_nodes_may_be_a_list_of_slurm(sinfo):
+def test_named_nodes_may_be_a_list_of_slurm(sinfo, slurm_command):
+    slurm_command("scontrol", "echo node1; echo node2")
     slurm_nodes("node[1-2]", [])
     assert "--nodes node[1-2]" in sinfo.read_text()
+
+
+@pytest.mark.usefixtures("sinfo")
+def test_a_named_node_that_slurm_does_not_have_is_reported(slurm_command):
+    """sinfo lists only those that exist."""
+    slurm_command("scontrol", "echo node1; echo node7")
+    nodes = slurm_nodes("node1,node7", [])
+    assert "node1" in nodes.names
+    assert nodes.unusable[-1] == "node7 is no node of this cluster"
 
 
 def test_hosts_are_named_for_ssh():
@@ -184,7 +194,8 @@ def test_slurm_measures_each_node_that_is_up(fleet_file, tmp_path, monkeypatch):
     assert "left out: node2 is down: broken" in done.stderr
     assert measured(tmp_path / "outputs") == [("node1", 1), ("node3", 1)]
     fleet = cli("fleet", tmp_path / "outputs")
-    assert "2 nodes; at least 3 are compared" in " ".join(fleet.stdout.split())
+    problem = "nodes with two complete repeats: 0, at least 3 are compared: node1, node3"
+    assert problem in " ".join(fleet.stdout.split())
 
 
 @pytest.mark.slow

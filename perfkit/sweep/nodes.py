@@ -43,25 +43,32 @@ def slurm_nodes(text: str, sbatch_options: Sequence[str]) -> Nodes:
         words += ["--nodes", text]
     try:
         lines = command_output(*words).splitlines()
+        named = [] if text == ALL else _expanded(text)
     except SlurmError as error:
         raise SweepError([f"--each-node: {error}"]) from None
-    names: dict[str, None] = {}
-    unusable: dict[str, None] = {}
+    states: dict[str, str | None] = {}
     for line in lines:
         name, of_partition, state, reason = line.split("|", 3)
         is_default = of_partition.endswith("*")
-        if not partition and text == ALL and not is_default:
-            continue
-        if state in USABLE:
-            names[name] = None
-        else:
-            unusable[f"{name} is {state}: {reason}"] = None
+        if partition or text != ALL or is_default:
+            states[name] = None if state in USABLE else f"{name} is {state}: {reason}"
+    where = f"partition {partition}" if partition else "this cluster"
+    for name in named:
+        # sinfo lists only those that exist.
+        states.setdefault(name, f"{name} is no node of {where}")
+    names = [name for name, problem in states.items() if problem is None]
+    unusable = [problem for problem in states.values() if problem is not None]
     if not names:
         where = f"partition {partition}" if partition else "the default partition"
         advice = "sinfo lists partitions and nodes"
         problems = [f"--each-node: no usable node in {where}; {advice}", *unusable]
         raise SweepError(problems)
-    return Nodes([*names], [*unusable])
+    return Nodes(names, unusable)
+
+
+def _expanded(text: str) -> list[str]:
+    """Return the names in a list such as node[1-4]."""
+    return command_output("scontrol", "show", "hostnames", text).splitlines()
 
 
 def _partition(sbatch_options: Sequence[str]) -> str | None:

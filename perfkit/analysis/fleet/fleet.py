@@ -105,9 +105,11 @@ def judge_fleet(
 
 
 def _too_few_nodes(column: Column) -> str:
-    names = sorted((node.node for node in column.repeats), key=name_order)
-    count = f"{len(names)} nodes; at least {FEWEST_NODES} are compared"
-    return f"{column.workload.name}: {count}: {', '.join(names) or 'none has two repeats'}"
+    """Return why a workload is not judged, with the nodes that have a measurement."""
+    workload = column.workload
+    count = f"nodes with two complete repeats: {len(column.repeats)}"
+    names = ", ".join(sorted(workload.by_node, key=name_order))
+    return f"{workload.name}: {count}, at least {FEWEST_NODES} are compared: {names}"
 
 
 def _columns(workloads: Sequence[Workload]) -> Iterator[Column]:
