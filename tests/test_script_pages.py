@@ -9,6 +9,7 @@ from made import keep, measured, script_measured, write_all
 
 import perfkit
 from perfkit import report
+from perfkit.analysis.comparison.blocks import placed
 from perfkit.core.results.failures import Timeout
 from perfkit.core.results.repeat import Peak
 from perfkit.report.index import model_groups
@@ -174,3 +175,11 @@ def test_the_index_tells_runs_of_a_script_apart_by_their_arguments(tmp_path):
     batch, precision = group.rows[0].cells[2], group.rows[0].cells[1]
     assert batch.content == "64"
     assert "–" in precision.content
+
+
+def test_a_summary_of_scripts_alone_has_a_row_for_each_of_their_arguments(tmp_path):
+    plain = script_measured([100.0], arguments="")
+    compiled = script_measured([110.0], arguments="--compile")
+    frame = placed(perfkit.load(write_all(tmp_path, plain, compiled)))
+    assert frame["row"].nunique() == 2
+    assert [*frame["count"]] == [1, 1]

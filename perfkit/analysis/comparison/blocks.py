@@ -249,7 +249,7 @@ def _distinguishing(frame: pd.DataFrame) -> pd.DataFrame:
         varies[key] = frame.groupby(alike)[key].transform("nunique") > 1
     # Frameworks may execute the same work differently, but each in a single way.
     work = [frame[key] for key in ("block", "model", "used", "input")]
-    by_framework = frame.groupby([*work, "framework"])[EXECUTION]
+    by_framework = frame.groupby([*work, "framework"], dropna=False)[EXECUTION]
     ways = by_framework.transform("nunique", dropna=False)
-    are_shown = pd.DataFrame(varies).join(ways.groupby(work).transform("max") > 1)
+    are_shown = pd.DataFrame(varies).join(ways.groupby(work, dropna=False).transform("max") > 1)
     return frame[are_shown.columns].astype(object).where(are_shown, None)
