@@ -26,11 +26,12 @@ SUPERVISOR = "perfkit.core.driver.supervisor"
 DRIVER = """
 import json, signal, sys, perfkit
 signal.signal(signal.SIGINT, signal.default_int_handler)
-plan = perfkit.plan("resnet50", json.loads(sys.argv[1]))
+plan = perfkit.plan(sys.argv[2], json.loads(sys.argv[1]))
 failure = perfkit.measure(plan.config, plan.protocol).result.failure
 print(failure.line() if failure else "complete", flush=True)
 """
-"""Measures the request in its argument, as JSON, and prints its failure or `complete`."""
+"""Measures the request in its first argument, as JSON, of the model in its second one, and
+prints its failure or `complete`."""
 FAKE_TRAINER = f"""
 import sys
 if sys.orig_argv[1:3] in (["-c", {DRIVER!r}], ["-m", "{NODE_PROGRAM}"]):
@@ -60,6 +61,14 @@ SMALL = {
     "input": "synthetic",
     "warmup_steps": 1,
     "measured_steps": 2,
+    "repeats": 1,
+    "timeout": 120,
+}
+
+SMALL_SCRIPT = {
+    "device": "cpu",
+    "warmup_steps": 2,
+    "measured_steps": 3,
     "repeats": 1,
     "timeout": 120,
 }
@@ -123,9 +132,11 @@ class Nodes(ABC):
     def request(self, **changes: Any) -> dict[str, Any]:
         return SMALL | self.place | {"outputs_dir": str(self.outputs)} | changes
 
-    def start(self, request: dict[str, Any], **variables: str) -> Driver:
+    def start(
+        self, request: dict[str, Any], model: str = "resnet50", **variables: str
+    ) -> Driver:
         """Start a driver that measures this request."""
-        words = [sys.executable, "-c", DRIVER, json.dumps(request)]
+        words = [sys.executable, "-c", DRIVER, json.dumps(request), model]
         return self.start_program(words, **variables)
 
     def plant(self, code: str) -> None:
@@ -134,6 +145,12 @@ class Nodes(ABC):
     def measure(self, **changes: Any) -> Result:
         """Measure to the end and return the stored result."""
         return self.result_of(self.start(self.request(**changes)))
+
+    def measure_script(self, script: Path, **changes: Any) -> Result:
+        """Measure a script to the end and return the stored result."""
+        request = SMALL_SCRIPT | self.place | changes
+        request |= {"script": str(script), "outputs_dir": str(self.outputs)}
+        return self.result_of(self.start(request, "script"))
 
     def result_of(self, driver: Driver) -> Result:
         """Wait for the driver's end and return the stored result."""
