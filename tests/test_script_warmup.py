@@ -7,7 +7,12 @@ from pydantic_core import to_json
 from perfkit.core.config import Protocol
 from perfkit.core.driver import warmup
 from perfkit.core.driver.warmup import Follower, Lead, ScriptWarmup, step_ahead
+from perfkit.core.script_config import ScriptConfig
+from perfkit.core.timing.devices import CpuDevice
+from perfkit.core.timing.job import ScriptJob
+from perfkit.core.timing.named_warmup import MOST_AHEAD, NamedWarmup
 from perfkit.core.timing.raw_file import rank_file
+from perfkit.core.timing.recorder import StepRecorder
 
 
 class Rank:
@@ -64,6 +69,62 @@ def test_the_named_step_lies_ahead_of_what_rank_0_did_meanwhile(rank, monkeypatc
 )
 def test_the_lead_is_a_time_and_a_number_of_steps(seconds, lead):
     assert step_ahead(200, [seconds] * 200, LEAD) == 200 + lead
+
+
+def test_on_an_accelerator_the_lead_exceeds_the_steps_that_a_rank_may_submit():
+    on_cpu = script_config(device="cpu", gpus=0, nodes=1)
+    on_gpu = script_config(device="gpu", gpus=8, nodes=1)
+    on_nodes = script_config(device="gpu", gpus=8, nodes=2)
+    assert Lead.of(on_cpu) == Lead(steps=3, seconds=1.0)
+    assert Lead.of(on_gpu) == Lead(steps=MOST_AHEAD + 3, seconds=1.0)
+    assert Lead.of(on_nodes) == Lead(steps=MOST_AHEAD + 3, seconds=5.0)
+
+
+def script_config(**changes):
+    values = {"script": "train.py", "framework": "torch", "processes": 1, "launcher": "local"}
+    values |= {"script_sha256": "0" * 64, "modules": []}
+    return ScriptConfig.model_validate(values | changes)
+
+
+class QueuedDevice(CpuDevice):
+    """Completes work only when it is waited for, and then all that was submitted before."""
+
+    complete = 0
+    submitted = 0
+
+    def record_event(self, _result=None):
+        self.submitted += 1
+        return self.submitted
+
+    def is_complete(self, event):
+        return event <= self.complete
+
+    def wait_for(self, event):
+        self.complete = max(self.complete, event)
+
+
+def test_a_rank_submits_few_steps_ahead_of_its_device_until_its_warm_up_ends(tmp_path):
+    device, events = QueuedDevice(), []
+
+    def write(*written):
+        events.extend(written)
+
+    recorder = StepRecorder(device, lambda: 0.0, write, 1, read_losses_at_once=False)
+    end = NamedWarmup(script_job(tmp_path), recorder)
+    for step in range(1, 101):
+        recorder.stop(step, None, None, None, None)
+        assert not end.is_over(step)
+        assert len(recorder.pending) <= MOST_AHEAD
+    assert events[-1]["step"] == 100 - MOST_AHEAD
+
+
+def script_job(folder):
+    """Return the job of a rank with an automatic warm-up."""
+    job = {"task": "script", "script": "train.py", "arguments": [], "framework": "torch"}
+    job |= {"device": "gpu", "ranks": 1, "rank_variable": "", "raw_folder": str(folder)}
+    job |= {"warmup_steps": 0, "measured_steps": 5, "warmup_limit": 1000}
+    job |= {"warmup_seconds": None, "static_modules": [], "shared_memory": ""}
+    return ScriptJob(**job)
 
 
 def test_recent_steps_alone_predict_the_time_of_the_next_ones():

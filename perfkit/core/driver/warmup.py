@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from perfkit.core.config import Protocol, RunConfig
 from perfkit.core.results.told import UNIT
 from perfkit.core.statistics import median
+from perfkit.core.timing.named_warmup import MOST_AHEAD
 
 MOST_STEPS = 10**9
 WARMUP_TEST_SHARE = 0.05
@@ -45,21 +46,21 @@ class WarmupTest:
 
 class Lead(NamedTuple):
     """How far ahead of rank 0's last complete step the end of the warm-up is named: steps that
-    a rank may have submitted beyond it, and the time in which every rank learns of the end."""
+    a rank may have begun or submitted meanwhile, and the time in which every rank learns of the
+    end."""
 
     steps: int
     seconds: float
 
     @classmethod
     def of(cls, config: RunConfig) -> "Lead":
-        steps = STEPS_SUBMITTED if config.accelerated else STEPS_AHEAD
+        steps = MOST_AHEAD if config.accelerated else 0
         seconds = NOTICE_SECONDS if config.nodes == 1 else NODES_NOTICE_SECONDS
-        return cls(steps, seconds)
+        return cls(steps + LEAD_STEPS, seconds)
 
 
-STEPS_AHEAD, STEPS_SUBMITTED = 3, 20
-"""On a CPU, ranks step together; an accelerator has a queue. CUDA's takes about 1,024 kernels,
-and a step has at least 50, unless it is a CUDA graph."""
+LEAD_STEPS = 3
+"""Steps by which a rank may be ahead of another one, and the step that it is in."""
 NOTICE_SECONDS, NODES_NOTICE_SECONDS = 1.0, 5.0
 """On one machine, ranks see a file within milliseconds, unless the machine is busy. Nodes look
 at a shared file four times a second."""

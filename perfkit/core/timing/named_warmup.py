@@ -7,8 +7,11 @@ from typing import Literal
 from perfkit.core.timing.devices import Clock
 from perfkit.core.timing.job import ScriptJob
 from perfkit.core.timing.raw_file import steady_file
-from perfkit.core.timing.recorder import Write
+from perfkit.core.timing.recorder import StepRecorder
 
+MOST_AHEAD = 16
+"""Steps that a rank may submit before the device has completed them. The driver, which sees
+complete steps alone, names a step that lies further ahead."""
 Ending = Literal["steady", "steps", "seconds"]
 
 
@@ -26,11 +29,13 @@ class NamedWarmup:
     driver writes the number of a step that no rank has reached into a file. At the limit of
     steps, all ranks end it without being told."""
 
-    def __init__(self, job: ScriptJob, write: Write, clock: Clock = time.perf_counter) -> None:
+    def __init__(
+        self, job: ScriptJob, recorder: StepRecorder, clock: Clock = time.perf_counter
+    ) -> None:
         self.limit = job.warmup_limit
         self.limit_seconds = job.warmup_seconds
         self.file = steady_file(Path(job.raw_folder))
-        self.write = write
+        self.recorder = recorder
         self.clock = clock
         self.began = clock()
         self.last_step: int | None = None
@@ -39,12 +44,13 @@ class NamedWarmup:
         """Return whether the window begins after `step`. Raises LateWarmupError."""
         if self.limit is None:
             return True
+        self.recorder.wait_for_all_but(MOST_AHEAD)
         seconds = self.clock() - self.began
         ended_by = self._ended_by(step, self.limit, seconds)
         if ended_by is None:
             return False
         event = {"event": "warmup", "steps": step, "seconds": seconds, "ended_by": ended_by}
-        self.write(event)
+        self.recorder.write(event)
         return True
 
     def _ended_by(self, step: int, limit: int, seconds: float) -> Ending | None:

@@ -122,6 +122,13 @@ class StepRecorder:
             if events:
                 self.write(*events)
 
+    def wait_for_all_but(self, steps: int) -> None:
+        """Wait until the device has completed all submitted steps but the last `steps`."""
+        if len(self.pending) > steps:
+            _begin, end, _event, _loss = self.pending[-steps - 1]
+            self.device.wait_for(end)
+            self.write_complete()
+
     def finish(self) -> float:
         """Wait for the last step. Returns the clock's reading, seconds."""
         self.device.wait_for(self.begin)

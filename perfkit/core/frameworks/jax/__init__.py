@@ -1,6 +1,7 @@
 """JAX; trains the networks of perfkit.core.frameworks.functional. `parallel.py`
 trains with several processes."""
 
+import sys
 from pathlib import Path
 from typing import ClassVar
 
@@ -60,7 +61,8 @@ class Jax(Framework):
         if config.ranks == 1:
             return worker
         ranks = node.ranks(config.devices)
-        launch = [config.interpreter, "-m", LAUNCHER, str(log_folder)]
+        # The ranks' interpreter may lack perfkit's packages, if they run a script.
+        launch = [sys.executable, "-m", LAUNCHER, str(log_folder)]
         return [*launch, str(ranks.start), str(len(ranks)), node.master or "-", *worker]
 
 
