@@ -13,7 +13,7 @@ from perfkit.analysis.comparison.blocks import placed
 from perfkit.core.results.failures import Timeout
 from perfkit.core.results.repeat import Peak
 from perfkit.report.index import model_groups
-from perfkit.report.measurement import checked
+from perfkit.report.measurement import checked, write_measurement
 from perfkit.report.step_charts import overlaid
 from perfkit.report.text import names
 
@@ -42,6 +42,16 @@ def test_the_throughput_tile_says_that_the_script_told_its_samples(tmp_path):
     text = text_of(report.headline(kept(tmp_path)))
     assert "101.0 images/s" in text
     assert "samples per step: 64, as told by the script" in text
+
+
+def test_the_page_of_a_script_has_every_section_of_its_notebook(tmp_path):
+    measurement = kept(tmp_path)
+    write_measurement(measurement)
+    text = measurement.page_file.read_text()
+    sections = re.findall("<h2[^>]*>([^<]+)<", text)
+    assert sections[:5] == ["Warnings", "Repeats", "Limits", "Telemetry", "Script"]
+    assert "train.py · --lr 0.1 · PyTorch · 64 images per step" in text
+    assert measurement.folder.joinpath("report.zh.html").exists()
 
 
 def test_an_unknown_wait_for_data_is_never_shown_as_zero(tmp_path):

@@ -11,7 +11,7 @@ from perfkit.core.format import minute
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.paths import portable
 from perfkit.core.results.store import NOTEBOOK, RESULT, Measurement, ResultError
-from perfkit.core.script_config import AnyConfig, ScriptConfig
+from perfkit.core.script_config import SCRIPT, AnyConfig, ScriptConfig
 from perfkit.report.elements import joined, link, paragraph, strong
 from perfkit.report.links import Site
 from perfkit.report.pages import (
@@ -96,7 +96,7 @@ def _incomplete(measurement: Measurement) -> str:
 
 def notebook_name(config: AnyConfig) -> str:
     """Return the name of the notebook that measures such a configuration."""
-    return "script" if isinstance(config, ScriptConfig) else config.model
+    return SCRIPT if isinstance(config, ScriptConfig) else config.model
 
 
 def write_measurement(

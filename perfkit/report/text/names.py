@@ -11,7 +11,7 @@ from perfkit.core.format import interval, number, percent, plain
 from perfkit.core.frameworks import DISPLAY_NAMES
 from perfkit.core.parameters import ABOUT, parameters, select
 from perfkit.core.results.schema import Result
-from perfkit.core.script_config import ScriptConfig
+from perfkit.core.script_config import SCRIPT, ScriptConfig
 from perfkit.core.statistics import median
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import translations
@@ -174,14 +174,10 @@ def framework_version(result: Result) -> str:
 def command(result: Result) -> str:
     """Return the command that repeats the measurement with the same settings on any machine."""
     config = result.config
-    if not isinstance(config, ScriptConfig):
-        return shlex.join(run_command(result.built_in.model, requested(result)))
-    values = requested(result)
-    values.pop("arguments", None)
-    words = shlex.join(run_command(config.script, values))
-    if not config.arguments:
-        return words
-    return f"{words} -- {shlex.join(config.argument_list)}"
+    if isinstance(config, ScriptConfig):
+        values = requested(result) | {"script": config.script}
+        return shlex.join(run_command(SCRIPT, values))
+    return shlex.join(run_command(config.model, requested(result)))
 
 
 def requested(result: Result) -> dict[str, Any]:
