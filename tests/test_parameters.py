@@ -58,7 +58,7 @@ def cells(file, status):
 def test_every_published_paddle_table_has_a_parameters_file():
     paddle = perfkit.published().query("framework == 'paddle' and status == 'published'")
     assert set(paddle["table"]) == {table for tables in TABLES.values() for table in tables}
-    assert {*TABLES, "quick", "gpt2", "fleet"} == set(FILES)
+    assert {*TABLES, "quick", "gpt2", "fleet", "llama3-8b"} == set(FILES)
 
 
 def test_the_gpt2_sweep_covers_every_precision_on_1_8_and_16_gpus():
@@ -75,6 +75,20 @@ def test_the_gpt2_sweep_covers_every_precision_on_1_8_and_16_gpus():
     assert len(different) == 15
 
 
+def test_the_llama_sweep_has_the_bf16_cells_of_torchtitan():
+    configurations = set()
+    for configuration in expand(FOLDER / "llama3-8b.yaml"):
+        assert (configuration["model"], configuration["model_size"]) == ("llama", "8b")
+        names = ("execution", "nodes", "gpus", "batch_size", "sequence_length")
+        configurations.add(tuple(configuration[name] for name in names))
+    frame = perfkit.published()
+    of_table = frame[frame["table"] == "torchtitan-llama3-8b"]
+    in_bf16 = of_table[of_table["precision"] == "bf16"]
+    columns = ["execution", "nodes", "gpus_per_node", "batch_per_gpu", "sequence_length"]
+    assert configurations == set(in_bf16[columns].itertuples(index=False, name=None))
+    assert len(configurations) == 4
+
+
 @pytest.mark.parametrize("file", TABLES)
 def test_every_published_paddle_cell_is_measured_exactly_once(file):
     """Only cells marked with a dash may be measured besides."""
@@ -87,12 +101,12 @@ def test_every_published_paddle_cell_is_measured_exactly_once(file):
 
 @pytest.mark.parametrize("file", FILES)
 def test_every_configuration_is_valid_on_its_target_hardware(file, monkeypatch, tmp_path):
-    """The hardware is a Slurm allocation of 8 nodes with 8 GPUs and a GPU build of Paddle."""
-    constants = {"cuda_version": "12.6"}
+    """The hardware is a Slurm allocation of 16 nodes with 8 GPUs and GPU builds."""
+    constants = {"cuda_version": "12.6", "cuda": "12.6"}
     monkeypatch.setattr("perfkit.core.system.software.constants", lambda *_: constants)
     labels = list("01234567")
     monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", lambda: labels)
-    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "8")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "16")
     monkeypatch.setenv("SLURMD_NODENAME", "node1")
     for name in ("train_list.txt", "shard.hdf5", "train.bin"):
         (tmp_path / name).touch()

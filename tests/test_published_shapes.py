@@ -263,6 +263,35 @@ def test_a_number_per_gpu_is_compared_with_a_measurement_per_gpu(cells):
     assert pair.ratio == pytest.approx(6000 / 5762)
 
 
+TORCHTITAN = {"model": "llama", "model_size": "8b", "framework": "torch", "device": "gpu"}
+TORCHTITAN |= {"gpus": 8, "batch_size": 2, "sequence_length": 8192, "execution": "static"}
+TORCHTITAN |= {"precision": "bf16", "input": "dataloader", "optimizer": "adamw"}
+TORCHTITAN |= {"image_size": None, "layout": None, "facts": {"gpus": ["NVIDIA H100 96GB"] * 8}}
+
+
+def test_a_measurement_of_llama_is_beside_torchtitans_number_per_gpu(cells, tmp_path):
+    result = measured([8 * 6000.0] * 7, **TORCHTITAN)
+    matches = {pair.cell.setup: pair for pair in matched(cells, tmp_path, result)}
+    assert {*matches} == {"FSDP", "FSDP + torch.compile"}
+    compiled = matches["FSDP + torch.compile"]
+    assert compiled.measured == pytest.approx(6000)
+    assert compiled.ratio == pytest.approx(6000 / 6667)
+    differing = {each.key: each.values for each in compiled.differences}
+    assert differing.pop("statistic")[0] == "steps 81-90"
+    # The suite has neither yet.
+    assert differing == {"sharding": ("full", "none"), "recompute": ("selective", "none")}
+    eager = {each.key for each in matches["FSDP"].differences}
+    assert eager == {"sharding", "recompute", "statistic", "execution"}
+
+
+@pytest.mark.parametrize(
+    "other", [{"model_size": "1b"}, {"sequence_length": 4096}, {"gpus": 4}, {"batch_size": 1}]
+)
+def test_a_measurement_of_another_llama_is_not_matched(cells, tmp_path, other):
+    result = measured([8 * 6000.0] * 7, **TORCHTITAN | other)
+    assert matched(cells, tmp_path, result) == []
+
+
 def test_a_number_of_a_llama_table_has_the_place_that_its_source_states(cells):
     (cell,) = (cell for cell in cells if cell.printed == "14451")
     place = place_of(cell)

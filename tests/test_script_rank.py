@@ -71,6 +71,8 @@ print("after the loop")
     assert ran.stderr == ""
     losses = ["step", "loss"] * 6
     assert ran.kinds() == ["start", "told", *losses, "window", "peak", "modules", "end"]
+    (start,), (window,) = ran.of_kind("start"), ran.of_kind("window")
+    assert 0.05 < window["began"] - start["began"] < LIMIT_SECONDS
     (told,) = ran.of_kind("told")
     assert told | {"framework_version": ""} == {
         "event": "told",

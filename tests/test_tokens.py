@@ -11,7 +11,7 @@ from loading import loaded
 from perfkit.core.inputs import InputError, samples
 from perfkit.core.inputs.data_set import digest, examine
 from perfkit.core.inputs.shards import ShardRow
-from perfkit.core.inputs.tokens import GPT2, LLAMA3, WideTokens
+from perfkit.core.inputs.tokens import GPT2, LLAMA3
 from perfkit.core.models.gpt import END_OF_TEXT, VOCABULARY
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
@@ -41,10 +41,8 @@ def write_wide(path, tokens):
 
 
 def wide_tokens(folder, **changes):
-    """Open a folder of 32-bit token files and check its rows; the vocabulary is GPT-2's."""
-    data = WideTokens(config(folder, **changes))
-    data.check()
-    return data
+    """Open a folder of 32-bit token files for Llama and check its rows."""
+    return examine(config(folder, model="llama", **changes))
 
 
 def test_sample_tokens_are_text_bytes_with_end_markers(tmp_path):
@@ -159,17 +157,21 @@ def test_a_file_that_has_not_32_bit_tokens_behind_a_header_is_refused(
 
 
 def test_ids_above_16_bits_are_read_from_wide_files(tmp_path):
-    # GPT-2's vocabulary is narrower than 16 bits, so these ids must be found and refused.
-    write_wide(tmp_path / "x_train_0.bin", np.arange(100))
-    write_wide(tmp_path / "x_train_1.bin", [*range(48), 128_000, *range(17)])
-    data = WideTokens(config(tmp_path))
+    write_wide(tmp_path / "x_train_0.bin", 128_000 + np.arange(100))
+    data = wide_tokens(tmp_path)
     ids, labels = data[ShardRow(0, 2)]
-    assert ids.tolist() == [*range(32, 48)]
-    assert labels.tolist() == [*range(33, 49)]
+    assert ids.tolist() == [*range(128_032, 128_048)]
+    assert labels.tolist() == [*range(128_033, 128_049)]
     assert ids.dtype == labels.dtype == np.int64
-    assert len(data) == 6 + 4
-    with pytest.raises(InputError, match=r"0 to 50303, found 128000 among tokens 32 to 48"):
-        data.check()
+    # 99 tokens have a next token: six blocks of 16.
+    assert len(data) == 6
+
+
+def test_ids_outside_llamas_vocabulary_are_refused(tmp_path):
+    write_wide(tmp_path / "x_train_0.bin", np.arange(100))
+    write_wide(tmp_path / "x_train_1.bin", [*range(48), 128_256, *range(17)])
+    with pytest.raises(InputError, match=r"0 to 128255, found 128256 among tokens 32 to 48"):
+        wide_tokens(tmp_path)
 
 
 def test_the_header_is_llm_cs():
@@ -207,9 +209,10 @@ def test_validation_files_are_ignored(tmp_path):
 
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("framework", ["paddle", "torch"])
-def test_the_dataloader_yields_blocks_of_the_file(tmp_path, framework):
-    write(tmp_path / "train.bin", np.arange(64 * 16 + 1))
-    for ids, labels in loaded(config(tmp_path, framework=framework), 3):
+@pytest.mark.parametrize(("model", "written"), [("gpt", write), ("llama", write_wide)])
+def test_the_dataloader_yields_blocks_of_the_file(tmp_path, framework, model, written):
+    written(tmp_path / "train.bin", np.arange(64 * 16 + 1))
+    for ids, labels in loaded(config(tmp_path, framework=framework, model=model), 3):
         assert ids.shape == labels.shape == (2, 16)
         assert np.all(ids[:, 0] % 16 == 0)
         assert np.array_equal(labels, ids + 1)

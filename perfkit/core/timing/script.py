@@ -10,6 +10,7 @@ import contextlib
 import os
 import runpy
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -44,12 +45,13 @@ def main(job_file: Path) -> None:
 
 def begin(job_file: Path) -> Session:
     """Open the session of this process, and write the event `start`."""
+    began = time.monotonic()
     job = ScriptJob.read(job_file)
     enter_scratch(job_file.parent, job.shared_memory)
     # Set by the launcher; a single process runs without a launcher.
     rank = int(os.environ.get(job.rank_variable, "0"))
     session = Session(job, RawFile(rank_file(Path(job.raw_folder), rank)), os.getpid())
-    session.raw.write({"event": "start", "pid": session.pid})
+    session.raw.write({"event": "start", "pid": session.pid, "began": began})
     os.environ[JOB_VARIABLE] = str(job_file)
     open_session(session)
     return session
