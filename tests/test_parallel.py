@@ -29,16 +29,20 @@ CASES = {
         "bert-lamb-accumulate": {"model": "bert", "optimizer": "lamb", "accumulate": 2},
         "gpt": {"model": "gpt"},
         "gpt-static-accumulate": {"model": "gpt", "execution": "static", "accumulate": 2},
+        "llama": {"model": "llama"},
+        "llama-static-accumulate": {"model": "llama", "execution": "static", "accumulate": 2},
     },
     "torch": {
         "vgg16": {"model": "vgg16"},
         "vgg16-static-accumulate": {"model": "vgg16", "accumulate": 2, "execution": "static"},
         "bert-accumulate": {"model": "bert", "accumulate": 2},
         "gpt": {"model": "gpt"},
+        "llama": {"model": "llama"},
     },
     "jax": {
         "vgg16": {"model": "vgg16"},
         "bert-accumulate": {"model": "bert", "accumulate": 2},
+        "llama": {"model": "llama"},
     },
 }
 """Models without batch norm, whose statistics are local to each rank."""
@@ -58,7 +62,7 @@ sys.path.insert(0, TESTS)
 from sides import side_of
 
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.models import bert, gpt, vgg16
+from perfkit.core.models import bert, gpt, llama, vgg16
 from perfkit.core.worker.loop import compute_seconds
 
 together = sys.argv[2] == "together"
@@ -69,9 +73,12 @@ side, framework = side_of(FRAMEWORK), sys.modules[FRAMEWORK]
 seeds = {"paddle": "seed", "torch": "manual_seed"}
 
 # Smaller models in float64, so that rounding does not look like a difference.
-for facts in (bert, gpt):
-    facts.LAYERS, facts.WIDTH, facts.INNER, facts.HEADS, facts.VOCABULARY = 2, 32, 64, 4, 1100
+bert.LAYERS, bert.WIDTH, bert.INNER, bert.HEADS = 2, 32, 64, 4
+for facts in (bert, gpt, llama):
+    facts.VOCABULARY = 1100
 gpt.END_OF_TEXT = 1100
+gpt.SIZES["124M"] = gpt.Size(2, 32, 4, 64, 6e-4)
+llama.SIZES["tiny"] = llama.Size(2, 32, 4, 2, 64, is_tied=True)
 vgg16.STAGES, vgg16.DENSE = ((8, 2), (16, 2), (16, 1)), 32
 side.backend.enable_float64()
 
