@@ -205,6 +205,19 @@ def test_every_parameter_belongs_to_a_layer_of_one_block(training, framework, mo
 
 
 @of("paddle", "torch", models=MODELS)
+def test_parameters_are_in_the_order_of_the_forward_pass(side, model):
+    """Data-parallel training exchanges gradients in the reverse order. A vector has no module
+    of its own, and precedes those that have."""
+    layers = Outline(NETWORKS[model]()).layers
+    modules = [name for name, layer in layers.items() if layer.kind != "vector"]
+    owners = []
+    for name, _parameter in side.trainer(model).network.named_parameters():
+        if "." in name:
+            owners.append(name.rpartition(".")[0])
+    assert [*dict.fromkeys(owners)] == modules
+
+
+@of("paddle", "torch", models=MODELS)
 def test_the_modules_of_a_block_are_those_of_its_layers(side, model):
     network = side.trainer(model).network
     blocks = Outline(NETWORKS[model]()).blocks

@@ -688,7 +688,7 @@ def test_a_full_disk_is_reported_and_only_stale_traces_are_removed(run, tmp_path
         ("paddle,oneflow", {}, "oneflow"),
         ("paddle,torch:sideways", {}, "sideways"),
         ("paddle,torch", {"framework": "torch"}, "set it by --frameworks"),
-        ("paddle,torch", {"precision": "bf16"}, "it takes optimizer"),
+        ("paddle,torch", {"precision": "bf16"}, "it takes model_size, optimizer"),
         ("paddle,torch", {"image_sise": 3}, "image_size"),
         ("paddle,torch", {"optimizer": "lamb"}, "optimizer"),
         ("", {}, "two are needed"),

@@ -44,10 +44,12 @@ class Layers:
         self.modules_of_block: dict[str, dict[str, Any]] = {}
         outline = Outline(network)
         self.block_modules = self._block_modules(outline)
-        for name, module in self.block_modules.items():
-            self._attach(name, module)
+        # In the order of the forward pass, the reverse of which parallel training assumes to be
+        # that of the gradients.
         for block, layers in outline.blocks.items():
             modules = {}
+            if block in self.block_modules:
+                self._attach(block, self.block_modules[block])
             for name, (kind, sizes, options) in layers.items():
                 create = getattr(self, f"new_{kind}")
                 modules[name] = create(*sizes, **options)
