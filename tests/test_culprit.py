@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from made import measured
+from made import measured, script_measured
 
 from perfkit.analysis.comparison.history import history
 from perfkit.analysis.culprit import NO_WAITS, Evidence, Waits, attribute, attributed
@@ -127,6 +127,12 @@ def test_a_gain_and_the_loss_of_going_back_have_the_same_culprit():
     gain = attributed([slow], [fast], around(1 / 0.75), THRESHOLD)
     assert loss.culprit == gain.culprit
     assert loss.explained == pytest.approx(1 / gain.explained)
+
+
+def test_a_change_of_a_script_which_has_no_rates_is_left_open():
+    sides = [script_measured(BEFORE)], [script_measured(AFTER)]
+    found = attributed(*sides, around(0.9), THRESHOLD)
+    assert (found.culprit, found.doubt) == ("undecided", "no rates")
 
 
 def test_a_change_within_the_threshold_is_attributed_to_nothing():

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import simulations
 from conftest import cli
-from made import keep, measured
+from made import keep, measured, script_measured
 
 from perfkit.analysis.fleet.explanations import explanations, state_of
 from perfkit.analysis.fleet.fleet import judge_fleet
@@ -197,6 +197,17 @@ def test_a_node_on_which_a_workload_failed_has_the_peaks_of_another(tmp_path):
     made_fleet(tmp_path, [1, 1.001, 0.999, 1], number=1, peak=peak)
     matmul = judge_fleet(read(tmp_path)).columns[-1]
     assert (matmul.quantity, len(matmul.cells)) == ("matmul", 4)
+
+
+def test_a_script_is_a_workload_without_peaks(tmp_path):
+    for number, factor in enumerate([1, 1.001, 0.9, 0.999, 1], 1):
+        values = [factor * value for value in REPEATS]
+        result = script_measured(values, node=f"node{number}")
+        keep(tmp_path / f"{result.id}-{number}", result)
+    made_fleet(tmp_path, [1, 1.001, 0.999, 1, 1])
+    fleet = judge_fleet(read(tmp_path))
+    assert [column.quantity for column in fleet.columns] == ["throughput"] * 2
+    assert fleet.named("slow") == ["node3"]
 
 
 def test_nodes_with_other_hardware_are_judged_apart(tmp_path):

@@ -34,6 +34,7 @@ from perfkit.analysis.fleet.workloads import (
     hardware_of,
     workloads_of,
 )
+from perfkit.core.config import Config
 from perfkit.core.frameworks import DISPLAY_NAMES
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
@@ -123,7 +124,10 @@ def _columns(workloads: Sequence[Workload]) -> Iterator[Column]:
         yield Column(workload, "throughput", repeats)
     by_peak: dict[Any, list[Workload]] = {}
     for workload in workloads:
-        by_peak.setdefault(_peak_key(workload.newest[0].result), []).append(workload)
+        result = workload.newest[0].result
+        if isinstance(result.config, Config):
+            # A script's workers measure no peaks.
+            by_peak.setdefault(_peak_key(result), []).append(workload)
     for alike in by_peak.values():
         workload = max(alike, key=lambda each: len(each.judged_nodes))
         for quantity in PEAKS:
