@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from script_rank import ScriptRank
@@ -10,6 +11,8 @@ from script_rank import ScriptRank
 import perfkit
 from perfkit.core.paths import ROOT
 from perfkit.core.timing.batches import rows_of
+from perfkit.core.timing.classification import ConfigMismatchError
+from perfkit.core.timing.frameworks import Torch
 from perfkit.core.timing.plain_timer import PlainTimer
 from perfkit.core.timing.script_peak import UnknownPrecisionError, suite_precision
 from perfkit.core.timing.told import ScriptWork
@@ -309,3 +312,41 @@ def test_a_jax_script_without_an_array_to_wait_for_is_refused(tmp_path):
     code, params = ScriptRank(tmp_path, code, framework="jax").run().failure()
     assert code == "worker_error"
     assert "timer.step(loss, result=state)" in params["detail"]
+
+
+def torch_with(*, allocated_bytes):
+    """Return PyTorch as it would be with this much memory in use on a GPU."""
+    cuda = SimpleNamespace(
+        is_initialized=lambda: allocated_bytes is not None,
+        memory_allocated=lambda: allocated_bytes,
+    )
+    return Torch(SimpleNamespace(cuda=cuda))
+
+
+ON_GPU, ON_CPU, ON_MPS = (
+    SimpleNamespace(device=SimpleNamespace(type=kind)) for kind in ("cuda", "cpu", "mps")
+)
+
+
+@pytest.mark.parametrize(
+    ("allocated_bytes", "loss", "device"),
+    [
+        (None, ON_CPU, "cpu"),
+        (None, 0.5, "cpu"),
+        (None, None, "cpu"),
+        (2**20, ON_GPU, "gpu"),
+        # A loss that was copied to the host, and a number.
+        (2**20, ON_CPU, "gpu"),
+        (2**20, 0.5, "gpu"),
+        # A process that has only looked for a GPU.
+        (0, ON_CPU, "cpu"),
+        (None, ON_MPS, "mps"),
+    ],
+)
+def test_the_device_of_a_pytorch_script_is_recognised(allocated_bytes, loss, device):
+    assert torch_with(allocated_bytes=allocated_bytes).device_type(loss, None) == device
+
+
+def test_a_device_whose_work_can_not_be_timed_is_refused():
+    with pytest.raises(ConfigMismatchError, match="trains with PyTorch on the device mps"):
+        torch_with(allocated_bytes=None).open_device("mps")

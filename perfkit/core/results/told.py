@@ -6,22 +6,21 @@ from pydantic import Field
 
 from perfkit.core.config import DEVICE, FrameworkName
 from perfkit.core.results.base import Positive, Stored
+from perfkit.core.timing import told
 
-UNIT = r"^[^\W\d_][\w -]{0,27}$"
+UNIT = rf"^{told.UNIT}$"
 """What a script counts, such as `images`: untrusted text."""
-UNIT_PER_SECOND = r"^[^\W\d_][\w -]{0,27}/s$"
-PRECISION = r"^[\w.+ -]{1,30}$"
+UNIT_PER_SECOND = rf"^{told.UNIT}/s$"
+PRECISION = rf"^{told.PRECISION}$"
 WorkUnit = Annotated[str, Field(pattern=UNIT_PER_SECOND)]
 """Unit of a throughput, such as `images/s`; of a script, untrusted text."""
-MOST_SAMPLES = 10**9
-"""Most samples of a step, far above any real one."""
 
 
 class Told(Stored):
     """What a script told the timer. perfkit can't check `samples_per_step`, `flops_per_sample`,
     `parameters` and `precision`; the timer recognized the rest."""
 
-    samples_per_step: Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
+    samples_per_step: Annotated[int, Field(ge=1, le=told.MOST_SAMPLES)]
     """samples per optimizer step of one rank"""
     unit: Annotated[str, Field(pattern=UNIT)]
     """what is counted, a plural noun; untrusted text"""

@@ -3,6 +3,7 @@
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -109,7 +110,10 @@ class Paddle(ScriptFramework):
     def device_name(self, device_type: str) -> str | None:
         if device_type != "gpu":
             return None
-        return str(self.module.device.cuda.get_device_name())
+        # A plugin for other GPUs than NVIDIA's has no name.
+        with suppress(ValueError):
+            return str(self.module.device.cuda.get_device_name())
+        return None
 
     def open_device(self, device_type: str) -> Device:
         if device_type == "cpu":

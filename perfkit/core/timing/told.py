@@ -6,8 +6,11 @@ import re
 from typing import NamedTuple, Self
 
 MOST_SAMPLES = 10**9
-UNIT = re.compile(r"[^\W\d_][\w -]{0,27}")
-PRECISION = re.compile(r"[\w.+ -]{1,30}")
+"""Most samples of a step, far above any real one."""
+UNIT = r"[^\W\d_][\w -]{0,27}"
+"""Pattern of what a script counts, such as `images`."""
+PRECISION = r"[\w.+ -]{1,30}"
+"""Pattern of the name of a number format."""
 
 
 class ScriptWork(NamedTuple):
@@ -32,12 +35,12 @@ class ScriptWork(NamedTuple):
         samples = _whole("samples_per_step", samples_per_step)
         if samples > MOST_SAMPLES:
             raise ValueError(f"samples_per_step={samples}: at most {MOST_SAMPLES}")
-        if not UNIT.fullmatch(unit):
+        if not re.fullmatch(UNIT, unit):
             raise ValueError(
                 f"unit={unit!r}: must be a plural noun of up to 28 letters, digits, blanks, "
                 "hyphens and underscores, such as 'images' or 'tokens'"
             )
-        if precision is not None and not PRECISION.fullmatch(precision):
+        if precision is not None and not re.fullmatch(PRECISION, precision):
             raise ValueError(
                 f"precision={precision!r}: must be the name of a number format, such as "
                 "'bf16', of up to 30 characters"
