@@ -15,12 +15,14 @@ from ruamel.yaml import YAML
 
 import perfkit
 from perfkit.cli import main
+from perfkit.core.config import Config
 from perfkit.core.models import MODELS
-from perfkit.core.parameters import FIELDS, is_open
+from perfkit.core.parameters import fields_of, is_open
 from perfkit.core.paths import ROOT
 from perfkit.core.request.plan import plan, typed
 from perfkit.core.results.events import RANK_EVENTS, TELEMETRY_EVENTS
 from perfkit.core.results.schema import Result
+from perfkit.core.script_config import ScriptConfig
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 CLUSTERS = ROOT / "docs" / "clusters.md"
@@ -89,36 +91,38 @@ def test_every_line_of_a_raw_file_is_documented():
     assert lines > 1000
 
 
-def assert_parameter(name, text):
+def assert_parameter(name, text, kind=Config):
     value = typed(name, text)
-    if name.startswith("environment.") or value == "auto" or is_open(name, value):
+    if name.startswith("environment.") or value == "auto" or is_open(name, value, kind):
         return
-    field = FIELDS[name]
+    field = fields_of(kind)[name]
     adapter = TypeAdapter(Annotated[field.annotation, field])
     adapter.validate_python(value)
 
 
 def assert_perfkit_command(name, words):
-    """Parse a command of perfkit and examine its model and parameters."""
+    """Parse a command of perfkit and examine its model or script, and its parameters."""
     arguments = main.commands[name].make_context(name, words).params
     model = arguments.get("model", "bert")
     variants = []
     if arguments.get("live"):
         model, *variants = arguments["names"]
-    assert model in MODELS
+    kind = ScriptConfig if model.endswith(".py") else Config
+    assert model in MODELS or kind is ScriptConfig
     for parameter, value in arguments.get("values", {}).items():
-        assert_parameter(parameter, str(value))
+        assert_parameter(parameter, str(value), kind)
     for variant in variants:
         for pair in variant.split(","):
             parameter, value = pair.split("=")
-            assert_parameter(parameter, value)
+            assert_parameter(parameter, value, kind)
 
 
 def assert_papermill_command(words):
     """Parse a command of papermill and examine its parameters."""
     arguments = papermill.make_context("papermill", words).params
+    kind = ScriptConfig if "script.ipynb" in arguments["notebook_path"] else Config
     for name, value in arguments["parameters"]:
-        assert_parameter(name, str(value))
+        assert_parameter(name, str(value), kind)
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=shlex.join)

@@ -5,7 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from conftest import as_options, cli
 
+import perfkit
 from perfkit.core.paths import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("processes")]
@@ -30,3 +32,20 @@ def test_an_example_trains_without_perfkit_run_and_tells_its_throughput(script, 
     assert "loss" in done.stdout
     assert "/s of this process in the last" in done.stderr
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("name", "processes", "unit"),
+    [("gpt_torch", 1, "tokens"), ("huggingface", 2, "tokens"), ("resnet_paddle", 2, "images")],
+)
+def test_an_example_is_measured(name, processes, unit, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    options = {"outputs_dir": tmp_path, "processes": processes, "repeats": 1}
+    options |= {"device": "cpu", "warmup_steps": 1, "measured_steps": 2}
+    script = ROOT / "examples" / f"{name}.py"
+    printed = cli("run", script, *as_options(options), "--", *SMALL[name].split())
+    assert printed.exit_code == 0, printed.output
+    (row,) = perfkit.load(tmp_path).to_dict("records")
+    assert row["status"] == "complete"
+    assert row["unit"] == f"{unit}/s"
+    assert row["throughput"] > 0
