@@ -1,5 +1,7 @@
 """perfkit.StepTimer: without `perfkit run`, and in a rank of each framework."""
 
+import json
+import os
 import subprocess
 import sys
 import time
@@ -13,8 +15,11 @@ from perfkit.core.paths import ROOT
 from perfkit.core.timing.batches import rows_of
 from perfkit.core.timing.classification import ConfigMismatchError
 from perfkit.core.timing.frameworks import Torch
+from perfkit.core.timing.measuring_timer import MeasuringTimer
 from perfkit.core.timing.plain_timer import PlainTimer
+from perfkit.core.timing.raw_file import RawFile, rank_file
 from perfkit.core.timing.script_peak import UnknownPrecisionError, suite_precision
+from perfkit.core.timing.session import Session
 from perfkit.core.timing.told import ScriptWork
 
 
@@ -350,3 +355,39 @@ def test_the_device_of_a_pytorch_script_is_recognised(allocated_bytes, loss, dev
 def test_a_device_whose_work_can_not_be_timed_is_refused():
     with pytest.raises(ConfigMismatchError, match="trains with PyTorch on the device mps"):
         torch_with(allocated_bytes=None).open_device("mps")
+
+
+@pytest.fixture
+def measuring_timer(tmp_path, clock):
+    """A timer of a PyTorch script in this process, without the process's session."""
+    pytest.importorskip("torch")
+    rank = ScriptRank(tmp_path, "", warmup_steps=5)
+    raw = RawFile(rank_file(rank.raw_folder, 0))
+    session = Session(rank.job, raw, os.getpid())
+    return MeasuringTimer(ScriptWork(8, "images", None, None, None), session, clock)
+
+
+def events_of(timer):
+    lines = timer.session.raw.path.read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_the_first_step_begins_when_its_first_batch_is_asked_for(measuring_timer, clock):
+    clock.now += 100.0
+    batches = measuring_timer.batches([1, 2, 3])
+    clock.now += 100.0
+    for _batch in batches:
+        clock.now += 2.0
+        measuring_timer.step(0.5)
+        break
+    _told, step, _loss = events_of(measuring_timer)
+    assert step["seconds"] == pytest.approx(2.0)
+
+
+def test_without_batches_the_first_step_begins_with_the_timer(measuring_timer, clock):
+    clock.now += 3.0
+    with measuring_timer.pause():
+        clock.now += 100.0
+    measuring_timer.step(0.5)
+    _told, step, _loss = events_of(measuring_timer)
+    assert step["seconds"] == pytest.approx(3.0)

@@ -31,12 +31,12 @@ class MeasuringTimer:
 
     def batches(self, loader: Any) -> Any:
         """See StepTimer."""
-        if self.training is None and not self.input.has_read:
-            self.began = self.clock()
         timed = TimedLoader(loader, self._count, self.clock)
         return like_original(timed, loader)
 
     def _count(self, batch: Any, wait_seconds: float) -> None:
+        if self.training is None and not self.input.has_read:
+            self.began = self.clock() - wait_seconds
         self.input.add(batch, wait_seconds)
         if self.session.job.ranks > 1 and self.input.batches == 1:
             self.session.raw.write({"event": "batch", "step": self.session.step + 1})
