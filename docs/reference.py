@@ -547,6 +547,9 @@ def of_name(name: str) -> list[str]:
 def of_fields(model: Any) -> str:
     if model is Config:
         return "Its fields are the [parameters](parameters.md), and `model`."
+    if model is ScriptConfig:
+        own = "[parameters](parameters.md#parameters-of-a-script)"
+        return f"Its fields are the {own} of a script, `script_sha256` and `modules`."
     if model is Protocol:
         return "Its fields are the [parameters](parameters.md); `name` is `protocol`."
     names = ", ".join(f"`{name}`" for name in model.model_fields)

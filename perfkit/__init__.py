@@ -15,6 +15,7 @@ _HOME = {
     "Plan": "core.request.plan",
     "Protocol": "core.config",
     "RequestError": "core.request",
+    "ScriptConfig": "core.script_config",
     "StepTimer": "core.timing.step_timer",
     "compare": "analysis.comparison",
     "plan": "core.request.plan",

@@ -1,6 +1,7 @@
 """Requests to measure a script of the user's: what is read of it, and the errors."""
 
 import json
+import os
 import shlex
 from pathlib import Path
 
@@ -16,12 +17,14 @@ from perfkit.core.parameters import fields_of, parameters
 from perfkit.core.paths import ROOT
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
+from perfkit.core.request.requirements import software_for
 from perfkit.core.request.resolve import resolve
 from perfkit.core.request.script import read_script, script_digest
 from perfkit.core.results.identity import measurement_id
 from perfkit.core.results.schema import Result, Throughput
 from perfkit.core.results.told import Told
 from perfkit.core.script_config import NotBuiltInError, ScriptConfig
+from perfkit.core.system.software import Software
 from perfkit.core.work import work_of
 from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.sweep_file import SweepError
@@ -243,6 +246,17 @@ def test_an_invalid_request_for_a_script_says_what_to_type(folder, request_, exp
     assert expected in problem
 
 
+def test_a_script_that_is_no_file_is_refused_without_waiting_for_it(folder):
+    os.mkfifo("pipe.py")
+    (problem,) = problems(script="pipe.py")
+    assert "pipe.py is no Python script" in problem
+
+
+def test_a_name_that_is_too_long_for_a_file_is_no_local_module(folder):
+    write("train.py", f"import torch\nimport {'a' * 300}")
+    assert planned().modules == []
+
+
 def test_all_errors_of_a_script_and_its_parameters_are_reported_together(folder):
     names = [problem.partition(":")[0] for problem in problems(script="absent.py", nodes=0)]
     assert names == ["nodes", "script"]
@@ -360,6 +374,19 @@ def test_a_script_that_does_not_import_the_timer_is_noticed(folder):
     write("train.py", "import torch, timing")
     write("timing.py", "from perfkit import StepTimer")
     assert plan("script", request, ("machine",)).notices == []
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_the_interpreter_of_a_script_needs_the_framework_alone(folder, device, monkeypatch):
+    asked = []
+
+    def read_software(_interpreter, _versions, modules):
+        asked.extend(modules)
+        return Software("3.11", {}, [])
+
+    monkeypatch.setattr("perfkit.core.request.requirements.read_software", read_software)
+    software_for(planned(device=device, gpus=2 if device == "gpu" else None))
+    assert asked == ["torch"]
 
 
 # The command line.

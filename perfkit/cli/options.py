@@ -50,7 +50,7 @@ def request_of(name: str, arguments: str | None, values: Values) -> Request:
     nothing takes."""
     is_script = name.endswith(".py")
     if arguments is not None:
-        if not is_script:
+        if not is_script and name != SCRIPT and not name.endswith(".ipynb"):
             raise click.UsageError(f"{name} takes no arguments after {DASHES}; a script does")
         if "arguments" in values:
             raise click.UsageError(f"both -p arguments and {DASHES}; keep one")

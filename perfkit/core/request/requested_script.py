@@ -90,7 +90,8 @@ def from_working_directory(values: Mapping[str, Any]) -> dict[str, Any]:
 def _content(file: Path, refused: list[Refusal]) -> ScriptContent:
     """Return what the script says; UNREAD if it is refused."""
     shown = portable(str(file))
-    if file.suffix != SUFFIX and not file.is_dir() and file.exists():
+    is_other = file.suffix != SUFFIX or not file.is_file()
+    if is_other and file.exists() and not file.is_dir():
         refused.append(refusals.NotAScript(script=shown))
         return UNREAD
     try:

@@ -50,9 +50,10 @@ def software_for(config: AnyConfig) -> Software:
     """Return the configuration's packages in the workers' interpreter. Raises
     InterpreterError."""
     framework = FRAMEWORKS[config.framework]
-    modules = [framework.module]
-    if isinstance(config, Config):
-        modules += [*WORKER, *OF_INPUT[config.input]]
+    if not isinstance(config, Config):
+        # perfkit's timer needs the standard library alone.
+        return read_software(config.interpreter, framework.versions, [framework.module])
+    modules = [*WORKER, framework.module, *OF_INPUT[config.input]]
     if config.device == "gpu":
         modules.append("pynvml")
     return read_software(config.interpreter, framework.versions, modules)

@@ -4,6 +4,7 @@ local modules and the frameworks that it imports."""
 import ast
 import hashlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,9 +105,10 @@ def _frameworks(packages: set[str]) -> list[str]:
 def _module_file(folder: Path, name: str) -> Path | None:
     """Return the file of a module below the script's folder; None if it is elsewhere."""
     place = folder.joinpath(*name.split("."))
-    for file in (place / "__init__.py", place.with_name(f"{place.name}.py")):
-        if file.is_file():
-            return file
+    with suppress(OSError):  # a name may be too long for a file
+        for file in (place / "__init__.py", place.with_name(f"{place.name}.py")):
+            if file.is_file():
+                return file
     return None
 
 
