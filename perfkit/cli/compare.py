@@ -9,9 +9,11 @@ from perfkit.cli import options
 from perfkit.core.paths import resolved_path, typed_path
 from perfkit.core.request import RequestError
 
+OPERANDS = "A B | --live MODEL|SCRIPT VARIANT VARIANT…"
+
 
 @options.command(failure="regression")
-@click.argument("names", nargs=-1, required=True, metavar="A B | --live MODEL VARIANT VARIANT…")
+@click.argument("names", nargs=-1, required=True, metavar=OPERANDS)
 @click.option(
     "--live", is_flag=True, help="Measure the variants now, with interleaved repeats."
 )
@@ -53,12 +55,15 @@ def compare(
     versions, driver and label may differ. B has regressed, with exit status 1, if it is slower
     at the confidence level and by more than the threshold, or failed where A has a number.
 
-    With --live, measures MODEL in all VARIANTs with interleaved repeats, A B B A; the first is
-    the base. A VARIANT is NAME=VALUE, or several joined by commas; -p sets parameters of all
-    variants. The same command continues after an interruption; -p label NAME measures anew.
+    With --live, measures MODEL or SCRIPT in all VARIANTs with interleaved repeats, A B B A; the
+    first is the base. A VARIANT is NAME=VALUE, or several joined by commas; the arguments of a
+    script come last. -p sets parameters of all variants. The same command continues after an
+    interruption; -p label NAME measures anew.
 
     \b
       perfkit compare --live bert framework=paddle framework=torch -p device cpu
+      perfkit compare --live train.py arguments='' arguments='--compile'
+      perfkit compare --live train.py script=old/train.py script=train.py
     """
     from perfkit.analysis.comparison import ComparisonError
     from perfkit.analysis.comparison import compare as compared
@@ -91,7 +96,8 @@ def _compare_live(
 
     if file and file != "-" and not Path(file).absolute().parent.is_dir():
         raise RequestError([f"--json {file}: no such folder"])
-    found = plan_interleaved(names[0], names[1:], shared, **shares)
+    request = options.request_of(names[0], None, shared)
+    found = plan_interleaved(request.notebook, names[1:], request.values, **shares)
     protocol = found.plan.protocol
     click.echo(
         f"{len(found.variants)} variants, {protocol.repeats} interleaved repeats of each, "

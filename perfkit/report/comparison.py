@@ -18,7 +18,7 @@ from perfkit.analysis.comparison.stored import (
 )
 from perfkit.analysis.ratios import Turn
 from perfkit.analysis.warning_types import severity, worst_first
-from perfkit.core.format import interval, minute, number, one_line, percent
+from perfkit.core.format import interval, minute, number, one_line, percent, plain
 from perfkit.core.paths import resolved_path
 from perfkit.report.elements import (
     Text,
@@ -82,10 +82,20 @@ def comparison_facts(page: ComparisonPage) -> tuple[str, str]:
 
 def _work(keys: dict[str, KeyValue]) -> list[str]:
     """Return precision, batch size, topology and input, as far as all variants agree in them.
-    A dash stands for several batch sizes."""
-    batch = _("batch %(size)s") % {"size": keys.get("batch_size", "–")}
+    A dash stands for several batch sizes; a script has the samples per step that it told."""
+    batch: str | None = _("batch %(size)s") % {"size": keys.get("batch_size", "–")}
+    if "unit" in keys:
+        batch = _told_batch(keys)
     words = [keys.get("precision"), batch, keys.get("topology"), keys.get("input")]
-    return [str(word) for word in words if word is not None]
+    return [plain(str(word)) for word in words if word is not None]
+
+
+def _told_batch(keys: dict[str, KeyValue]) -> str | None:
+    """Return the samples per step of a rank of all variants; None if they differ."""
+    count = keys.get("samples_per_step")
+    if count is None:
+        return None
+    return _("%(count)s %(unit)s per step") % {"count": f"{count:,}", "unit": keys["unit"]}
 
 
 # The verdicts.

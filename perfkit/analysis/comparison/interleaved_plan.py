@@ -35,11 +35,15 @@ from perfkit.core.request import RequestError
 from perfkit.core.request.plan import Plan, plan, typed
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import Reading
+from perfkit.core.script_config import SCRIPT, ScriptConfig
 from perfkit.core.statistics import fewest_values
 from perfkit.core.work import work_of
 
-SHARED = {*PROTOCOL_PARAMETERS, "label", *select(identifies=False)}
-"""Parameters that no variant can set for itself."""
+SHARED = {*PROTOCOL_PARAMETERS, "label", *select(identifies=False)} - {"script"}
+"""Parameters that no variant can set for itself. A variant may be another script, whose name
+and content identify it."""
+ARGUMENTS = re.compile(r"(?:^|,)arguments=")
+"""Start of a script's arguments, which are the rest of a variant."""
 LEVEL, THRESHOLD = 0.95, 0.02
 """The usual confidence level, and the slowdown above which a variant has regressed."""
 
@@ -92,7 +96,10 @@ class InterleavedPlan:
             names.append(folder.name)
         digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:8]
         config = self.plan.config
-        parts = [work_of(config).name, *self.named, self.label, digest]
+        work = work_of(config).name
+        if isinstance(config, ScriptConfig):
+            work = config.short_name
+        parts = [work, *self.named, self.label, digest]
         return resolved_path(config.outputs_dir) / FOLDER / "-".join(filter(None, parts))
 
 
@@ -104,7 +111,8 @@ def plan_interleaved(
     threshold: float = THRESHOLD,
 ) -> InterleavedPlan:
     """Plan the comparison of the variants in `words`, each NAME=VALUE joined by commas, with
-    the `shared` values for all of them. Nothing is measured.
+    the `shared` values for all of them. `model` is "script" for a script, whose path is one of
+    the shared values. Nothing is measured.
 
     Without a label, the variants get one of their own, so that they are measured anew and
     together. Unless `shared` has a number of repeats, the protocol's number is raised, if
@@ -156,8 +164,11 @@ def _command(
 ) -> str:
     """Return the command of a comparison, with level and threshold if they are not the usual
     ones."""
+    options = dict(shared)
+    if model == SCRIPT:
+        model = portable(str(options.pop("script", "")))
     words = ["perfkit", "compare", "--live", model, *variants]
-    for name, value in shared.items():
+    for name, value in options.items():
         words += ["-p", name, portable(str(value))]
     if level != LEVEL:
         words += ["--level", f"{100 * level:g}"]
@@ -197,7 +208,7 @@ def _of_all(words: Sequence[str], shared: Mapping[str, Any], level: float) -> It
 def _of_pairs(planned: Iterable[tuple[str, Plan]]) -> Iterator[Refusal]:
     """Yield why variants that can be measured can't be compared."""
     for (a_name, a), (b_name, b) in combinations(planned, 2):
-        if a == b:
+        if a.config.identity == b.config.identity:
             yield SameVariants(a=a_name, b=b_name)
         if a.protocol != b.protocol:
             yield ProtocolsDiffer(a=a.protocol.name, b=b.protocol.name)
@@ -207,20 +218,31 @@ def _parsed(word: str, shared: Mapping[str, Any]) -> tuple[dict[str, Any], list[
     """Return the values that a variant sets, and what is wrong with its text."""
     values: dict[str, Any] = {}
     refusals: list[Refusal] = []
-    # A value may be a list, such as disable_tuning=affinity,threads.
-    for part in re.split(r",(?=\w+=)", word):
+    for part in _assignments(word):
         name, equals, text = part.partition("=")
         if not equals:
             refusals.append(NotAnAssignment(word=repr(part)))
         elif name in SHARED:
             refusals.append(SharedOnly(parameter=name, value=text))
-        elif name in shared:
+        elif name in shared and name != "script":
             refusals.append(SetForAll(parameter=name))
         elif name in values:
             refusals.append(SetTwice(parameter=name))
         else:
             values[name] = typed(name, text)
     return values, refusals
+
+
+def _assignments(word: str) -> list[str]:
+    """Return the assignments of a variant. A value may be a list, such as
+    disable_tuning=affinity,threads; arguments may contain anything."""
+    start = ARGUMENTS.search(word)
+    before = word[: start.start()] if start else word
+    assignments = re.split(r",(?=\w+=)", before) if before else []
+    if start:
+        arguments = word[start.start() :]
+        assignments.append(arguments.removeprefix(","))
+    return assignments
 
 
 def _label(plans: Iterable[Plan]) -> str:

@@ -1,0 +1,214 @@
+"""Comparisons, series and published numbers beside measurements of scripts."""
+
+import pytest
+from made import keep, measured, script_measured, write_all
+
+import perfkit
+from perfkit.analysis.comparison import ComparisonError
+from perfkit.analysis.comparison.history import history
+from perfkit.analysis.comparison.interleaved import judge_interleaved
+from perfkit.analysis.comparison.interleaved_plan import InterleavedPlan, plan_interleaved
+from perfkit.analysis.culprit import attributed
+from perfkit.core.request import RequestError
+from perfkit.core.results.repeat import Peak
+from perfkit.core.statistics import Estimate
+from perfkit.report.comparison_text import comparison_text, interleaved_text
+from perfkit.report.text.names import variant_name
+
+BASE = (100.0, 101.0, 102.0, 99.0, 100.5, 101.5, 99.5)
+SLOWER = tuple(0.9 * value for value in BASE)
+OTHER_CONTENT = "b" * 64
+
+
+@pytest.fixture
+def script(tmp_path):
+    """A training script that imports what it needs and is never run."""
+    path = tmp_path / "train.py"
+    path.write_text("import torch\nimport perfkit\n")
+    return path
+
+
+def planned(script, *variants, **shared):
+    values = {"script": str(script), "device": "cpu", "processes": 1, "protocol": "quick"}
+    return plan_interleaved("script", variants, values | shared)
+
+
+def folders(tmp_path, *results):
+    return [keep(tmp_path / str(k), result).folder for k, result in enumerate(results)]
+
+
+# Planned comparisons.
+
+
+def test_variants_of_a_script_are_its_switches(script):
+    plan = planned(script, "arguments=", "arguments=--compile")
+    assert [each.config.arguments for each in plan.plans] == ["", "--compile"]
+    assert plan.named == ["arguments"]
+    assert plan.folder.name.startswith("train-arguments-")
+    start = f"perfkit compare --live {script} arguments= arguments=--compile -p device cpu"
+    assert plan.command.startswith(start)
+
+
+def test_arguments_are_the_rest_of_a_variant_whatever_they_contain(script):
+    plan = planned(script, "cpu_tuning=False,arguments=--set a=1,gpus=2", "arguments=")
+    first = plan.plans[0].config
+    assert first.arguments == "--set a=1,gpus=2"
+    assert first.cpu_tuning is False
+
+
+def test_two_versions_of_a_script_are_variants(script):
+    old = script.with_name("old.py")
+    old.write_text("import torch\nimport perfkit\nprint(1)\n")
+    plan = planned(script, f"script={old}", f"script={script}")
+    names = [each.config.file_name for each in plan.plans]
+    assert names == ["old.py", "train.py"]
+
+
+def test_copies_of_one_script_are_no_variants(script):
+    copy = script.parent / "copy" / script.name
+    copy.parent.mkdir()
+    copy.write_text(script.read_text())
+    with pytest.raises(RequestError, match="same"):
+        planned(script, f"script={copy}", f"script={script}")
+
+
+# Judged comparisons.
+
+
+def judged(tmp_path, *results):
+    """Return the interleaved comparison of results whose arguments are the variants."""
+    measurements = [keep(tmp_path / str(k), result) for k, result in enumerate(results)]
+    variants = {}
+    for result in results:
+        arguments = result.config.arguments
+        variants[f"arguments={arguments}"] = {"arguments": arguments}
+    plan = InterleavedPlan("command", variants, 0.95, 0.02, "", [])
+    return judge_interleaved(plan, measurements)
+
+
+def test_a_slower_switch_is_found_and_named_by_its_arguments(tmp_path):
+    base = script_measured(BASE, arguments="")
+    other = script_measured(SLOWER, arguments="--slow")
+    comparison = judged(tmp_path, base, other)
+    (pair,) = comparison.pairs
+    assert (comparison.model, comparison.regressed) == ("train.py", True)
+    assert pair.ratio == pytest.approx(0.9)
+    assert pair.across == {"arguments": ("", "--slow")}
+    assert [*map(variant_name, comparison.variants)] == ["no arguments", "--slow"]
+    assert interleaved_text(comparison).startswith("train.py, 7 repeats of each, interleaved")
+
+
+def test_arguments_may_change_what_the_script_tells(tmp_path):
+    told = {"samples_per_step": 128, "precision": "bf16"}
+    base = script_measured(BASE, arguments="")
+    other = script_measured(BASE, arguments="--batch 128 --bf16", told=told)
+    (pair,) = judged(tmp_path, base, other).pairs
+    assert pair.across.keys() == {"arguments", "samples_per_step", "precision"}
+
+
+def test_arguments_that_change_the_unit_are_not_compared(tmp_path):
+    base = script_measured(BASE, arguments="")
+    other = script_measured(BASE, arguments="--tokens", told={"unit": "tokens"})
+    comparison = judged(tmp_path, base, other)
+    assert not comparison.pairs
+    assert comparison.variants[1].differs == {"unit": ("images", "tokens")}
+
+
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [
+        ("arguments", {"arguments": "--compile"}),
+        ("script_sha256", {"script_sha256": OTHER_CONTENT}),
+        ("samples_per_step", {"told": {"samples_per_step": 128}}),
+        ("precision", {"told": {"precision": "bf16"}}),
+        ("parameters", {"told": {"parameters": 7}}),
+    ],
+)
+def test_measurements_of_different_scripts_are_rejected_unless_allowed(tmp_path, key, changes):
+    a, b = folders(tmp_path, script_measured(BASE), script_measured(BASE, **changes))
+    with pytest.raises(ComparisonError, match=key):
+        perfkit.compare(a, b)
+    (pair,) = perfkit.compare(a, b, across=[key]).pairs
+    assert pair.across.keys() == {key}
+
+
+def test_a_script_and_a_model_are_not_compared(tmp_path):
+    a, b = folders(tmp_path, script_measured(BASE), measured(BASE))
+    with pytest.raises(ComparisonError, match="model"):
+        perfkit.compare(a, b)
+
+
+def test_a_script_has_no_place_in_a_published_table(tmp_path):
+    (a,) = folders(tmp_path, script_measured(BASE))
+    with pytest.raises(ComparisonError, match="model"):
+        perfkit.compare(a, "fleetx-resnet50")
+
+
+def test_a_comparison_of_stored_scripts_names_the_script(tmp_path):
+    labelled = script_measured(SLOWER, label="new")
+    a, b = folders(tmp_path, script_measured(BASE), labelled)
+    text = comparison_text(perfkit.compare(a, b))
+    assert "train.py, PyTorch" in text
+    assert "a regression" in text
+
+
+def test_scripts_of_two_frameworks_are_not_verified(tmp_path):
+    content = {"script": "train_paddle.py", "framework": "paddle"}
+    other = script_measured(BASE, script_sha256=OTHER_CONTENT, **content)
+    a, b = folders(tmp_path, script_measured(BASE), other)
+    (pair,) = perfkit.compare(a, b, across=["script_sha256", "framework"]).pairs
+    assert pair.same_work.state == "not verified"
+
+
+# Series.
+
+
+def days(tmp_path, *results):
+    """Return the history of results, one a day."""
+    dated = []
+    for day, result in enumerate(results, 1):
+        created = f"2026-01-{day:02}T00:00:00+00:00"
+        dated.append(result.model_copy(update={"created": created}))
+    return history(perfkit.load(write_all(tmp_path, *dated)))
+
+
+def test_a_change_of_the_script_is_a_change_within_its_series(tmp_path):
+    results = []
+    for day in range(12):
+        is_new = day >= 10
+        content = OTHER_CONTENT if is_new else "a" * 64
+        values = SLOWER if is_new else BASE
+        results.append(script_measured(values, script_sha256=content, label=f"day{day}"))
+    found = days(tmp_path, *results)
+    (series,) = found.series
+    assert "train.py" in series.name
+    assert "--lr 0.1" in series.name
+    assert "script_sha256" in series.points[10].changes
+    assert [change.start for change in series.changes] == [10]
+    assert found.regressed
+
+
+def test_other_arguments_or_told_samples_make_another_series(tmp_path):
+    results = []
+    for day in range(3):
+        label = {"label": f"day{day}"}
+        results.append(script_measured(BASE, arguments="", **label))
+        results.append(script_measured(BASE, arguments="--compile", **label))
+        results.append(script_measured(BASE, told={"samples_per_step": 128}, **label))
+    found = days(tmp_path, *results)
+    assert len(found.series) == 3
+    assert len({series.name for series in found.series}) == 3
+
+
+# Machine or software.
+
+
+def test_a_loss_with_an_unknown_wait_for_data_is_not_called_one_of_the_software():
+    rates = {"sustained_matmul_flops_per_second": 1e12, "sustained_copy_bytes_per_second": 1e10}
+    peak = Peak(matmul_flops_per_second=1e12, copy_bytes_per_second=1e10, **rates)
+    loss = Estimate(0.9, 0.89, 0.91, 0.95)
+    for counts, culprit in ((False, "undecided"), (True, "software")):
+        told = {"counts_data_wait": counts}
+        before = [script_measured(BASE, repeat={"peak": peak}, told=told)]
+        after = [script_measured(SLOWER, repeat={"peak": peak}, told=told)]
+        assert attributed(before, after, loss, 0.02).culprit == culprit
