@@ -434,6 +434,24 @@ def test_a_script_without_arguments_needs_no_dashes(folder, without_framework):
     assert doctor_command("-p", "arguments=--lr 0.1")[-3:] == ["--", "--lr", "0.1"]
 
 
+def test_a_script_in_a_folder_of_the_checkout_is_found_from_there(
+    monkeypatch, without_framework
+):
+    monkeypatch.chdir(ROOT / "tests")
+    options = ["-p", "device=cpu", "-p", "framework=torch"]
+    done = cli("doctor", "fake_trainer.py", *options)
+    assert done.exit_code == 0, done.output
+    assert f"perfkit run {ROOT / 'tests/fake_trainer.py'} -p device cpu" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["diagnose", "verify"])
+def test_a_command_for_models_says_what_measures_a_script(folder, command):
+    done = cli(command, "train.py")
+    assert done.exit_code == 2
+    message = " ".join(done.stderr.split())
+    assert "model: train.py is a script; perfkit run, doctor, sweep and compare" in message
+
+
 @pytest.mark.parametrize("command", ["run", "doctor"])
 @pytest.mark.parametrize(
     ("words", "expected"),

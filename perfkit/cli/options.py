@@ -16,7 +16,7 @@ from perfkit.core.parameters import parameters
 from perfkit.core.paths import resolved_path, typed_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import typed
-from perfkit.core.script_config import SCRIPT
+from perfkit.core.script_config import SCRIPT, ScriptConfig
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -232,7 +232,13 @@ def _write_json(path: Path, content: str) -> None:
 def parameter_list() -> str:
     """Return a paragraph per parameter, for `perfkit run --help`."""
     wrapper = textwrap.TextWrapper(76, "  ", "      ", break_on_hyphens=False)
-    lines = ["\b", "Parameters of the notebook:"]
-    for name, (default, meaning) in parameters().items():
+    of_models = parameters()
+    lines = ["\b", "Parameters of a model's notebook:"]
+    for name, (default, meaning) in of_models.items():
         lines += wrapper.wrap(f"{name}={default!r}: {meaning}")
+    lines += ["", "\b", "Parameters of a script, besides those that models have too:"]
+    for name, described in parameters(ScriptConfig).items():
+        if described != of_models.get(name):
+            default, meaning = described
+            lines += wrapper.wrap(f"{name}={default!r}: {meaning}")
     return "\n".join(lines)

@@ -286,6 +286,16 @@ class OfScriptsOnly(Refusal):
     sentence = "only for a script: perfkit run train.py -- ARGUMENTS"
 
 
+class NotAModel(Refusal):
+    code = "not_a_model"
+    sentence = (
+        "%(script)s is a script; perfkit run, doctor, sweep and compare --live measure one; in "
+        "Python: perfkit.plan('script', {'script': '%(script)s'})"
+    )
+    parameter: str = "model"
+    script: str
+
+
 class ScriptMissing(Refusal):
     code = "script_missing"
     sentence = "names no training script: -p script train.py"

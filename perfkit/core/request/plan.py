@@ -21,6 +21,7 @@ from perfkit.core.refusals import NotAvailable, Refusal
 from perfkit.core.request import RequestError, validated
 from perfkit.core.request.checks import CheckScope, problems
 from perfkit.core.request.requested_script import (
+    SUFFIX,
     RequestedScript,
     not_a_parameter,
     requested_script,
@@ -135,7 +136,10 @@ def _config(
         work[name] = values[name]
     for name, allowed in (("model", [*MODELS]), ("framework", [*FRAMEWORKS])):
         if name in work and work[name] not in allowed:
-            invalid.append(NotAvailable.of(name, work[name], allowed))
+            refusal: Refusal = NotAvailable.of(name, work[name], allowed)
+            if name == "model" and model.endswith(SUFFIX):
+                refusal = refusals.NotAModel(script=model)
+            invalid.append(refusal)
             work[name] = allowed[0]
     return validated(lambda: resolve(work, gpus), invalid)
 
