@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from accelerator.fake import measured
 from made import measured as made_result
+from made import script_measured
 from several_nodes import NODE_PROGRAM, fake_training
 
 from perfkit.analysis.comparison.keys import differing, may_differ
@@ -292,6 +293,16 @@ def with_nccl(choice, **parameters):
 def test_nodes_connected_over_sockets_are_warned_of(choice, warned):
     codes = [warning.code for warning in warnings_of(with_nccl(choice, nodes=2), [])]
     assert ("nccl_over_sockets" in codes) == warned
+
+
+def test_what_nccl_did_for_a_script_is_compared_shown_and_warned_of(tmp_path):
+    choice = Nccl(network="Socket", adapters=["eth0"], between_nodes={"NET/Socket": 2})
+    hosts = {"nodes": 2, "launcher": "ssh", "hosts": "a,b"}
+    result = script_measured([100.0], **hosts).model_copy(update={"nccl": choice})
+    assert "nccl_over_sockets" in [warning.code for warning in warnings_of(result, [])]
+    measurement = Measurement(tmp_path, result)
+    assert may_differ(measurement)["nccl.transports"] == "NET/Socket"
+    assert "NET/Socket 2" in effective_settings(measurement).html
 
 
 def test_a_comparison_lists_other_transports(tmp_path):

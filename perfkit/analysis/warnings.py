@@ -218,6 +218,7 @@ def warnings_of(result: Result, profiles: Iterable[RepeatProfile]) -> list[Measu
         warnings += _about_told(result)
     else:
         warnings += _about_work(result)
+    warnings += _about_network(result)
     warnings += _about_processes(result.complete_repeats)
     return warnings
 
@@ -457,7 +458,6 @@ def _about_accuracy(result: Result) -> Warnings:
 
 def _about_work(result: Result) -> Warnings:
     yield from _about_samples(result)
-    yield from _about_network(result)
     yield from _about_peaks(result)
     yield from _about_execution(result)
     yield from _about_tensor_cores(result)
@@ -559,7 +559,7 @@ def submission_shares(result: Result) -> dict[int, float]:
 
 def _about_network(result: Result) -> Warnings:
     """Yield a warning about nodes that NCCL connected over sockets."""
-    nccl = result.effective.nccl if result.effective else None
+    nccl = result.connections
     if nccl and any(transport.startswith(SOCKETS) for transport in nccl.between_nodes):
         yield NcclOverSockets(adapters=nccl.adapters or ["TCP"])
 

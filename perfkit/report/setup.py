@@ -68,7 +68,8 @@ def _about_command(result: Result) -> list[Text]:
 
 
 def effective_settings(measurement: Measurement) -> Section:
-    """Effective settings as read inside the workers; of a script, only its nodes."""
+    """Effective settings as read inside the workers; of a script, only how its ranks and nodes
+    are connected."""
     result = measurement.result
     effective = result.effective
     section = Section()
@@ -76,6 +77,8 @@ def effective_settings(measurement: Measurement) -> Section:
         section = _settings(result, effective) + _strategy(result, effective)
     elif isinstance(result.config, Config):
         section = paragraph(_("Unknown: no worker reached its first batch."))
+    else:
+        section = _facts(_chosen_by_nccl(result.nccl))
     rows = [[n.name, n.interface, names.stored_value(n.differs)] for n in result.nodes]
     return section + table(
         rows, [_("Node"), _("Network interface"), _("Differs from node 0 in")]

@@ -110,9 +110,10 @@ def may_differ(measurement: Measurement) -> dict[str, KeyValue]:
             values[f"strategy.{name}"] = option.state
         for name, value in effective.settings.items():
             values[f"settings.{name}"] = value
-        if effective.nccl:
-            values["nccl.network"] = effective.nccl.network
-            values["nccl.transports"] = ", ".join(sorted(effective.nccl.transports))
+    nccl = measurement.result.connections
+    if nccl:
+        values["nccl.network"] = nccl.network
+        values["nccl.transports"] = ", ".join(sorted(nccl.transports))
     return values
 
 

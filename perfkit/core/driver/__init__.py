@@ -3,6 +3,7 @@
 measure.py          plans and runs the repeats of a measurement and stores its result
 repeat.py           runs one repeat, or another task of workers
 watch.py            watches the workers of a repeat while they train
+conclusion.py       derives a repeat from the raw events of its ranks
 warmup.py           follows rank 0, and tests whether its warm-up is over
 failures.py         finds why workers exited early
 script_failures.py  finds why a script's repeat can't be used

@@ -11,6 +11,7 @@ from filelock import FileLock, Timeout
 
 from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.cluster import ClusterLauncher, remove_abandoned
+from perfkit.core.driver.conclusion import Reported
 from perfkit.core.driver.failures import NodeError, unwritten
 from perfkit.core.driver.progress import RepeatsProgress
 from perfkit.core.driver.repeat import run_repeat
@@ -35,10 +36,9 @@ from perfkit.core.results.failures import (
 )
 from perfkit.core.results.identity import Reading, measurement_id
 from perfkit.core.results.repeat import Repeat
-from perfkit.core.results.schema import SCHEMA_VERSION, Effective, InputData, NodeSeen, Result
+from perfkit.core.results.schema import SCHEMA_VERSION, InputData, NodeSeen, Result
 from perfkit.core.results.store import Measurement, ResultError, Store
 from perfkit.core.results.summarize import check_against_raw
-from perfkit.core.results.told import Told
 from perfkit.core.script_config import AnyConfig, ScriptConfig
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -198,7 +198,7 @@ class MeasurementRun:
                     return False
                 store, told = Store(self.folder), self.result.told
                 run = run_repeat(launcher, store, index, progress, samples, told)
-                self.add(run.repeat, run.effective, run.told)
+                self.add(run.repeat, run.reported)
                 if self.result.failure or self.result.ended_by:
                     return run.was_interrupted
         return False
@@ -239,17 +239,18 @@ class MeasurementRun:
             raise NodeError(NodesDiffer(earlier_nodes=earlier))
         self.result = self.result.model_copy(update={"nodes": nodes})
 
-    def add(self, repeat: Repeat, effective: Effective | None, told: Told | None) -> None:
+    def add(self, repeat: Repeat, reported: Reported) -> None:
         """Store a repeat, which replaces an earlier try, and its failure as the result's."""
         names = [node.name for node in self.result.nodes]
         repeats = [repeat.model_copy(update={"nodes": names})]
         repeats += [other for other in self.result.repeats if other.index != repeat.index]
         repeats.sort(key=lambda repeat: repeat.index)
         changes: dict[str, Any] = {"repeats": repeats}
-        changes["effective"] = effective or self.result.effective
+        changes["effective"] = reported.effective or self.result.effective
+        changes["nccl"] = reported.nccl or self.result.nccl
         # What a script tells in a repeat that fails does not bind the others.
         if not repeat.failure and not self.result.told:
-            changes["told"] = told
+            changes["told"] = reported.told
         self.result = self.result.model_copy(update=changes)
         self.conclude(repeat.failure)
 

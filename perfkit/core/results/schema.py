@@ -213,6 +213,9 @@ class Result(Stored):
     """None before a worker has reported it"""
     told: Told | None = None
     """what a script told the timer, the same in all repeats; None before, and for a model"""
+    nccl: Nccl | None = None
+    """how NCCL connected the ranks of a script; None without NCCL, and for a model, which has
+    it in `effective`"""
     input_data: InputData | None = None
     """None for synthetic input, and for a script"""
     nodes: list[NodeSeen] = []
@@ -336,6 +339,11 @@ class Result(Stored):
     def input(self) -> str | None:
         """Source of a model's batches; None for a script, whose input perfkit does not know."""
         return self.config.input if isinstance(self.config, Config) else None
+
+    @property
+    def connections(self) -> Nccl | None:
+        """How NCCL connected the ranks; None if that is unknown."""
+        return self.effective.nccl if self.effective else self.nccl
 
     @property
     def built_in(self) -> Config:

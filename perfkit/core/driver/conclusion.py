@@ -1,0 +1,168 @@
+"""What follows from the raw events of a repeat whose workers have ended."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from perfkit.core.driver.exit_info import ExitInfo
+from perfkit.core.driver.failures import cause, finished, timed_out
+from perfkit.core.driver.script_failures import ScriptRun, script_failure
+from perfkit.core.driver.workers import Launcher
+from perfkit.core.paths import portable
+from perfkit.core.results.failures import Failure, Interrupted, WorkerError
+from perfkit.core.results.repeat import Repeat
+from perfkit.core.results.schema import Effective, Nccl
+from perfkit.core.results.store import (
+    Events,
+    ResultError,
+    Store,
+    raw_digests,
+    read_events,
+    read_raw_files,
+)
+from perfkit.core.results.summarize import summarize, told_by
+from perfkit.core.results.told import Told
+from perfkit.core.script_config import AnyConfig, ScriptConfig
+from perfkit.core.timing.raw_file import rank_file
+from perfkit.core.work import work_of
+
+INVALID_EVENTS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
+"""Errors that forged raw events of a node can cause."""
+DETAIL_LENGTH = 600
+EndedBy = Literal["timeout", "interrupt"]
+"""Why the driver ended the workers."""
+
+
+class RunOutcome(NamedTuple):
+    """How the workers of a repeat ran: why the driver ended them, if it did; their wall time;
+    how they exited; why their logs could not be stored."""
+
+    ended_by: EndedBy | None
+    seconds: float
+    exit_info: ExitInfo
+    log_error: Failure | None
+
+
+class Reported(NamedTuple):
+    """What the ranks of a repeat reported besides their steps: the workers of a model their
+    effective settings, a script what it tells the timer, its NCCL how it connected them."""
+
+    effective: Effective | None = None
+    told: Told | None = None
+    nccl: Nccl | None = None
+
+
+class Concluded(NamedTuple):
+    """A repeat, complete or failed, and what its ranks reported."""
+
+    repeat: Repeat
+    reported: Reported
+
+
+@dataclass(frozen=True)
+class EndedRepeat:
+    """A repeat whose workers have ended."""
+
+    launcher: Launcher
+    store: Store
+    index: int
+    outcome: RunOutcome
+    first_told: Told | None
+    """what a script told in the first repeat; None in that one"""
+
+    def conclude(self) -> Concluded:
+        """Derive the repeat, and what its ranks reported, from the raw events."""
+        reported = Reported()
+        try:
+            events = events_of_ranks(self.store.raw_folder(self.index), self.launcher.config)
+            reported = self._reported(events)
+            failure = self._why_failed(events)
+            if failure:
+                repeat = Repeat(index=self.index, status="failed", failure=failure)
+                repeat = repeat.model_copy(update={"wall_seconds": self.outcome.seconds})
+            else:
+                repeat = self._summarized(events, reported.told)
+            # Store only what can be read again.
+            repeat = Repeat.model_validate_json(repeat.model_dump_json())
+        except INVALID_EVENTS as error:
+            detail = f"invalid raw events: {error!r}"[:DETAIL_LENGTH]
+            failure = WorkerError(detail=portable(detail))
+            repeat = Repeat(index=self.index, status="failed", failure=failure)
+        return Concluded(repeat, reported)
+
+    def _reported(self, events: Sequence[Events]) -> Reported:
+        """Raises ValueError for something that can't be reported."""
+        nccl = self.outcome.exit_info.nccl
+        if isinstance(self.launcher.config, ScriptConfig):
+            return Reported(told=told_by(events[0]), nccl=nccl)
+        return Reported(effective=_effective(events, nccl))
+
+    def _why_failed(self, events: list[Events]) -> Failure | None:
+        """Return why a repeat failed; None if all ranks finished and their logs are stored, and
+        a script did the same in all of them."""
+        config, outcome = self.launcher.config, self.outcome
+        if outcome.ended_by == "interrupt":
+            return Interrupted(repeat=self.index)
+        nodes = []
+        for rank in range(config.ranks):
+            nodes.append(self.launcher.node_name(rank // config.devices))
+        was_too_slow = outcome.ended_by == "timeout"
+        if isinstance(config, ScriptConfig):
+            run = ScriptRun(events, nodes)
+            failure = script_failure(
+                config, run, self.index, self.first_told, was_too_slow=was_too_slow
+            )
+            if failure:
+                return failure
+        if all(finished(rank_events) for rank_events in events):
+            # Even after a timeout: only the cleanup of the processes did not finish.
+            return outcome.log_error
+        if was_too_slow:
+            return timed_out(self.index, config.timeout, events, nodes)
+        return cause(events, nodes, outcome.exit_info)
+
+    def _summarized(self, events: Sequence[Events], told: Told | None) -> Repeat:
+        """Return the complete repeat with its numbers and the digests of its raw files. Raises
+        ValueError if the numbers contradict each other."""
+        config, protocol = self.launcher.config, self.launcher.protocol
+        work = work_of(config, told)
+        repeat = summarize(
+            self.index,
+            protocol,
+            events,
+            self.outcome.seconds,
+            _events(self.store.telemetry_file(self.index)),
+            units=work.units_per_sample,
+        )
+        repeat.check(work, config.ranks, protocol)
+        raw_files = read_raw_files(self.store.raw_folder(self.index))
+        changes = {
+            "raw_files": raw_digests(raw_files),
+            "killed_after_end": self.outcome.exit_info.killed_after_end,
+            "log_bytes_left_out": self.outcome.exit_info.log_bytes_left_out,
+        }
+        return repeat.model_copy(update=changes)
+
+
+def _effective(events: Sequence[Events], nccl: Nccl | None) -> Effective | None:
+    """Return the effective settings that the first rank to do so has reported, with NCCL's."""
+    for event in chain.from_iterable(events):
+        if event["event"] == "effective":
+            settings = {name: value for name, value in event.items() if name != "event"}
+            effective = Effective.model_validate(settings)
+            return effective.model_copy(update={"nccl": nccl})
+    return None
+
+
+def events_of_ranks(raw_folder: Path, config: AnyConfig) -> list[Events]:
+    """Return the raw events by rank; none of a rank whose file can't be read."""
+    return [_events(rank_file(raw_folder, rank)) for rank in range(config.ranks)]
+
+
+def _events(path: Path) -> Events:
+    try:
+        return read_events(path)
+    except (OSError, ResultError):
+        return []
