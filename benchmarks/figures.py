@@ -13,7 +13,7 @@ from settings import cpu_settings, inputs, processes, straggler
 FIGURES = {
     timer: 0.1,
     transparency: 18,
-    script: 6,
+    script: 4,
     watcher: 2,
     driver: 2,
     driver_overhead: 1,
