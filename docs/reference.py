@@ -305,8 +305,8 @@ def warnings_page() -> str:
     return page(
         "Warnings",
         "The most severe first. An error means that the number can't be trusted, a caution "
-        "that it may be inaccurate, a notice that the device could do more. A sentence has "
-        "values in place of `%(name)s`.",
+        "that it may be inaccurate, a notice that something else deserves a look. A "
+        "sentence has values in place of `%(name)s`.",
         table(("code", "severity", "when", "sentence"), rows),
     )
 
@@ -608,7 +608,8 @@ def raw_files_page() -> str:
         "One JSON object per line, appended as it happens. Times are in seconds.",
         "## repeats/<k>/rank<r>.jsonl",
         "`effective` has the fields of [Effective](result.md#effective) and is read from one "
-        "batch before training.",
+        "batch before training. `told` has the fields of [Told](result.md#told) and is what a "
+        "script had told the timer by its first step.",
         of_events(RANK_EVENTS),
         "## repeats/<k>/telemetry.jsonl",
         "The driver samples the first node twice a second. After a failed write the file ends "
