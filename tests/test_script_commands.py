@@ -99,6 +99,7 @@ def test_papermill_finds_the_same_measurement(folder, ran):
     assert measurements(folder) == [ran[1].folder.name]
 
 
+@pytest.mark.slow
 def test_a_sweep_keeps_what_is_measured_and_measures_the_other_arguments(folder, ran):
     content = {"notebook": "script", "parameters": {"script": "project/train.py", **REQUEST}}
     content["matrix"] = {"arguments": [QUOTED, ""]}
@@ -108,6 +109,9 @@ def test_a_sweep_keeps_what_is_measured_and_measures_the_other_arguments(folder,
     assert done.stdout.strip() == str(folder / "outputs/index.html")
     first, second = measurements(folder)
     assert ran[1].folder.name in (first, second)
+    (other,) = {first, second} - {ran[1].folder.name}
+    log = (folder / "outputs" / other / "logs/1-rank0.log").read_text()
+    assert f"arguments: [] in {folder.name}" in log
     rows = json.loads((folder / "outputs/results.json").read_text())
     assert sorted(row["arguments"] for row in rows) == ["", QUOTED]
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from perfkit.core.driver.programs import CLOSING_SECONDS, ssh_command, start_program
 from perfkit.core.driver.supervised import SUPERVISOR
+from perfkit.core.script_config import ScriptConfig
 from perfkit.sweep.jobs import SweepJob
 from perfkit.sweep.local import Show, new_log, perfkit_command
 from perfkit.sweep.status import JobStatus, StoredResults
@@ -128,4 +129,9 @@ def host_command(job: SweepJob) -> list[str]:
     plan = job.plan
     limit = plan.config.timeout * plan.protocol.repeats + NOTEBOOK_SECONDS
     supervisor = [sys.executable, "-m", SUPERVISOR, "-", str(limit)]
-    return ssh_command(plan.config.node, [*supervisor, *perfkit_command(job.words)])
+    in_folder = []
+    if isinstance(plan.config, ScriptConfig):
+        # ssh begins in the home folder.
+        in_folder = ["env", "--chdir", str(job.working_folder)]
+    command = [*supervisor, *in_folder, *perfkit_command(job.words)]
+    return ssh_command(plan.config.node, command)

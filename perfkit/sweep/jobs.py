@@ -14,7 +14,7 @@ from perfkit.core.command import run_command, with_absolute_paths
 from perfkit.core.config import Config
 from perfkit.core.inputs.samples import SAMPLE_DATA
 from perfkit.core.models import model_named
-from perfkit.core.paths import resolved_path
+from perfkit.core.paths import ROOT, resolved_path
 from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import CheckScope
@@ -68,6 +68,12 @@ class SweepJob:
     @property
     def outputs(self) -> Path:
         return resolved_path(self.plan.config.outputs_dir)
+
+    @property
+    def working_folder(self) -> Path:
+        """Return the folder in which the job runs: of a script, the one of this process, since
+        its data may be relative to it."""
+        return ROOT if isinstance(self.plan.config, Config) else Path.cwd()
 
     @property
     def digest(self) -> str:

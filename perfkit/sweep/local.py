@@ -40,7 +40,7 @@ def _run_job(index: int, statuses: list[JobStatus], stored: StoredResults, show:
             update(stored.while_running(job, since))
 
     update(JobStatus(job, "running", statuses[index].measurement))
-    run_supervised(perfkit_command(job.words), job.log, poll)
+    run_supervised(perfkit_command(job.words), job.log, poll, job.working_folder)
     stored.refresh()
     update(stored.after_run(job, since))
 
@@ -59,12 +59,14 @@ def perfkit_command(words: list[str]) -> list[str]:
     return [sys.executable, "-P", "-m", "perfkit.cli", *words]
 
 
-def run_supervised(command: list[str], log: Path, poll: Callable[[], None]) -> int:
-    """Run a command to its end, and return its exit status. None of its processes outlives this
-    call, or this process. `poll` is called every POLL_SECONDS."""
+def run_supervised(
+    command: list[str], log: Path, poll: Callable[[], None], folder: Path = ROOT
+) -> int:
+    """Run a command in `folder` to its end, and return its exit status. None of its processes
+    outlives this call, or this process. `poll` is called every POLL_SECONDS."""
     with Scratch() as scratch:
         environment = dict(os.environ)
-        process = start_supervised(command, scratch.folder, environment, log=log, cwd=ROOT)
+        process = start_supervised(command, scratch.folder, environment, log=log, cwd=folder)
         try:
             while True:
                 try:

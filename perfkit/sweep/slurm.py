@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from perfkit.core.paths import ROOT
 from perfkit.core.system.scratch import end_with_parent
 from perfkit.sweep.jobs import SweepJob
 from perfkit.sweep.local import Show, new_log, perfkit_command
@@ -232,7 +231,7 @@ def submit(job: SweepJob, sbatch_options: list[str]) -> None:
         words += ["--nodelist", config.node]
     if config.accelerated:
         words += ["--gres", f"gpu:{config.gpus}"]
-    words += ["--chdir", str(ROOT), "--output", log]
+    words += ["--chdir", str(job.working_folder), "--output", log]
     # The notebook runs in the batch step, which has the whole first node, and starts the steps
     # on the others.
     command = shlex.join(perfkit_command(job.words))
