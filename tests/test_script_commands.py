@@ -110,8 +110,8 @@ def test_a_sweep_keeps_what_is_measured_and_measures_the_other_arguments(folder,
     first, second = measurements(folder)
     assert ran[1].folder.name in (first, second)
     (other,) = {first, second} - {ran[1].folder.name}
-    log = (folder / "outputs" / other / "logs/1-rank0.log").read_text()
-    assert f"arguments: [] in {folder.name}" in log
+    logs = Measurement.read(folder / "outputs" / other).log_files()
+    assert f"arguments: [] in {folder.name}" in "".join(log.read_text() for log in logs)
     rows = json.loads((folder / "outputs/results.json").read_text())
     assert sorted(row["arguments"] for row in rows) == ["", QUOTED]
 
