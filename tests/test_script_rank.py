@@ -348,6 +348,21 @@ importlib.import_module("settings.small")
     assert modules["late"] == ["settings.small"]
 
 
+def test_packages_of_other_folders_on_the_path_are_reported(rank, tmp_path):
+    package = tmp_path / "trainer"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "loop.py").write_text("")
+    code = f"""
+import sys
+sys.path.append({str(tmp_path)!r})
+import json, trainer.loop
+"""
+    ran = rank(code + TRAINING, name="tools/train.py").run().ended()
+    (modules,) = ran.of_kind("modules")
+    assert modules["late"] == ["trainer"]
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_processes_of_the_script_are_not_measured(rank, method):
     """The data loader's processes, which run the script again if they are spawned."""

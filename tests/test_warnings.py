@@ -114,7 +114,7 @@ def test_implausible_training_gives_a_warning(name, changes):
     [
         (
             {"late_modules": ["tasks.b", "tasks.a"]},
-            "The script imported modules that none of its import statements names: tasks.a, "
+            "The script imported modules that its digest does not cover: tasks.a, "
             "tasks.b. A change of these does not start another measurement; give it another "
             "label.",
         ),

@@ -408,14 +408,15 @@ class LateExchange(MeasurementWarning):
 
 
 class LateModules(MeasurementWarning):
-    """A script imported modules of its folder that no import statement names, such as a
-    configuration that is imported by its name."""
+    """A script imported modules that its digest does not cover: of its folder, but named by no
+    import statement, such as a configuration, or of another folder that holds no installed
+    packages."""
 
     code = "late_modules"
     severity = "caution"
     sentence = N_(
-        "The script imported modules that none of its import statements names: %(modules)s. A "
-        "change of these does not start another measurement; give it another label."
+        "The script imported modules that its digest does not cover: %(modules)s. A change of "
+        "these does not start another measurement; give it another label."
     )
     modules: list[str]
 

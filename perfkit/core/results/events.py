@@ -141,11 +141,12 @@ class WindowEnd(TypedDict):
 
 @DESCRIBED
 class Modules(TypedDict):
-    """Modules of a script's folder that it has imported."""
+    """Modules that a script has imported and that its digest does not cover."""
 
     event: Literal["modules"]
     late: list[str]
-    """those that no import statement of the script or of its modules names"""
+    """those of its folder that no import statement of the script or of its modules names, and
+    packages of other folders without installed packages"""
 
 
 @DESCRIBED

@@ -195,7 +195,7 @@ class Repeat(Stored):
     """time of a script's pauses within the window, which does not contain them, on the rank
     with the longest; None without a pause"""
     late_modules: list[str] = []
-    """modules of a script's folder that were imported, but that no import statement names"""
+    """modules that a script imported, but that its digest does not cover"""
     killed_after_end: bool = False
     """whether processes of a script that ran on after the last rank's end were killed"""
     log_bytes_left_out: Annotated[int, Field(ge=0)] = 0

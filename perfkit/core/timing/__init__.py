@@ -15,7 +15,7 @@ rank_process.py     the process of a rank
 frameworks.py       the frameworks of scripts as the timer sees them
 named_warmup.py     end of a script's automatic warm-up
 script_peak.py      peak speed of a script's device
-local_modules.py    modules of a script's folder
+local_modules.py    modules that a script has imported
 recorder.py         records the steps of a training
 course.py           warm-up, window, over
 devices.py          devices as the timer sees them

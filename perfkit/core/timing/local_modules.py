@@ -1,7 +1,8 @@
-"""The modules of a script's folder that it has imported."""
+"""The modules that a script has imported, without installed ones."""
 
 import os
 import sys
+import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,10 +14,24 @@ PACKAGE = "perfkit"
 
 def late_modules(script: Path, static_modules: Iterable[str]) -> list[str]:
     """Return the names of the modules in or below the script's folder that this process has
-    imported, without those in `static_modules`."""
+    imported, without those in `static_modules`, and of the packages from further folders on
+    the path, such as one that the script itself has added."""
     folder = Path(os.path.realpath(script)).parent
-    late = {*local_modules(folder)} - {*static_modules}
+    beside = {*local_modules(folder)}
+    late = beside - {*static_modules}
+    for other in source_folders():
+        elsewhere = {*local_modules(other)} - beside
+        late |= {name.partition(".")[0] for name in elsewhere}
     return sorted(late)
+
+
+def source_folders() -> Iterator[Path]:
+    """Yield the folders on the path with neither Python's own nor installed modules."""
+    standard_library = os.path.realpath(sysconfig.get_path("stdlib"))
+    for entry in sys.path:
+        folder = Path(os.path.realpath(entry))
+        if not folder.is_relative_to(standard_library) and not INSTALLED & {*folder.parts}:
+            yield folder
 
 
 def local_modules(folder: Path) -> Iterator[str]:
