@@ -38,7 +38,7 @@ def test_the_package_has_the_rooms_of_the_page():
     existing = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     modules = {path.name for path in PACKAGE.glob("*.py")}
     assert existing == {*ROOMS}
-    assert modules == {"__init__.py"}
+    assert modules == {"__init__.py", "entry.py"}
     assert re.findall(r"<b>(\w+)/</b>", PAGE) == ROOMS
 
 

@@ -1,12 +1,12 @@
 """What make and conda install, and where the lab listens."""
 
+import ast
 import os
 import re
 import subprocess
 import sys
 import tomllib
 from importlib.metadata import requires
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
+from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.paths import ROOT
 from perfkit.core.request.requirements import OF_INPUT, PIP_NAMES, WORKER
+
+REPORT = "perfkit[report]"
+"""What the frameworks' extras bring besides the framework."""
 
 
 def would_run(target, *settings, **variables):
@@ -112,7 +116,7 @@ def test_constraints_txt_has_every_dependency():
     versions = pinned()
     # PyTorch's wheel from PyPI also requires CUDA's libraries, which are not pinned.
     followed = {("torch", "")}
-    waiting = [*required(("cpu", "torch", "jax", "tensorflow", "huggingface", "lab", "test"))]
+    waiting = required(("cpu", "torch", "jax", "tensorflow", "huggingface", "lab", "test"))
     while waiting:
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
@@ -140,8 +144,13 @@ def test_a_peers_environment_has_what_workers_and_their_dataloader_import(peer):
 def required(extras):
     """Return the requirements of pyproject.toml with these extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lists = [project["optional-dependencies"][extra] for extra in extras]
-    return map(Requirement, chain(project["dependencies"], *lists))
+    optional = project["optional-dependencies"]
+    texts = [*project["dependencies"]]
+    for extra in extras:
+        texts += optional[extra]
+    if REPORT in texts:
+        texts += optional["report"]
+    return [Requirement(text) for text in texts if text != REPORT]
 
 
 @pytest.mark.parametrize(
@@ -191,6 +200,43 @@ def test_paddle_for_gpus_has_the_upper_bound_of_paddle_for_the_cpu(extra):
     for version in ("3.3.1", "3.4.0", "4.0.0"):
         for_gpus = requirement_of(extra, "paddlepaddle-gpu")
         assert for_gpus.contains(version) == tried.contains(version), version
+
+
+def imported_modules(folder):
+    """Return the top-level names of the modules that Python files below a folder import."""
+    names = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names.add(node.module.partition(".")[0])
+    return names
+
+
+def test_the_base_installation_has_what_core_imports():
+    of_workers = {"nvidia", "threadpoolctl", "transformers", "IPython"}
+    frameworks = {framework.module for framework in FRAMEWORKS.values()}
+    needed = imported_modules(ROOT / "perfkit" / "core") - sys.stdlib_module_names
+    # pydantic brings the last two.
+    needed -= {"perfkit", "pydantic_core", "typing_extensions"} | of_workers | frameworks
+    packages = {PIP_NAMES.get(module, module) for module in needed}
+    renamed = {"PIL": "pillow", "pynvml": "nvidia-ml-py"}
+    packages = {renamed.get(package, package) for package in packages}
+    assert packages == {requirement.name for requirement in required([])}
+
+
+@pytest.mark.usefixtures("processes")
+def test_the_command_without_its_libraries_names_what_to_install(tmp_path):
+    (tmp_path / "click.py").write_text("raise ModuleNotFoundError('no click', name='click')")
+    command = [sys.executable, "-c", "from perfkit.entry import main; main()"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "perfkit: the commands need click; to install: "
+        f"{sys.executable} -m pip install 'perfkit[report]'\n"
+    )
 
 
 @pytest.mark.usefixtures("processes")
