@@ -233,16 +233,23 @@ class Network(Layers, nn.Layer):
         query = query.transpose([0, 2, 1, 3])
         key = key.transpose([0, 2, 1, 3])
         value = value.transpose([0, 2, 1, 3])
-        shared = query.shape[1] // key.shape[1]
-        if shared > 1:
-            key = key.repeat_interleave(shared, 1)
-            value = value.repeat_interleave(shared, 1)
         query = query * query.shape[-1] ** -0.5
-        scores = paddle.matmul(query, key, transpose_y=True) + mask
-        weights = functional.softmax(scores)
-        if dropout:
-            weights = self.dropout(weights, dropout)
-        return paddle.matmul(weights, value).transpose([0, 2, 1, 3])
+        if query.shape[1] == key.shape[1]:
+            scores = paddle.matmul(query, key, transpose_y=True)
+            weights = self._weights(scores, mask, dropout)
+            return paddle.matmul(weights, value).transpose([0, 2, 1, 3])
+        # The rows of all query heads that share a key head form one matrix.
+        batch, heads, length, width = query.shape
+        grouped = query.reshape([batch, key.shape[1], -1, width])
+        scores = paddle.matmul(grouped, key, transpose_y=True)
+        weights = self._weights(scores.reshape([batch, heads, length, length]), mask, dropout)
+        weights = weights.reshape([batch, key.shape[1], -1, length])
+        attended = paddle.matmul(weights, value).reshape([batch, heads, length, width])
+        return attended.transpose([0, 2, 1, 3])
+
+    def _weights(self, scores: Tensor, mask: Tensor, dropout: float) -> Tensor:
+        weights = functional.softmax(scores + mask)
+        return self.dropout(weights, dropout) if dropout else weights
 
     def cross_entropy(
         self, logits: Tensor, labels: Tensor, ignored: int | None = None
