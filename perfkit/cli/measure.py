@@ -293,8 +293,9 @@ def samples(
     """Create sample data in FOLDER: images, sequences or tokens.
 
     Creates JPEG files, which have the same bytes on every machine; for bert, an HDF5 shard, and
-    for gpt, a token file, both of text that is part of Python and changes with its release.
-    FOLDER defaults to data/samples, data/sequences (bert) or data/tokens (gpt).
+    for gpt and llama, a token file, of text that is part of Python and changes with its
+    release. FOLDER defaults to data/samples, data/sequences (bert), data/tokens (gpt) or
+    data/llama-tokens (llama).
     """
     from perfkit.core.inputs.data_set import digest
     from perfkit.core.inputs.samples import SAMPLE_DATA
