@@ -21,6 +21,7 @@ from perfkit.audit.statements import FactValue, MedianRepeats, Note
 from perfkit.core.results.frames import steps_of
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement, ResultError, Store, read_result
+from perfkit.core.script_config import ScriptConfig
 
 RESULT = "result.json"
 RANK_FILE = re.compile(r"rank(\d{1,6})\.jsonl")
@@ -188,7 +189,9 @@ def _log(path: Path, frame: pd.DataFrame, facts: dict[str, FactValue]) -> Log:
 
 def _facts(result: Result) -> dict[str, FactValue]:
     """Return the configuration of a measurement."""
-    config = result.built_in
+    config = result.config
+    if isinstance(config, ScriptConfig):
+        return _script_facts(result, config)
     return {
         "model": config.model,
         "framework": config.framework,
@@ -200,5 +203,18 @@ def _facts(result: Result) -> dict[str, FactValue]:
         "accumulate": config.accumulate,
         "global_batch_size": config.global_batch,
         "sequence_length": config.sequence_length or 0,
+        "unit": result.work.unit,
+    }
+
+
+def _script_facts(result: Result, config: ScriptConfig) -> dict[str, FactValue]:
+    """Return the configuration of a script, whose samples per step are those it told."""
+    return {
+        "framework": config.framework,
+        "nodes": config.nodes,
+        "devices": config.devices,
+        "ranks": config.ranks,
+        "batch_size": result.work.samples_per_step or 0,
+        "global_batch_size": result.global_batch,
         "unit": result.work.unit,
     }

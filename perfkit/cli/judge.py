@@ -3,6 +3,9 @@
 import click
 
 from perfkit.cli import options
+from perfkit.core.models import MODELS
+from perfkit.core.request import RequestError
+from perfkit.core.script_config import SCRIPT
 
 
 @options.command(failure="different work")
@@ -21,6 +24,9 @@ def verify(model: str, frameworks: str | None, values: options.Values) -> None:
     weights. Compares parameter names and shapes, multiply-adds, losses, gradients and updates,
     in float64 and float32. Pages and comparisons show the result where it applies.
     """
+    if model.endswith(".py"):
+        problem = "verify compares the frameworks' built-in models; it can't look into a script"
+        raise RequestError([f"{model}: {problem}"])
     from perfkit.analysis.verification.run import verify as run_verification
     from perfkit.cli.frameworks_option import verified_configs
     from perfkit.report.verification import verification_text
@@ -32,18 +38,26 @@ def verify(model: str, frameworks: str | None, values: options.Values) -> None:
     raise SystemExit(not verification.agreed)
 
 
-@options.command()
-@options.MODEL
+@options.command(options.ScriptCommand)
+@click.argument("model", metavar="|".join([*MODELS, "SCRIPT"]))
+@options.SCRIPT_ARGUMENTS
 @options.PARAMETERS
-def diagnose(model: str, values: options.Values) -> None:
-    """Report what limits MODEL: input, training, or both.
+def diagnose(model: str, arguments: str | None, values: options.Values) -> None:
+    """Report what limits MODEL or SCRIPT: input, training, or both.
 
     Takes the parameters of `perfkit run`; needs one node, and an input other than synthetic.
     Measures training with its input and with synthetic input, with interleaved repeats as
     `perfkit compare --live`, and the input alone (with other thread counts too, if it may be
     the limit). The same command continues after an interruption. The measurement's page shows
     the diagnosis too.
+
+    A SCRIPT has no synthetic input: measures its training, with the wait for data, and its
+    input alone; needs a loader that is read through timer.batches.
     """
+    request = options.request_of(model, arguments, values)
+    if request.notebook == SCRIPT:
+        _diagnose_script(request.values)
+        return
     from perfkit.analysis.diagnosis.run import diagnose as run_diagnosis
     from perfkit.analysis.diagnosis.run import plan_diagnosis
     from perfkit.report.diagnosis import diagnosis_text
@@ -53,4 +67,17 @@ def diagnose(model: str, values: options.Values) -> None:
     measurement, diagnosis = run_diagnosis(comparison, options.print_step)
     publish_comparison(comparison.folder)
     click.echo(diagnosis_text(diagnosis, measurement.result.built_in))
+    click.echo(measurement.page_file)
+
+
+def _diagnose_script(values: options.Values) -> None:
+    """Diagnose a script, write its page and print what limits it."""
+    from perfkit.analysis.diagnosis.script import diagnose_script, plan_script_diagnosis
+    from perfkit.report.diagnosis import wrapped_statements
+    from perfkit.report.measurement import write_measurement
+
+    planned = plan_script_diagnosis(values)
+    measurement, diagnosis = diagnose_script(planned, options.print_step)
+    write_measurement(measurement)
+    click.echo(wrapped_statements(diagnosis.statements))
     click.echo(measurement.page_file)

@@ -1,9 +1,10 @@
 """A diagnosis as text: on the page of its measurement and in the terminal."""
 
 import shlex
+from collections.abc import Iterable
 
 from perfkit.analysis.diagnosis.judge import LEVEL
-from perfkit.analysis.diagnosis.statements import statements_of
+from perfkit.analysis.diagnosis.statements import DiagnosisStatement, statements_of
 from perfkit.analysis.diagnosis.stored import Diagnosis, Limit
 from perfkit.core.command import run_command
 from perfkit.core.config import Config
@@ -28,7 +29,11 @@ NOT_INTERLEAVED = ("label", "interval_target", "budget")
 
 def diagnosis_text(diagnosis: Diagnosis, config: Config) -> str:
     """Return what the diagnosis of `config` says, in lines of at most 80 columns."""
-    statements = statements_of(diagnosis, config)
+    return wrapped_statements(statements_of(diagnosis, config))
+
+
+def wrapped_statements(statements: Iterable[DiagnosisStatement]) -> str:
+    """Return the sentences of a diagnosis in lines of at most 80 columns."""
     return "\n".join(wrapped(sentence(statement)) for statement in statements)
 
 

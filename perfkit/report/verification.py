@@ -10,6 +10,7 @@ from perfkit.analysis.verification.stored import (
     SetupComparison,
     Verification,
 )
+from perfkit.core.config import Config
 from perfkit.core.format import minute, number
 from perfkit.core.models import model_named
 from perfkit.core.results.store import Measurement
@@ -116,7 +117,10 @@ def _comparison_lines(comparison: SetupComparison, steps: int) -> list[str]:
 
 
 def work_equivalence(measurement: Measurement) -> Section:
-    """Results of work verification against other frameworks."""
+    """Results of work verification against other frameworks; a script can't be verified."""
+    config = measurement.result.config
+    if not isinstance(config, Config):
+        return paragraph(_("Only the suite's own models can be verified, not a script."))
     unreadable: list[str] = []
     outputs = measurement.folder.parent
     comparisons = comparisons_of(outputs, measurement.result, unreadable)
@@ -126,7 +130,7 @@ def work_equivalence(measurement: Measurement) -> Section:
         section += paragraph(verdict, _how_compared(verification))
         section += folded(_("All checks"), _quantity_table(comparison, verification.steps))
     if not comparisons:
-        section += _not_verified(verify_command(measurement.result.built_in))
+        section += _not_verified(verify_command(config))
     if unreadable:
         section += paragraph(_("Not read:"), foreign("; ".join(unreadable)))
     if comparisons:

@@ -49,6 +49,19 @@ class BothRate(DiagnosisStatement):
     unit: str
 
 
+class ScriptInputAlone(DiagnosisStatement):
+    code = "script_input"
+    sentence = N_("Input alone: a batch every %(seconds)s s.")
+    seconds: float
+
+
+class ScriptStep(DiagnosisStatement):
+    code = "script_step"
+    sentence = N_("Training: a step every %(seconds)s s; up to %(share)s waits for data.")
+    seconds: float
+    share: RoughShare
+
+
 # Verdicts.
 
 
@@ -141,6 +154,14 @@ class NoneSufficient(DiagnosisStatement):
 class SharedCores(DiagnosisStatement):
     code = "shared_cores"
     sentence = N_("Input and training share these cores; no setting removes all cost.")
+
+
+class DeviceMayCompute(DiagnosisStatement):
+    code = "device_may_compute"
+    sentence = N_(
+        "The device may compute while the host waits for data, so the wait is not necessarily "
+        "lost time."
+    )
 
 
 VERDICTS: dict[str, type[DiagnosisStatement]] = {
