@@ -303,6 +303,21 @@ def test_a_loss_of_several_numbers_is_refused(rank):
     assert "a loss of the shape (8, 1)" in params["detail"]
 
 
+def test_a_timer_for_each_epoch_is_refused(rank):
+    code = (
+        MODEL
+        + """
+for epoch in range(100):
+    timer = perfkit.StepTimer(samples_per_step=8)
+    for _ in range(2):
+        timer.step(train(torch.randn(8, 4)))
+"""
+    )
+    failed_with, params = rank(code).run().failure()
+    assert failed_with == "worker_error"
+    assert "make one timer, before the first epoch" in params["detail"]
+
+
 def test_an_automatic_warm_up_ends_after_the_step_that_the_driver_names(rank):
     auto = {"warmup_steps": 1, "warmup_limit": 50, "warmup_seconds": 60}
     code = TRAINING.replace("timer.step(", "time.sleep(0.05); timer.step(")

@@ -61,6 +61,11 @@ class MeasuringTimer:
         session = self.session
         if self.training is None:
             refuse_child()
+            if session.step > 0:
+                raise RuntimeError(
+                    "the script has made a second StepTimer after the first steps; make one "
+                    "timer, before the first epoch, and use it in all epochs"
+                )
             seen = first_step(session, self.input.has_read, loss, result)
             self.training = TimedTraining(
                 session, self.work, seen, self.input.take(), self.began, self.clock
