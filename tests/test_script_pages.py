@@ -12,6 +12,7 @@ from perfkit import report
 from perfkit.analysis.comparison.blocks import placed
 from perfkit.core.results.failures import Timeout
 from perfkit.core.results.repeat import Peak
+from perfkit.report.exploring import named
 from perfkit.report.index import model_groups
 from perfkit.report.measurement import checked, write_measurement
 from perfkit.report.step_charts import overlaid
@@ -193,3 +194,10 @@ def test_a_summary_of_scripts_alone_has_a_row_for_each_of_their_arguments(tmp_pa
     frame = placed(perfkit.load(write_all(tmp_path, plain, compiled)))
     assert frame["row"].nunique() == 2
     assert [*frame["count"]] == [1, 1]
+
+
+def test_scripts_are_named_by_their_arguments_in_the_notebook_explore(tmp_path):
+    outputs = write_all(tmp_path, script_measured([100.0], label="a"), measured([10.0]))
+    frame = named(perfkit.load(outputs)).set_index("model")
+    assert frame.loc["train.py", "name"] == "torch · 64 · 1x1 · --lr 0.1 · a"
+    assert frame.loc["resnet50", "name"].startswith("paddle · fp32 · 32 · 1x1 · dali · ")

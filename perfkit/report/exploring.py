@@ -1,8 +1,11 @@
 """Tables of measurements for notebooks/explore.ipynb, which draws and changes them."""
 
+from typing import Any
+
 import pandas as pd
 
 import perfkit
+from perfkit.analysis.comparison.blocks import with_told
 from perfkit.core.frameworks import DISPLAY_NAMES
 
 EXAMPLES = "outputs/examples"
@@ -27,8 +30,9 @@ def load_any(outputs: str) -> tuple[str, pd.DataFrame]:
 
 def named(measurements: pd.DataFrame) -> pd.DataFrame:
     """Return the measurements that have a number, with their `panel`, which has the model and
-    the size of its samples, and their `name` in it, which ends with a label or an id."""
-    frame = measurements.query("throughput.notna()").copy()
+    the size of its samples, and their `name` in it, which ends with a label or an id. A script
+    has its arguments, and the precision and samples per step that it told, in its name."""
+    frame = with_told(measurements.query("throughput.notna()"))
     pixels = frame["image_size"].map("{:.0f} px, ".format, na_action="ignore")
     tokens = frame["sequence_length"].map("{:.0f} tokens, ".format, na_action="ignore")
     size = pixels.fillna(tokens).fillna("")
@@ -36,8 +40,15 @@ def named(measurements: pd.DataFrame) -> pd.DataFrame:
     is_ambiguous = frame.duplicated(["panel", *TRAITS, "label"], keep=False)
     has_own_label = frame["label"].ne("") & ~is_ambiguous
     frame["ending"] = frame["label"].where(has_own_label, frame["id"].str[-8:])
-    frame["name"] = frame[[*TRAITS, "ending"]].astype(str).agg(" · ".join, axis=1)
+    traits = [name for name in (*TRAITS, "arguments", "ending") if name in frame]
+    frame["name"] = frame[traits].apply(_words, axis="columns")
     return frame
+
+
+def _words(traits: "pd.Series[Any]") -> str:
+    """Return the traits that have a value."""
+    texts = traits.dropna().astype(str)
+    return " · ".join(filter(None, texts))
 
 
 def repeats_of(measurements: pd.DataFrame) -> pd.DataFrame:

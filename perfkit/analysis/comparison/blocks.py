@@ -52,17 +52,28 @@ NAMES = [*DISPLAY_NAMES.values()]
 """Names of the frameworks in the order of columns and lines."""
 
 
+def with_told(measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return the measurements with what scripts told as their precision and, for samples per
+    step, their batch size."""
+    if "told.precision" not in measurements:
+        return measurements.copy()
+    precision, sizes = measurements["precision"], measurements["batch_size"]
+    return measurements.assign(
+        precision=precision.where(precision.notna(), measurements["told.precision"]),
+        batch_size=sizes.where(sizes.notna(), measurements["told.samples_per_step"]),
+    )
+
+
 def named(measurements: pd.DataFrame) -> pd.DataFrame:
     """Return the measurements with `used`, the effective precision, and `name`, the framework's
     name. A script has the precision and, as batch size, the samples per step that it told."""
+    told = with_told(measurements)
     used = measurements["effective.precision"]
-    used = used.where(used.notna(), measurements["precision"])
-    sizes = measurements["batch_size"]
-    if "told.precision" in measurements:
-        used = used.where(used.notna(), measurements["told.precision"])
-        sizes = sizes.where(sizes.notna(), measurements["told.samples_per_step"])
-    names = measurements["framework"].map(DISPLAY_NAMES)
-    return measurements.assign(used=used, batch_size=sizes, name=names)
+    return measurements.assign(
+        used=used.where(used.notna(), told["precision"]),
+        batch_size=told["batch_size"],
+        name=measurements["framework"].map(DISPLAY_NAMES),
+    )
 
 
 def work_of(measurement: Mapping[str, Any]) -> Work:
