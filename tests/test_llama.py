@@ -122,7 +122,11 @@ def test_attention_is_causal(narrow):
     assert is_same.tolist() == [True] * 9 + [False] * 7
 
 
-def test_the_order_of_earlier_tokens_matters(narrow):
+def test_the_order_of_earlier_tokens_matters(narrow, monkeypatch):
+    """In a single layer only the rotation tells the order: later layers see which tokens
+    earlier ones could attend to."""
+    single = NARROW_LLAMA["tiny"]._replace(layers=1)
+    monkeypatch.setitem(llama.SIZES, "tiny", single)
     side = side_of("torch")
     ids = np.arange(16, dtype=np.int64)[None]
     swapped = ids.copy()
