@@ -174,6 +174,16 @@ def test_an_interrupted_measurement_of_a_script_continues_where_it_was(
             marks=pytest.mark.slow,
         ),
         pytest.param(
+            "import argparse; parser = argparse.ArgumentParser(prog='train.py'); "
+            "parser.add_argument('--data', required=True); parser.parse_args()",
+            "",
+            "script_exit",
+            "rank 0: the script exited with status 2 after step 0: train.py: error: the "
+            "following arguments are required: --data",
+            id="lacks an argument",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
             "",
             "if number == 3: sys.exit(7)",
             "script_exit",

@@ -23,24 +23,41 @@ from perfkit.core.timing.rank_process import enter_scratch
 from perfkit.core.timing.raw_file import RawFile, rank_file
 from perfkit.core.timing.session import JOB_VARIABLE, Session, open_session
 
+USAGE_ERROR = 2
+"""Exit status of argparse, click and others for arguments that they refuse."""
 Failure = dict[str, Any]
 """The event `failure`."""
 MOST_CHARACTERS = 600
 
 
+class LastLine:
+    """The last line that the script has written to sys.stderr."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.write = sys.stderr.write
+        setattr(sys.stderr, "write", self._write)  # noqa: B010
+
+    def _write(self, text: str) -> int:
+        if text.strip():
+            self.text = text.strip().splitlines()[-1]
+        return self.write(text)
+
+
 def main(job_file: Path) -> None:
     """Run this rank. Exits with status 1 after a `failure` event."""
     session = begin(job_file)
+    last_line = LastLine()
     try:
         run(session.job)
     except BaseException as error:
         if os.getpid() != session.pid:
             # A process that the script has forked ends as it would without perfkit.
             raise
-        ended(session, error)
+        ended(session, error, last_line.text)
     else:
         if os.getpid() == session.pid:
-            ended(session, None)
+            ended(session, None, last_line.text)
 
 
 def begin(job_file: Path) -> Session:
@@ -66,7 +83,7 @@ def run(job: ScriptJob) -> None:
     runpy.run_path(job.script, run_name="__main__")
 
 
-def ended(session: Session, error: BaseException | None) -> None:
+def ended(session: Session, error: BaseException | None, last_line: str) -> None:
     """Write the event `failure` unless the task is complete, and exit with status 1 then. After
     the task, whatever the script does is its own affair."""
     is_exit = error is None or isinstance(error, SystemExit)
@@ -74,7 +91,7 @@ def ended(session: Session, error: BaseException | None) -> None:
         traceback.print_exc()
     if session.has_ended:
         return
-    failure = failure_of(session, error)
+    failure = failure_of(session, error, last_line)
     if isinstance(error, SystemExit) and isinstance(error.code, str):
         print(error.code, file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):
@@ -88,9 +105,10 @@ def ended(session: Session, error: BaseException | None) -> None:
         os._exit(1)
 
 
-def failure_of(session: Session, error: BaseException | None) -> Failure:
+def failure_of(session: Session, error: BaseException | None, last_line: str) -> Failure:
     """Return the failure of a script that has ended before its task was complete: the timer's
-    own error, also if the script has caught it, otherwise how the script has ended."""
+    own error, also if the script has caught it, otherwise how the script has ended. `last_line`
+    on stderr says why arguments were refused."""
     error = session.error or error
     if isinstance(error, LateWarmupError):
         return failure("late_warmup", step=error.step, last_step=error.last_step)
@@ -100,8 +118,11 @@ def failure_of(session: Session, error: BaseException | None) -> Failure:
     status = exit_status(error)
     if status:
         params: dict[str, Any] = {"status": status, "step": session.step}
+        detail = last_line if status == USAGE_ERROR else ""
         if error is not None and isinstance(error.code, str):
-            params["detail"] = " ".join(portable(error.code).split())[:MOST_CHARACTERS]
+            detail = error.code
+        if detail:
+            params["detail"] = " ".join(portable(detail).split())[:MOST_CHARACTERS]
         return failure("script_exit", **params)
     if session.step == 0:
         return failure("timer_unused")
