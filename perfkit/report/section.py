@@ -28,6 +28,7 @@ from perfkit.report.text.language import gettext
 PNG_DOTS_PER_INCH = 110
 TAG = re.compile("<[^>]*>")
 SVG_TEXT = re.compile(r">([^<]+)</text>")
+FONT_FAMILY = re.compile(r"font-family: [^;\"<>]+; ")
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,16 @@ def _compact(svg: str) -> str:
     # Coordinates in hundredths of a point; texts, outside of tags, stay as they are.
     text = re.sub(r"(\.\d\d)\d+(?=[^<>]*>)", r"\1", text)
     lines = [line.strip() for line in text.split("\n")]
-    return "".join(f"{line} " for line in lines if line)
+    return _with_one_font("".join(f"{line} " for line in lines if line))
+
+
+def _with_one_font(svg: str) -> str:
+    """Return an SVG that names the font of its texts once, if they have the same."""
+    families = {*FONT_FAMILY.findall(svg)}
+    if len(families) != 1:
+        return svg
+    (family,) = families
+    return FONT_FAMILY.sub("", svg).replace("<svg ", f'<svg style="{family}" ', 1)
 
 
 @dataclass(frozen=True)
