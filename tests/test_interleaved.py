@@ -629,7 +629,6 @@ def test_settings_agree_only_if_they_do_in_every_pair(tmp_path):
         (["pairs", 0, "regressed"], True, "do not follow from the turns"),
         (["pairs", 0, "a", "value"], 99.0, "not of the base and another variant"),
         (["regressed"], True, "does not follow from the pairs"),
-        (["model"], "alexnet", "model: Input should be 'resnet50'"),
     ],
 )
 def test_a_self_contradictory_comparison_is_named_and_left_out(
