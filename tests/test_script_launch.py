@@ -21,7 +21,7 @@ LABELS = ["GPU-a", "GPU-b", "GPU-c"]
 
 def config(**changes):
     values = {
-        "script": "/work/train.py",
+        "script": "/scripts/train.py",
         "arguments": "--name 'two words' --lr 0.1",
         "framework": "torch",
         "device": "cpu",
@@ -113,7 +113,7 @@ def test_the_job_file_has_all_that_a_rank_must_know(tmp_path, processes, variabl
     job = ScriptJob(config(processes=processes), AUTO).content("measure", tmp_path)
     assert job == {
         "task": "script",
-        "script": "/work/train.py",
+        "script": "/scripts/train.py",
         "arguments": ["--name", "two words", "--lr", "0.1"],
         "framework": "torch",
         "device": "cpu",
