@@ -9,8 +9,8 @@ from perfkit.analysis.diagnosis.script import ScriptDiagnosis
 from perfkit.audit.reader import read_logs
 
 
-def diagnosed(*wait_shares, batch=0.01, step=0.1, accelerated=False):
-    return ScriptDiagnosis([*wait_shares], batch, step, accelerated)
+def diagnosed(*wait_shares, batch=0.01, step=0.1, batches=1.0, accelerated=False):
+    return ScriptDiagnosis([*wait_shares], batch, step, batches, accelerated)
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,8 @@ def diagnosed(*wait_shares, batch=0.01, step=0.1, accelerated=False):
         (diagnosed(0.01, 0.04), "training-bound"),
         (diagnosed(0.01, 0.2), "undecided"),
         (diagnosed(0.8, 0.9, batch=0.1), "input-bound"),
+        (diagnosed(0.8, 0.9, batch=0.025, batches=4.0), "input-bound"),
+        (diagnosed(0.8, 0.9, batch=0.025), "mixed"),
         (diagnosed(0.3, 0.4), "mixed"),
         (diagnosed(0.3, 0.4, accelerated=True), "undecided"),
     ],

@@ -10,6 +10,7 @@ from perfkit.core.driver.script_failures import (
     ScriptRun,
     different_in_repeat,
     different_on_ranks,
+    paused_on_some_ranks,
     script_failure,
     timer_never_called,
     timer_on_some_ranks,
@@ -142,6 +143,17 @@ def test_finished_ranks_that_agree_with_the_first_repeat_have_no_failure():
     assert code(run, FIRST) is None
     assert code(run, FIRST, device="gpu", gpus=2) == "config_mismatch"
     assert code(run, FIRST.model_copy(update={"unit": "tokens"})) == "told_differs"
+
+
+def test_ranks_that_did_not_pause_together_waited_for_each_other():
+    pause = event("pause", step=3, seconds=1.0)
+    alone = ranks(told(pause, pause, END), told(pause, END))
+    assert sentence(paused_on_some_ranks(alone)) == (
+        "ranks 0 and 1 did not both pause the timer after step 3, so that one waited for the "
+        "other within its window; every rank must call timer.pause"
+    )
+    assert code(alone) == "paused_on_some_ranks"
+    assert code(ranks(told(pause, END), told(pause, END))) is None
 
 
 def test_a_wrong_device_outranks_that_ranks_differ():

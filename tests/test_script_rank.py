@@ -13,6 +13,7 @@ from script_rank import LIMIT_SECONDS, ScriptRank
 
 from perfkit.core.paths import ROOT
 from perfkit.core.timing.raw_file import steady_file
+from perfkit.core.timing.training import samples_of_steps, usual_rows
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -136,6 +137,114 @@ while True:
     # The steps 3 and 6 have the four rows that are left of the data.
     (window,) = ran.of_kind("window")
     assert window["samples"] == 4 + 8 + 8 + 4
+
+
+def test_a_loop_that_reads_ahead_counts_all_its_samples(rank):
+    ran = (
+        rank(
+            MODEL
+            + """
+timer = perfkit.StepTimer(samples_per_step=8 * 16, unit="tokens")
+batches = iter(timer.batches(torch.utils.data.DataLoader(torch.randn(1000, 4), 8)))
+following = next(batches)
+while True:
+    current, following = following, next(batches)
+    timer.step(train(current))
+"""
+        )
+        .run()
+        .ended()
+    )
+    (window,) = ran.of_kind("window")
+    assert window["samples"] == 4 * 8 * 16
+    assert window["rows"] == [8, 8]
+    assert window["batches"] == 4
+
+
+def test_batches_that_pass_the_timer_by_leave_the_wait_unknown(rank):
+    ran = (
+        rank(
+            MODEL
+            + """
+timer = perfkit.StepTimer(samples_per_step=8)
+loader = torch.utils.data.DataLoader(torch.randn(24, 4), 8)
+for rows in timer.batches(loader):
+    timer.step(train(rows))
+while True:
+    for rows in loader:
+        timer.step(train(rows))
+"""
+        )
+        .run()
+        .ended()
+    )
+    waits = ["data_wait_seconds" in step for step in ran.of_kind("step")]
+    assert waits == [True, True, True, False, False, False]
+
+
+def test_a_pause_within_a_pause_counts_once(rank):
+    ran = (
+        rank(
+            MODEL
+            + """
+timer = perfkit.StepTimer(samples_per_step=8)
+loader = timer.batches(torch.utils.data.DataLoader(torch.randn(1000, 4), 8))
+for rows in loader:
+    with timer.pause():
+        time.sleep(0.1)
+        with timer.pause():
+            time.sleep(0.2)
+        next(iter(loader))
+    time.sleep(0.05)
+    timer.step(train(rows))
+"""
+        )
+        .run()
+        .ended()
+    )
+    assert [pause["step"] for pause in ran.of_kind("pause")] == [1, 2, 3, 4, 5]
+    assert all(0.3 <= pause["seconds"] < 0.7 for pause in ran.of_kind("pause"))
+    assert all(0.05 <= step["seconds"] < 0.3 for step in ran.of_kind("step"))
+    (window,) = ran.of_kind("window")
+    assert 4 * 0.05 <= window["seconds"] < 1.2
+    assert window["batches"] == 4
+
+
+def test_an_error_in_a_pause_that_the_script_catches_keeps_its_event(rank):
+    ran = (
+        rank(
+            MODEL
+            + """
+timer = perfkit.StepTimer(samples_per_step=8)
+while True:
+    try:
+        with timer.pause():
+            raise KeyError
+    except KeyError:
+        pass
+    timer.step(train(torch.randn(8, 4)))
+"""
+        )
+        .run()
+        .ended()
+    )
+    assert [pause["step"] for pause in ran.of_kind("pause")] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("rows", "usual", "samples"),
+    [
+        ([8, 8, 8, 4], 8, 28),  # a short batch
+        ([16, 8, 8, 8], 8, 24),  # the first step read ahead
+        ([8, 8, 16, 8], 8, 24),  # and a later one, at the begin of an epoch
+        ([30, 17, 21, 25], None, 24),  # padded batches, whose first axis is their length
+        ([0, 0, 0, 0], None, 24),
+        ([8, 0, 8, 0], 8, 24),
+    ],
+)
+def test_rows_tell_short_batches_only_if_the_others_have_one_size(rows, usual, samples):
+    assert usual_rows(rows) == usual
+    assert samples_of_steps(rows if rows[-1] == 4 else rows[1:], usual, 8) == samples
 
 
 def test_a_pause_belongs_to_neither_step_nor_window(rank):

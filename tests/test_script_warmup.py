@@ -71,7 +71,9 @@ def test_the_lead_is_a_time_and_a_number_of_steps(seconds, lead):
     assert step_ahead(200, [seconds] * 200, LEAD) == 200 + lead
 
 
-def test_on_an_accelerator_the_lead_exceeds_the_steps_that_a_rank_may_submit():
+def test_the_lead_exceeds_the_steps_that_a_rank_may_submit():
+    in_jax = script_config(framework="jax", device="cpu", gpus=0, nodes=1)
+    assert Lead.of(in_jax) == Lead(steps=MOST_AHEAD + 3, seconds=1.0)
     on_cpu = script_config(device="cpu", gpus=0, nodes=1)
     on_gpu = script_config(device="gpu", gpus=8, nodes=1)
     on_nodes = script_config(device="gpu", gpus=8, nodes=2)

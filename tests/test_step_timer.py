@@ -319,17 +319,20 @@ def test_a_jax_script_without_an_array_to_wait_for_is_refused(tmp_path):
     assert "timer.step(loss, result=state)" in params["detail"]
 
 
-def torch_with(*, allocated_bytes):
+def torch_with(*, allocated_bytes, training_gpu=0):
     """Return PyTorch as it would be with this much memory in use on a GPU."""
     cuda = SimpleNamespace(
         is_initialized=lambda: allocated_bytes is not None,
-        memory_allocated=lambda: allocated_bytes,
+        memory_allocated=lambda gpu: allocated_bytes if gpu == training_gpu else 0,
+        device_count=lambda: 2,
+        current_device=lambda: 0,
     )
     return Torch(SimpleNamespace(cuda=cuda))
 
 
 ON_GPU, ON_CPU, ON_MPS = (
-    SimpleNamespace(device=SimpleNamespace(type=kind)) for kind in ("cuda", "cpu", "mps")
+    SimpleNamespace(device=SimpleNamespace(type=kind, index=0))
+    for kind in ("cuda", "cpu", "mps")
 )
 
 
@@ -350,6 +353,15 @@ ON_GPU, ON_CPU, ON_MPS = (
 )
 def test_the_device_of_a_pytorch_script_is_recognised(allocated_bytes, loss, device):
     assert torch_with(allocated_bytes=allocated_bytes).device_type(loss, None) == device
+
+
+@pytest.mark.parametrize(
+    "loss", [ON_CPU, 0.5, SimpleNamespace(device=SimpleNamespace(type="cuda", index=1))]
+)
+def test_a_script_that_trains_on_another_gpu_than_the_selected_one_is_refused(loss):
+    torch = torch_with(allocated_bytes=2**20, training_gpu=1)
+    with pytest.raises(ConfigMismatchError, match="trains on the GPU 1, but has selected 0"):
+        torch.device_type(loss, None)
 
 
 def test_a_device_whose_work_can_not_be_timed_is_refused():

@@ -3,7 +3,7 @@
 import made
 import numpy as np
 import pytest
-from made import V100, rank_events, with_raw_files
+from made import V100, rank_events, script_measured, with_raw_files
 
 from perfkit.analysis.published import published
 from perfkit.analysis.utilization import datasheet, utilization
@@ -107,6 +107,12 @@ def test_implausible_training_gives_a_warning(name, changes):
     result = measured(QUIET)
     implausible = changed(result, **changes)
     assert codes(implausible) == [name]
+
+
+def test_rows_of_different_numbers_in_a_script_give_a_warning():
+    result = script_measured([4.0, 4.1, 4.2])
+    assert "uneven_batches" not in codes(changed(result, rows=(8, 8)))
+    assert "uneven_batches" in codes(changed(result, rows=(4, 8)))
 
 
 @pytest.mark.parametrize(

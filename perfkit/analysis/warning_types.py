@@ -421,6 +421,20 @@ class LateModules(MeasurementWarning):
     modules: list[str]
 
 
+class UnevenBatches(MeasurementWarning):
+    """The steps of a script read batches of different sizes, of which it told one."""
+
+    code = "uneven_batches"
+    severity = "caution"
+    sentence = N_(
+        "The steps read %(fewest)s to %(most)s rows, and the script told %(samples)s samples "
+        "for each. Short batches count with what they had only if all others have one size."
+    )
+    fewest: int
+    most: int
+    samples: int
+
+
 class ImplausibleFirstLoss(MeasurementWarning):
     """The first loss is not 0.75 to 1.5 times the loss of guessing; not checked for fewer than
     16 images in a rank's step, whose loss depends on chance."""

@@ -43,6 +43,7 @@ from perfkit.analysis.warning_types import (
     TensorCoresUnused,
     Throttled,
     ToldAbovePeak,
+    UnevenBatches,
     VeryWideInterval,
     WarmUpLimited,
     WarmUpLonger,
@@ -219,6 +220,7 @@ def warnings_of(result: Result, profiles: Iterable[RepeatProfile]) -> list[Measu
     else:
         warnings += _about_work(result)
     warnings += _about_network(result)
+    warnings += _about_batches(result)
     warnings += _about_processes(result.complete_repeats)
     return warnings
 
@@ -603,6 +605,16 @@ def _about_disturbed_peaks(peaks: Mapping[int, Peak]) -> Warnings:
 
 
 # What the processes did besides training.
+
+
+def _about_batches(result: Result) -> Warnings:
+    """Yield a warning if the steps of a script read different numbers of rows."""
+    spans = [repeat.rows for repeat in result.complete_repeats if repeat.rows]
+    fewest = min((low for low, _high in spans), default=0)
+    most = max((high for _low, high in spans), default=0)
+    if result.told and fewest < most:
+        samples = result.told.samples_per_step
+        yield UnevenBatches(fewest=fewest, most=most, samples=samples)
 
 
 def _about_processes(repeats: list[Repeat]) -> Warnings:

@@ -27,9 +27,10 @@ from perfkit.core.driver.repeat import TaskError, perform
 from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import Plan, plan
-from perfkit.core.results.schema import Result, present
-from perfkit.core.results.store import Measurement
+from perfkit.core.results.schema import present
+from perfkit.core.results.store import Measurement, Store, read_events
 from perfkit.core.script_config import SCRIPT
+from perfkit.core.timing.raw_file import rank_file
 
 Say = Callable[[str], None]
 """Called with the name of each part before it starts."""
@@ -48,22 +49,24 @@ class ReadsPastTheTimer(Refusal):
 class ScriptDiagnosis:
     """What limits a script. `wait_shares`: share of a window that waits for data, by repeat;
     `batch_seconds`: mean time of the input alone for a batch, on the slowest rank;
-    `step_seconds`: time of a step of the training."""
+    `step_seconds`: time of a step of the training, which reads `batches_per_step`."""
 
     wait_shares: list[float]
     batch_seconds: float
     step_seconds: float
+    batches_per_step: float
     accelerated: bool
 
     @property
     def verdict(self) -> Limit:
         """What limits the throughput: the training, if it hardly waits for data in any repeat;
-        the input, if it needs as long for a batch as the training for a step."""
+        the input, if it needs as long for a step's batches as the training for the step."""
         if max(self.wait_shares) <= SLIGHT:
             return "training-bound"
         if min(self.wait_shares) <= SLIGHT:
             return "undecided"
-        if self.batch_seconds >= (1 - SLIGHT) * self.step_seconds:
+        input_seconds = self.batch_seconds * self.batches_per_step
+        if input_seconds >= (1 - SLIGHT) * self.step_seconds:
             return "input-bound"
         return "undecided" if self.accelerated else "mixed"
 
@@ -107,11 +110,28 @@ def diagnose_script(planned: Plan, say: Say) -> tuple[Measurement, ScriptDiagnos
     shutil.rmtree(raw_folder, ignore_errors=True)
     events = perform(planned.config, planned.protocol, "read_input", raw_folder)
     batch_seconds = max(fmean(input_intervals(of_rank)) for of_rank in events)
-    return measurement, _judged(result, batch_seconds)
+    return measurement, _judged(measurement, batch_seconds)
 
 
-def _judged(result: Result, batch_seconds: float) -> ScriptDiagnosis:
+def _judged(measurement: Measurement, batch_seconds: float) -> ScriptDiagnosis:
+    result = measurement.result
     assert result.throughput
     waits = present(repeat.data_wait_share for repeat in result.complete_repeats)
     step_seconds = 1 / result.throughput.steps_per_second
-    return ScriptDiagnosis(waits, batch_seconds, step_seconds, result.config.accelerated)
+    return ScriptDiagnosis(
+        wait_shares=waits,
+        batch_seconds=batch_seconds,
+        step_seconds=step_seconds,
+        batches_per_step=_batches_per_step(measurement),
+        accelerated=result.config.accelerated,
+    )
+
+
+def _batches_per_step(measurement: Measurement) -> float:
+    """Return the batches that a step of rank 0 reads, in the first complete repeat."""
+    result = measurement.result
+    raw_folder = Store(measurement.folder).raw_folder(result.complete_repeats[0].index)
+    for event in read_events(rank_file(raw_folder, 0)):
+        if event["event"] == "window" and "batches" in event:
+            return int(event["batches"]) / result.protocol.measured_steps
+    return 1.0

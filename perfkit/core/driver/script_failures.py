@@ -1,5 +1,6 @@
 """Why a script's repeat failed, or is not what was asked for: pure functions of its events."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -7,6 +8,7 @@ from perfkit.core.driver.failures import finished
 from perfkit.core.results.failures import (
     ConfigMismatch,
     Failure,
+    PausedOnSomeRanks,
     TimerOnSomeRanks,
     TimerUnused,
     ToldDiffers,
@@ -104,6 +106,33 @@ def different_on_ranks(run: ScriptRun) -> ToldDiffers | None:
     return None
 
 
+def paused_on_some_ranks(run: ScriptRun) -> PausedOnSomeRanks | None:
+    """Return the first difference between the pauses of rank 0 and of another rank, if all have
+    finished: a rank that did not pause waited for the others in its window."""
+    if not all(finished(events) for events in run.events):
+        return None
+    first = _paused_after(run.events[0])
+    for rank, events in enumerate(run.events):
+        different = first ^ _paused_after(events)
+        if different:
+            step = min(different)[0]
+            return PausedOnSomeRanks(rank=rank, step=step)
+    return None
+
+
+def _paused_after(events: Events) -> set[tuple[int, int]]:
+    """Return the step after which a rank paused, and which pause after that step it was, of
+    every pause."""
+    count = Counter[int]()
+    pauses = set()
+    for event in events:
+        if event["event"] == "pause":
+            step = event["step"]
+            count[step] += 1
+            pauses.add((step, count[step]))
+    return pauses
+
+
 def different_in_repeat(repeat: int, first_repeat: Told, run: ScriptRun) -> ToldDiffers | None:
     """Return the first difference between what rank 0 told the timer in the first repeat and in
     this one."""
@@ -145,7 +174,7 @@ def script_failure(
     failure: Failure | None = wrong_device(config.device, run) or timer_on_some_ranks(run)
     if was_too_slow and failure is None:
         failure = timer_never_called(config.timeout, run)
-    failure = failure or different_on_ranks(run)
+    failure = failure or different_on_ranks(run) or paused_on_some_ranks(run)
     if failure or first_told is None:
         return failure
     return different_in_repeat(repeat, first_told, run)

@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfkit.core.config import Protocol, RunConfig
+from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.results.told import UNIT
 from perfkit.core.statistics import median
 from perfkit.core.timing.named_warmup import MOST_AHEAD
@@ -54,7 +55,8 @@ class Lead(NamedTuple):
 
     @classmethod
     def of(cls, config: RunConfig) -> "Lead":
-        steps = MOST_AHEAD if config.accelerated else 0
+        is_asynchronous = config.accelerated or FRAMEWORKS[config.framework].runs_ahead
+        steps = MOST_AHEAD if is_asynchronous else 0
         seconds = NOTICE_SECONDS if config.nodes == 1 else NODES_NOTICE_SECONDS
         return cls(steps + LEAD_STEPS, seconds)
 

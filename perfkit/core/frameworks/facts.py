@@ -91,6 +91,8 @@ class Framework(ABC):
     rank_variable: str = ""
     """environment variable in which the launcher passes each rank's number; empty: it trains in
     a single process without a launcher"""
+    runs_ahead: bool = False
+    """whether calls return before their work is complete on a CPU too"""
     one_node_on_cpu: bool = False
     """whether its exchange of gradients between CPUs can't be bound to a node's address"""
     log_pattern: str = ""

@@ -13,6 +13,7 @@ from perfkit.core.refusals import Refusal
 from perfkit.core.request.resolve import resolve, resolve_script
 from perfkit.core.request.script import UNREAD
 from perfkit.core.script_config import AnyConfig
+from perfkit.core.timing.frameworks import FRAMEWORKS as TIMED
 from perfkit.core.work import work_of
 
 DECIDING = {"model", "framework", "device", "nodes", "launcher"}
@@ -47,6 +48,8 @@ def _limits(config: AnyConfig) -> Iterator[Limit]:
         yield Limit("optimizer", model.optimizers, config.model)
         if model.sizes:
             yield Limit("model_size", model.sizes.names, config.model)
+    else:
+        yield Limit("framework", tuple(TIMED), "a script")
     yield Limit("launcher", launchers, f"nodes={config.nodes}")
     if config.node:
         yield Limit("nodes", (1,), f"node={config.node}")

@@ -15,6 +15,7 @@ from perfkit.core.refusals import NoSuchParameter, Refusal, nearest_name
 from perfkit.core.request.script import UNREAD, ScriptContent, read_script
 from perfkit.core.request.shared_memory import Notice
 from perfkit.core.script_config import ScriptConfig
+from perfkit.core.timing.frameworks import FRAMEWORKS as TIMED
 
 SUFFIX = ".py"
 
@@ -128,7 +129,7 @@ def _framework(file: Path, content: ScriptContent, refused: list[Refusal]) -> st
     """Return the framework that the script imports; the first of all if it is refused."""
     frameworks = content.frameworks
     if not frameworks:
-        every = [facts.module for facts in FRAMEWORKS.values()]
+        every = [FRAMEWORKS[name].module for name in TIMED]
         refused.append(refusals.FrameworkNotImported(script=file.name, frameworks=every))
         return UNREAD.frameworks[0]
     if len(frameworks) > 1:

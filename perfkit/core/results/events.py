@@ -103,8 +103,7 @@ class Pause(TypedDict):
 
 @DESCRIBED
 class Loss(TypedDict):
-    """The loss of a step; on a GPU, and of a script, written after the window, because reading
-    it waits."""
+    """The loss of a step; unless on a CPU written after the window, as reading it waits."""
 
     event: Literal["loss"]
     step: int
@@ -137,6 +136,10 @@ class WindowEnd(TypedDict):
     """wall time from a synchronized device to the completion of the last step"""
     began: NotRequired[float]
     """start of the window by CLOCK_MONOTONIC; files from before telemetry lack it"""
+    rows: NotRequired[list[int]]
+    """of a script: fewest and most rows that a step read through the timer"""
+    batches: NotRequired[int]
+    """of a script: batches that the steps read through the timer"""
 
 
 @DESCRIBED

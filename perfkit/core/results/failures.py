@@ -608,6 +608,22 @@ class TimerOnSomeRanks(Failure):
         )
 
 
+class PausedOnSomeRanks(Failure):
+    """Some ranks of a script paused the timer where others did not, and waited for them."""
+
+    code = "paused_on_some_ranks"
+    rank: int
+    """a rank that paused differently from rank 0"""
+    step: int
+    """step after which one of the two paused and the other did not"""
+
+    def english(self) -> str:
+        return N_(
+            "ranks 0 and %(rank)s did not both pause the timer after step %(step)s, so that "
+            "one waited for the other within its window; every rank must call timer.pause"
+        )
+
+
 class EndedEarly(RankFailure):
     """A script ended before the last step of the window."""
 

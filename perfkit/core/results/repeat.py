@@ -194,6 +194,9 @@ class Repeat(Stored):
     pauses_seconds: NonNegative | None = None
     """time of a script's pauses within the window, which does not contain them, on the rank
     with the longest; None without a pause"""
+    rows: tuple[int, int] | None = None
+    """fewest and most rows that a step of a script read in the window through the timer; None
+    if that is unknown"""
     late_modules: list[str] = []
     """modules that a script imported, but that its digest does not cover"""
     killed_after_end: bool = False

@@ -87,6 +87,7 @@ def summarize(
         telemetry=_telemetry(telemetry, window, pauses[0], samples),
         wall_seconds=seconds,
         pauses_seconds=max(pauses) or None,
+        rows=_rows(events_of_ranks),
         late_modules=_late_modules(events_of_ranks),
     )
 
@@ -192,6 +193,18 @@ def _pauses_seconds(events: EventsByKind, warmup_steps: int) -> float:
     before it."""
     pauses = [event for event in events["pause"] if event["step"] >= warmup_steps]
     return float(sum(pause["seconds"] for pause in pauses))
+
+
+def _rows(events_of_ranks: Sequence[EventsByKind]) -> tuple[int, int] | None:
+    """Return the fewest and most rows of a step in the windows of the ranks; None if a rank has
+    not told them."""
+    rows: list[int] = []
+    for events in events_of_ranks:
+        of_rank = events["window"][-1].get("rows")
+        if of_rank is None:
+            return None
+        rows += of_rank
+    return min(rows), max(rows)
 
 
 def _late_modules(events_of_ranks: Sequence[EventsByKind]) -> list[str]:

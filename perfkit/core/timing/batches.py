@@ -49,9 +49,11 @@ class TimedLoader(Loader):
 
 
 class StepInput(NamedTuple):
-    """What a script has read through `timer.batches` for a step: the seconds of waiting, and
-    the rows of all batches, 0 if it has read none or they are unknown."""
+    """What a script has read through `timer.batches` for a step: the number of batches, the
+    seconds of waiting, and the rows of all batches, 0 if it has read none or they are
+    unknown."""
 
+    batches: int
     wait_seconds: float
     rows: int
 
@@ -76,7 +78,7 @@ class InputCount:
 
     def take(self) -> StepInput:
         """Return what was read since the last call."""
-        step_input = StepInput(self.wait_seconds, self.rows)
+        step_input = StepInput(self.batches, self.wait_seconds, self.rows)
         self._begin_step()
         return step_input
 

@@ -69,12 +69,23 @@ class Torch(ScriptFramework):
     display_name = "PyTorch"
 
     def device_type(self, loss: Any, _result: Any) -> str:
-        """A loss may have been copied to the host, so allocated GPU memory counts too."""
-        cuda = self.module.cuda
-        if cuda.is_initialized() and cuda.memory_allocated() > 0:
-            return "gpu"
+        """A loss may have been copied to the host, so allocated GPU memory counts too. Raises
+        ConfigMismatchError if another GPU than the selected one trains."""
         kind = str(loss.device.type) if hasattr(loss, "device") else "cpu"
-        return "gpu" if kind == "cuda" else kind
+        cuda = self.module.cuda
+        if not cuda.is_initialized():
+            return kind
+        used = [gpu for gpu in range(cuda.device_count()) if cuda.memory_allocated(gpu) > 0]
+        if kind == "cuda":
+            used = [loss.device.index]
+        selected = cuda.current_device()
+        if used and selected not in used:
+            raise ConfigMismatchError(
+                f"the script trains on the GPU {used[0]}, but has selected {selected}, whose "
+                'events are timed: call torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) '
+                "before the training"
+            )
+        return "gpu" if used else kind
 
     def device_name(self, device_type: str) -> str | None:
         return str(self.module.cuda.get_device_name()) if device_type == "gpu" else None

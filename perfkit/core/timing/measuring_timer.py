@@ -28,6 +28,7 @@ class MeasuringTimer:
         self.began = clock()
         self.input = InputCount()
         self.training: TimedTraining | None = None
+        self.is_paused = False
 
     def batches(self, loader: Any) -> Any:
         """See StepTimer."""
@@ -35,6 +36,8 @@ class MeasuringTimer:
         return like_original(timed, loader)
 
     def _count(self, batch: Any, wait_seconds: float) -> None:
+        if self.is_paused:
+            return
         if self.training is None and not self.input.has_read:
             self.began = self.clock() - wait_seconds
         self.input.add(batch, wait_seconds)
@@ -80,10 +83,25 @@ class MeasuringTimer:
     @contextmanager
     def pause(self) -> Iterator[None]:
         """See StepTimer."""
-        if self.training is None:
-            paused = self.clock()
+        if self.is_paused:
+            # A pause within a pause, whose time counts once.
             yield
-            self.began += self.clock() - paused
             return
-        with self.training.pause():
+        self.is_paused = True
+        try:
+            with self._outermost_pause():
+                yield
+        finally:
+            self.is_paused = False
+
+    @contextmanager
+    def _outermost_pause(self) -> Iterator[None]:
+        if self.training is not None:
+            with self.training.pause():
+                yield
+            return
+        paused = self.clock()
+        try:
             yield
+        finally:
+            self.began += self.clock() - paused

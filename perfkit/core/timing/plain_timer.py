@@ -34,6 +34,7 @@ class PlainTimer:
         self.work = work
         self.clock = clock
         self.paused_seconds = 0.0
+        self.is_paused = False
         self.last = Mark(0, clock())
         # The ends of the steps 1, 2, 4, 8 …, of which the last two are kept.
         self.before_last_power = self.last_power = Mark(1, 0.0)
@@ -60,9 +61,17 @@ class PlainTimer:
     @contextmanager
     def pause(self) -> Iterator[None]:
         """See StepTimer."""
+        if self.is_paused:
+            # A pause within a pause, whose time counts once.
+            yield
+            return
+        self.is_paused = True
         began = self.clock()
-        yield
-        self.paused_seconds += self.clock() - began
+        try:
+            yield
+        finally:
+            self.is_paused = False
+            self.paused_seconds += self.clock() - began
 
     def _print_summary(self) -> None:
         if any(os.environ.get(variable, "0") != "0" for variable in RANK_VARIABLES):

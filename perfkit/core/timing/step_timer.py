@@ -63,14 +63,15 @@ class StepTimer:
     def step(self, loss: Any = None, *, result: Any = None) -> None:
         """End a step. Call it after the optimizer's step, on every rank.
 
-        `loss` is a number or a tensor with one element, which is copied on the device and read
-        later. JAX computes asynchronously and has no events: `result` is an array, or a tree of
-        arrays, that the update returns, by default the loss.
+        `loss` is a number or a tensor with one element. On a CPU it is read at once; otherwise
+        it is copied on the device and read after the window. JAX computes asynchronously and
+        has no events: `result` is an array, or a tree of arrays, that the update returns, by
+        default the loss.
         """
         self._timer.step(loss, result=result)
 
     def pause(self) -> AbstractContextManager[None]:
-        """Return a context for an evaluation, a checkpoint or the like inside the loop. Its
-        time does not count; under `perfkit run` the device is synchronized before and after
-        it."""
+        """Return a context for an evaluation, a checkpoint or the like inside the loop, which
+        every rank must enter, also one that has nothing to do in it. Its time does not count;
+        under `perfkit run` the device is synchronized before and after it."""
         return self._timer.pause()

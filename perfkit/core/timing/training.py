@@ -1,7 +1,8 @@
 """The training of a script, timed from its first step to the end of the window."""
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,8 +78,7 @@ class TimedTraining:
         self.write = session.raw.write
         self.device = first.framework.open_device(first.device_type)
         self.reads_losses_at_once = first.device_type == "cpu"
-        self.samples_per_row = samples_per_row(work, first_input)
-        self.window_samples = 0
+        self.inputs = [first_input]
         self.device.synchronize()
         seconds = clock() - began
         self._write_told()
@@ -120,34 +120,27 @@ class TimedTraining:
         """End a step and, if it is the last one, the window."""
         framework = self.first.framework
         keep = framework.readable if self.reads_losses_at_once else framework.kept
-        if self.course.last_step is not None:
-            self.window_samples += self._samples(step_input)
-        wait_seconds = step_input.wait_seconds if self.first.counts_data_wait else None
+        self.inputs.append(step_input)
+        wait_seconds = step_input.wait_seconds if step_input.batches else None
         watched = framework.watched(loss, result)
         self.course.end_step(wait_seconds, None, keep(loss), watched)
-
-    def _samples(self, step_input: StepInput) -> int:
-        """Return the samples of a step by the rows of its batches, if they are known. A short
-        batch must not count as a full one."""
-        told = self.work.samples_per_step
-        if self.samples_per_row and step_input.rows:
-            return min(step_input.rows * self.samples_per_row, told)
-        return told
 
     @contextmanager
     def pause(self) -> Iterator[None]:
         """Exclude the time of the block from the current step and the window."""
         before = self.recorder.paused_seconds
-        with self.recorder.pause():
-            yield
-        seconds = self.recorder.paused_seconds - before
-        self.write({"event": "pause", "step": self.course.step, "seconds": seconds})
+        try:
+            with self.recorder.pause():
+                yield
+        finally:
+            seconds = self.recorder.paused_seconds - before
+            self.write({"event": "pause", "step": self.course.step, "seconds": seconds})
 
     def write_end(self) -> None:
         """Write the events after the last step."""
         window = self.course.window
         assert window is not None
-        self.write({"event": "window", **window._asdict(), "samples": self.window_samples})
+        self.write({"event": "window", **window._asdict(), **self._read_in_window()})
         # Read before the measurement below allocates more.
         memory_bytes = self.device.peak_memory_bytes()
         job = self.session.job
@@ -159,11 +152,40 @@ class TimedTraining:
         self.write({"event": "modules", "late": late})
         self.write({"event": "end", "memory_bytes": memory_bytes})
 
+    def _read_in_window(self) -> dict[str, Any]:
+        """Return the samples of the window and, if they are known, the batches that its steps
+        have read, and the fewest and most rows of a step."""
+        rows = [step_input.rows for step_input in self.inputs]
+        measured_steps = self.session.job.measured_steps
+        rows_of_window = rows[-measured_steps:]
+        told = self.work.samples_per_step
+        read: dict[str, Any] = {
+            "samples": samples_of_steps(rows_of_window, usual_rows(rows), told)
+        }
+        batches = [step_input.batches for step_input in self.inputs[-measured_steps:]]
+        if all(batches):
+            read["batches"] = sum(batches)
+        if all(rows_of_window):
+            read["rows"] = [min(rows_of_window), max(rows_of_window)]
+        return read
 
-def samples_per_row(work: ScriptWork, first_input: StepInput) -> int | None:
-    """Return how many samples a row of the first step's batches has: 1, or the tokens of a
-    sequence if tokens are counted. None if the rows do not tell."""
-    if not first_input.rows:
+
+def usual_rows(rows: Sequence[int]) -> int | None:
+    """Return the rows of a step with full batches, given those of all steps, 0 where they are
+    unknown: the most frequent number. A loop that reads ahead has more in its first step. None
+    if rows do not tell the samples, as in batches that are padded to their longest sequence,
+    whose first axis is its length."""
+    counts = Counter(number for number in rows[1:] if number)
+    if not counts:
         return None
-    samples, rest = divmod(work.samples_per_step, first_input.rows)
-    return None if rest else samples
+    usual = max(counts, key=lambda number: (counts[number], number))
+    shorter = [number for number in counts if number < usual]
+    return usual if len(shorter) <= 1 else None
+
+
+def samples_of_steps(rows: Sequence[int], usual: int | None, told: int) -> int:
+    """Return the samples of steps with these rows, of which full ones have `usual` rows and
+    the `told` number of samples. A short batch must not count as a full one."""
+    if usual is None:
+        return told * len(rows)
+    return sum(told * min(number or usual, usual) // usual for number in rows)

@@ -31,6 +31,7 @@ class Jax(Framework):
     cpu_precisions = ("fp32", "bf16")
     layout = "NHWC"
     execution = "static"
+    runs_ahead = True
     rank_variable = RANK_VARIABLE
     # gloo takes the address of the machine's own name, often the loopback, and JAX has no
     # setting for it.
