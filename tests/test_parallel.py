@@ -31,6 +31,8 @@ CASES = {
         "gpt-static-accumulate": {"model": "gpt", "execution": "static", "accumulate": 2},
         "llama": {"model": "llama"},
         "llama-static-accumulate": {"model": "llama", "execution": "static", "accumulate": 2},
+        "llama-parts": {"model": "llama"},
+        "llama-static-parts": {"model": "llama", "execution": "static"},
     },
     "torch": {
         "vgg16": {"model": "vgg16"},
@@ -38,14 +40,17 @@ CASES = {
         "bert-accumulate": {"model": "bert", "accumulate": 2},
         "gpt": {"model": "gpt"},
         "llama": {"model": "llama"},
+        "llama-parts": {"model": "llama"},
     },
     "jax": {
         "vgg16": {"model": "vgg16"},
         "bert-accumulate": {"model": "bert", "accumulate": 2},
         "llama": {"model": "llama"},
+        "llama-parts": {"model": "llama"},
     },
 }
-"""Models without batch norm, whose statistics are local to each rank."""
+"""Models without batch norm, whose statistics are local to each rank. In cases whose name ends
+with `parts`, the loss is computed in parts of the rows."""
 EACH = [(framework, case) for framework in CASES for case in CASES[framework]]
 
 SCRIPT = '''
@@ -61,7 +66,7 @@ TESTS, FRAMEWORK, RANKS, STEPS, SAMPLES, CASES, FOLDER = json.loads(sys.argv[1])
 sys.path.insert(0, TESTS)
 from sides import side_of
 
-from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.frameworks import FRAMEWORKS, networks
 from perfkit.core.models import bert, gpt, llama, vgg16
 from perfkit.core.worker.loop import compute_seconds
 
@@ -81,6 +86,7 @@ gpt.SIZES["124M"] = gpt.Size(2, 32, 4, 64, 6e-4)
 llama.SIZES["tiny"] = llama.Size(2, 32, 4, 2, 64, is_tied=True)
 vgg16.STAGES, vgg16.DENSE = ((8, 2), (16, 2), (16, 1)), 32
 side.backend.enable_float64()
+ROWS, ROWS_OF_PARTS = networks.LOSS_ROWS, 48
 
 
 def config(case):
@@ -104,6 +110,7 @@ device = side.backend.open_device(config(CASES["vgg16"]))
 for name, case in CASES.items():
     chosen = config(case)
     assert chosen.global_batch == SAMPLES
+    networks.LOSS_ROWS = ROWS_OF_PARTS if name.endswith("parts") else ROWS
     if FRAMEWORK in seeds:
         # All ranks must still start from rank 0's parameters. JAX has no seed of its own.
         getattr(framework, seeds[FRAMEWORK])(rank)

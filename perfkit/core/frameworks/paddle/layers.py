@@ -70,7 +70,10 @@ class Head(nn.Layer):
             return self.sum_of_losses(rows, labels) / count
         sums = []
         for part in parts:
-            sums.append(recompute(self.sum_of_losses, rows[part], labels[part]))
+            # Reentrant recomputation would tell data parallelism in each part that the weights'
+            # gradients are complete.
+            share = (rows[part], labels[part])
+            sums.append(recompute(self.sum_of_losses, *share, use_reentrant=False))
         return paddle.stack(sums).sum() / count
 
     def logits(self, rows: Tensor) -> Tensor:
