@@ -68,28 +68,74 @@ def test_the_facts_are_those_of_the_size():
     assert tiny.parameters < large.parameters
 
 
-# Attention and positions.
+# Layers, attention and positions.
 
 
-def rotated(width, position):
-    """Return a random head of this width, and the same head rotated at a position; both as
-    pairs of complex numbers."""
-    cosines, sines = llama.rotation_tables(width)
-    head = np.random.default_rng(width).standard_normal(width)
-    pairs = head[: width // 2] + 1j * head[width // 2 :]
-    turns = cosines[position] + 1j * sines[position]
-    return pairs, pairs * turns
+def rms_norm(x, weight):
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * weight
 
 
-def test_rotated_heads_depend_on_their_distance_only():
-    _query, first = rotated(64, 1000)
-    _key, second = rotated(64, 990)
-    _query, later = rotated(64, 30_000)
-    _key, later_second = rotated(64, 29_990)
-    near = (first * second.conj()).real.sum()
-    assert (later * later_second.conj()).real.sum() == pytest.approx(near, abs=1e-4)
-    _key, other = rotated(64, 900)
-    assert (first * other.conj()).real.sum() != pytest.approx(near, abs=0.1)
+def rotate(heads):
+    """Rotate heads (batch x length x heads x width) by complex numbers, which have the
+    precision of the tables, float32."""
+    length, half = heads.shape[1], heads.shape[-1] // 2
+    angles = np.outer(np.arange(length), 500_000.0 ** -(np.arange(half) / half))
+    turns = np.exp(1j * angles).astype(np.complex64)[:, None]
+    pairs = turns * (heads[..., :half] + 1j * heads[..., half:])
+    return np.concatenate([pairs.real, pairs.imag], -1)
+
+
+def numpy_layer(x, weights, size):
+    """Return the output of a Llama layer; each key and value head is repeated for the query
+    heads that share it."""
+    batch, length, _width = x.shape
+    y = rms_norm(x, weights["attention_norm.weight"])
+    query, key, value = (y @ weights[f"{name}.weight"] for name in ("query", "key", "value"))
+    query = rotate(query.reshape(batch, length, size.heads, -1))
+    key = rotate(key.reshape(batch, length, size.kv_heads, -1))
+    value = value.reshape(batch, length, size.kv_heads, -1)
+    key = np.repeat(key, size.heads // size.kv_heads, 2)
+    value = np.repeat(value, size.heads // size.kv_heads, 2)
+    scores = np.einsum("bqhw,bkhw->bhqk", query, key) / query.shape[-1] ** 0.5
+    shares = np.exp(np.where(np.tri(length, dtype=bool), scores, -np.inf))
+    shares /= shares.sum(-1, keepdims=True)
+    attended = np.einsum("bhqk,bkhw->bqhw", shares, value).reshape(x.shape)
+    x = x + attended @ weights["out_proj.weight"]
+    y = rms_norm(x, weights["dense_norm.weight"])
+    gate = y @ weights["gate.weight"]
+    gated = gate / (1 + np.exp(-gate)) * (y @ weights["up.weight"])
+    return x + gated @ weights["down.weight"]
+
+
+def numpy_loss(ids, labels, weights, size):
+    """Return the mean loss of a Llama whose head shares the embedding's weights."""
+    embedding = weights["token_embeddings.weight"]
+    x = embedding[ids]
+    for number in range(size.layers):
+        prefix = f"layers.{number}."
+        of_layer = {}
+        for name, value in weights.items():
+            if name.startswith(prefix):
+                of_layer[name.removeprefix(prefix)] = value
+        x = numpy_layer(x, of_layer, size)
+    logits = rms_norm(x, weights["final_norm.weight"]) @ embedding.T
+    of_labels = np.take_along_axis(logits, labels[..., None], -1)[..., 0]
+    return (np.log(np.exp(logits).sum(-1)) - of_labels).mean()
+
+
+@pytest.mark.usefixtures("narrow", "doubles")
+def test_the_loss_is_that_of_a_llama_in_numpy(side):
+    inspector = side.inspector("llama")
+    weights = {}
+    chance = np.random.default_rng(0)
+    for name, initial in inspector.weights().items():
+        # Greater than the initial ones: attention must not be nearly uniform.
+        weights[name] = chance.normal(1.0 if initial.ndim == 1 else 0.0, 0.1, initial.shape)
+    inspector.load_weights(weights)
+    ids, labels = side.arrays("llama")
+    loss = float(inspector.trainer.backward(side.tensors((ids, labels))))
+    expected = numpy_loss(ids, labels, weights, NARROW_LLAMA["tiny"])
+    assert loss == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_fastest_pair_turns_a_radian_per_token_and_the_slowest_one_in_theta():
