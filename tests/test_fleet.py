@@ -253,6 +253,35 @@ def test_a_node_on_which_a_workload_failed_is_not_ok(tmp_path):
     assert gap.text().startswith("failed (out_of_memory): VGG-16")
 
 
+def test_a_node_on_which_a_workload_failed_is_not_ok_if_few_others_completed_it(tmp_path):
+    made_fleet(tmp_path, [1, 1.001, 0.999, 1])
+    made_fleet(tmp_path, [1, 1.001], model="vgg16", number=1)
+    store(tmp_path, "node4", (), model="vgg16", number=1)
+    fleet = judge_fleet(read(tmp_path))
+    assert gaps(fleet, "node4") == ("undecided", ["workload_failed"])
+    assert fleet.named("ok") == ["node1", "node2", "node3"]
+
+
+def test_a_workload_that_failed_on_all_nodes_is_a_gap_of_every_node(tmp_path):
+    made_fleet(tmp_path, [1, 1.001, 0.999])
+    for number in range(1, 4):
+        store(tmp_path, f"node{number}", (), model="vgg16", number=1)
+    fleet = judge_fleet(read(tmp_path))
+    texts = [gap.text() for node in fleet.nodes for gap in node.gaps]
+    failure = "failed (out_of_memory): VGG-16 · Paddle · fp32 · batch 32 · 1x1 · synthetic"
+    assert texts == [failure] * 3
+    assert fleet.counts == {"undecided": 3}
+
+
+def test_the_terminal_and_the_page_name_failures_if_nothing_else_was_measured(tmp_path):
+    for number in range(1, 4):
+        store(tmp_path, f"node{number}", ())
+    done = cli("fleet", tmp_path)
+    page = (tmp_path / "fleet" / "report.html").read_text()
+    for text in (done.stdout, page):
+        assert text.count("failed (out_of_memory): ResNet-50") == 3
+
+
 def test_a_node_whose_newest_measurement_failed_is_not_ok(tmp_path):
     made_fleet(tmp_path, [1, 1.001, 0.999, 1])
     store(tmp_path, "node4", (), created="2026-01-02T00:00:00+00:00", number=1, label="again")

@@ -37,9 +37,10 @@ def fleet_text(fleet: Fleet) -> str:
     lines = [wrapped(headline(fleet))]
     if fleet.columns:
         lines += ["", *_table(fleet), ""]
-        for node in fleet.nodes[:MOST_NODES]:
-            lines += _details(node, fleet.columns)
-            lines += _gaps(node)
+    for node in fleet.nodes[:MOST_NODES]:
+        lines += _details(node, fleet.columns)
+        lines += _gaps(node)
+    if fleet.columns:
         lines += _advice(fleet)
         facts = {"level": percent(fleet.level), "limit": number(1 - fleet.threshold, 2)}
         lines.append(wrapped(METHOD % facts))

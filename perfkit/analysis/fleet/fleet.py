@@ -30,6 +30,7 @@ from perfkit.analysis.fleet.workloads import (
     FewNodes,
     Gap,
     Workload,
+    failed_everywhere,
     gaps_of,
     hardware_of,
     workloads_of,
@@ -84,7 +85,12 @@ def judge_fleet(
         node = measurement.result.config.node
         if node:
             by_node.setdefault(node, []).append(measurement)
-    workloads = [*workloads_of(chain(*by_node.values()), language)]
+    of_nodes = [*chain(*by_node.values())]
+    workloads = [*workloads_of(of_nodes, language)]
+    failed = failed_everywhere(of_nodes, workloads, language)
+    gaps = {}
+    for node, measured in by_node.items():
+        gaps[node] = [*gaps_of(node, measured, workloads, failed)]
     judged = []
     not_judged = []
     for column in _columns(workloads):
@@ -100,7 +106,7 @@ def judge_fleet(
         threshold=rules.threshold,
         power=rules.power,
         columns=columns,
-        nodes=_nodes(columns, workloads, by_node),
+        nodes=_nodes(columns, workloads, gaps),
         not_judged=not_judged,
     )
 
@@ -224,17 +230,17 @@ def _past(workload: Workload) -> dict[str, list[PastRatio]]:
 def _nodes(
     columns: list[FleetColumn],
     workloads: list[Workload],
-    by_node: dict[str, list[Measurement]],
+    gaps_of_nodes: dict[str, list[Gap]],
 ) -> list[FleetNode]:
     """Return the nodes over all columns, slow ones first."""
-    cells: dict[str, list[NodeCell]] = {name: [] for name in by_node}
+    cells: dict[str, list[NodeCell]] = {name: [] for name in gaps_of_nodes}
     for column in columns:
         for cell in column.cells:
             cells[cell.node].append(cell)
     slow = {name for name in cells if any(cell.verdict == "slow" for cell in cells[name])}
     nodes = []
     for name, of_node in cells.items():
-        gaps = [*gaps_of(name, by_node[name], workloads)]
+        gaps = gaps_of_nodes[name]
         if of_node:
             # A workload that was tried on a few nodes leaves nothing open.
             gaps = [gap for gap in gaps if not isinstance(gap, FewNodes)]

@@ -1,7 +1,7 @@
 """The workloads of a fleet, and which of them a node lacks."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from gettext import NullTranslations
@@ -11,7 +11,7 @@ from perfkit.analysis.comparison.blocks import named, numbered
 from perfkit.analysis.comparison.history import SERIES, series_names
 from perfkit.analysis.comparison.keys import WORK
 from perfkit.analysis.fleet.judgement import FEWEST_NODES, FEWEST_REPEATS
-from perfkit.core.results.frames import as_frame, records, row_of
+from perfkit.core.results.frames import as_frame, row_of
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
 from perfkit.core.script_config import ScriptConfig
@@ -22,6 +22,7 @@ WORKLOAD = [column for column in SERIES if column != "node"]
 so that nodes of different kinds are judged apart."""
 REQUESTED = [name for name in WORK if name != "node"]
 """Parameters of the work, which failed measurements have too."""
+RequestedWork = tuple[Any, ...]
 
 
 class Gap(Statement):
@@ -114,10 +115,34 @@ def workloads_of(
     measurements: Iterable[Measurement], language: NullTranslations
 ) -> Iterator[Workload]:
     """Yield the workloads among the measurements of nodes that have a throughput."""
-    by_folder = {}
-    for measurement in measurements:
-        if measurement.result.throughput:
-            by_folder[measurement.folder.name] = measurement
+    completed = [each for each in measurements if each.result.throughput]
+    for name, alike in _named_groups(completed, language):
+        by_node: dict[str, list[Measurement]] = {}
+        for measurement in alike:
+            by_node.setdefault(measurement.result.config.node, []).append(measurement)
+        yield Workload(name, by_node)
+
+
+def failed_everywhere(
+    measurements: Iterable[Measurement],
+    workloads: Iterable[Workload],
+    language: NullTranslations,
+) -> dict[RequestedWork, str]:
+    """Return the names of the requested works that none of the workloads has: no node has
+    completed them."""
+    completed = {requested_work(workload.newest[0].result) for workload in workloads}
+    failed = [each for each in measurements if requested_work(each.result) not in completed]
+    names = {}
+    for name, alike in _named_groups(failed, language):
+        names[requested_work(alike[0].result)] = name
+    return names
+
+
+def _named_groups(
+    measurements: Iterable[Measurement], language: NullTranslations
+) -> Iterator[tuple[str, list[Measurement]]]:
+    """Yield the measurements that agree in WORKLOAD, oldest first, with their name."""
+    by_folder = {measurement.folder.name: measurement for measurement in measurements}
     if not by_folder:
         return
     frame = named(as_frame(map(row_of, by_folder.values())))
@@ -125,10 +150,7 @@ def workloads_of(
     frame["series"] = numbered(frame, WORKLOAD)
     names = series_names(frame, WORKLOAD, language)
     for number, rows in frame.groupby("series", sort=False):
-        by_node: dict[str, list[Measurement]] = {}
-        for row in records(rows):
-            by_node.setdefault(row["node"], []).append(by_folder[row["folder"]])
-        yield Workload(names[number], by_node)
+        yield names[number], [by_folder[folder] for folder in rows["folder"]]
 
 
 def hardware_of(result: Result) -> tuple[str, ...]:
@@ -136,7 +158,7 @@ def hardware_of(result: Result) -> tuple[str, ...]:
     return tuple(str(result.fact(name)) for name in ("cpu", "cpu_cores", "gpus"))
 
 
-def requested_work(result: Result) -> tuple[Any, ...]:
+def requested_work(result: Result) -> RequestedWork:
     """Return the work that a measurement was asked for."""
     config = result.config
     if isinstance(config, ScriptConfig):
@@ -146,24 +168,29 @@ def requested_work(result: Result) -> tuple[Any, ...]:
 
 
 def gaps_of(
-    node: str, measurements: Sequence[Measurement], workloads: Sequence[Workload]
+    node: str,
+    measurements: Sequence[Measurement],
+    workloads: Sequence[Workload],
+    failed: Mapping[RequestedWork, str],
 ) -> Iterator[Gap]:
     """Yield why a node, with these measurements, has no number that counts under workloads
-    that are judged or were measured on this node."""
+    that are judged or were measured on this node, and under those that `failed` on all nodes
+    (see failed_everywhere)."""
     kinds = {hardware_of(measurement.result) for measurement in measurements}
     of_kind: set[str] = set()
     for workload in workloads:
         if hardware_of(workload.newest[0].result) in kinds:
             of_kind |= workload.by_node.keys()
     for workload in workloads:
-        failure = _newest_failure(node, measurements, workload)
+        failure = _newest_failure(measurements, requested_work(workload.newest[0].result))
         is_of_kind = hardware_of(workload.newest[0].result) in kinds
         nodes = len(workload.judged_nodes)
-        if nodes < FEWEST_NODES:
+        if failure:
+            # First: a failure counts even if too few other nodes have completed the work.
+            yield WorkloadFailed(workload=workload.name, failure=failure)
+        elif nodes < FEWEST_NODES:
             if node in workload.by_node:
                 yield FewNodes(workload=workload.name, nodes=nodes)
-        elif failure:
-            yield WorkloadFailed(workload=workload.name, failure=failure)
         elif node in workload.outdated:
             yield Outdated(workload=workload.name, label=workload.label or "")
         elif node in workload.by_node:
@@ -171,13 +198,14 @@ def gaps_of(
                 yield FewRepeats(workload=workload.name, repeats=workload.repeats(node))
         elif is_of_kind and 2 * nodes > len(of_kind):
             yield NotMeasured(workload=workload.name)
+    for work, name in failed.items():
+        failure = _newest_failure(measurements, work)
+        if failure:
+            yield WorkloadFailed(workload=name, failure=failure)
 
 
-def _newest_failure(
-    node: str, measurements: Sequence[Measurement], workload: Workload
-) -> str | None:
-    """Return the code of the failure if the node's newest measurement of this work failed."""
-    work = requested_work(workload.newest[0].result)
+def _newest_failure(measurements: Sequence[Measurement], work: RequestedWork) -> str | None:
+    """Return the code of the failure if a node's newest measurement of this work failed."""
     results = [each.result for each in measurements if requested_work(each.result) == work]
     newest = max(results, key=lambda result: result.created, default=None)
     if newest is None or newest.throughput:
