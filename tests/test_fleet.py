@@ -199,15 +199,40 @@ def test_a_node_on_which_a_workload_failed_has_the_peaks_of_another(tmp_path):
     assert (matmul.quantity, len(matmul.cells)) == ("matmul", 4)
 
 
-def test_a_script_is_a_workload_without_peaks(tmp_path):
-    for number, factor in enumerate([1, 1.001, 0.9, 0.999, 1], 1):
+def made_script_fleet(outputs, factors, peaks, **told):
+    """Store a script's measurement of a node for each factor, with such a peak."""
+    for number, (factor, tera_flops) in enumerate(zip(factors, peaks, strict=True), 1):
         values = [factor * value for value in REPEATS]
-        result = script_measured(values, node=f"node{number}")
-        keep(tmp_path / f"{result.id}-{number}", result)
+        peak = Peak(
+            matmul_flops_per_second=2e12,
+            copy_bytes_per_second=2e9,
+            sustained_matmul_flops_per_second=tera_flops * 1e12,
+        )
+        result = script_measured(values, told=told, repeat={"peak": peak}, node=f"node{number}")
+        keep(outputs / f"{result.id}-{told['precision']}-{number}", result)
+
+
+def test_the_peaks_of_scripts_are_compared_in_the_precision_that_they_told(tmp_path):
+    made_script_fleet(tmp_path, [1, 1.001, 1, 0.999, 1], [1, 1, 0.9, 1, 1], precision="bf16")
     made_fleet(tmp_path, [1, 1.001, 0.999, 1, 1])
     fleet = judge_fleet(read(tmp_path))
-    assert [column.quantity for column in fleet.columns] == ["throughput"] * 2
+    quantities = [column.quantity for column in fleet.columns]
+    assert quantities == ["throughput", "throughput", "matmul"]
+    assert fleet.columns[-1].name == "matrix product · PyTorch · bf16 · 1x1"
     assert fleet.named("slow") == ["node3"]
+    (reason,) = fleet.nodes[0].explanations
+    assert reason.code == "peak_lower"
+
+
+def test_scripts_that_told_different_precisions_are_compared_apart(tmp_path):
+    for precision, rate in {"bf16": 4, "tf32": 1}.items():
+        made_script_fleet(tmp_path, [1] * 3, [rate] * 3, precision=precision)
+    peaks = judge_fleet(read(tmp_path)).columns[2:]
+    medians = {column.name: column.median for column in peaks}
+    assert medians == {
+        "matrix product · PyTorch · bf16 · 1x1": pytest.approx(4),
+        "matrix product · PyTorch · tf32 · 1x1": pytest.approx(1),
+    }
 
 
 def test_nodes_with_other_hardware_are_judged_apart(tmp_path):

@@ -35,7 +35,6 @@ from perfkit.analysis.fleet.workloads import (
     hardware_of,
     workloads_of,
 )
-from perfkit.core.config import Config
 from perfkit.core.frameworks import DISPLAY_NAMES
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
@@ -121,7 +120,7 @@ def _too_few_nodes(column: Column) -> str:
 
 def _columns(workloads: Sequence[Workload]) -> Iterator[Column]:
     """Yield a column for each workload, then one for each peak. Workloads of one framework, in
-    one precision, on the same devices measure the same peaks: the one of most nodes counts."""
+    one precision, on the same devices measure the same peaks: those of most nodes count."""
     for workload in workloads:
         repeats = []
         for node in workload.judged_nodes:
@@ -130,20 +129,27 @@ def _columns(workloads: Sequence[Workload]) -> Iterator[Column]:
         yield Column(workload, "throughput", repeats)
     by_peak: dict[Any, list[Workload]] = {}
     for workload in workloads:
-        result = workload.newest[0].result
-        if isinstance(result.config, Config):
-            # A script's workers measure no peaks.
-            by_peak.setdefault(_peak_key(result), []).append(workload)
+        by_peak.setdefault(_peak_key(workload.newest[0].result), []).append(workload)
     for alike in by_peak.values():
-        workload = max(alike, key=lambda each: len(each.judged_nodes))
         for quantity in PEAKS:
-            yield Column(workload, quantity, _peaks(workload, quantity))
+            columns = [Column(each, quantity, _peaks(each, quantity)) for each in alike]
+            yield max(columns, key=lambda column: len(column.repeats))
 
 
 def _peak_key(result: Result) -> tuple[Any, ...]:
-    config = result.built_in
-    precision = result.effective.precision if result.effective else config.precision
+    config = result.config
+    precision = _precision(result)
     return (config.framework, precision, config.device, config.topology, *hardware_of(result))
+
+
+def _precision(result: Result) -> str | None:
+    """Return the precision in which the workers measure the peak: for a script the one that it
+    told; without any, they measure none."""
+    if result.told:
+        return result.told.precision
+    if result.effective:
+        return result.effective.precision
+    return result.built_in.precision
 
 
 def _peaks(workload: Workload, quantity: Quantity) -> list[NodeRepeats]:
@@ -170,7 +176,7 @@ def _judged(column: Column, rules: Rules, language: NullTranslations) -> FleetCo
     peak = PEAKS.get(column.quantity)
     if peak:
         framework = DISPLAY_NAMES[first.config.framework]
-        precision = first.effective.precision if first.effective else first.built_in.precision
+        precision = _precision(first) or ""
         traits = [language.gettext(peak.name), framework, precision, first.config.topology]
         name, unit = " · ".join(traits), peak.unit
     past = _past(workload) if column.quantity == "throughput" else {}
