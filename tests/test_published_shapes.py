@@ -284,6 +284,18 @@ def test_a_measurement_of_llama_is_beside_torchtitans_number_per_gpu(cells, tmp_
     assert eager == {"sharding", "recompute", "statistic", "execution"}
 
 
+def test_of_a_parameter_that_the_source_states_the_published_value_is_shown(cells, tmp_path):
+    result = measured([8 * 6000.0] * 7, **TORCHTITAN)
+    matches = {pair.cell.setup: pair for pair in matched(cells, tmp_path, result)}
+    differences = matches["FSDP"].differences
+    english = difference_words(differences)
+    assert "sharding none; published: full" in english
+    assert "recompute none; published: selective" in english
+    assert "execution static; published: dynamic" in english
+    with in_language("zh"):
+        assert "sharding none；公布时为：full" in difference_words(differences)
+
+
 @pytest.mark.parametrize(
     "other", [{"model_size": "1b"}, {"sequence_length": 4096}, {"gpus": 4}, {"batch_size": 1}]
 )

@@ -123,6 +123,13 @@ class ParameterDiffers(SetupDifference):
         return self.published, self.measured
 
 
+class StatedParameterDiffers(ParameterDiffers):
+    """A parameter differs from the value that the source states."""
+
+    code = "stated_parameter"
+    sentence = N_("%(name)s %(measured)s; published: %(published)s")
+
+
 @dataclass(frozen=True)
 class Match:
     """A measurement that matches a published cell, and their differences."""
@@ -240,13 +247,7 @@ def differences(cell: PublishedCell, row: MeasurementRow) -> Iterator[SetupDiffe
         yield PrecisionDiffers(published=cell.precision, measured=precision)
     if cell.input is not None and row["input"] not in cell.input.split("/"):
         yield InputDiffers(published=cell.input, measured=row["input"])
-    parameters = _unstated_parameters(cell, row) | _stated_parameters(cell)
-    for name, value in parameters.items():
-        measured_value = row.get(name, UNSHARDED.get(name))
-        if measured_value is not None and measured_value != value:
-            yield ParameterDiffers(
-                name=name, published=str(value), measured=str(measured_value)
-            )
+    yield from _parameter_differences(cell, row)
     warmup, measured, repeats = row["warmup_steps"], row["measured_steps"], row["n"]
     if repeats and (cell.statistic, warmup, measured, repeats) != PUBLISHED_PROTOCOL:
         yield StatisticDiffers(
@@ -255,6 +256,21 @@ def differences(cell: PublishedCell, row: MeasurementRow) -> Iterator[SetupDiffe
             first=warmup + 1,
             last=warmup + measured,
         )
+
+
+def _parameter_differences(
+    cell: PublishedCell, row: MeasurementRow
+) -> Iterator[ParameterDiffers]:
+    stated = _stated_parameters(cell)
+    for name, value in (_unstated_parameters(cell, row) | stated).items():
+        measured = row.get(name, UNSHARDED.get(name))
+        if measured is None or measured == value:
+            continue
+        values = {"name": name, "published": str(value), "measured": str(measured)}
+        if name in stated:
+            yield StatedParameterDiffers(**values)
+        else:
+            yield ParameterDiffers(**values)
 
 
 def gpu_name(row: MeasurementRow) -> str | None:
