@@ -16,6 +16,7 @@ from ruamel.yaml import YAML
 import perfkit
 from perfkit.cli import main
 from perfkit.core.config import Config
+from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import MODELS
 from perfkit.core.parameters import fields_of, is_open
 from perfkit.core.paths import ROOT
@@ -55,6 +56,16 @@ def test_parameters_and_public_names_are_documented():
         assert reference.meaning(name), name
     for name in perfkit.__all__:
         assert getattr(perfkit, name).__doc__, name
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS.values(), ids=lambda each: each.display_name)
+def test_each_setting_for_full_speed_on_a_gpu_is_documented_with_its_frameworks(framework):
+    settings = TEXTS[ROOT / "docs" / "backends.md"]
+    for setting in framework.tuning:
+        row = re.search(rf"^\| `{setting}`(?: \(([^)]*)\))? \|", settings, re.M)
+        assert row, setting
+        if row[1]:
+            assert framework.display_name in row[1].split(", "), setting
 
 
 @pytest.mark.parametrize("file", [Result, *reference.OTHER_FILES], ids=lambda f: f.__name__)
