@@ -378,6 +378,18 @@ def test_earlier_ratios_are_to_all_nodes_that_were_measured_then(tmp_path):
     assert [past.ratio for past in cell.past] == [pytest.approx(0.9)]
 
 
+def test_an_earlier_ratio_is_of_means_as_the_newest_is(tmp_path):
+    last_week, this_week = "2026-01-01T00:00:00+00:00", "2026-01-08T00:00:00+00:00"
+    made_fleet(tmp_path, [1, 1, 1], created=last_week, label="week1")
+    store(tmp_path, "skewed", [100.0, 100.0, 90.0], created=last_week, label="week1")
+    made_fleet(tmp_path, [1, 1, 1], created=this_week, label="week2", number=1)
+    store(tmp_path, "skewed", REPEATS, created=this_week, label="week2", number=1)
+    (column,) = judge_fleet(read(tmp_path)).columns
+    (cell,) = [cell for cell in column.cells if cell.node == "skewed"]
+    (past,) = cell.past
+    assert past.ratio == pytest.approx(290 / 300)
+
+
 def test_a_value_over_the_median_is_the_ratio(tmp_path):
     made_fleet(tmp_path, [1, 1.01, 0.99])
     store(tmp_path, "skewed", [100.0, 100.0, 90.0])

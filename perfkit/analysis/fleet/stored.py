@@ -30,7 +30,7 @@ class PastRatio(Stored):
     created: str
     """when the measurement was started; UTC, ISO 8601"""
     ratio: float
-    """median of its repeats / median over the nodes measured with this label"""
+    """mean of its repeats / median of the means of the nodes measured with this label"""
 
 
 class NodeCell(Stored):
