@@ -112,7 +112,7 @@ def test_a_rank_submits_few_steps_ahead_of_its_device_until_its_warm_up_ends(tmp
         events.extend(written)
 
     recorder = StepRecorder(device, lambda: 0.0, write, 1, read_losses_at_once=False)
-    end = NamedWarmup(script_job(tmp_path), recorder)
+    end = NamedWarmup(script_job(tmp_path), recorder, began=0.0)
     for step in range(1, 101):
         recorder.stop(step, None, None, None, None)
         assert not end.is_over(step)

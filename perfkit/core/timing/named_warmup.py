@@ -30,14 +30,19 @@ class NamedWarmup:
     steps, all ranks end it without being told."""
 
     def __init__(
-        self, job: ScriptJob, recorder: StepRecorder, clock: Clock = time.perf_counter
+        self,
+        job: ScriptJob,
+        recorder: StepRecorder,
+        began: float,
+        clock: Clock = time.perf_counter,
     ) -> None:
+        """The first step began at `began`."""
         self.limit = job.warmup_limit
         self.limit_seconds = job.warmup_seconds
         self.file = steady_file(Path(job.raw_folder))
         self.recorder = recorder
         self.clock = clock
-        self.began = clock()
+        self.began = began
         self.last_step: int | None = None
 
     def is_over(self, step: int) -> bool:
@@ -45,7 +50,7 @@ class NamedWarmup:
         if self.limit is None:
             return True
         self.recorder.wait_for_all_but(MOST_AHEAD)
-        seconds = self.clock() - self.began
+        seconds = self.clock() - self.began - self.recorder.paused_seconds
         ended_by = self._ended_by(step, self.limit, seconds)
         if ended_by is None:
             return False

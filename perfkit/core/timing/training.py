@@ -86,7 +86,7 @@ class TimedTraining:
             self.device, clock, self.write, work.samples_per_step, self.reads_losses_at_once
         )
         self._write_first_step(seconds, first_input)
-        warmup = NamedWarmup(session.job, self.recorder, clock)
+        warmup = NamedWarmup(session.job, self.recorder, began, clock)
         job = session.job
         self.course = Course(
             self.recorder, job.warmup_steps, job.measured_steps, warmup.is_over, step=1
