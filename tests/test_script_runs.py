@@ -3,6 +3,7 @@ time with its own sentence."""
 
 import json
 import os
+import signal
 import sys
 from textwrap import dedent
 
@@ -118,7 +119,17 @@ def test_a_result_that_tells_other_work_than_its_raw_files_is_named(write, measu
     assert check_against_raw(changed) == ["repeat 1: the raw files give another told"]
 
 
+@pytest.fixture
+def interruptible():
+    """Lets this process be interrupted: Python keeps ignoring SIGINT if its parent did, as for
+    a background job."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_measurement_of_a_script_continues_where_it_was(
     write, measure, tmp_path
 ):

@@ -1,12 +1,13 @@
 """Verification that frameworks do the same work."""
 
 import json
+import pickle
 from functools import cache
 from importlib.util import find_spec
 from inspect import signature
 from itertools import product
 from math import inf, nan
-from textwrap import indent
+from textwrap import dedent, indent
 from types import SimpleNamespace
 from typing import get_args
 
@@ -594,10 +595,11 @@ def in_workers(narrow, plant):
     """Return a function that plants narrow networks and `code` into the workers."""
 
     def planted(code=""):
-        lines = ["from perfkit.core import models"]
+        lines = ["import pickle", "from perfkit.core import models"]
         for model, sizes in NARROW.items():
             for name, value in sizes.items():
-                lines.append(f"models.{model}.{name} = {value!r}")
+                stored = pickle.dumps(value)
+                lines.append(f"models.{model}.{name} = pickle.loads({stored!r})")
         lines += code.splitlines()
         plant(IN_WORKER + indent("\n".join(lines) + "\n", "    "))
 
@@ -650,7 +652,15 @@ def test_verify_exits_with_1_for_different_work(run, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_failed_framework_is_reported_and_leaves_no_files(in_workers, run, tmp_path):
-    in_workers("from perfkit.core.frameworks.torch.layers import Network\ndel Network.forward")
+    code = """
+        from perfkit.core.frameworks.torch.layers import Network
+
+        def broken(*_inputs):
+            raise NotImplementedError
+
+        Network.forward = broken
+        """
+    in_workers(dedent(code))
     status, printed = run()
     assert status == 1
     assert "worker_error: rank 0: NotImplementedError" in printed.err
