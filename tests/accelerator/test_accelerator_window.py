@@ -165,7 +165,8 @@ def test_event_times_sum_to_the_window(special):
     kernels = answer["steps"][-1]["kernels"]
     *_warm_up, first, last = answer["seconds"]
     assert last >= 0.0005 * kernels
-    assert first + last == pytest.approx(answer["window"], rel=0.02)
+    # On a busy machine, the thread that polls the events may wake up milliseconds late.
+    assert first + last == pytest.approx(answer["window"], rel=0.02, abs=0.01)
     # Event synchronization happens only at the end of the window.
     for step in answer["steps"]:
         assert step.get("event_syncs", 0) == 0
