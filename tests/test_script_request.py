@@ -228,6 +228,10 @@ def test_arguments_reach_the_script_exactly(folder, words):
         ({"script": "train.py", "arguments": "'a"}, "No closing quotation"),
         ({"script": "train.py", "arguments": "'a\nb'"}, "a line break or another character"),
         ({"script": "train.py", "arguments": 5}, "(for papermill: -r arguments 5)"),
+        (
+            {"script": "train.py", "arguments": ["--lr", 0.1, "--name", "a b"]},
+            """(for papermill: -r arguments '--lr 0.1 --name '"'"'a b'"'"'')""",
+        ),
         ({"script": "train.py", "framework": "tourch"}, "did you mean 'torch'?"),
         ({"script": "train.py", "argument": ""}, "did you mean 'arguments'?"),
         ({"script": "train.py", "batch_size": 8}, "batch_size: only for built-in models"),

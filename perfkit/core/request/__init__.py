@@ -80,9 +80,7 @@ def _refusal(details: Any) -> Refusal:
     kind, name, value = details["type"], details["loc"][0], details["input"]
     if kind in EXPECTED:
         expected = "int_or_auto" if name in OR_AUTO else EXPECTED[kind]
-        return refusals.WrongType(
-            parameter=name, value=repr(value), typed=str(value), expected=expected
-        )
+        return refusals.WrongType.of(name, value, expected)
     if kind == "literal_error":
         return refusals.NotAvailable.of(name, value, choices(name))
     if kind == "string_pattern_mismatch":
