@@ -532,6 +532,25 @@ def test_a_sweep_measures_a_script_with_each_of_its_arguments(folder):
     assert jobs[0].sample_file is None
 
 
+def test_a_script_in_the_place_of_a_parameters_file_is_refused_with_a_file_that_works(folder):
+    with pytest.raises(SweepError) as refused:
+        read_jobs(Path("train.py"), {})
+    once, with_file, *lines = refused.value.problems
+    assert once == (
+        "train.py is a script, but a sweep takes a parameters file; to measure the script "
+        "once: perfkit run train.py"
+    )
+    assert with_file == (
+        "to sweep its arguments: perfkit sweep FILE.yaml, a file with lines such as"
+    )
+    # As indented by the command.
+    file = folder / "sweep.yaml"
+    file.write_text("".join(f"  {line}\n" for line in lines))
+    jobs = read_jobs(file, {"device": "cpu"}, elsewhere=True)
+    assert [job.plan.config.arguments for job in jobs] == ["--lr 0.1", "--lr 0.2"]
+    assert {job.plan.config.file_name for job in jobs} == {"train.py"}
+
+
 def test_a_sweep_measures_several_scripts(folder):
     write("other.py", TRAIN)
     matrix = {"script": ["train.py", "other.py"]}

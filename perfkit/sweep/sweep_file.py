@@ -1,5 +1,7 @@
 """Parameters files: their YAML, with the line of each item and of each problem."""
 
+import json
+import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +15,7 @@ from ruamel.yaml.events import AliasEvent
 from perfkit.core.paths import ROOT
 from perfkit.core.refusals import nearest_name
 from perfkit.core.request import RequestError, suggest
+from perfkit.core.request.requested_script import SUFFIX
 
 MOST_DEPTH = 8
 MOST_BYTES = 256 * 1024
@@ -60,8 +63,10 @@ class _Composer(Composer):
 def load_yaml(path: Path) -> Any:
     """Read a small regular file, with positions (ruamel.yaml's `lc`).
 
-    Raises SweepError for any other file, invalid YAML, duplicate keys and aliases.
+    Raises SweepError for any other file, a script, invalid YAML, duplicate keys and aliases.
     """
+    if path.suffix == SUFFIX:
+        raise SweepError(_instead_of_script(path))
     yaml = YAML()
     yaml.max_depth = MOST_DEPTH
     yaml.Composer = _Composer
@@ -84,6 +89,20 @@ def load_yaml(path: Path) -> Any:
     except TypeError:
         problem = NOT_A_NAME
     raise SweepError([f"{place}: {problem}"])
+
+
+def _instead_of_script(path: Path) -> list[str]:
+    """Return what to type in the place of `perfkit sweep train.py`, with the lines of a
+    parameters file that measures the script."""
+    script = json.dumps(str(path), ensure_ascii=False)
+    return [
+        f"{path} is a script, but a sweep takes a parameters file; to measure the script once: "
+        f"perfkit run {shlex.quote(str(path))}",
+        "to sweep its arguments: perfkit sweep FILE.yaml, a file with lines such as",
+        "notebook: script",
+        f"parameters: {{script: {script}}}",
+        'matrix: {arguments: ["--lr 0.1", "--lr 0.2"]}',
+    ]
 
 
 def _content(path: Path) -> bytes:
