@@ -95,7 +95,7 @@ def test_a_timer_on_all_ranks_or_on_none_is_not_a_timer_on_some():
 def test_a_script_that_ran_into_the_time_limit_without_a_timer_is_told_what_to_do():
     text = sentence(timer_never_called(9, ranks(never_told(), never_told())))
     assert text.startswith(
-        "the script ran for over 9 s and never called timer.step; make timer"
+        "the script ran for over 9 s and never called timer.step; call timer.step(loss)"
     )
     assert timer_never_called(9, ranks(told(), never_told())) is None
 
@@ -205,6 +205,12 @@ EXIT = ExitInfo(status=1, killed_for_memory=False, free_bytes=2**30, logs={})
             "the script ended and never called timer.step; make timer = perfkit.StepTimer("
             "samples_per_step=N) before the training, and call timer.step(loss) after each "
             "step of the optimizer",
+        ),
+        (
+            "timer_unused",
+            {"timer_made": True},
+            "the script made a timer, but ended and never called timer.step; call "
+            "timer.step(loss) after each step of the optimizer",
         ),
     ],
 )

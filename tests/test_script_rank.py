@@ -294,13 +294,17 @@ def test_the_script_runs_as_python_runs_it(rank, tmp_path):
     folder = str(tmp_path)
     expected = [arguments, "__main__", script, folder, str(tmp_path / "below")]
     assert json.loads(ran.stdout) == expected
-    assert ran.failure() == ("timer_unused", {})
+    assert ran.failure() == ("timer_unused", {"timer_made": False})
     assert ran.status == 1
 
 
 ENDS = {
-    "returns": ("pass", ("timer_unused", {})),
-    "exits with 0": ("raise SystemExit(0)", ("timer_unused", {})),
+    "returns": ("pass", ("timer_unused", {"timer_made": False})),
+    "returns after it has made a timer": (
+        "import perfkit; timer = perfkit.StepTimer(8); timer.batches([])",
+        ("timer_unused", {"timer_made": True}),
+    ),
+    "exits with 0": ("raise SystemExit(0)", ("timer_unused", {"timer_made": False})),
     "exits": ("raise SystemExit(3)", ("script_exit", {"status": 3, "step": 0})),
     "exits with a text": (
         "raise SystemExit('no data in\\n/x')",
@@ -550,7 +554,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     ).run()
     assert ran.stdout == "5\n"
-    assert ran.failure() == ("timer_unused", {})
+    assert ran.failure() == ("timer_unused", {"timer_made": False})
     assert len(ran.of_kind("failure")) == 1
 
 

@@ -229,7 +229,7 @@ def test_a_script_that_trains_on_without_the_timer_is_stopped_at_the_time_limit(
     script = write("import itertools\nfor _ in itertools.count(): time.sleep(0.1)")
     code, sentence = failure_of(measure(script, timeout=4))
     assert code == "timer_unused"
-    assert sentence.startswith("the script ran for over 4 s and never called timer.step; make")
+    assert sentence.startswith("the script ran for over 4 s and never called timer.step; call")
 
 
 @pytest.mark.slow

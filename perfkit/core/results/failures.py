@@ -570,12 +570,19 @@ class TimerUnused(RankFailure):
     code = "timer_unused"
     seconds: int | None = None
     """the parameter `timeout`, if the script took longer"""
+    timer_made: bool = False
+    """whether the script made a timer, if it ended by itself"""
 
     def english(self) -> str:
         if self.seconds is not None:
             return N_(
-                "the script ran for over %(seconds)s s and never called timer.step; make timer "
-                "= perfkit.StepTimer(samples_per_step=N) before the training, and call "
+                "the script ran for over %(seconds)s s and never called timer.step; call "
+                "timer.step(loss) after each step of the optimizer, of one timer = "
+                "perfkit.StepTimer(samples_per_step=N) that is made before the training"
+            )
+        if self.timer_made:
+            return N_(
+                "the script made a timer, but ended and never called timer.step; call "
                 "timer.step(loss) after each step of the optimizer"
             )
         return N_(

@@ -125,7 +125,7 @@ def failure_of(session: Session, error: BaseException | None, last_line: str) ->
             params["detail"] = " ".join(portable(detail).split())[:MOST_CHARACTERS]
         return failure("script_exit", **params)
     if session.step == 0:
-        return failure("timer_unused")
+        return failure("timer_unused", timer_made=session.has_timer)
     return failure("ended_early", step=session.step, steps=session.steps)
 
 

@@ -49,7 +49,9 @@ class StepTimer:
         self._timer: PlainTimer | MeasuringTimer | InputTimer
         if session is None:
             self._timer = PlainTimer(work)
-        elif session.job.task == "script_input":
+            return
+        session.has_timer = True
+        if session.job.task == "script_input":
             self._timer = InputTimer(session)
         else:
             self._timer = MeasuringTimer(work, session)
