@@ -34,7 +34,7 @@ from pydantic import BaseModel, TypeAdapter
 import perfkit
 from perfkit.analysis.comparison.keys import ALIASES, KEYS, MAY_DIFFER
 from perfkit.analysis.comparison.stored import Comparison, InterleavedComparison
-from perfkit.analysis.diagnosis.stored import Diagnosis
+from perfkit.analysis.diagnosis.stored import Diagnosis, ScriptDiagnosis
 from perfkit.analysis.verification.stored import Verification
 from perfkit.analysis.warning_types import MeasurementWarning
 from perfkit.audit import formats
@@ -58,7 +58,15 @@ from perfkit.core.script_config import SCRIPT, SHA256, ScriptConfig
 from perfkit.core.statements import Statement
 
 DOCS = ROOT / "docs"
-OTHER_FILES = (Comparison, InterleavedComparison, Diagnosis, Verification, Audit, ClaimAlone)
+OTHER_FILES = (
+    Comparison,
+    InterleavedComparison,
+    Diagnosis,
+    ScriptDiagnosis,
+    Verification,
+    Audit,
+    ClaimAlone,
+)
 PATTERN_WORDS = {}
 for name, meaning_of_pattern in PATTERNS.items():
     (constraint, *_others) = Config.model_fields[name].metadata
@@ -639,8 +647,9 @@ def files_page() -> str:
         "Other JSON files",
         "[Comparison](#comparison): `perfkit compare --json`. "
         "[InterleavedComparison](#interleavedcomparison): `comparison.json`. "
-        "[Diagnosis](#diagnosis): `diagnosis.json`. [Verification](#verification): "
-        "`verified/*.json`. [Audit](#audit): `audit.json` and `perfkit audit --json`. "
+        "[Diagnosis](#diagnosis), and [ScriptDiagnosis](#scriptdiagnosis) of a script: "
+        "`diagnosis.json`. [Verification](#verification): `verified/*.json`. "
+        "[Audit](#audit): `audit.json` and `perfkit audit --json`. "
         "[ClaimAlone](#claimalone): `perfkit audit --claim --json` without a log. "
         "How numbers are computed: [stored files](../results.md). `None`, `True`, `False` are "
         "JSON's null, true and false. An optional field may be missing.",

@@ -4,7 +4,7 @@ import json
 import random
 from pathlib import Path
 
-from perfkit.analysis.diagnosis.stored import Diagnosis, InputAlone
+from perfkit.analysis.diagnosis.stored import Diagnosis, InputAlone, ScriptDiagnosis
 from perfkit.core.config import Protocol
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import model_of, units_per_sample
@@ -547,3 +547,17 @@ def diagnosis(**changes):
         "input_alone": input_rates,
     }
     return Diagnosis(**values | changes)
+
+
+def script_diagnosis(**changes):
+    """Return a diagnosis of a script that is limited by its input, with fields changed."""
+    values = {
+        "schema_version": 4,
+        "created": CREATED,
+        "verdict": "input-bound",
+        "wait_shares": [0.8, 0.9],
+        "batch_seconds": 0.1,
+        "step_seconds": 0.1,
+        "batches_per_step": 1.0,
+    }
+    return ScriptDiagnosis(**values | changes)

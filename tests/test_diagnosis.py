@@ -13,7 +13,7 @@ from perfkit.analysis.comparison.stored import read_comparison, write_comparison
 from perfkit.analysis.diagnosis import run
 from perfkit.analysis.diagnosis.judge import limit_of, needed_depth
 from perfkit.analysis.diagnosis.statements import statements_of
-from perfkit.analysis.diagnosis.stored import FILE, read_diagnosis
+from perfkit.analysis.diagnosis.stored import FILE, read_diagnosis, read_model_diagnosis
 from perfkit.core.driver.repeat import TaskError
 from perfkit.core.request.plan import Plan
 from perfkit.core.results.store import Measurement, ResultError
@@ -81,16 +81,16 @@ def test_all_ranks_must_find_a_depth():
     ],
 )
 def test_an_unreadable_diagnosis_is_an_error_shown_on_the_page(tmp_path, change, why):
-    folder = stored(tmp_path / "m").folder
-    assert read_diagnosis(folder) is None
+    measurement = stored(tmp_path / "m")
+    assert read_diagnosis(measurement) is None
     text = diagnosis().model_dump_json()
-    file = folder / FILE
+    file = measurement.folder / FILE
     file.write_text(text)
-    assert read_diagnosis(folder) == diagnosis()
+    assert read_diagnosis(measurement) == diagnosis()
     file.write_text(change(text))
     with pytest.raises(ResultError, match=why):
-        read_diagnosis(folder)
-    page = limits(Measurement.read(folder)).html
+        read_diagnosis(measurement)
+    page = limits(measurement).html
     assert "The diagnosis can't be read" in unescape(page)
     assert why in page
     assert "<b>fine" not in page
@@ -227,7 +227,7 @@ def only_diagnosis(outputs):
     """Return the only stored diagnosis and its measurement's folder."""
     (file,) = outputs.glob(f"*/{FILE}")
     folder = file.parent
-    return read_diagnosis(folder), folder
+    return read_model_diagnosis(folder), folder
 
 
 def test_a_diagnosis_interleaves_input_and_synthetic_input(

@@ -1,38 +1,254 @@
 """What limits a script, and commands that do not know scripts."""
 
+import re
+from html import unescape
+
 import pytest
-from conftest import cli
-from made import keep, script_measured
+from conftest import as_options, cli
+from made import diagnosis, keep, script_diagnosis, script_measured
 
 from perfkit import report
-from perfkit.analysis.diagnosis.script import ScriptDiagnosis
+from perfkit.analysis.diagnosis.judge import limit_of_script
+from perfkit.analysis.diagnosis.statements import VERDICTS, statements_of
+from perfkit.analysis.diagnosis.stored import FILE, read_diagnosis
 from perfkit.audit.reader import read_logs
+from perfkit.core.results.store import Measurement
+from perfkit.report.diagnosis import LIMITED_BY, diagnose_command
+from perfkit.report.text import names
+
+COUNTING = {"counts_data_wait": True}
+"""What a script told the timer that reads its batches through it."""
 
 
-def diagnosed(*wait_shares, batch=0.01, step=0.1, batches=1.0, accelerated=False):
-    return ScriptDiagnosis([*wait_shares], batch, step, batches, accelerated)
+def kept(folder, told=COUNTING, **changes):
+    result = script_measured([100.0, 101.0, 102.0], told=told, **changes)
+    return keep(folder / result.id, result)
+
+
+def store(measurement, stored_diagnosis):
+    """Store a diagnosis beside the measurement; return its file."""
+    file = measurement.folder / FILE
+    file.write_text(stored_diagnosis.model_dump_json())
+    return file
+
+
+def text_of(html):
+    """Return the text of a page or section without its elements."""
+    return " ".join(unescape(re.sub("<[^>]*>", " ", html)).split())
+
+
+# The judgement.
 
 
 @pytest.mark.parametrize(
-    ("diagnosis", "verdict"),
+    ("wait_shares", "input_seconds", "limit"),
     [
-        (diagnosed(0.01, 0.04), "training-bound"),
-        (diagnosed(0.01, 0.2), "undecided"),
-        (diagnosed(0.8, 0.9, batch=0.1), "input-bound"),
-        (diagnosed(0.8, 0.9, batch=0.025, batches=4.0), "input-bound"),
-        (diagnosed(0.8, 0.9, batch=0.025), "mixed"),
-        (diagnosed(0.3, 0.4), "mixed"),
-        (diagnosed(0.3, 0.4, accelerated=True), "undecided"),
+        ([0.01, 0.04], 0.01, "training-bound"),
+        ([0.01, 0.2], 0.01, "undecided"),
+        ([0.8, 0.9], 0.1, "input-bound"),
+        ([0.8, 0.9], 0.094, "mixed"),
+        ([0.3, 0.4], 0.01, "mixed"),
     ],
 )
-def test_the_wait_for_data_and_the_input_alone_say_what_limits_a_script(diagnosis, verdict):
-    assert diagnosis.verdict == verdict
-    assert verdict in [statement.code for statement in diagnosis.statements]
+def test_the_wait_for_data_and_the_input_alone_say_what_limits_a_script(
+    wait_shares, input_seconds, limit
+):
+    verdict = limit_of_script(wait_shares, input_seconds, 0.1, is_accelerated=False)
+    assert verdict == limit
 
 
 def test_a_wait_on_an_accelerator_is_not_called_lost_time():
-    codes = [statement.code for statement in diagnosed(0.3, accelerated=True).statements]
-    assert codes[-1] == "device_may_compute"
+    assert limit_of_script([0.3, 0.4], 0.01, 0.1, is_accelerated=True) == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        ({"verdict": "training-bound", "wait_shares": [0.01]}, []),
+        ({"verdict": "input-bound"}, []),
+        ({"verdict": "mixed"}, ["shared_cores"]),
+        ({"verdict": "undecided", "wait_shares": [0.01, 0.2]}, ["more_repeats"]),
+        ({"verdict": "undecided"}, ["device_may_compute"]),
+    ],
+)
+def test_every_verdict_on_a_script_has_its_own_advice(changes, advice):
+    config = script_measured([100.0]).config
+    codes = [found.code for found in statements_of(script_diagnosis(**changes), config)]
+    assert codes == ["script_input", "script_step", changes["verdict"], *advice]
+
+
+# The page.
+
+
+def test_the_page_of_a_script_shows_its_stored_diagnosis(tmp_path):
+    measurement = kept(tmp_path)
+    store(measurement, script_diagnosis())
+    assert "Limited by input Data wait" in text_of(report.headline(measurement).html)
+    limits = report.limits(measurement).html
+    assert "Input alone: a batch every 0.1000 s." in limits
+    assert "<strong>Input-bound: training runs at the speed of the input" in limits
+    assert "perfkit diagnose" not in limits
+    assert FILE in report.raw_files(measurement).html
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        (lambda: script_diagnosis().model_copy(update={"verdict": "<b>fine</b>"}), "verdict"),
+        (lambda: script_diagnosis().model_copy(update={"schema_version": 3}), "older"),
+        (lambda: script_diagnosis().model_copy(update={"wait_shares": []}), "wait_shares"),
+        (diagnosis, "wait_shares"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+def test_an_unreadable_diagnosis_of_a_script_is_named_on_its_page(tmp_path, changed, why):
+    measurement = kept(tmp_path)
+    store(measurement, changed())
+    html = report.limits(measurement).html
+    text = text_of(html)
+    assert "The diagnosis can't be read" in text
+    assert why in text
+    assert "<b>fine" not in html
+
+
+def test_a_script_without_a_diagnosis_has_the_command_for_one(tmp_path):
+    measurement = kept(tmp_path, arguments="--lr 0.1", label="monday")
+    command = diagnose_command(measurement.result)
+    assert command.startswith("perfkit diagnose train.py -p ")
+    assert "-p label monday" in command
+    assert command.endswith(" -- --lr 0.1")
+    measured_by = names.command(measurement.result)
+    assert command.replace("diagnose", "run", 1) == measured_by
+    assert f"not diagnosed {command}" in text_of(report.headline(measurement).html)
+    advice = f"To find out what limits the throughput, with these repeats: {command}"
+    assert advice in text_of(report.limits(measurement).html)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (
+            {"told": {"counts_data_wait": False}},
+            "To diagnose it, read its batches through the timer and measure again: "
+            "for batch in timer.batches(loader):",
+        ),
+        ({"nodes": 2}, "A diagnosis needs a single node."),
+    ],
+)
+def test_a_script_that_can_not_be_diagnosed_says_why_and_what_to_change(
+    tmp_path, changes, reason
+):
+    measurement = kept(tmp_path, **changes)
+    assert f"not diagnosed {reason}" in text_of(report.headline(measurement).html)
+    limits = text_of(report.limits(measurement).html)
+    assert limits.startswith(reason)
+    assert "perfkit diagnose" not in limits
+
+
+def test_a_failed_script_that_told_nothing_has_no_command_for_a_diagnosis():
+    assert diagnose_command(script_measured([])) == ""
+
+
+# The command.
+
+
+TRAINING = """
+import time
+from pathlib import Path
+
+import torch
+import perfkit
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+weights = torch.zeros(8, requires_grad=True)
+optimizer = torch.optim.SGD([weights], lr=0.01)
+
+
+def slow_batches():
+    while True:
+        if Path(__file__).with_name("no-data").exists():
+            raise OSError("planted: no data")
+        time.sleep(0.1)
+        yield torch.ones(4, 8)
+
+
+timer = perfkit.StepTimer(samples_per_step=4, unit="rows")
+for batch in {batches}:
+    loss = (batch * weights - 1).pow(2).sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    timer.step(loss)
+"""
+"""A training that waits for its batches for almost all of its time."""
+
+
+@pytest.fixture
+def diagnose(tmp_path, processes):
+    """Run `perfkit diagnose` of a script that reads `batches`."""
+    script = tmp_path / "train.py"
+    protocol = {"warmup_steps": 2, "measured_steps": 3, "repeats": 2}
+    values = {"device": "cpu", "outputs_dir": str(tmp_path / "outputs")} | protocol
+
+    def run(batches="timer.batches(slow_batches())"):
+        script.write_text(TRAINING.format(batches=batches))
+        return cli("diagnose", script, *as_options(values))
+
+    return run
+
+
+def only_measurement(outputs):
+    (file,) = outputs.glob("*/result.json")
+    return Measurement.read(file.parent)
+
+
+def test_the_diagnosis_of_a_script_is_stored_and_shown_until_its_input_fails(
+    diagnose, tmp_path
+):
+    outputs = tmp_path / "outputs"
+    done = diagnose()
+    assert done.exit_code == 0, done.stderr
+    measurement = only_measurement(outputs)
+    first = read_diagnosis(measurement)
+    # On a busy machine, the training itself may take long, too.
+    assert first.verdict in ("input-bound", "mixed")
+    assert first.batch_seconds >= 0.1
+    assert first.batches_per_step == 1
+    assert len(first.wait_shares) == 2
+    *lines, page = done.stdout.splitlines()
+    assert page == str(measurement.page_file)
+    verdict = VERDICTS[first.verdict]().text()
+    assert verdict in lines
+    text = text_of(measurement.page_file.read_text())
+    assert verdict in text
+    assert f"Limited by {LIMITED_BY[first.verdict]} Data wait" in text
+    (raw_file,) = measurement.folder.glob("diagnosis/*/rank0.jsonl")
+    assert raw_file.parent.name == "read_input-script"
+    assert measurement.result.id in (outputs / "index.html").read_text()
+    assert measurement.result.id in (outputs / "results.csv").read_text()
+
+    (tmp_path / "no-data").touch()
+    done = diagnose()
+    assert done.exit_code == 1
+    assert "planted: no data" in done.stderr
+    same = only_measurement(outputs)
+    assert same.result == measurement.result
+    assert read_diagnosis(same) is None
+    text = text_of(same.page_file.read_text())
+    assert "Limited by not diagnosed perfkit diagnose" in text
+
+
+def test_a_script_that_reads_past_the_timer_is_refused_and_its_page_says_so(diagnose, tmp_path):
+    done = diagnose(batches="slow_batches()")
+    assert done.exit_code == 2
+    assert "past the timer" in " ".join(done.stderr.split())
+    measurement = only_measurement(tmp_path / "outputs")
+    text = text_of(measurement.page_file.read_text())
+    assert "not diagnosed To diagnose it, read its batches through the timer" in text
+
+
+# Commands that do not know scripts.
 
 
 def test_verify_says_that_it_knows_no_scripts():

@@ -51,8 +51,8 @@ def diagnose(model: str, arguments: str | None, values: options.Values) -> None:
     the limit). The same command continues after an interruption. The measurement's page shows
     the diagnosis too.
 
-    A SCRIPT has no synthetic input: measures its training, with the wait for data, and its
-    input alone; needs a loader that is read through timer.batches.
+    A SCRIPT has no synthetic input: measures its training, with the wait for data, unless it
+    has been measured, and its input alone; needs a loader that is read through timer.batches.
     """
     request = options.request_of(model, arguments, values)
     if request.notebook == SCRIPT:
@@ -72,12 +72,20 @@ def diagnose(model: str, arguments: str | None, values: options.Values) -> None:
 
 def _diagnose_script(values: options.Values) -> None:
     """Diagnose a script, write its page and print what limits it."""
-    from perfkit.analysis.diagnosis.script import diagnose_script, plan_script_diagnosis
-    from perfkit.report.diagnosis import wrapped_statements
-    from perfkit.report.measurement import write_measurement
+    from perfkit.analysis.diagnosis.script import (
+        diagnose_script,
+        plan_script_diagnosis,
+        train_script,
+    )
+    from perfkit.report.diagnosis import diagnosis_text
+    from perfkit.report.site import publish
 
     planned = plan_script_diagnosis(values)
-    measurement, diagnosis = diagnose_script(planned, options.print_step)
-    write_measurement(measurement)
-    click.echo(wrapped_statements(diagnosis.statements))
+    measurement = train_script(planned, options.print_step)
+    try:
+        diagnosis = diagnose_script(measurement, options.print_step)
+    finally:
+        # The training has been measured, whatever becomes of the input alone.
+        publish(measurement)
+    click.echo(diagnosis_text(diagnosis, measurement.result.config))
     click.echo(measurement.page_file)

@@ -1,18 +1,21 @@
 """A diagnosis as text: on the page of its measurement and in the terminal."""
 
 import shlex
-from collections.abc import Iterable
+from typing import Any
 
 from perfkit.analysis.diagnosis.judge import LEVEL
-from perfkit.analysis.diagnosis.statements import DiagnosisStatement, statements_of
-from perfkit.analysis.diagnosis.stored import Diagnosis, Limit
+from perfkit.analysis.diagnosis.statements import statements_of
+from perfkit.analysis.diagnosis.stored import AnyDiagnosis, Limit
 from perfkit.core.command import run_command
 from perfkit.core.config import Config
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.schema import Result
+from perfkit.core.script_config import AnyConfig
 from perfkit.core.statements import N_
 from perfkit.core.statistics import fewest_values
+from perfkit.report.elements import Text, code, joined
 from perfkit.report.text import names
+from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence
 from perfkit.report.text.terminal import wrapped
 
@@ -27,24 +30,44 @@ NOT_INTERLEAVED = ("label", "interval_target", "budget")
 """Parameters of a measurement that its diagnosis, which measures anew, does not take."""
 
 
-def diagnosis_text(diagnosis: Diagnosis, config: Config) -> str:
+def diagnosis_text(diagnosis: AnyDiagnosis, config: AnyConfig) -> str:
     """Return what the diagnosis of `config` says, in lines of at most 80 columns."""
-    return wrapped_statements(statements_of(diagnosis, config))
+    sentences = map(sentence, statements_of(diagnosis, config))
+    return "\n".join(map(wrapped, sentences))
 
 
-def wrapped_statements(statements: Iterable[DiagnosisStatement]) -> str:
-    """Return the sentences of a diagnosis in lines of at most 80 columns."""
-    return "\n".join(wrapped(sentence(statement)) for statement in statements)
+def obstacle(result: Result) -> Text:
+    """Return why a measurement of several nodes, or of a script, can't be diagnosed, and what
+    to change; empty if nothing is in the way."""
+    if result.config.nodes > 1:
+        return _("A diagnosis needs a single node.")
+    if result.told and not result.told.counts_data_wait:
+        advice = _("To diagnose it, read its batches through the timer and measure again:")
+        return joined([advice, code("for batch in timer.batches(loader):")])
+    return ""
 
 
 def diagnose_command(result: Result) -> str:
-    """Return the command that diagnoses the measurement on the same machine, without parameters
-    that follow from others; empty if it can't be diagnosed."""
+    """Return the command that diagnoses the measurement on the same machine; empty if it can't
+    be diagnosed."""
     config = result.config
+    if obstacle(result):
+        return ""
     if not isinstance(config, Config):
+        return _as_diagnosis(names.command(result)) if result.told else ""
+    if config.input == "synthetic":
         return ""
-    if config.input == "synthetic" or config.nodes > 1:
-        return ""
+    run = run_command(config.model, _necessary_values(result, config))
+    return _as_diagnosis(shlex.join(run))
+
+
+def _as_diagnosis(run: str) -> str:
+    """Return the command of a measurement as that of its diagnosis."""
+    return run.replace("perfkit run", "perfkit diagnose", 1)
+
+
+def _necessary_values(result: Result, config: Config) -> dict[str, Any]:
+    """Return the parameters of a model's diagnosis that do not follow from others."""
     identifying = {"model", "framework", "precision", "gpus"}
     usual = resolve(config.model_dump(include=identifying | {"device"})).model_dump()
     usual["device"] = "gpu" if result.fact("gpus") else "cpu"
@@ -56,5 +79,4 @@ def diagnose_command(result: Result) -> str:
             values[name] = value
     if result.protocol.repeats < fewest_values(LEVEL):
         values.pop("repeats", None)
-    run = shlex.join(run_command(config.model, values))
-    return run.replace("perfkit run", "perfkit diagnose", 1)
+    return values

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from perfkit.analysis.diagnosis.stored import FILE as DIAGNOSIS
-from perfkit.analysis.diagnosis.stored import read_diagnosis
+from perfkit.analysis.diagnosis.stored import read_model_diagnosis
 from perfkit.core.results.store import ResultError
 from perfkit.report.text.language import file_name
 
@@ -27,8 +27,9 @@ class Site:
         """Return the site in `outputs` with the diagnoses stored there."""
         diagnosed: dict[str, list[str]] = {}
         for file in sorted(outputs.glob(f"*/{DIAGNOSIS}")):
+            # A script's diagnosis, which uses no other measurement, can't be read as a model's.
             with suppress(ResultError):
-                diagnosis = read_diagnosis(file.parent)
+                diagnosis = read_model_diagnosis(file.parent)
                 if diagnosis:
                     folders = diagnosed.setdefault(diagnosis.synthetic_id, [])
                     folders.append(file.parent.name)

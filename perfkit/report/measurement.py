@@ -5,7 +5,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from perfkit.analysis.diagnosis.stored import Diagnosis, read_diagnosis
+from perfkit.analysis.diagnosis.stored import AnyDiagnosis, read_diagnosis
 from perfkit.analysis.warnings import MeasurementChecks, check
 from perfkit.core.format import minute
 from perfkit.core.frameworks import FRAMEWORKS
@@ -54,10 +54,10 @@ def checked(measurement: Measurement, site: Site | None = None) -> CheckedMeasur
     return CheckedMeasurement(folder, result, checks, charts, site or Site.read(folder.parent))
 
 
-def stored_diagnosis(measurement: Measurement) -> tuple[Diagnosis | None, str]:
+def stored_diagnosis(measurement: Measurement) -> tuple[AnyDiagnosis | None, str]:
     """Return the diagnosis, None without one, and why it can't be read."""
     try:
-        return read_diagnosis(measurement.folder), ""
+        return read_diagnosis(measurement), ""
     except ResultError as error:
         return None, error.relative_to(measurement.folder)
 

@@ -20,7 +20,7 @@ from perfkit.core.models import model_of
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
 from perfkit.core.statistics import median
-from perfkit.report.diagnosis import diagnose_command
+from perfkit.report.diagnosis import diagnose_command, obstacle
 from perfkit.report.elements import (
     Text,
     bullets,
@@ -77,21 +77,26 @@ def _no_share(result: Result) -> Section:
 
 
 def _diagnosis(measurement: Measurement) -> Section:
-    """Return the sentences of the diagnosis, its verdict in bold, or the command for one."""
+    """Return the sentences of the diagnosis, its verdict in bold, or the command for one,
+    or why there is none."""
+    result = measurement.result
     diagnosis, problem = stored_diagnosis(measurement)
     if problem:
         return paragraph(_("The diagnosis can't be read:"), foreign(problem))
     if diagnosis:
         lines: list[Text] = []
-        for statement in statements_of(diagnosis, measurement.result.built_in):
+        for statement in statements_of(diagnosis, result.config):
             text = sentence(statement)
             is_verdict = statement.code == diagnosis.verdict
             lines.append(strong(text) if is_verdict else text)
         return bullets(lines)
-    command = diagnose_command(measurement.result)
+    command = diagnose_command(result)
     if not command:
-        return Section()
+        reason = obstacle(result)
+        return paragraph(reason) if reason else Section()
     advice = _("To find out what limits the throughput, with new repeats:")
+    if result.told:
+        advice = _("To find out what limits the throughput, with these repeats:")
     return paragraph(advice, code(command))
 
 

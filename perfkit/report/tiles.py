@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from perfkit.analysis.comparison.stored import comparisons_with
-from perfkit.analysis.diagnosis.stored import Diagnosis
+from perfkit.analysis.diagnosis.stored import AnyDiagnosis, Diagnosis
 from perfkit.analysis.utilization import utilization
 from perfkit.analysis.warning_types import severity
 from perfkit.analysis.warnings import checked_aspects
@@ -21,7 +21,7 @@ from perfkit.core.results.schema import Result, Throughput
 from perfkit.core.results.store import Measurement
 from perfkit.core.script_config import ScriptConfig
 from perfkit.core.steady import PUBLISHED_STEPS, published_throughput
-from perfkit.report.diagnosis import LIMITED_BY, diagnose_command
+from perfkit.report.diagnosis import LIMITED_BY, diagnose_command, obstacle
 from perfkit.report.elements import (
     Text,
     alarm,
@@ -197,13 +197,15 @@ def dot_chart(result: Result) -> DotChart:
     return DotChart(colour, dots, across(throughput.value), interval)
 
 
-def _limit_tile(result: Result, diagnosis: Diagnosis | None) -> Tile:
+def _limit_tile(result: Result, diagnosis: AnyDiagnosis | None) -> Tile:
     value, lines = _("not diagnosed"), list[Text]()
     command = diagnose_command(result)
     if diagnosis:
         value = _(LIMITED_BY[diagnosis.verdict])
     elif command:
         lines.append(code(command))
+    elif reason := obstacle(result):
+        lines.append(reason)
     wait, used = result.data_wait_share, utilization(result)
     if wait is not None:
         share = {"share": percent(wait, 2)}
@@ -244,14 +246,14 @@ def _unfinished(result: Result) -> Section:
     return paragraph(state, done, words)
 
 
-def _related(page: CheckedMeasurement, diagnosis: Diagnosis | None) -> Section:
+def _related(page: CheckedMeasurement, diagnosis: AnyDiagnosis | None) -> Section:
     """Return links to comparisons with the measurement and diagnoses of it."""
     site, measurement_id = page.site, page.result.id
     folders = []
     for folder, comparison in comparisons_with(site.outputs, measurement_id):
         variants = {"name": names.variant_names(comparison)}
         folders.append((_("Interleaved comparison: %(name)s") % variants, folder))
-    if diagnosis:
+    if isinstance(diagnosis, Diagnosis):
         folders.append((_("Same configuration, synthetic input"), diagnosis.synthetic_id))
     if page.result.input == "synthetic":
         label = _("Diagnosis with this measurement")

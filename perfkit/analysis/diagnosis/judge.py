@@ -35,6 +35,29 @@ def limit_of(ratio: Estimate, synthetic: float, alone: float) -> Limit:
     return "input-bound" if with_input >= negligible * alone else "mixed"
 
 
+def limit_of_script(
+    wait_shares: Sequence[float],
+    input_seconds: float,
+    step_seconds: float,
+    *,
+    is_accelerated: bool,
+) -> Limit:
+    """Return what limits a script whose repeats wait for data in `wait_shares` of their window.
+
+    It is the training if it hardly waits in any repeat; the input if the input alone takes as
+    long for the batches of a step, `input_seconds`, as the training for the step. Otherwise
+    both; undecided if only some repeats wait, or if another device than the CPU may compute
+    while the host waits.
+    """
+    if max(wait_shares) <= SLIGHT:
+        return "training-bound"
+    if min(wait_shares) <= SLIGHT:
+        return "undecided"
+    if input_seconds >= (1 - SLIGHT) * step_seconds:
+        return "input-bound"
+    return "undecided" if is_accelerated else "mixed"
+
+
 def cost_in_turn(synthetic: float, alone: float) -> float:
     """Return the share of its throughput that training would lose if it waited for the
     preparation of each batch."""

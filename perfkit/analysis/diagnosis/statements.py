@@ -4,10 +4,16 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
 from perfkit.analysis.diagnosis.judge import SLIGHT, cost_in_turn
-from perfkit.analysis.diagnosis.stored import Diagnosis, Setting
+from perfkit.analysis.diagnosis.stored import (
+    AnyDiagnosis,
+    Diagnosis,
+    ScriptDiagnosis,
+    Setting,
+)
 from perfkit.core.config import Config
 from perfkit.core.format import percent
 from perfkit.core.models import model_of
+from perfkit.core.script_config import AnyConfig, built_in
 from perfkit.core.statements import N_, Format, Share, Statement
 
 RoughShare = Annotated[float, Format(lambda share, _language: percent(share, 2))]
@@ -169,8 +175,29 @@ VERDICTS: dict[str, type[DiagnosisStatement]] = {
 }
 
 
-def statements_of(diagnosis: Diagnosis, config: Config) -> Iterator[DiagnosisStatement]:
+def statements_of(diagnosis: AnyDiagnosis, config: AnyConfig) -> Iterator[DiagnosisStatement]:
     """Yield what the diagnosis of `config` says, in the order in which it is shown."""
+    if isinstance(diagnosis, ScriptDiagnosis):
+        yield from _of_script(diagnosis)
+    else:
+        yield from _of_model(diagnosis, built_in(config))
+
+
+def _of_script(diagnosis: ScriptDiagnosis) -> Iterator[DiagnosisStatement]:
+    yield ScriptInputAlone(seconds=diagnosis.batch_seconds)
+    yield ScriptStep(seconds=diagnosis.step_seconds, share=max(diagnosis.wait_shares))
+    yield VERDICTS[diagnosis.verdict]()
+    if diagnosis.verdict == "mixed":
+        yield SharedCores()
+    if diagnosis.verdict != "undecided":
+        return
+    if min(diagnosis.wait_shares) <= SLIGHT:
+        yield MoreRepeats()
+    else:
+        yield DeviceMayCompute()
+
+
+def _of_model(diagnosis: Diagnosis, config: Config) -> Iterator[DiagnosisStatement]:
     yield from _rates(diagnosis, config)
     yield VERDICTS[diagnosis.verdict]()
     yield from _ratio(diagnosis)

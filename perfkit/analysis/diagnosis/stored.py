@@ -2,16 +2,20 @@
 
 outputs/<id>/diagnosis.json                               the Diagnosis of the measurement
 outputs/<id>/diagnosis/read_input-<count>/rank<r>.jsonl   its raw files: the input alone
+
+Of a script, diagnosis.json is a ScriptDiagnosis, and the folder of the raw files is
+read_input-script.
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
 
 from perfkit.analysis.ratios import Ratio
-from perfkit.core.results.base import Positive, Stored
-from perfkit.core.results.store import read_as
+from perfkit.core.results.base import NonNegative, Positive, Stored
+from perfkit.core.results.store import Measurement, read_as
+from perfkit.core.script_config import ScriptConfig
 
 FILE = "diagnosis.json"
 RAW_FOLDER = "diagnosis"
@@ -76,10 +80,50 @@ class Diagnosis(Ratio):
         return min(able, key=lambda alone: alone.count, default=None)
 
 
-def read_diagnosis(folder: Path) -> Diagnosis | None:
-    """Return the diagnosis of the measurement in `folder`, None if it has none. Raises
-    ResultError."""
+class ScriptDiagnosis(Stored):
+    """The result of `perfkit diagnose` for a script, which has no synthetic input: its wait for
+    data while it trains, and its input alone."""
+
+    schema_version: Literal[4]
+    """readers refuse any other"""
+    created: str
+    """UTC, ISO 8601"""
+    verdict: Limit
+    """what limits training. training-bound: no repeat waits for data for more than 0.05 of its
+    window. input-bound: every repeat does, and the input alone takes as long for the batches of
+    a step as the training for the step, to 0.05. mixed: every repeat does, but the input alone
+    is faster. undecided: only some repeats do, or a device other than the CPU may compute
+    meanwhile"""
+    wait_shares: Annotated[list[NonNegative], Field(min_length=1)]
+    """share of the window that waits for data, over all ranks, by complete repeat"""
+    batch_seconds: NonNegative
+    """mean time of the input alone for a batch, on the slowest rank"""
+    step_seconds: Positive
+    """time of a step of the training"""
+    batches_per_step: Positive
+    """batches that a step of the training reads, on a rank"""
+
+
+AnyDiagnosis = Diagnosis | ScriptDiagnosis
+"""The diagnosis of a built-in model or of a script."""
+Kind = TypeVar("Kind", Diagnosis, ScriptDiagnosis)
+
+
+def read_diagnosis(measurement: Measurement) -> AnyDiagnosis | None:
+    """Return the diagnosis of the measurement, None if it has none. Raises ResultError."""
+    if isinstance(measurement.result.config, ScriptConfig):
+        return _read(ScriptDiagnosis, measurement.folder)
+    return read_model_diagnosis(measurement.folder)
+
+
+def read_model_diagnosis(folder: Path) -> Diagnosis | None:
+    """Return the diagnosis of the built-in model measured in `folder`, None if it has none.
+    Raises ResultError, also if the diagnosis is a script's."""
+    return _read(Diagnosis, folder)
+
+
+def _read(kind: type[Kind], folder: Path) -> Kind | None:
     path = folder / FILE
     if not path.exists():
         return None
-    return read_as(Diagnosis, path, SCHEMA_VERSION)
+    return read_as(kind, path, SCHEMA_VERSION)
