@@ -9,7 +9,7 @@ import pytest
 
 from perfkit.core.config import Protocol
 from perfkit.core.driver.node_files import LAST_STEP, tell_last_step, told_last_step
-from perfkit.core.driver.rank_job import ScriptJob
+from perfkit.core.driver.rank_job import ScriptRankJob
 from perfkit.core.driver.workers import launcher_command
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import NodeRank
@@ -44,7 +44,9 @@ def environment(monkeypatch, tmp_path):
     def added(place=None, **changes):
         scratch = tmp_path / str(len([*tmp_path.iterdir()]))
         scratch.mkdir()
-        variables = ScriptJob(config(**changes), AUTO).environment(place or NodeRank(), scratch)
+        variables = ScriptRankJob(config(**changes), AUTO).environment(
+            place or NodeRank(), scratch
+        )
         assert variables["HOME"] == "/root"
         assert variables.pop("PYTHONPATH") == str(scratch / "python")
         return dict(variables.items() - os.environ.items())
@@ -60,9 +62,9 @@ def test_on_a_cpu_a_script_gets_its_threads_and_nothing_else(environment, framew
 
 def test_on_a_cpu_a_rank_sees_no_gpu():
     module = ["-m", "perfkit.core.timing.script", "JOB"]
-    on_cpu = ScriptJob(config(), AUTO).command("python", Path("JOB"))
+    on_cpu = ScriptRankJob(config(), AUTO).command("python", Path("JOB"))
     assert on_cpu == ["env", "CUDA_VISIBLE_DEVICES=", "python", *module]
-    on_gpu = ScriptJob(config(device="gpu", gpus=1), AUTO).command("python", Path("JOB"))
+    on_gpu = ScriptRankJob(config(device="gpu", gpus=1), AUTO).command("python", Path("JOB"))
     assert on_gpu == ["python", *module]
 
 
@@ -87,7 +89,7 @@ def test_on_several_nodes_gloo_gets_the_interface_of_the_node(environment):
 @pytest.mark.usefixtures("processes")
 def test_an_interpreter_finds_perfkit_alone_after_the_users_own_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/mine")
-    variables = ScriptJob(config(), AUTO).environment(NodeRank(), tmp_path)
+    variables = ScriptRankJob(config(), AUTO).environment(NodeRank(), tmp_path)
     first, last = variables["PYTHONPATH"].split(os.pathsep)
     assert first == "/mine"
     assert [path.name for path in Path(last).iterdir()] == ["perfkit"]
@@ -110,7 +112,7 @@ def test_a_single_rank_starts_as_by_python_and_several_by_the_launcher():
 
 @pytest.mark.parametrize(("processes", "variable"), [(1, ""), (2, "RANK")])
 def test_the_job_file_has_all_that_a_rank_must_know(tmp_path, processes, variable):
-    job = ScriptJob(config(processes=processes), AUTO).content("measure", tmp_path)
+    job = ScriptRankJob(config(processes=processes), AUTO).content("measure", tmp_path)
     assert job == {
         "task": "script",
         "script": "/scripts/train.py",

@@ -2,6 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import NodeRank, visible_variable
 from perfkit.core.script_config import AnyConfig, ScriptConfig
 from perfkit.core.system.environment import usable_cores
+from perfkit.core.timing.job import ScriptJob, ScriptTask
 
 LINKS = "python"
 """Folder in the scratch folder in which a script's interpreter finds perfkit."""
@@ -41,7 +43,7 @@ class RankJob(ABC):
         """Return the environment of the ranks of the node at `place`."""
 
 
-class ModelJob(RankJob):
+class ModelRankJob(RankJob):
     module = WORKER
 
     def __init__(self, config: Config, protocol: Protocol) -> None:
@@ -60,9 +62,9 @@ class ModelJob(RankJob):
         return worker_environment(self.config, place)
 
 
-class ScriptJob(RankJob):
+class ScriptRankJob(RankJob):
     module = SCRIPT
-    tasks: ClassVar = {"measure": "script", "read_input": "script_input"}
+    tasks: ClassVar[dict[str, ScriptTask]] = {"measure": "script", "read_input": "script_input"}
     """Task of workers -> its name in the job file."""
 
     def __init__(self, config: ScriptConfig, protocol: Protocol) -> None:
@@ -81,22 +83,23 @@ class ScriptJob(RankJob):
     def content(self, task: str, raw_folder: Path) -> dict[str, Any]:
         config, protocol = self.config, self.protocol
         framework = FRAMEWORKS[config.framework]
-        return {
-            "task": self.tasks[task],
-            "script": str(config.script_file),
-            "arguments": config.argument_list,
-            "framework": config.framework,
-            "device": config.device,
-            "ranks": config.ranks,
-            "rank_variable": framework.rank_variable if config.ranks > 1 else "",
-            "raw_folder": str(raw_folder.resolve()),
-            "warmup_steps": protocol.warmup_steps,
-            "measured_steps": protocol.measured_steps,
-            "warmup_limit": protocol.warmup_limit,
-            "warmup_seconds": protocol.warmup_seconds,
-            "static_modules": config.modules,
-            "shared_memory": framework.shared_memory,
-        }
+        job = ScriptJob(
+            task=self.tasks[task],
+            script=str(config.script_file),
+            arguments=config.argument_list,
+            framework=config.framework,
+            device=config.device,
+            ranks=config.ranks,
+            rank_variable=framework.rank_variable if config.ranks > 1 else "",
+            raw_folder=str(raw_folder.resolve()),
+            warmup_steps=protocol.warmup_steps,
+            measured_steps=protocol.measured_steps,
+            warmup_limit=protocol.warmup_limit,
+            warmup_seconds=protocol.warmup_seconds,
+            static_modules=config.modules,
+            shared_memory=framework.shared_memory,
+        )
+        return asdict(job)
 
     def environment(self, place: NodeRank, scratch: Path) -> dict[str, str]:
         """Return this process's environment with the settings of a script. perfkit comes last
@@ -112,5 +115,5 @@ class ScriptJob(RankJob):
 
 def rank_job(config: AnyConfig, protocol: Protocol) -> RankJob:
     if isinstance(config, ScriptConfig):
-        return ScriptJob(config, protocol)
-    return ModelJob(config, protocol)
+        return ScriptRankJob(config, protocol)
+    return ModelRankJob(config, protocol)

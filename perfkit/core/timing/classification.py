@@ -13,7 +13,7 @@ NO_MEMORY = (
     "|can(not|'t) allocate|allocation failed|oom when allocating|status_alloc_failed"
 )
 MOST_CHARACTERS = 600
-"""Longest message of an exception that is stored."""
+"""Longest message of an exception, or of a script that exits, that is stored."""
 
 
 class ConfigMismatchError(RuntimeError):

@@ -11,7 +11,7 @@ from perfkit.core.timing.frameworks import imported_framework
 from perfkit.core.timing.session import Session
 
 FEWEST_BATCHES, FEWEST_SECONDS = 12, 3.0
-"""Batches and seconds that are read at least."""
+"""Batches and seconds that are read at least, also of a built-in model's input."""
 PREFETCHED = 2
 """Batches that a loader prepares for each of its processes, unless it tells otherwise."""
 

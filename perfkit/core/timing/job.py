@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
+ScriptTask = Literal["script", "script_input"]
+
 
 @dataclass(frozen=True)
 class ScriptJob:
     """The task of a rank, which the driver writes as a JSON object into a scratch folder."""
 
-    task: Literal["script", "script_input"]
+    task: ScriptTask
     """train under the protocol, or only read the input of the script"""
     script: str
     """absolute path"""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.core.paths import portable
-from perfkit.core.timing.classification import classify
+from perfkit.core.timing.classification import MOST_CHARACTERS, classify
 from perfkit.core.timing.job import ScriptJob
 from perfkit.core.timing.named_warmup import LateWarmupError
 from perfkit.core.timing.rank_process import enter_scratch
@@ -27,7 +27,6 @@ USAGE_ERROR = 2
 """Exit status of argparse, click and others for arguments that they refuse."""
 Failure = dict[str, Any]
 """The event `failure`."""
-MOST_CHARACTERS = 600
 
 
 class LastLine:

@@ -36,6 +36,7 @@ from perfkit.core.timing.classification import (
     FailurePattern,
 )
 from perfkit.core.timing.devices import Device
+from perfkit.core.timing.input_timer import FEWEST_BATCHES, FEWEST_SECONDS
 from perfkit.core.timing.rank_process import enter_scratch
 from perfkit.core.timing.raw_file import RawFile, rank_file
 from perfkit.core.timing.recorder import LossNotFiniteError
@@ -43,9 +44,6 @@ from perfkit.core.worker.loop import compute_seconds, train
 from perfkit.core.worker.peak import measure_peak
 from perfkit.core.worker.trace import write_trace
 from perfkit.core.worker.warmup import AutoWarmup
-
-READ_BATCHES, READ_SECONDS = 12, 3.0
-"""Minimum number of batches and seconds when only the input is read."""
 
 
 def main(job_file: Path) -> None:
@@ -195,7 +193,7 @@ def read_input(config: Config, _protocol: Protocol, rank: int, raw: RawFile) -> 
     for _ in range(prepared + 2):
         next(opened.batches)
     intervals: list[float] = []
-    while len(intervals) < READ_BATCHES or sum(intervals) < READ_SECONDS:
+    while len(intervals) < FEWEST_BATCHES or sum(intervals) < FEWEST_SECONDS:
         began = time.perf_counter()
         next(opened.batches)
         opened.device.synchronize()
