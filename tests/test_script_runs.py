@@ -477,13 +477,26 @@ for _ in range(1_000_000):
     loss, weights = update(weights)
     timer.step(loss, result=weights)
 """
+JAX_RANKS = f"""
+import os
+import jax
+
+rank = int(os.environ["PERFKIT_RANK"])
+jax.distributed.initialize(os.environ["PERFKIT_MEETING"], 2, rank)
+assert jax.process_count() == 2
+{JAX}
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "processes", "unit", "clock"),
-    [(PADDLE, 2, "sentences/s", "host"), (JAX, 1, "samples/s", "watcher")],
-    ids=["Paddle", "JAX"],
+    [
+        (PADDLE, 2, "sentences/s", "host"),
+        (JAX, 1, "samples/s", "watcher"),
+        (JAX_RANKS, 2, "samples/s", "watcher"),
+    ],
+    ids=["Paddle", "JAX", "ranks of JAX"],
 )
 def test_scripts_of_other_frameworks_are_measured(write, measure, text, processes, unit, clock):
     measurement = measure(write(text=text), processes=processes)
