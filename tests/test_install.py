@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -246,3 +247,34 @@ def test_a_folder_of_its_name_does_not_hide_the_package(tmp_path):
     environment = {name: v for name, v in os.environ.items() if name != "PYTHONPATH"}
     printed = subprocess.check_output(command, cwd=tmp_path, text=True, env=environment)
     assert printed == "plan\n"
+
+
+@pytest.fixture(scope="module")
+def without_checkout(processes, tmp_path_factory):
+    """Runs Python in a working directory with an installed package, as from a wheel."""
+    installed = tmp_path_factory.mktemp("site-packages")
+    left_out = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "perfkit", installed / "perfkit", ignore=left_out)
+    work = tmp_path_factory.mktemp("work")
+    (work / "outputs").mkdir()
+    environment = os.environ | {"PYTHONPATH": str(installed)}
+    pipes = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
+
+    def run(*words):
+        command = [sys.executable, "-P", *words]
+        return subprocess.run(command, cwd=work, env=environment, check=False, **pipes)
+
+    return run
+
+
+def test_without_a_checkout_relative_paths_start_in_the_working_directory(without_checkout):
+    done = without_checkout("-c", "import perfkit; print(len(perfkit.load('outputs')))")
+    assert done.stdout == "0\n", done.stderr
+
+
+@pytest.mark.parametrize("words", [["run", "resnet50"], ["report", "outputs"]])
+def test_a_command_that_needs_a_notebook_says_where_there_is_one(without_checkout, words):
+    done = without_checkout("-m", "perfkit.cli", *words)
+    assert done.returncode == 2, done.stderr
+    assert "perfkit is installed without its notebooks" in done.stderr
+    assert "install it from a checkout" in done.stderr

@@ -14,6 +14,7 @@ from perfkit.cli.options import TOO_LITTLE_MEMORY
 from perfkit.core.models import MODELS
 from perfkit.core.paths import ROOT, expanded, portable
 from perfkit.core.request import RequestError
+from perfkit.core.request.suite_notebook import suite_notebook_path
 from perfkit.core.script_config import SCRIPT
 
 PLAN_CALL = re.compile(r"^[^#\n]*\bplan\(\s*[\"'](\w*)[\"']", re.MULTILINE)
@@ -49,8 +50,8 @@ def model_notebook(name: str) -> ModelNotebook:
     """Return the notebook of a model or of scripts, or the notebook at a path. Raises
     RequestError if it can't be read, does not plan exactly one model, or has parameters other
     than literals."""
-    suite_path = ROOT / "notebooks" / f"{name}.ipynb"
-    path = suite_path if name in (*MODELS, SCRIPT) else expanded(name).absolute()
+    is_suites = name in (*MODELS, SCRIPT)
+    path = suite_notebook_path(name) if is_suites else expanded(name).absolute()
     if path.suffix != ".ipynb":
         # `plan` reports the misspelt model.
         return ModelNotebook(path, name, {}, {}, is_own=True)

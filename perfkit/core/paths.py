@@ -6,7 +6,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-"""The checkout. Relative paths in parameters start here, wherever the notebook runs."""
+"""The checkout, or the folder in which the package is installed."""
+IS_CHECKOUT = (ROOT / "pyproject.toml").is_file()
+START = ROOT if IS_CHECKOUT else Path()
+"""Where relative paths in parameters start: in the checkout, wherever the notebook runs;
+without one, in the working directory."""
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
@@ -24,8 +28,8 @@ def expanded(path: str) -> Path:
 
 def resolved_path(path: str) -> Path:
     """Return a parameter's path as an absolute path without links; relative paths start at
-    ROOT."""
-    return Path(os.path.realpath(ROOT / expanded(path)))
+    START."""
+    return Path(os.path.realpath(START / expanded(path)))
 
 
 def interpreter_path(python: str | None) -> str:
@@ -33,7 +37,7 @@ def interpreter_path(python: str | None) -> str:
     environments."""
     if not python:
         return sys.executable
-    return str(ROOT / expanded(python))
+    return str((START / expanded(python)).absolute())
 
 
 def typed_path(path: str) -> str:

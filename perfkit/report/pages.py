@@ -17,7 +17,7 @@ from markupsafe import Markup
 from nbformat import NotebookNode
 
 from perfkit import report
-from perfkit.core.paths import ROOT
+from perfkit.core.request.suite_notebook import suite_notebook_path
 from perfkit.core.results.store import NOTEBOOK, read_file, write_atomically
 from perfkit.report.cells import cells_html
 from perfkit.report.elements import LEFT, RIGHT
@@ -133,8 +133,8 @@ def _address(site: Site, place: str) -> str:
 
 @cache
 def suite_notebook(name: str) -> NotebookNode:
-    """Read notebooks/<name>.ipynb of the checkout."""
-    return nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+    """Read notebooks/<name>.ipynb of the checkout. Raises RequestError without one."""
+    return nbformat.read(suite_notebook_path(name), as_version=4)
 
 
 def keep_own_notebook(executed: Path, folder: Path) -> None:

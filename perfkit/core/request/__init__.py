@@ -2,6 +2,7 @@
 
 plan.py            validates parameters
 resolve.py         fills in open parameters and returns a configuration
+suite_notebook.py  the suite's notebooks, which only a checkout has
 requested_script.py  the script of a request, and its refusals
 script.py          reads a script of the user's without running it
 checks.py          checks whether a configuration can be measured here

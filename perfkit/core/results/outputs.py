@@ -17,7 +17,8 @@ from perfkit.core.results.summarize import check_against_raw
 
 
 def load(outputs: str | Path, *, check: bool = False) -> pd.DataFrame:
-    """Return one row per measurement under `outputs`; a relative path starts at the checkout.
+    """Return one row per measurement under `outputs`; a relative path starts at the checkout,
+    or without one in the working directory.
 
     Columns have the names of the parameters, plus `throughput`, `throughput_low` and
     `throughput_high` in `unit`, `repeat_throughputs` (a tuple with one value per complete
