@@ -145,6 +145,13 @@ def test_a_script_that_can_not_be_diagnosed_says_why_and_what_to_change(
     assert "perfkit diagnose" not in limits
 
 
+def test_the_command_for_a_diagnosis_continues_in_the_folder_of_the_repeats():
+    result = script_measured([100.0], told=COUNTING, outputs_dir="results")
+    assert " -p outputs_dir results" in diagnose_command(result)
+    usual = script_measured([100.0], told=COUNTING)
+    assert "outputs_dir" not in diagnose_command(usual)
+
+
 def test_a_failed_script_that_told_nothing_has_no_command_for_a_diagnosis():
     assert diagnose_command(script_measured([])) == ""
 

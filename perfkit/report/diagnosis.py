@@ -10,7 +10,7 @@ from perfkit.core.command import run_command
 from perfkit.core.config import Config
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.schema import Result
-from perfkit.core.script_config import AnyConfig
+from perfkit.core.script_config import SCRIPT, AnyConfig, ScriptConfig
 from perfkit.core.statements import N_
 from perfkit.core.statistics import fewest_values
 from perfkit.report.elements import Text, code, joined
@@ -54,16 +54,23 @@ def diagnose_command(result: Result) -> str:
     if obstacle(result):
         return ""
     if not isinstance(config, Config):
-        return _as_diagnosis(names.command(result)) if result.told else ""
+        return _script_command(result, config) if result.told else ""
     if config.input == "synthetic":
         return ""
-    run = run_command(config.model, _necessary_values(result, config))
-    return _as_diagnosis(shlex.join(run))
+    return _as_diagnosis(run_command(config.model, _necessary_values(result, config)))
 
 
-def _as_diagnosis(run: str) -> str:
+def _script_command(result: Result, config: ScriptConfig) -> str:
+    """Return the command that diagnoses a script by the repeats that its folder has already."""
+    values = names.requested(result) | {"script": config.script}
+    if config.outputs_dir != ScriptConfig.model_fields["outputs_dir"].default:
+        values["outputs_dir"] = config.outputs_dir
+    return _as_diagnosis(run_command(SCRIPT, values))
+
+
+def _as_diagnosis(run: list[str]) -> str:
     """Return the command of a measurement as that of its diagnosis."""
-    return run.replace("perfkit run", "perfkit diagnose", 1)
+    return shlex.join(run).replace("perfkit run", "perfkit diagnose", 1)
 
 
 def _necessary_values(result: Result, config: Config) -> dict[str, Any]:
