@@ -34,7 +34,8 @@ print(failure.line() if failure else "complete", flush=True)
 prints its failure or `complete`."""
 FAKE_TRAINER = f"""
 import sys
-if sys.orig_argv[1:3] in (["-c", {DRIVER!r}], ["-m", "{NODE_PROGRAM}"]):
+is_driver = sys.orig_argv[1:3] == ["-c", {DRIVER!r}]
+if is_driver or sys.orig_argv[1:4] == ["-P", "-m", "{NODE_PROGRAM}"]:
     sys.path.append({str(Path(__file__).parent)!r})
     import fake_trainer
     from perfkit.core.driver import workers
@@ -175,7 +176,7 @@ class Nodes(ABC):
         found = []
         for process in self.processes(node):
             with suppress(psutil.Error):
-                if process.cmdline()[1:3] == ["-m", module]:
+                if process.cmdline()[1:4] == ["-P", "-m", module]:
                     found.append(process)
         return found
 

@@ -187,11 +187,11 @@ def test_a_jax_rank_alone_needs_no_launcher():
 
 def test_jax_ranks_are_plain_processes_that_meet_at_the_first_node():
     launcher = "perfkit.core.frameworks.ranks"
-    alone = [sys.executable, "-m", launcher, "/logs", "0", "2", "-", "worker"]
+    alone = [sys.executable, "-P", "-m", launcher, "/logs", "0", "2", "-", "worker"]
     assert command("jax", processes=2) == alone
     second = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
     words = command("jax", second, nodes=2, processes=3)
-    assert words[3:] == ["/logs", "3", "3", "10.0.0.1:29500", "worker"]
+    assert words[4:] == ["/logs", "3", "3", "10.0.0.1:29500", "worker"]
 
 
 @pytest.mark.parametrize("framework", ["paddle", "torch", "jax"])

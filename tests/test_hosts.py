@@ -108,7 +108,7 @@ def test_ssh_runs_a_supervised_node_program_on_each_other_host(monkeypatch):
     assert {"BatchMode=yes", "ServerAliveInterval=5"} <= {*options}
     words = shlex.split(remote)
     assert words[:2] == ["env", "UCX_TLS=rc,cuda copy"]
-    assert words[3:7] == ["-m", "perfkit.core.driver.supervisor", "-", "160.0"]
+    assert words[3:8] == ["-P", "-m", "perfkit.core.driver.supervisor", "-", "160.0"]
     assert words[-4:] == ["perfkit.core.driver.node", "repeat", "/shared/run 1", "2"]
 
 

@@ -1,6 +1,7 @@
 """Workers' command lines and settings, and the supervisor that ends them."""
 
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -14,9 +15,11 @@ from clusters import wait_for
 from perfkit.core.driver.exit_info import killed_for_memory
 from perfkit.core.driver.logs import MOST_ON_DISK, LogLimit, bytes_left_out, shortened
 from perfkit.core.driver.settings import cpu_settings, with_dali_settings, worker_environment
+from perfkit.core.driver.supervised import close, start_supervised
 from perfkit.core.driver.workers import launcher_command
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.request.resolve import resolve
+from perfkit.core.system.scratch import Scratch
 
 ESCAPING = """
 import os, subprocess, sys, time
@@ -148,6 +151,17 @@ def test_plain_ranks_get_their_places_and_the_first_failure_ends_them(tmp_path, 
     (address,) = addresses
     assert address.startswith("127.0.0.1:")
     wait_for(lambda: not left_over(PLACE), 10)
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_file_of_the_working_directory_is_no_module_of_the_supervisor(tmp_path):
+    (tmp_path / "psutil.py").write_text("raise SystemExit(9)")
+    with Scratch() as scratch:
+        supervisor = start_supervised(["true"], scratch.folder, dict(os.environ), cwd=tmp_path)
+        try:
+            assert supervisor.wait(60) == 0
+        finally:
+            close(supervisor)
 
 
 @pytest.mark.parametrize(

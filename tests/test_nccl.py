@@ -246,7 +246,7 @@ import sys
 if "fake_trainer.py" in " ".join(sys.orig_argv):
     from pathlib import Path
     exec(Path(__file__).with_name("write.py").read_text())
-if sys.orig_argv[1:2] == ["-c"] or sys.orig_argv[1:3] == ["-m", "{NODE_PROGRAM}"]:
+if sys.orig_argv[1:2] == ["-c"] or sys.orig_argv[1:4] == ["-P", "-m", "{NODE_PROGRAM}"]:
     from perfkit.core.system import nccl
 
     def log_settings(config, scratch):

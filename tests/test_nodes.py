@@ -397,7 +397,7 @@ import ctypes, os, sys
 from pathlib import Path
 
 ctypes.CDLL("LIBRARY")
-if sys.orig_argv[1:3] == ["-m", "{NODE_PROGRAM}"]:
+if sys.orig_argv[1:4] == ["-P", "-m", "{NODE_PROGRAM}"]:
     names = ("CUDA_VISIBLE_DEVICES", "SLURM_CPUS_ON_NODE")
     Path(__file__).with_name("has").write_text(" ".join(os.environ[n] for n in names))
 if "perfkit" in " ".join(sys.orig_argv):

@@ -6,13 +6,12 @@ does, the supervisor on the host sees its own standard input close and ends the 
 
 import contextlib
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from perfkit.core.driver.programs import CLOSING_SECONDS, ssh_command, start_program
-from perfkit.core.driver.supervised import SUPERVISOR
+from perfkit.core.driver.supervised import PYTHON, SUPERVISOR
 from perfkit.core.script_config import ScriptConfig
 from perfkit.sweep.jobs import SweepJob
 from perfkit.sweep.local import Show, new_log, perfkit_command
@@ -128,7 +127,7 @@ def host_command(job: SweepJob) -> list[str]:
     """Return the command of ssh that runs a job on its node and leaves nothing behind there."""
     plan = job.plan
     limit = plan.config.timeout * plan.protocol.repeats + NOTEBOOK_SECONDS
-    supervisor = [sys.executable, "-m", SUPERVISOR, "-", str(limit)]
+    supervisor = [*PYTHON, "-m", SUPERVISOR, "-", str(limit)]
     in_folder = []
     if isinstance(plan.config, ScriptConfig):
         # ssh begins in the home folder.

@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -19,7 +18,7 @@ from perfkit.core.config import RunConfig
 from perfkit.core.driver.logs import shortened
 from perfkit.core.driver.node_files import ExitStatus, nodes_with
 from perfkit.core.driver.supervised import ENDING_SECONDS as WORKERS_ENDING_SECONDS
-from perfkit.core.driver.supervised import SUPERVISOR
+from perfkit.core.driver.supervised import PYTHON, SUPERVISOR
 from perfkit.core.driver.workers import STACKS_SECONDS
 from perfkit.core.paths import portable
 from perfkit.core.results.failures import DiskFull, Failure, IoFailure, NodeLost, NotShared
@@ -203,8 +202,8 @@ def start_commands(
     """Return the commands that run the node program on all nodes but the first."""
     others = [*range(1, config.nodes)]
     limit = config.timeout + STARTING_SECONDS
-    supervisor = [sys.executable, "-m", SUPERVISOR, "-", str(limit)]
-    node = [*supervisor, sys.executable, "-m", NODE, task, str(folder)]
+    supervisor = [*PYTHON, "-m", SUPERVISOR, "-", str(limit)]
+    node = [*supervisor, *PYTHON, "-m", NODE, task, str(folder)]
     if config.launcher == "srun":
         return [StartCommand(others, [*_srun(config, names), *node])]
     commands = []

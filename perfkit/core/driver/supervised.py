@@ -7,6 +7,9 @@ from pathlib import Path
 
 import psutil
 
+PYTHON = (sys.executable, "-P")
+"""Starts a program of perfkit's own. Without -P, a file in the working directory that is called
+like a module of the standard library would take its place."""
 SUPERVISOR = "perfkit.core.driver.supervisor"
 """The module of the supervisor above the ranks of a node."""
 WORKER = "perfkit.core.worker.rank"
@@ -27,7 +30,7 @@ def start_supervised(
 ) -> subprocess.Popen[bytes]:
     """Run `command` under a supervisor, which ends all of its processes on `close` or when this
     process ends. Both write their output to `log`, by default LOG in `scratch`."""
-    supervisor = [sys.executable, "-m", SUPERVISOR, str(scratch), "inf"]
+    supervisor = [*PYTHON, "-m", SUPERVISOR, str(scratch), "inf"]
     log = log or scratch / LOG
     with log.open("wb") as output:
         return subprocess.Popen(

@@ -63,7 +63,7 @@ class Jax(Framework):
             return worker
         ranks = node.ranks(config.devices)
         # The ranks' interpreter may lack perfkit's packages, if they run a script.
-        launch = [sys.executable, "-m", LAUNCHER, str(log_folder)]
+        launch = [sys.executable, "-P", "-m", LAUNCHER, str(log_folder)]
         return [*launch, str(ranks.start), str(len(ranks)), node.master or "-", *worker]
 
 
