@@ -1,0 +1,92 @@
+"""Whether `perfkit compare --live` finds changes of a user's script, measured for real.
+
+python benchmarks/script_changes.py [COMPARISONS] measures examples/gpt_torch.py on the CPU in
+two variants with interleaved repeats, COMPARISONS times (default 5) each:
+
+same     two copies that differ in a comment, with one thread
+slower   the same, and one that waits for 5 % of each step
+threads  one thread, and two
+
+It prints the verdict of each comparison, and the page of the last one of each kind.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import mkdtemp
+
+from perfkit.analysis.comparison.stored import InterleavedComparison
+from perfkit.core.paths import ROOT
+
+PERFKIT = str(Path(sys.executable).parent / "perfkit")
+EXAMPLE = ROOT / "examples" / "gpt_torch.py"
+MAIN = "def main() -> None:\n"
+UPDATE = "        optimizer.step()\n"
+"""The lines of the example before which, and after which, a slowdown is planted."""
+WAIT = """
+import time
+
+
+class Waits:
+    ended = time.perf_counter()
+
+    @classmethod
+    def wait(cls) -> None:
+        step_seconds = time.perf_counter() - cls.ended
+        time.sleep(0.05 * step_seconds)
+        cls.ended = time.perf_counter()
+
+
+"""
+REQUEST = {
+    "device": "cpu",
+    "warmup_steps": 10,
+    "measured_steps": 200,
+    "repeats": 7,
+}
+
+
+def write_copies(folder: Path) -> None:
+    """Write the example, the same with another comment, and a slower one."""
+    example = EXAMPLE.read_text()
+    assert example.count(MAIN) == 1
+    assert example.count(UPDATE) == 1
+    slower = example.replace(MAIN, WAIT + MAIN)
+    slower = slower.replace(UPDATE, UPDATE + "        Waits.wait()\n")
+    (folder / "base.py").write_text(example)
+    (folder / "same.py").write_text(example + "# The end.\n")
+    (folder / "slower.py").write_text(slower)
+
+
+def compared(base: str, other: str, request: dict[str, object], folder: Path) -> str:
+    """Measure two variants of base.py, and return the verdict on the other one."""
+    file = folder / "comparison.json"
+    command = [PERFKIT, "compare", "--live", "base.py", base, other, "--json", str(file)]
+    for name, value in request.items():
+        command += ["-p", f"{name}={value}"]
+    subprocess.run(command, cwd=folder, check=False, capture_output=True)
+    comparison = InterleavedComparison.model_validate_json(file.read_text())
+    (pair,) = comparison.pairs
+    return pair.statement(comparison.level, comparison.threshold).text()
+
+
+def main(comparisons: int) -> None:
+    folder = Path(mkdtemp(prefix="script-changes-"))
+    write_copies(folder)
+    one_thread = {"arguments": "--threads 1"}
+    kinds = {
+        "same": ("script=base.py", "script=same.py", one_thread),
+        "slower": ("script=base.py", "script=slower.py", one_thread),
+        "threads": ("arguments=--threads 1", "arguments=--threads 2", {}),
+    }
+    for number in range(comparisons):
+        for kind, (base, other, setting) in kinds.items():
+            outputs = folder / f"{kind}-{number}"
+            request = REQUEST | setting | {"outputs_dir": outputs}
+            verdict = compared(base, other, request, folder)
+            print(f"{kind} {number}: {verdict}", flush=True)
+    print(f"pages: {folder}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
