@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout, or the folder in which the package is installed."""
-IS_CHECKOUT = (ROOT / "pyproject.toml").is_file()
+IS_CHECKOUT = (ROOT / "notebooks" / "resnet50.ipynb").is_file()
 START = ROOT if IS_CHECKOUT else Path()
 """Where relative paths in parameters start: in the checkout, wherever the notebook runs;
 without one, in the working directory."""
