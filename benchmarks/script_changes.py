@@ -1,13 +1,13 @@
 """Whether `perfkit compare --live` finds changes of a user's script, measured for real.
 
 python benchmarks/script_changes.py [COMPARISONS] measures examples/gpt_torch.py on the CPU in
-two variants with interleaved repeats, COMPARISONS times (default 5) each:
+two variants with interleaved repeats, COMPARISONS times (default 1) each:
 
-same     two copies that differ in a comment, with one thread
-slower   the same, and one that waits for 5 % of each step
-threads  one thread, and two
+compile  without --compile, and with it
+slower   a copy, and one that waits for 5 % of each step
+same     two copies that differ in a comment
 
-It prints the verdict of each comparison, and the page of the last one of each kind.
+It prints the verdict of each comparison, and the folder with the pages.
 """
 
 import subprocess
@@ -38,11 +38,13 @@ class Waits:
 
 
 """
+SMALL = "--threads 1 --layers 2 --width 128 --length 64"
+"""Arguments of the example for steps of 30 ms."""
 REQUEST = {
     "device": "cpu",
     "warmup_steps": 10,
-    "measured_steps": 200,
-    "repeats": 7,
+    "measured_steps": 80,
+    "repeats": 16,
 }
 
 
@@ -73,20 +75,20 @@ def compared(base: str, other: str, request: dict[str, object], folder: Path) ->
 def main(comparisons: int) -> None:
     folder = Path(mkdtemp(prefix="script-changes-"))
     write_copies(folder)
-    one_thread = {"arguments": "--threads 1"}
+    small = {"arguments": SMALL}
     kinds = {
-        "same": ("script=base.py", "script=same.py", one_thread),
-        "slower": ("script=base.py", "script=slower.py", one_thread),
-        "threads": ("arguments=--threads 1", "arguments=--threads 2", {}),
+        "compile": (f"arguments={SMALL}", f"arguments={SMALL} --compile", {}),
+        "slower": ("script=base.py", "script=slower.py", small),
+        "same": ("script=base.py", "script=same.py", small),
     }
     for number in range(comparisons):
-        for kind, (base, other, setting) in kinds.items():
+        for kind, (base, other, parameters) in kinds.items():
             outputs = folder / f"{kind}-{number}"
-            request = REQUEST | setting | {"outputs_dir": outputs}
+            request = REQUEST | parameters | {"outputs_dir": outputs}
             verdict = compared(base, other, request, folder)
             print(f"{kind} {number}: {verdict}", flush=True)
     print(f"pages: {folder}")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1)

@@ -15,9 +15,15 @@ from typing import Any
 import psutil
 import pytest
 from click.testing import CliRunner, Result
-from clusters import ssh_missing
+from clusters import slurm_missing, ssh_missing
 from disks import SmallDisk, small_disk
-from several_nodes import NodesOverSsh, nodes_over_ssh
+from several_nodes import (
+    Nodes,
+    NodesInSlurm,
+    NodesOverSsh,
+    nodes_in_slurm,
+    nodes_over_ssh,
+)
 
 import perfkit
 from perfkit.cli import main
@@ -168,6 +174,22 @@ def over_ssh(processes: None, tmp_path: Path) -> Iterator[NodesOverSsh]:
         pytest.skip(reason)
     with nodes_over_ssh(tmp_path) as nodes:
         yield nodes
+
+
+@pytest.fixture
+def in_slurm(processes: None, tmp_path: Path) -> Iterator[NodesInSlurm]:
+    """Two nodes of Slurm jobs."""
+    if reason := slurm_missing():
+        pytest.skip(reason)
+    with nodes_in_slurm(tmp_path) as nodes:
+        yield nodes
+
+
+@pytest.fixture(params=["ssh", "srun"])
+def nodes(request: pytest.FixtureRequest) -> Nodes:
+    """Two nodes by each launcher."""
+    fixture = {"ssh": "over_ssh", "srun": "in_slurm"}[request.param]
+    return request.getfixturevalue(fixture)
 
 
 @pytest.fixture

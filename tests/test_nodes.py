@@ -30,19 +30,6 @@ THEN_TRAINING = fake_training(0.5, None)
 """Code to plant for a first repeat of half a second, and repeats that only a fault ends."""
 
 
-@pytest.fixture
-def in_slurm(tmp_path):
-    skip_if(slurm_missing())
-    with nodes_in_slurm(tmp_path) as nodes:
-        yield nodes
-
-
-@pytest.fixture(params=["ssh", "srun"])
-def nodes(request):
-    """Two nodes by each launcher."""
-    return request.getfixturevalue({"ssh": "over_ssh", "srun": "in_slurm"}[request.param])
-
-
 # Two nodes measure
 
 

@@ -1,4 +1,4 @@
-"""Scripts on two nodes over ssh, which share the folder of the script."""
+"""Scripts on two nodes, which share the folder of the script."""
 
 from pathlib import Path
 
@@ -39,13 +39,13 @@ def script(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_nodes_run_a_script_and_end_its_warm_up_after_the_same_step(over_ssh, script):
-    result = over_ssh.measure_script(script, warmup_steps="auto", measured_steps=5)
+def test_two_nodes_run_a_script_and_end_its_warm_up_after_the_same_step(nodes, script):
+    result = nodes.measure_script(script, warmup_steps="auto", measured_steps=5)
     assert result.status == "complete", result.failure
     (repeat,) = result.repeats
     assert [rank.samples for rank in repeat.ranks] == [20, 20]
     assert repeat.warmup.ended_by == "steady"
-    measurement = Measurement.read(over_ssh.outputs / result.id)
+    measurement = Measurement.read(nodes.outputs / result.id)
     ends = []
     for rank in range(2):
         for event in read_events(measurement.rank_file(1, rank)):
@@ -56,7 +56,7 @@ def test_two_nodes_run_a_script_and_end_its_warm_up_after_the_same_step(over_ssh
     for rank in range(2):
         log = measurement.log_file(1, f"rank{rank}").read_text()
         assert f"runs in {Path.cwd()}" in log
-    over_ssh.assert_nothing_left()
+    nodes.assert_nothing_left()
 
 
 def test_a_script_that_a_node_does_not_see_is_named(tmp_path, script):
