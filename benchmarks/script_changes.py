@@ -44,7 +44,7 @@ REQUEST = {
     "device": "cpu",
     "warmup_steps": 10,
     "measured_steps": 80,
-    "repeats": 16,
+    "repeats": 36,
 }
 
 
