@@ -22,7 +22,7 @@ PERFKIT = str(Path(sys.executable).parent / "perfkit")
 EXAMPLE = ROOT / "examples" / "gpt_torch.py"
 MAIN = "def main() -> None:\n"
 UPDATE = "        optimizer.step()\n"
-"""The lines of the example before which, and after which, a slowdown is planted."""
+"""Lines of the example: the waits are defined before the first, and made after the second."""
 WAIT = """
 import time
 
@@ -39,7 +39,7 @@ class Waits:
 
 """
 SMALL = "--threads 1 --layers 2 --width 128 --length 64"
-"""Arguments of the example for steps of 30 ms."""
+"""Arguments of the example that make steps of 30 ms on the CPU of docs/figures.md."""
 REQUEST = {
     "device": "cpu",
     "warmup_steps": 10,
@@ -62,11 +62,15 @@ def write_copies(folder: Path) -> None:
 
 def compared(base: str, other: str, request: dict[str, object], folder: Path) -> str:
     """Measure two variants of base.py, and return the verdict on the other one."""
+    # A comparison that fails must not leave the previous one's result to be read.
     file = folder / "comparison.json"
+    file.unlink(missing_ok=True)
     command = [PERFKIT, "compare", "--live", "base.py", base, other, "--json", str(file)]
     for name, value in request.items():
         command += ["-p", f"{name}={value}"]
-    subprocess.run(command, cwd=folder, check=False, capture_output=True)
+    # Exits with 1 for a regression too.
+    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+    assert file.exists(), done.stderr
     comparison = InterleavedComparison.model_validate_json(file.read_text())
     (pair,) = comparison.pairs
     return pair.statement(comparison.level, comparison.threshold).text()

@@ -59,6 +59,7 @@ def test_all_problems_are_reported_with_a_suggestion_for_misspelt_names():
         ("label", "a b", "letters, digits, - and _"),
         ("label", "../up", "letters, digits, - and _"),
         ("label", 2024, "text (for papermill: -r label 2024)"),
+        ("hosts", ["node1", "node2"], "text (for papermill: -r hosts node1,node2)"),
         ("precision", "fp8", "allowed: fp32, amp, pure_fp16, bf16, auto"),
         ("precision", "fp16", "did you mean 'pure_fp16'?"),
         ("strategy", "fleetx-fp16", "did you mean 'fleetx-fp32'?"),

@@ -50,8 +50,8 @@ def model_notebook(name: str) -> ModelNotebook:
     """Return the notebook of a model or of scripts, or the notebook at a path. Raises
     RequestError if it can't be read, does not plan exactly one model, or has parameters other
     than literals."""
-    is_suites = name in (*MODELS, SCRIPT)
-    path = suite_notebook_path(name) if is_suites else expanded(name).absolute()
+    is_of_suite = name in (*MODELS, SCRIPT)
+    path = suite_notebook_path(name) if is_of_suite else expanded(name).absolute()
     if path.suffix != ".ipynb":
         # `plan` reports the misspelt model.
         return ModelNotebook(path, name, {}, {}, is_own=True)

@@ -6,7 +6,6 @@ A room that refuses something of its own has its own subclasses of `Refusal`.
 
 import difflib
 import math
-import shlex
 from collections.abc import Iterable
 from gettext import NullTranslations
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -107,8 +106,6 @@ class WrongPattern(Refusal):
     """the pattern in words"""
 
 
-COMMA_SEPARATED = ("hosts", "disable_tuning")
-"""Parameters whose text is a list."""
 ExpectedType = Literal["int", "int_or_auto", "float", "bool", "text"]
 
 
@@ -117,18 +114,8 @@ class WrongType(Refusal):
     value: str
     typed: str
     """the value as text, quoted as in a shell: papermill's -p converts what looks like a
-    number, its -y and -f make a list of the words of a line"""
+    number"""
     expected: ExpectedType
-
-    @classmethod
-    def of(cls, parameter: str, value: object, expected: ExpectedType) -> Self:
-        typed = str(value)
-        if isinstance(value, list | tuple):
-            words = [str(word) for word in value]
-            typed = ",".join(words) if parameter in COMMA_SEPARATED else shlex.join(words)
-        return cls(
-            parameter=parameter, value=repr(value), typed=shlex.quote(typed), expected=expected
-        )
 
     def english(self) -> str:
         match self.expected:

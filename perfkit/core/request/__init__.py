@@ -12,6 +12,7 @@ shared_memory.py   whether /dev/shm is enough for DataLoader and NCCL
 hosts.py           checks the machines of a measurement on several nodes
 """
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -39,6 +40,8 @@ EXPECTED: dict[str, refusals.ExpectedType] = {
 """Pydantic's type of an error -> the type that was expected."""
 OR_AUTO = ("repeats", "warmup_steps")
 """Numbers that may also be "auto"."""
+COMMA_SEPARATED = ("hosts", "disable_tuning")
+"""Text whose words are separated by commas; the words of other text by spaces."""
 
 
 class RequestError(ValueError):
@@ -81,7 +84,10 @@ def _refusal(details: Any) -> Refusal:
     kind, name, value = details["type"], details["loc"][0], details["input"]
     if kind in EXPECTED:
         expected = "int_or_auto" if name in OR_AUTO else EXPECTED[kind]
-        return refusals.WrongType.of(name, value, expected)
+        typed = shlex.quote(_as_text(name, value))
+        return refusals.WrongType(
+            parameter=name, value=repr(value), typed=typed, expected=expected
+        )
     if kind == "literal_error":
         return refusals.NotAvailable.of(name, value, choices(name))
     if kind == "string_pattern_mismatch":
@@ -94,6 +100,14 @@ def _refusal(details: Any) -> Refusal:
         )
     fault = str(cause or details["msg"])
     return refusals.OtherFault(parameter=name, value=repr(value), fault=fault)
+
+
+def _as_text(name: str, value: object) -> str:
+    """Return the value of a parameter as text; papermill's -y and -f make lists of words."""
+    if not isinstance(value, list | tuple):
+        return str(value)
+    words = [str(word) for word in value]
+    return ",".join(words) if name in COMMA_SEPARATED else shlex.join(words)
 
 
 def suggest(word: object, names: Iterable[Any]) -> str:
