@@ -259,7 +259,7 @@ def _as_tensor(array: Any) -> Array:
     if isinstance(array, Array):
         return array.astype(jnp.int32) if array.dtype == jnp.int64 else array
     view = np.from_dlpack(array)
-    if view.dtype == np.int64:
-        view = view.astype(np.int32)
-    # A copy: the input may overwrite its memory while a step that uses it is still pending.
-    return jnp.array(view)
+    dtype = np.int32 if view.dtype == np.int64 else view.dtype
+    # NumPy copies at once. JAX would copy after all pending steps, when the input may have
+    # overwritten its memory.
+    return jnp.asarray(view.astype(dtype))
