@@ -49,14 +49,18 @@ TARGETS = {
     "perfkit.core.worker.rank": "worker",
 }
 """Command-line word -> kind of process; a DataLoader's processes are workers too."""
+COMMAND_WORDS = 4
+"""The words in which a process's kind stands: `python -P -m MODULE`."""
 LONGEST_SECONDS = 30.0
 ENDING_SECONDS = 30.0
+APPEARING_SECONDS = 60.0
+"""After so long without a process of the kind to kill, the measurement has none."""
 
 
 def kind(process):
     """Return the kind of a measurement's process; None for other processes."""
     with suppress(psutil.Error):
-        for word in process.cmdline()[1:3]:
+        for word in process.cmdline()[1:COMMAND_WORDS]:
             if word in TARGETS:
                 return TARGETS[word]
     return None
@@ -91,7 +95,8 @@ def kill(request, target, seconds, scratch):
         while process.poll() is None and not finished_repeats(Path(request["outputs_dir"])):
             time.sleep(0.5)
         time.sleep(seconds)
-        while process.poll() is None and not killed:
+        deadline = time.monotonic() + APPEARING_SECONDS
+        while process.poll() is None and not killed and time.monotonic() < deadline:
             with suppress(psutil.Error):
                 family = [driver, *driver.children(recursive=True)]
                 victims = [member for member in family if kind(member) == target]
@@ -99,8 +104,9 @@ def kill(request, target, seconds, scratch):
                     random.choice(victims).kill()
                     killed = True
             time.sleep(0.02)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(ENDING_SECONDS)
+        if killed:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(ENDING_SECONDS)
         process.kill()
     return killed
 
