@@ -400,7 +400,10 @@ def _events(result, repeat, rank):
         "skipped_steps": repeat.skipped_steps,
     }
     window = event("window", samples=rank.samples, seconds=rank.window_seconds)
-    return [*events, window, event("end", **end)]
+    tensors = []
+    if rank.tensors:
+        tensors.append(event("tensors", **rank.tensors.model_dump()))
+    return [*events, window, *tensors, event("end", **end)]
 
 
 def _peak_of_rank(repeat):

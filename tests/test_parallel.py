@@ -19,6 +19,17 @@ from perfkit.core.request.resolve import resolve
 pytestmark = pytest.mark.slow
 RANKS, STEPS, SAMPLES = 2, 3, 16
 """SAMPLES: of all ranks per step."""
+GRADIENTS, FULL = {"sharding": "gradients"}, {"sharding": "full"}
+SHARDED = {
+    "bert-full-recompute": {"model": "bert", "recompute": "full"} | FULL,
+    "gpt-gradients": {"model": "gpt"} | GRADIENTS,
+    "llama-gradients": {"model": "llama"} | GRADIENTS,
+    "llama-gradients-recompute": {"model": "llama", "recompute": "full"} | GRADIENTS,
+    "llama-full": {"model": "llama"} | FULL,
+    "llama-full-accumulate": {"model": "llama", "accumulate": 2} | FULL,
+    "llama-full-parts": {"model": "llama"} | FULL,
+    "llama-full-recompute": {"model": "llama", "recompute": "full"} | FULL,
+}
 CASES = {
     "paddle": {
         "vgg16": {"model": "vgg16"},
@@ -33,6 +44,7 @@ CASES = {
         "llama-static-accumulate": {"model": "llama", "execution": "static", "accumulate": 2},
         "llama-parts": {"model": "llama"},
         "llama-static-parts": {"model": "llama", "execution": "static"},
+        "llama-recompute": {"model": "llama", "recompute": "full"},
     },
     "torch": {
         "vgg16": {"model": "vgg16"},
@@ -41,12 +53,15 @@ CASES = {
         "gpt": {"model": "gpt"},
         "llama": {"model": "llama"},
         "llama-parts": {"model": "llama"},
+        "llama-recompute": {"model": "llama", "recompute": "full"},
+        **SHARDED,
     },
     "jax": {
         "vgg16": {"model": "vgg16"},
         "bert-accumulate": {"model": "bert", "accumulate": 2},
         "llama": {"model": "llama"},
         "llama-parts": {"model": "llama"},
+        "llama-recompute": {"model": "llama", "recompute": "full"},
     },
 }
 """Models without batch norm, whose statistics are local to each rank. In cases whose name ends
@@ -93,7 +108,7 @@ def config(case):
     """Return this process's configuration; a single process takes all samples at once."""
     case = {"accumulate": 1} | case | {"processes": ranks}
     if not together:
-        case["accumulate"] = 1
+        case |= {"accumulate": 1, "sharding": "none"}
     return side.config(**case, batch_size=SAMPLES // ranks // case["accumulate"])
 
 
@@ -140,8 +155,11 @@ for name, case in CASES.items():
     trainer.backward(batches[0], sync_gradients=False)
     gradient = max(inspector.gradients().values(), key=np.size)
     trainer.zero_grad()
+    tensors = [*inspector.tensor_bytes(batches[0]).model_dump().values()]
     file = f"{FOLDER}/{name}-{rank}of{ranks}.npz"
-    np.savez(file, losses=losses, moved=moved, gradient=gradient, **trained)
+    np.savez(
+        file, losses=losses, moved=moved, gradient=gradient, tensors=tensors, **trained
+    )
 '''
 
 
@@ -221,13 +239,25 @@ def test_ranks_train_like_one_process_on_the_joined_batch(trained, framework, ca
     assert not np.array_equal(*losses)
     assert sum(losses) / RANKS == pytest.approx(alone.pop("losses"), rel=1e-9)
     assert first.pop("moved") == second.pop("moved") > 1e-6
-    # Gradients that were not exchanged differ between ranks.
-    assert not np.allclose(first.pop("gradient"), second.pop("gradient"))
-    del alone["moved"], alone["gradient"]
+    # Gradients that were not exchanged differ between ranks; those of a sharded network always
+    # are exchanged.
+    is_exchanged = np.allclose(first.pop("gradient"), second.pop("gradient"))
+    assert is_exchanged == ("sharding" in CASES[framework][case])
+    check_tensors(first.pop("tensors"), alone.pop("tensors"), is_sharded=is_exchanged)
+    del second["tensors"], alone["moved"], alone["gradient"]
     assert first.keys() == second.keys() == alone.keys()
     for name, expected in alone.items():
         assert np.array_equal(first[name], second[name]), name
         assert np.allclose(first[name], expected, rtol=1e-9, atol=1e-12), name
+
+
+def check_tensors(of_rank, of_one_process, *, is_sharded):
+    """Check that a rank of two has half the weights and gradients, if they are sharded."""
+    divisor = RANKS if is_sharded else 1
+    weights, gradients, states = of_one_process
+    assert [*of_rank[:2]] == [weights / divisor, gradients / divisor]
+    # Some optimizers also count the steps of each parameter, on every rank.
+    assert of_rank[2] == pytest.approx(states / divisor, rel=0.02)
 
 
 @pytest.mark.parametrize("framework", CASES)

@@ -91,6 +91,10 @@ def traits(row: Mapping[str, Any], language: NullTranslations = ENGLISH) -> dict
     for name in ("execution", "strategy", "layout", "optimizer"):
         if row[name] not in USUAL:
             texts[name] = str(row[name])
+    for name in ("sharding", "recompute"):
+        value = row.get(name) or "none"
+        if value != "none":
+            texts[name] = f"{name} {value}"
     if row["tf32"]:
         texts["tf32"] = "TF32"
     if row["accumulate"] > 1:

@@ -1,6 +1,7 @@
 """The command `perfkit`.
 
 measure.py   run, sweep, doctor, samples, report
+memory.py    memory
 notebook.py  reads a model's notebook and runs it through papermill
 compare.py   compare, history
 fleet.py     fleet
@@ -24,6 +25,7 @@ from perfkit.cli.compare import compare, history
 from perfkit.cli.fleet import fleet
 from perfkit.cli.judge import diagnose, verify
 from perfkit.cli.measure import doctor, report, run, samples, sweep
+from perfkit.cli.memory import memory
 from perfkit.cli.options import (
     ARGUMENTS_FOLLOW,
     DASHES,
@@ -133,5 +135,5 @@ def main() -> None:
 
 
 COMMANDS = [run, sweep, report, compare, history, fleet, verify, diagnose, audit]
-for command in [*COMMANDS, doctor, samples]:
+for command in [*COMMANDS, doctor, memory, samples]:
     main.add_command(command)

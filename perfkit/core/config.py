@@ -100,6 +100,8 @@ Execution = Literal["dynamic", "static"]
 Optimizer = Literal["momentum", "adamw", "lamb"]
 Layout = Literal["NCHW", "NHWC"]
 Launcher = Literal["local", "srun", "ssh"]
+Sharding = Literal["none", "gradients", "full"]
+Recompute = Literal["none", "full"]
 Strategy = Literal[
     "none", "fleetx-fp32", "fleetx-amp", "fleetx-auto", "fleetx-vgg16-fp32", "fleetx-vgg16-amp"
 ]
@@ -227,6 +229,13 @@ class Config(RunConfig):
     torch.compile, jit, XLA or hybridize; None: dynamic, static for jax and mxnet"""
     strategy: Annotated[Strategy, OWN_CHOICE] = "none"
     """preset of distributed-training options"""
+    sharding: Sharding = "none"
+    """weights, gradients and optimizer states divided among the devices, layer by layer;
+    gradients (ZeRO-2): a device gathers all weights for forward and backward pass; full
+    (ZeRO-3): those of one layer at a time; none: each device has all"""
+    recompute: Recompute = "none"
+    """activations that the backward pass computes again instead of keeping them; full: all
+    within a layer of a transformer"""
     model_size: Annotated[ModelSize | None, About(verified=True, only=IN_SIZES)] = None
     """size of gpt or llama; None: 124M of gpt, 1b of llama, on a CPU tiny"""
     optimizer: Annotated[Optimizer, About(verified=True)]
@@ -318,6 +327,11 @@ class Config(RunConfig):
     def data_folder(self) -> Path:
         """`data_dir` as an absolute path."""
         return resolved_path(self.data_dir)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether weights, gradients and optimizer states are divided among the ranks."""
+        return self.sharding != "none"
 
     @property
     def disabled_tuning(self) -> set[str]:

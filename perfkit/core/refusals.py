@@ -230,6 +230,26 @@ class PresetMismatch(Refusal):
     precision: str
 
 
+class ShardingAlone(Refusal):
+    code = "sharding_alone"
+    sentence = (
+        "%(value)s divides the training among several devices, but this one has one; set gpus, "
+        "or processes on a CPU, or leave sharding out"
+    )
+    parameter: str = "sharding"
+    value: str
+
+
+class NotRecomputed(Refusal):
+    code = "not_recomputed"
+    sentence = (
+        "perfkit does not recompute in a compiled graph of %(framework)s; set execution to "
+        "dynamic"
+    )
+    parameter: str = "recompute"
+    framework: str
+
+
 class SequenceTooLong(Refusal):
     code = "sequence_too_long"
     sentence = "%(model)s has %(positions)s positions; at most %(positions)s"

@@ -205,7 +205,7 @@ def _formula(result: Result, used: Utilization, sheet: Datasheet | None) -> Sect
         flops = sheet.flops_per_second * result.config.ranks
         stated = code(f"{product} / {number(flops / TERA)} TFLOP/s")
         texts += [_("Of the datasheet's dense peak:"), _full_stop(stated)]
-    texts.append(_decoder_arithmetic(result))
+    texts += [_decoder_arithmetic(result), _recomputation(result)]
     return note(*texts)
 
 
@@ -233,6 +233,12 @@ def _decoder_arithmetic(result: Result) -> str:
         "length": result.built_in.sequence_length,
         "less": percent(1 - (causal_ratio(result) or 1.0)),
     }
+
+
+def _recomputation(result: Result) -> str:
+    if getattr(result.config, "recompute", "none") == "none":
+        return ""
+    return _("Products that the backward pass computes again do not count.")
 
 
 def _arithmetic(result: Result, used: Utilization) -> Section:

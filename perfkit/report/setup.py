@@ -252,6 +252,11 @@ def _about_accumulation(config: Config) -> str:
         "A step is one optimizer update after %(count)s micro-batches of %(size)s per device. "
         "Gradients are exchanged with the last micro-batch."
     )
+    if config.is_sharded:
+        words = _(
+            "A step is one optimizer update after %(count)s micro-batches of %(size)s per "
+            "device. With sharding, gradients are exchanged with every micro-batch."
+        )
     return words % {"count": config.accumulate, "size": config.batch_size}
 
 

@@ -10,6 +10,7 @@ from perfkit.analysis.diagnosis.stored import FILE as DIAGNOSIS
 from perfkit.analysis.diagnosis.stored import RAW_FOLDER
 from perfkit.analysis.warning_types import severity
 from perfkit.analysis.warnings import checked_aspects, submission_shares
+from perfkit.core.config import Config
 from perfkit.core.format import change, number, percent, plain, spread
 from perfkit.core.results.repeat import Rank, Repeat, TelemetrySummary
 from perfkit.core.results.schema import Result
@@ -232,6 +233,7 @@ def _repeat_notes(result: Result) -> list[str]:
         )
         notes.append(words % {"share": f"{spread(shares.values(), 0.01)} %"})
     notes += _first_step_notes(result)
+    notes += _tensor_notes(result)
     if result.input == "synthetic" and result.complete_repeats:
         notes.append(_("Synthetic input repeats one batch, so the loss is not meaningful."))
     return notes
@@ -252,6 +254,21 @@ def _first_step_notes(result: Result) -> Iterator[str]:
             "compilation, %(step_seconds)s s."
         )
         yield words % {name: number(median(seconds), 3) for name, seconds in parts.items()}
+
+
+def _tensor_notes(result: Result) -> Iterator[str]:
+    """Yield the memory of the tensors that a device keeps."""
+    of_repeats = [repeat.most_tensors for repeat in result.complete_repeats]
+    counted = [tensors for tensors in of_repeats if tensors]
+    if not counted:
+        return
+    tensors = counted[-1]
+    words = _(
+        "Each device keeps %(parameters)s GiB of weights, %(gradients)s GiB of gradients and "
+        "%(optimizer)s GiB of optimizer states, counted from the tensors, on the device with "
+        "the most; peak memory includes activations, too."
+    )
+    yield words % {name: number(size / GIB, 3) for name, size in tensors.model_dump().items()}
 
 
 def _rank_table(result: Result, ranks: Mapping[int, Sequence[Rank]]) -> Section:
@@ -282,6 +299,12 @@ def _about_ranks(result: Result) -> str:
             "Ranks step together, so step times do not show which rank the others wait for; a "
             "script's computation alone is not measured. Values are ranges over the repeats."
         )
+    if _is_sharded(result):
+        return _(
+            "Ranks step together, so step times do not show which rank the others wait for. "
+            "Nor does computation: with sharding, every pass waits for the other ranks' "
+            "weights. Values are ranges over the repeats."
+        )
     return _(
         "Ranks step together, so step times do not show which rank the others wait for. "
         "Computation does: the time of a step's batches, forward and backward passes without "
@@ -290,13 +313,19 @@ def _about_ranks(result: Result) -> str:
     )
 
 
+def _is_sharded(result: Result) -> bool:
+    return isinstance(result.config, Config) and result.config.is_sharded
+
+
 def _rank_row(result: Result, rank: int, windows: Sequence[Rank]) -> list[str | int]:
     """Return the cells of a rank with these windows."""
     complete = result.complete_repeats
     node = rank // result.config.devices
     hosts = sorted({repeat.nodes[node] for repeat in complete if len(repeat.nodes) > node})
     times_slowest = ""
-    if any(window.compute_seconds is not None for window in windows):
+    if _is_sharded(result):
+        times_slowest = _("unknown")
+    elif any(window.compute_seconds is not None for window in windows):
         count = sum(repeat.straggler == rank for repeat in complete)
         times_slowest = f"{count} / {len(complete)}"
     return [

@@ -174,6 +174,6 @@ def _how_verified() -> Section:
             "updates are compared relatively: in float64 the worst tensor, in float32 all "
             "tensors together, since rounding alone moves float32 gradients of deep networks "
             "by percents. FLOPs include the backward pass (Chowdhery et al., 2022). Lower "
-            "precisions are not covered."
+            "precisions, sharding and recomputation are not covered."
         )
     )

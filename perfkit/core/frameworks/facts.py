@@ -95,6 +95,8 @@ class Framework(ABC):
     """whether calls return before their work is complete on a CPU too"""
     one_node_on_cpu: bool = False
     """whether its exchange of gradients between CPUs can't be bound to a node's address"""
+    recomputes_programs: bool = True
+    """whether its recomputation works in a compiled graph"""
     log_pattern: str = ""
     """pattern for the files below the log folder to which the launcher writes the output of the
     node's rank {index}"""

@@ -56,6 +56,8 @@ class Layers:
                 self._attach(name, modules[name])
             self.modules_of_block[block] = modules
             self.modules_by_name |= modules
+            if block in self.block_modules:
+                self.complete_block(self.block_modules[block])
         for name, embedding in outline.tied_heads.items():
             head = self.new_tied_head(self.table(embedding))
             self._attach(name, head)
@@ -63,13 +65,20 @@ class Layers:
         for name, array in outline.constants.items():
             self.add_constant(name, array)
 
+    def complete_block(self, block: Any) -> None:
+        """Change the module of a block that has just got all its layers."""
+
+    def recompute_blocks(self) -> None:
+        """Have the backward pass compute the activations within blocks again."""
+        for module in self.block_modules.values():
+            module.recompute()
+
     def _block_modules(self, outline: Outline) -> dict[str, Any]:
         """Return the modules of the blocks by name, and have the network run them."""
         modules = {}
         blocks = []
         for block in self.network.blocks:
-            names = outline.blocks[block.name]
-            if all(name.startswith(f"{block.name}.") for name in names):
+            if outline.shares_name(block.name):
                 module = self.new_block(partial(block.forward, self))
                 modules[block.name] = module
                 blocks.append(Block(block.name, partial(run_module, module)))

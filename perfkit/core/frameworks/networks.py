@@ -403,12 +403,40 @@ def network_of(config: Config) -> Network:
     return create(config.model_size) if config.model_size else create()
 
 
+NORMS = ("batch_norm", "layer_norm", "rms_norm")
+WITH_BIAS = ("dense", "batch_norm", "layer_norm")
+"""Kinds of layers that have a bias unless their option `bias` says otherwise."""
+
+
 class Layer(NamedTuple):
     """A layer with parameters: the arguments with which a network calls it, without tensors."""
 
     kind: str
     sizes: tuple[Any, ...]
     options: dict[str, Any]
+
+    def parameters(self, name: str) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the layer's parameters by their names, if `name` is the layer's;
+        the axes are those of inspector.Weights."""
+        if self.kind == "vector":
+            return {name: self.sizes}
+        weight = self._weight_shape()
+        shapes = {f"{name}.weight": weight}
+        if self.options.get("bias", self.kind in WITH_BIAS):
+            # The first axis of a convolution's weight is its outputs, the last one of others'.
+            outputs = weight[0 if self.kind == "convolution" else -1]
+            shapes[f"{name}.bias"] = (outputs,)
+        return shapes
+
+    def _weight_shape(self) -> tuple[int, ...]:
+        if self.kind in NORMS:
+            return self.sizes[:1]
+        if self.kind == "convolution":
+            inputs, outputs, size, *_stride = self.sizes
+            return outputs, inputs, size, size
+        # A dense layer, an embedding or a head.
+        *shape, _deviation = self.sizes
+        return tuple(shape)
 
 
 class Outline:
@@ -418,11 +446,7 @@ class Outline:
     without parameters. `constants` has the arrays that the network only reads, `tied_heads` the
     embeddings whose weights the heads without parameters share, both by name."""
 
-    kinds = (
-        *("convolution", "dense", "head"),
-        *("batch_norm", "layer_norm", "rms_norm"),
-        *("embedding", "vector"),
-    )
+    kinds = (*("convolution", "dense", "head", "embedding", "vector"), *NORMS)
     blank = np.zeros((1, 1))
 
     def __init__(self, network: Network) -> None:
@@ -436,6 +460,11 @@ class Outline:
             self.current = self.blocks[block.name] = {}
             state = block.forward(self, *state)
             self.layers |= self.current
+
+    def shares_name(self, block: str) -> bool:
+        """Return whether the names of a block's layers begin with that of the block, as those
+        of a layer of a transformer do."""
+        return all(name.startswith(f"{block}.") for name in self.blocks[block])
 
     def constant(self, name: str, array: np.ndarray) -> Array:
         self.constants[name] = array

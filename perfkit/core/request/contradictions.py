@@ -28,6 +28,7 @@ def contradictions(config: AnyConfig) -> Iterator[Refusal]:
         yield from _unknown_tuning(config)
         yield from _too_long(config)
         yield from _wrong_precision(config)
+        yield from _cannot_divide(config)
 
 
 class Limit(NamedTuple):
@@ -48,6 +49,11 @@ def _limits(config: AnyConfig) -> Iterator[Limit]:
         yield Limit("optimizer", model.optimizers, config.model)
         if model.sizes:
             yield Limit("model_size", model.sizes.names, config.model)
+        if not model.in_blocks:
+            yield Limit("sharding", ("none",), config.model)
+            yield Limit("recompute", ("none",), config.model)
+        if config.is_sharded:
+            yield from _limits_of_sharding(f"sharding={config.sharding}")
     else:
         yield Limit("framework", tuple(TIMED), "a script")
     yield Limit("launcher", launchers, f"nodes={config.nodes}")
@@ -56,6 +62,14 @@ def _limits(config: AnyConfig) -> Iterator[Limit]:
     for name, allowed in FRAMEWORKS[config.framework].supports.items():
         if name in type(config).model_fields:
             yield Limit(name, allowed, f"framework={config.framework}")
+
+
+def _limits_of_sharding(setting: str) -> Iterator[Limit]:
+    # Scaling a float16 loss has not been tested with it; LAMB needs the norms of whole
+    # parameters; presets set options of DataParallel, which does not wrap a sharded network.
+    yield Limit("precision", ("fp32", "bf16"), setting)
+    yield Limit("optimizer", ("momentum", "adamw"), setting)
+    yield Limit("strategy", ("none",), setting)
 
 
 def _needs_cpu(config: RunConfig) -> bool:
@@ -153,3 +167,13 @@ def _wrong_precision(config: Config) -> Iterator[Refusal]:
         yield refusals.PrecisionNotOnCpu(
             value=config.precision, framework=framework.display_name, allowed=[*allowed]
         )
+
+
+def _cannot_divide(config: Config) -> Iterator[Refusal]:
+    """Yield why the layers can't be sharded, or computed again."""
+    framework = FRAMEWORKS[config.framework]
+    is_compiled = config.execution == "static" and not framework.recomputes_programs
+    if config.recompute != "none" and is_compiled:
+        yield refusals.NotRecomputed(framework=framework.display_name)
+    if config.is_sharded and config.ranks == 1:
+        yield refusals.ShardingAlone(value=config.sharding)

@@ -166,6 +166,22 @@ class EvaluationDone(TypedDict):
 
 
 @DESCRIBED
+class TensorsCounted(TypedDict):
+    """The bytes of the tensors that the rank keeps, after the evaluation; older files lack
+    the event."""
+
+    event: Literal["tensors"]
+    parameters: NotRequired[int]
+    """weights and all other trainable parameters"""
+    gradients: NotRequired[int]
+    """their gradients"""
+    optimizer: NotRequired[int]
+    """states of the optimizer"""
+    missing: NotRequired[str]
+    """why they were not counted"""
+
+
+@DESCRIBED
 class InputRead(TypedDict):
     """In a diagnosis: the input has been read without training."""
 
@@ -260,6 +276,7 @@ RANK_EVENTS = (
     WindowEnd,
     Modules,
     EvaluationDone,
+    TensorsCounted,
     InputRead,
     End,
     FailureReport,

@@ -1,7 +1,8 @@
 """One rank of a repeat: `python -m perfkit.core.worker.rank JOB`, started by a launcher.
 
 Reads its task from the file JOB and appends events to the rank's raw file, for a repeat: start,
-ready, effective, peak, batch, step, loss, warmup, window, evaluation, peak, end, or failure.
+ready, effective, peak, batch, step, loss, warmup, window, evaluation, tensors, peak, end, or
+failure.
 `docs/results.md` describes the events.
 """
 
@@ -164,10 +165,13 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict
     }
     if effective.loss_scaling:
         end["skipped_steps"] = trainer.skipped_steps
-    if config.ranks > 1:
+    # A sharded network waits for the other ranks' weights.
+    if config.ranks > 1 and not config.is_sharded:
         end["compute_seconds"] = compute_seconds(trainer, batches, device, config.accumulate)
     evaluation = try_measure(lambda: evaluate(inspector, next(batches)))
     raw.write({"event": "evaluation", **evaluation})
+    tensors = try_measure(lambda: inspector.tensor_bytes(next(batches)).model_dump())
+    raw.write({"event": "tensors", **tensors})
     write_peak()
     return end
 
@@ -220,7 +224,7 @@ def evaluate(inspector: Inspector, batch: Batch) -> dict[str, float]:
     return {"loss": loss, "accuracy": accuracy}
 
 
-def try_measure(read: Callable[[], dict[str, float]]) -> dict[str, Any]:
+def try_measure(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Return `read()` or, if it fails, the reason as `missing`, so that the window remains a
     result. Raises LossNotFiniteError."""
     try:

@@ -5,60 +5,54 @@ Convolution kernels are height x width x inputs x outputs; the axes of all other
 those of perfkit.core.frameworks.inspector.Weights.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from perfkit.core.frameworks.networks import Layer, Network, Outline
+from perfkit.core.frameworks.networks import NORMS, Layer, Network, Outline
 
 NORM_MOMENTUM = 0.9
 """Weight of the old value in batch norm's running statistics (Paddle's default)."""
 NORM_EPSILON = 1e-5
-WITH_BIAS = ("dense", "batch_norm", "layer_norm")
-"""Kinds of layers that have a bias unless their option `bias` says otherwise."""
 
 Array = Any
 Operation = Callable[..., Array]
-Arrays = dict[str, np.ndarray]
 
 
-def initial_values(network: Network, seed: int) -> tuple[Arrays, Arrays]:
-    """Return the initial parameters of a network, with the axes of Weights, and its batch
-    norms' statistics."""
+def initial_parameters(network: Network, seed: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the initial parameters of a network by name, with the axes of Weights: biases and
+    vectors are 0."""
     random = np.random.default_rng(seed)
-    parameters: Arrays = {}
-    statistics: Arrays = {}
     for name, layer in Outline(network).layers.items():
-        if layer.kind == "vector":
-            parameters[name] = np.zeros(layer.sizes, np.float32)
-            continue
-        weight = _initial_weight(layer, random)
-        parameters[f"{name}.weight"] = weight
-        # The first axis of a convolution's weight is its outputs, the last one of others'.
-        width = weight.shape[0 if weight.ndim == 4 else -1]
+        for parameter, shape in layer.parameters(name).items():
+            if parameter == f"{name}.weight":
+                yield parameter, _initial_weight(layer, shape, random)
+            else:
+                yield parameter, np.zeros(shape, np.float32)
+
+
+def initial_statistics(network: Network) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the initial statistics of a network's batch norms by name."""
+    for name, layer in Outline(network).layers.items():
         if layer.kind == "batch_norm":
-            statistics[f"{name}._mean"] = np.zeros(width, np.float32)
-            statistics[f"{name}._variance"] = np.ones(width, np.float32)
-        if layer.options.get("bias", layer.kind in WITH_BIAS):
-            parameters[f"{name}.bias"] = np.zeros(width, np.float32)
-    return parameters, statistics
+            (channels,) = layer.sizes
+            yield f"{name}._mean", np.zeros(channels, np.float32)
+            yield f"{name}._variance", np.ones(channels, np.float32)
 
 
-def _initial_weight(layer: Layer, random: np.random.Generator) -> np.ndarray:
+def _initial_weight(
+    layer: Layer, shape: tuple[int, ...], random: np.random.Generator
+) -> np.ndarray:
     """Return the weight of a layer: of convolutions as in He et al., Delving deep into
     rectifiers, 2015 (normal), of norms 1, of others with the deviation that the network states
     or, without it, as in Glorot and Bengio, 2010 (uniform)."""
-    if layer.kind in ("batch_norm", "layer_norm", "rms_norm"):
-        return np.ones(layer.sizes[0], np.float32)
-    shape: Sequence[int]
+    if layer.kind in NORMS:
+        return np.ones(shape, np.float32)
+    *_sizes, deviation = layer.sizes
     if layer.kind == "convolution":
-        inputs, outputs, size, *_stride = layer.sizes
-        shape = outputs, inputs, size, size
-        deviation = (2 / (inputs * size**2)) ** 0.5
-    else:
-        # A dense layer, an embedding or a head.
-        *shape, deviation = layer.sizes
+        deviation = (2 / prod(shape[1:])) ** 0.5
     if deviation:
         return random.standard_normal(shape, np.float32) * np.float32(deviation)
     limit = np.float32((6 / sum(shape)) ** 0.5)

@@ -8,7 +8,7 @@ import numpy as np
 
 from perfkit.core.config import Config
 from perfkit.core.frameworks import inspector, trainer
-from perfkit.core.frameworks.functional.layers import Arrays, initial_values
+from perfkit.core.frameworks.functional.layers import initial_parameters, initial_statistics
 from perfkit.core.frameworks.networks import network_of
 
 EPSILON = 1e-8
@@ -41,13 +41,12 @@ class Trainer(trainer.Trainer):
         super().__init__(config)
         self.network = network_of(config)
         self.layout = str(config.layout)
-        parameters, statistics = initial_values(self.network, config.seed)
-        self.values = self._held(parameters)
-        self.statistics = self._held(statistics)
+        self.values = self._held(initial_parameters(self.network, config.seed))
+        self.statistics = self._held(initial_statistics(self.network))
         self.gathered: Values | None = None
 
-    def _held(self, arrays: Arrays) -> Values:
-        return {name: self.hold(self.from_canonical(a)) for name, a in arrays.items()}
+    def _held(self, arrays: Iterable[tuple[str, np.ndarray]]) -> Values:
+        return {name: self.hold(self.from_canonical(array)) for name, array in arrays}
 
     def new_slots(self) -> dict[str, tuple[Any, ...]]:
         """Return the optimizer's state tensors of each parameter, which are 0."""
@@ -72,6 +71,11 @@ class Inspector(inspector.Inspector):
 
     def named_gradients(self) -> Iterable[tuple[str, Any]]:
         return (self.trainer.gathered or {}).items()
+
+    def named_states(self) -> Iterable[tuple[str, Any]]:
+        for name, slots in self.trainer.slots.items():
+            for slot in slots:
+                yield name, slot
 
     def to_canonical(self, _name: str, array: np.ndarray) -> np.ndarray:
         return array.transpose(3, 2, 0, 1) if array.ndim == 4 else array

@@ -17,6 +17,7 @@ from perfkit.core.frameworks.interface import converted
 from perfkit.core.frameworks.jax import inspector, parallel
 from perfkit.core.frameworks.jax.layers import Forward, contract, param_dtype
 from perfkit.core.frameworks.jax.parallel import Ranks
+from perfkit.core.frameworks.jax.recompute import recompute_layers
 from perfkit.core.models import MOMENTUM
 from perfkit.core.timing.devices import Device
 from perfkit.core.timing.watched import WatchedDevice, WatchedGpu
@@ -56,6 +57,8 @@ class Trainer(functional.Trainer):
         self.ranks = Ranks() if config.ranks > 1 else None
         super().__init__(config)
         self.dtype = DTYPES.get(config.precision, param_dtype())
+        if config.recompute == "full":
+            recompute_layers(self.network)
         is_half = self.dtype == jnp.bfloat16
         self.fuses_attention = (
             is_half and config.device == "gpu" and config.tunes("fused_attention")

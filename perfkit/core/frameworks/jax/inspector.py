@@ -78,6 +78,9 @@ class Inspector(functional.Inspector):
     def attention(self, batch: Batch) -> str | None:
         return self.fused_attention or super().attention(batch)
 
+    def stored_bytes(self, tensor: Array) -> int:
+        return sum(shard.data.nbytes for shard in tensor.addressable_shards)
+
     def place(self, tensor: Array) -> str:
         (platform,) = {device.platform for device in tensor.devices()}
         return platform
@@ -99,6 +102,8 @@ class Inspector(functional.Inspector):
             settings["peak_memory"] = "since the warm-up's start"
         if self.trainer.ranks:
             settings["gradient_exchange"] = "in the program of the backward pass"
+        if self.trainer.config.recompute == "full":
+            settings["recompute"] = "each layer, by jax.checkpoint"
         return settings
 
     def threads(self) -> dict[str, int]:

@@ -55,7 +55,8 @@ class Paddle(Framework):
     module = "paddle"
     package = "paddlepaddle"
     install = "make report"
-    supports: ClassVar = {}
+    supports: ClassVar = {"sharding": ("none",)}
+    recomputes_programs = False
     cpu_precisions = ("fp32",)
     layout = "NCHW"
     # Tensor cores require NHWC; for fp32, cuDNN's NCHW kernels are faster.

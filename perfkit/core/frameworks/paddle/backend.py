@@ -69,6 +69,8 @@ class Trainer(modules.Trainer):
         super().__init__(config)
         tune(config)
         self.network = Network(network_of(config), config.layout)
+        if config.recompute == "full":
+            self.network.recompute_blocks()
         fused = config.device == "gpu" and config.tunes("fused_optimizer")
         self.optimizer = build_optimizer(self.optimizer_settings, self.network, fused=fused)
         self.level, self.dtype = AUTO_CAST.get(config.precision, ("O0", "float32"))

@@ -53,6 +53,14 @@ class Inspector(modules.Inspector):
             if not parameter.stop_gradient:
                 yield name, parameter
 
+    def named_states(self) -> Iterator[tuple[str, Tensor]]:
+        for states in self.trainer.optimizer._accumulators.values():
+            yield from states.items()
+        yield from self.trainer.optimizer._master_weights.items()
+
+    def stored_bytes(self, tensor: Tensor) -> int:
+        return math.prod(tensor.shape) * int(tensor.element_size())
+
     def assign(self, name: str, array: np.ndarray) -> None:
         parameter = dict(self.named_parameters())[name]
         parameter.set_value(array.astype(dtype_name(parameter.dtype)))
@@ -161,6 +169,8 @@ class Inspector(modules.Inspector):
 
     def settings(self) -> dict[str, str]:
         settings = {"execution": self._execution()}
+        if self.trainer.config.recompute == "full":
+            settings["recompute"] = "each layer, by fleet.utils.recompute"
         if self.trainer.parallel:
             settings["gradient_exchange"] = self._gradient_exchange()
         if self.device != "gpu":

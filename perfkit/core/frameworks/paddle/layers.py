@@ -8,6 +8,7 @@ RMSNorm consists of separate operators: Paddle 3.3's fused one has no CPU kernel
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,10 @@ class BlockLayer(nn.Layer):
     def forward(self, state: Any) -> Any:
         # to_static does not support *state.
         return self.compute(*state)
+
+    def recompute(self) -> None:
+        """Have the backward pass compute the activations within the block again."""
+        self.compute = partial(recompute, self.compute, use_reentrant=False)
 
 
 class RmsNorm(nn.Layer):

@@ -34,10 +34,7 @@ Inspector = inspector.Inspector
 
 
 def open_device(config: Config) -> Device:
-    rank = int(os.environ.get("RANK", "0"))
-    # Dropout differs between ranks; weights do not, because DistributedDataParallel broadcasts
-    # rank 0's.
-    torch.manual_seed(config.seed + rank)
+    seed_dropout(config)
     if config.device == "gpu":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.init()
@@ -53,6 +50,12 @@ def open_device(config: Config) -> Device:
     return GpuDevice(torch.cuda) if config.device == "gpu" else CpuDevice()
 
 
+def seed_dropout(config: Config) -> None:
+    """Seed this rank's random numbers. Dropout differs between ranks; weights do not, because
+    DistributedDataParallel broadcasts rank 0's."""
+    torch.manual_seed(config.seed + int(os.environ.get("RANK", "0")))
+
+
 def enable_float64() -> None:
     torch.set_default_dtype(torch.float64)
 
@@ -62,7 +65,9 @@ class Trainer(modules.Trainer):
         super().__init__(config)
         self.kind = "cuda" if config.device == "gpu" else "cpu"
         self.dtype = AUTO_CAST.get(config.precision)
-        self.network = Network(network_of(config), config.layout).to(self.kind)
+        self.network = self._new_network()
+        if config.recompute == "full":
+            self.network.recompute_blocks()
         self.optimizer = build_optimizer(
             self.optimizer_settings, self.network, fused=config.tunes("fused_optimizer")
         )
@@ -74,13 +79,34 @@ class Trainer(modules.Trainer):
         self.overflows = torch.zeros((), device=self.kind)
         self.forward = self.network
         if config.execution == "static":
-            self.forward = torch.compile(self.network, fullgraph=True, dynamic=False)
-        self.parallel = config.ranks > 1
+            self.forward = self._compiled()
+        # A sharded network exchanges the gradients of every micro-batch: those of all
+        # micro-batches would need the memory that it saves.
+        self.parallel = config.ranks > 1 and not config.is_sharded
         if self.parallel:
             # As in Paddle, each rank has its own batch-norm statistics.
             self.forward = DistributedDataParallel(
                 self.forward, broadcast_buffers=False, gradient_as_bucket_view=True
             )
+
+    def _new_network(self) -> Network:
+        config = self.config
+        if not config.is_sharded:
+            return Network(network_of(config), config.layout).to(self.kind)
+        from perfkit.core.frameworks.torch.sharding import ShardedNetwork
+
+        # Every rank draws the weights that rank 0 would broadcast.
+        torch.manual_seed(config.seed)
+        network = ShardedNetwork(config, self.kind, self.dtype)
+        seed_dropout(config)
+        return network
+
+    def _compiled(self) -> Any:
+        """Return the network as trained, compiled as a whole, or by block if it is sharded."""
+        if not self.config.is_sharded:
+            return torch.compile(self.network, fullgraph=True, dynamic=False)
+        compile_blocks(self.network)
+        return self.network
 
     def update(self) -> None:
         align_gradients(self.network.parameters())
@@ -142,6 +168,17 @@ def largest_of_ranks(value: int) -> int:
     shared = torch.tensor(value, device=device)
     torch.distributed.all_reduce(shared, torch.distributed.ReduceOp.MAX)
     return int(shared)
+
+
+def compile_blocks(network: Network) -> None:
+    """Compile the forward pass of each layer of a sharded network, which can't be compiled as a
+    whole, since Python code gathers the weights of a layer before it runs."""
+    blocks = network.block_modules.values()
+    limits = torch._dynamo.config
+    # The names of their parts differ, so that each layer is compiled anew.
+    limits.recompile_limit = max(limits.recompile_limit, len(blocks))
+    for block in blocks:
+        block.compile_forward()
 
 
 def align_gradients(parameters: Iterable[nn.Parameter]) -> None:

@@ -43,7 +43,20 @@ class Inspector(modules.Inspector):
             parameter.copy_(torch.from_numpy(array.copy()))
 
     def array(self, tensor: Tensor) -> np.ndarray:
+        if hasattr(tensor, "full_tensor"):
+            # A share (torch.distributed.tensor.DTensor): all ranks must ask for it together.
+            tensor = tensor.full_tensor()
         return tensor.numpy(force=True)
+
+    def named_states(self) -> Iterator[tuple[str, Tensor]]:
+        states = self.trainer.optimizer.state
+        for name, parameter in self.named_parameters():
+            for value in states[parameter].values():
+                yield name, value
+
+    def stored_bytes(self, tensor: Tensor) -> int:
+        share = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+        return share.nbytes
 
     def to_canonical(self, name: str, array: np.ndarray) -> np.ndarray:
         """Transpose weights of dense layers, which PyTorch stores as outputs x inputs."""
@@ -86,6 +99,15 @@ class Inspector(modules.Inspector):
             self.run(batch)
         return ", ".join(sorted(called.names)) or super().attention(batch)
 
+    def run(self, batch: Batch) -> None:
+        # The blocks of a sharded network are compiled within it, without what reads their work.
+        with torch.compiler.set_stance("force_eager"):
+            super().run(batch)
+
+    def predict(self, batch: Batch) -> tuple[Tensor, Any]:
+        with torch.compiler.set_stance("force_eager"):
+            return super().predict(batch)
+
     def place(self, tensor: Tensor) -> str:
         return "gpu" if tensor.is_cuda else "cpu"
 
@@ -98,17 +120,31 @@ class Inspector(modules.Inspector):
     def settings(self) -> dict[str, str]:
         trainer = self.trainer
         fused = trainer.optimizer.defaults["fused"]
-        execution = "torch.compile" if trainer.config.execution == "static" else "eager"
-        if trainer.parallel:
-            execution += ", then DistributedDataParallel"
         settings = {
             "optimizer": "fused" if fused else "PyTorch's default",
             "memory_format": self._memory_format(),
-            "execution": execution,
+            "execution": self._execution(),
         }
+        if trainer.config.is_sharded:
+            settings["sharding"] = trainer.network.sharding_in_words()
+        if trainer.config.recompute == "full":
+            blocks = len(trainer.network.block_modules)
+            settings["recompute"] = f"{blocks} layers, by torch.utils.checkpoint"
         if self.device == "gpu":
             settings["cudnn.benchmark"] = str(torch.backends.cudnn.benchmark)
         return settings
+
+    def _execution(self) -> str:
+        config = self.trainer.config
+        if config.execution == "dynamic":
+            execution = "eager"
+        elif config.is_sharded:
+            execution = "torch.compile of each layer"
+        else:
+            execution = "torch.compile"
+        if self.trainer.parallel:
+            execution += ", then DistributedDataParallel"
+        return execution
 
     def _memory_format(self) -> str:
         weights = (p for p in self.trainer.network.parameters() if p.ndim > 1)

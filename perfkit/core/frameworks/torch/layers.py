@@ -5,6 +5,7 @@ which selects the device's fastest kernel and computes the same as Paddle's sepa
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,14 @@ class BlockModule(nn.Module):
 
     def forward(self, state: Any) -> Any:
         return self.compute(*state)
+
+    def recompute(self) -> None:
+        """Have the backward pass compute the activations within the block again."""
+        self.compute = partial(checkpoint, self.compute, use_reentrant=False)
+
+    def compile_forward(self) -> None:
+        """Compile the forward pass of the block."""
+        self.compute = torch.compile(self.compute, fullgraph=True, dynamic=False)
 
 
 class Head(nn.Module):
