@@ -30,6 +30,10 @@ SHARDED = {
     "llama-full-parts": {"model": "llama"} | FULL,
     "llama-full-recompute": {"model": "llama", "recompute": "full"} | FULL,
 }
+SHARDED_JAX = (
+    *("bert-full-recompute", "gpt-gradients", "llama-full-accumulate"),
+    *("llama-full-parts", "llama-gradients-recompute"),
+)
 CASES = {
     "paddle": {
         "vgg16": {"model": "vgg16"},
@@ -61,7 +65,8 @@ CASES = {
         "bert-accumulate": {"model": "bert", "accumulate": 2},
         "llama": {"model": "llama"},
         "llama-parts": {"model": "llama"},
-        "llama-recompute": {"model": "llama", "recompute": "full"},
+        # Fewer, because each is compiled for a long time.
+        **{case: SHARDED[case] for case in SHARDED_JAX},
     },
 }
 """Models without batch norm, whose statistics are local to each rank. In cases whose name ends

@@ -240,13 +240,23 @@ class ShardingAlone(Refusal):
     value: str
 
 
-class NotRecomputed(Refusal):
-    code = "not_recomputed"
+class ShardingNotOnCpu(Refusal):
+    code = "sharding_not_on_cpu"
     sentence = (
-        "perfkit does not recompute in a compiled graph of %(framework)s; set execution to "
-        "dynamic"
+        "%(framework)s shards on other devices only (group_sharded_parallel refuses a CPU); on "
+        "a CPU: -p framework torch"
     )
-    parameter: str = "recompute"
+    parameter: str = "sharding"
+    framework: str
+
+
+class NotCompiled(Refusal):
+    code = "not_compiled"
+    sentence = (
+        "perfkit does not combine '%(value)s' with a compiled graph of %(framework)s; set "
+        "execution to dynamic"
+    )
+    value: str
     framework: str
 
 

@@ -4,7 +4,8 @@ FILE is a JSON list of parameters; one JSON object is printed for each, with the
 has each measured step's nonzero counters (NAMES in fake.py), `calls` the last step's kernels,
 `collectives` the number of the step's kernels before each collective of the last step.
 Additional parameters: `warmup`, in steps; `overflow_at`, a step whose gradients overflow;
-`kernel_seconds`, the time per kernel; `forgetful`, whether to skip waiting for the last step.
+`kernel_seconds`, the time per kernel; `forgetful`, whether to skip waiting for the last step;
+`shard_over`, the number of values above which a parameter is sharded.
 """
 
 import ctypes
@@ -18,7 +19,7 @@ from pathlib import Path
 from accelerator.fake import NAMES
 from narrow import replace_sizes
 
-from perfkit.core.frameworks.paddle import backend
+from perfkit.core.frameworks.paddle import backend, sharding
 from perfkit.core.inputs import dataloader, synthetic
 from perfkit.core.request.resolve import resolve
 from perfkit.core.worker.loop import train
@@ -85,6 +86,7 @@ def run(parameters):
     overflow = parameters.pop("overflow_at", None)
     kernel_seconds = parameters.pop("kernel_seconds", 0.0)
     forgetful = parameters.pop("forgetful", False)
+    sharding.LEAST_VALUES = parameters.pop("shard_over", sharding.LEAST_VALUES)
     config = resolve(parameters, 1)
     rank = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
     device = Counting(backend.open_device(config))
@@ -115,6 +117,7 @@ def run(parameters):
     addresses = {next(batches)[0].data_ptr() for _ in range(3)}
     answer = {
         "rank": rank,
+        "sharding": config.sharding,
         "effective": effective.model_dump(),
         "losses": events.losses,
         "seconds": events.step_seconds,
@@ -126,6 +129,7 @@ def run(parameters):
         "memory_bytes": device.peak_memory_bytes(),
         "matrix_products": inspector.multiply_adds(batch),
         "evaluation": inspector.evaluate(batch),
+        "tensors": inspector.tensor_bytes(batch).model_dump(),
     }
     return answer | about_batch(batch) | counted(device)
 

@@ -95,8 +95,10 @@ class Framework(ABC):
     """whether calls return before their work is complete on a CPU too"""
     one_node_on_cpu: bool = False
     """whether its exchange of gradients between CPUs can't be bound to a node's address"""
-    recomputes_programs: bool = True
-    """whether its recomputation works in a compiled graph"""
+    shards_on_cpu: bool = True
+    """whether its sharding works on CPUs"""
+    compiles_in_layers: bool = True
+    """whether its sharding and recomputation work in a compiled graph"""
     log_pattern: str = ""
     """pattern for the files below the log folder to which the launcher writes the output of the
     node's rank {index}"""

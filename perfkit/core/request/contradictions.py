@@ -172,8 +172,16 @@ def _wrong_precision(config: Config) -> Iterator[Refusal]:
 def _cannot_divide(config: Config) -> Iterator[Refusal]:
     """Yield why the layers can't be sharded, or computed again."""
     framework = FRAMEWORKS[config.framework]
-    is_compiled = config.execution == "static" and not framework.recomputes_programs
-    if config.recompute != "none" and is_compiled:
-        yield refusals.NotRecomputed(framework=framework.display_name)
-    if config.is_sharded and config.ranks == 1:
+    if config.execution == "static" and not framework.compiles_in_layers:
+        for parameter in ("sharding", "recompute"):
+            value = getattr(config, parameter)
+            if value != "none":
+                yield refusals.NotCompiled(
+                    parameter=parameter, value=value, framework=framework.display_name
+                )
+    if not config.is_sharded:
+        return
+    if config.device == "cpu" and not framework.shards_on_cpu:
+        yield refusals.ShardingNotOnCpu(framework=framework.display_name)
+    if config.ranks == 1:
         yield refusals.ShardingAlone(value=config.sharding)

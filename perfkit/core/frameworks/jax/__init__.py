@@ -1,5 +1,5 @@
 """JAX; trains the networks of perfkit.core.frameworks.functional. `parallel.py`
-trains with several processes, `recompute.py` has the backward pass compute layers again."""
+trains with several processes, `sharding.py` divides the parameters among them."""
 
 import sys
 from pathlib import Path
@@ -26,7 +26,6 @@ class Jax(Framework):
         "optimizer": ("momentum", "adamw"),
         "input": ("dali", "synthetic"),
         "strategy": ("none",),
-        "sharding": ("none",),
         "device": ("cpu", "gpu"),
     }
     cpu_precisions = ("fp32", "bf16")

@@ -16,8 +16,8 @@ from perfkit.core.frameworks.functional.trainer import EPSILON, Values
 from perfkit.core.frameworks.interface import converted
 from perfkit.core.frameworks.jax import inspector, parallel
 from perfkit.core.frameworks.jax.layers import Forward, contract, param_dtype
-from perfkit.core.frameworks.jax.parallel import Ranks
-from perfkit.core.frameworks.jax.recompute import recompute_layers
+from perfkit.core.frameworks.jax.parallel import AXIS, REPLICATED, Ranks
+from perfkit.core.frameworks.jax.sharding import Shares, rewrite_layers
 from perfkit.core.models import MOMENTUM
 from perfkit.core.timing.devices import Device
 from perfkit.core.timing.watched import WatchedDevice, WatchedGpu
@@ -51,14 +51,17 @@ def enable_float64() -> None:
 class Trainer(functional.Trainer):
     """Model, loss and optimizer as compiled programs; `slots` holds the optimizer's state
     tensors of each parameter. Several `ranks` exchange gradients in `backward_pass`, and
-    `own_backward_pass` leaves each with its own."""
+    `own_backward_pass` leaves each with its own, unless they hold `shares` of the
+    parameters."""
 
     def __init__(self, config: Config) -> None:
         self.ranks = Ranks() if config.ranks > 1 else None
         super().__init__(config)
         self.dtype = DTYPES.get(config.precision, param_dtype())
-        if config.recompute == "full":
-            recompute_layers(self.network)
+        self.shares: Shares | None = None
+        if self.ranks and config.is_sharded:
+            self.shares = Shares(self.ranks, self.values, self.dtype)
+        rewrite_layers(self.network, config)
         is_half = self.dtype == jnp.bfloat16
         self.fuses_attention = (
             is_half and config.device == "gpu" and config.tunes("fused_attention")
@@ -67,14 +70,25 @@ class Trainer(functional.Trainer):
         self.steps = 0
         # Dropout differs between ranks.
         self.key: Array | None = self._held_key(config.seed + parallel.this_rank())
-        self.own_backward_pass = self.program(self._backward, 4, donated=(1, 2, 3))
-        self.backward_pass = self.own_backward_pass
-        if self.ranks:
-            exchanging = partial(self._backward, exchange=True)
-            self.backward_pass = self.program(exchanging, 4, donated=(1, 2, 3))
-        self.optimizer_step = self.program(self._update, 4, donated=(0, 2))
+        self.backward_pass = self._backward_program(exchange=self.ranks is not None)
+        self.own_backward_pass = self.backward_pass
+        if self.ranks and not self.shares:
+            self.own_backward_pass = self._backward_program(exchange=False)
+        self.optimizer_step = self.program(
+            self._update,
+            (self.specs, self.specs, self.specs, REPLICATED),
+            results=(self.specs, self.specs, REPLICATED),
+            donated=(0, 2),
+        )
+
+    @property
+    def specs(self) -> Any:
+        """How parameters, gradients and slots are divided among the ranks."""
+        return self.shares.specs if self.shares else REPLICATED
 
     def hold(self, array: np.ndarray) -> Array:
+        if self.ranks and self.config.is_sharded:
+            return self.ranks.shared_out(array, param_dtype())
         held = jnp.array(array, param_dtype())
         return self.ranks.held(held) if self.ranks else held
 
@@ -83,13 +97,25 @@ class Trainer(functional.Trainer):
         return self.ranks.held(key) if self.ranks else key
 
     def program(
-        self, function: Callable[..., Any], arguments: int, donated: tuple[int, ...]
+        self,
+        function: Callable[..., Any],
+        specs: tuple[Any, ...],
+        results: Any = REPLICATED,
+        donated: tuple[int, ...] = (),
     ) -> Any:
-        """Compile a function of this number of arguments of which each rank has its own copy,
-        and of a batch if it takes one more."""
+        """Compile a function of arguments with these `specs`, and of a batch if it takes one
+        more. Each rank has its own copy of arguments and results that are replicated."""
         if self.ranks:
-            function = self.ranks.on_each(function, arguments)
+            function = self.ranks.on_each(function, specs, results)
         return jax.jit(function, donate_argnums=donated)
+
+    def _backward_program(self, *, exchange: bool) -> Any:
+        return self.program(
+            partial(self._backward, exchange=exchange),
+            (self.specs, REPLICATED, self.specs, REPLICATED),
+            results=(REPLICATED, REPLICATED, self.specs, REPLICATED),
+            donated=(1, 2, 3),
+        )
 
     def joined(self, batch: Batch) -> Batch:
         """Return the batch as the programs take it."""
@@ -113,6 +139,7 @@ class Trainer(functional.Trainer):
             statistics,
             key=key,
             fuses_attention=may_fuse and self.fuses_attention,
+            whole=self.shares.whole if self.shares else None,
         )
         logits, loss = self.network.logits_and_loss(run, batch)
         return logits, loss, run.statistics
@@ -139,7 +166,9 @@ class Trainer(functional.Trainer):
         (loss, updated), gradients = with_gradients(values)
         if gathered is not None:
             gradients = jax.tree.map(jnp.add, gathered, gradients)
-        if exchange:
+        if self.shares:
+            gradients = self.shares.exchanged(gradients)
+        elif exchange:
             gradients = parallel.averaged(gradients)
         return loss, updated, gradients, next_key
 
@@ -163,7 +192,9 @@ class Trainer(functional.Trainer):
 
     def _clipped(self, gradients: Values) -> Values:
         clip_norm = self.optimizer_settings.clip_norm
-        norm = jnp.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
+        squares = {name: (gradient**2).sum() for name, gradient in gradients.items()}
+        total = self.shares.total(squares) if self.shares else sum(squares.values())
+        norm = jnp.sqrt(total)
         scale = clip_norm / jnp.maximum(norm, clip_norm)
         return {name: gradient * scale for name, gradient in gradients.items()}
 
@@ -244,7 +275,8 @@ class Workloads:
     def all_reduce(self, size_bytes: int) -> Any:
         ranks = Ranks()
         total = [ranks.held(jnp.zeros(size_bytes // 4, jnp.float32))]
-        add = jax.jit(ranks.on_each(lambda array: jax.lax.psum(array, parallel.AXIS), 1))
+        sum_up = ranks.on_each(lambda array: jax.lax.psum(array, AXIS), (REPLICATED,))
+        add = jax.jit(sum_up)
 
         def call() -> Array:
             total[0] = add(total[0])

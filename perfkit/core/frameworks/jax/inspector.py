@@ -8,11 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
+from jax.experimental.multihost_utils import process_allgather
 
 from perfkit.core.frameworks.effective import named_threads, rounds_to_tf32
 from perfkit.core.frameworks.functional import trainer as functional
 from perfkit.core.frameworks.functional.xla import Product, factor_dtypes, products_in
-from perfkit.core.frameworks.jax.parallel import local
+from perfkit.core.frameworks.jax.parallel import REPLICATED, local
 from perfkit.core.frameworks.trainer import Batch
 
 POOL = "tf_XLAEigen"
@@ -35,6 +36,8 @@ class Inspector(functional.Inspector):
 
     def predict(self, batch: Batch) -> tuple[Array, Any]:
         forward = jax.jit(self.trainer.forward)
+        if self.trainer.shares:
+            forward = self._on_shares
         outputs, loss, _statistics = forward(*self._state(), batch)
         network = self.trainer.network
         if network.returns_loss:
@@ -42,9 +45,19 @@ class Inspector(functional.Inspector):
             outputs, _loss, _statistics = forward(*self._state(), without_labels)
         return loss, outputs
 
-    def _state(self) -> tuple[Any, Any, Array | None]:
-        """Return what a forward pass reads, on this rank alone."""
+    def _on_shares(self, *arguments: Any) -> Any:
+        """Run the forward pass, for which every rank must gather the parameters."""
         trainer = self.trainer
+        *state, batch = arguments
+        specs = (trainer.specs, REPLICATED, REPLICATED)
+        forward = trainer.program(trainer.forward, specs)
+        return local(forward(*state, trainer.joined(batch)))
+
+    def _state(self) -> tuple[Any, Any, Array | None]:
+        """Return what a forward pass reads, on this rank alone; shares, on all ranks."""
+        trainer = self.trainer
+        if trainer.shares:
+            return trainer.values, trainer.statistics, trainer.key
         return local((trainer.values, trainer.statistics, trainer.key))
 
     def assign(self, name: str, array: np.ndarray) -> None:
@@ -78,6 +91,12 @@ class Inspector(functional.Inspector):
     def attention(self, batch: Batch) -> str | None:
         return self.fused_attention or super().attention(batch)
 
+    def array(self, tensor: Array) -> np.ndarray:
+        if not tensor.is_fully_replicated:
+            # All ranks must ask for it at the same time.
+            tensor = process_allgather(tensor, tiled=True)
+        return np.asarray(tensor)
+
     def stored_bytes(self, tensor: Array) -> int:
         return sum(shard.data.nbytes for shard in tensor.addressable_shards)
 
@@ -102,6 +121,8 @@ class Inspector(functional.Inspector):
             settings["peak_memory"] = "since the warm-up's start"
         if self.trainer.ranks:
             settings["gradient_exchange"] = "in the program of the backward pass"
+        if self.trainer.shares:
+            settings["sharding"] = self.trainer.shares.in_words(self.trainer.config)
         if self.trainer.config.recompute == "full":
             settings["recompute"] = "each layer, by jax.checkpoint"
         return settings

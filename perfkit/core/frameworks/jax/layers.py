@@ -5,7 +5,7 @@ own products are float32 for any dtype of the factors. On a GPU, causal attentio
 cuDNN's fused kernel.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import product
 from typing import Any
@@ -50,7 +50,8 @@ contract.defvjp(_contract_forward, _contract_backward)
 
 class Forward(layers.Forward):
     """Without a `key`, dropout is disabled. `fuses_attention`: use cuDNN's causal attention
-    where it supports the length."""
+    where it supports the length. `whole`: returns the whole parameter with a name, of which
+    `parameters` has a share."""
 
     concat = staticmethod(jnp.concatenate)
     gelu = staticmethod(jax.nn.gelu)
@@ -70,11 +71,20 @@ class Forward(layers.Forward):
     wide = property(lambda _self: param_dtype())
 
     def __init__(
-        self, *values: Any, key: Array | None = None, fuses_attention: bool = False
+        self,
+        *values: Any,
+        key: Array | None = None,
+        fuses_attention: bool = False,
+        whole: Callable[[str, Array], Array] | None = None,
     ) -> None:
         super().__init__(*values)
         self.key = key
         self.fuses_attention = fuses_attention
+        self.whole = whole
+
+    def parameter(self, name: str) -> Array:
+        value = super().parameter(name)
+        return self.whole(name, value) if self.whole else value
 
     @staticmethod
     def cast(x: Any, dtype: Any) -> Array:

@@ -73,6 +73,27 @@ class Ranks:
         sharding = NamedSharding(self.mesh, REPLICATED)
         return jax.make_array_from_single_device_arrays(array.shape, sharding, [array])
 
+    def divided_axis(self, shape: tuple[int, ...]) -> int | None:
+        """Return the first axis that the ranks divide evenly; None if there is none."""
+        for axis, length in enumerate(shape):
+            if length % self.mesh.size == 0:
+                return axis
+        return None
+
+    def share_spec(self, shape: tuple[int, ...]) -> PartitionSpec:
+        """Return how an array of this shape is divided among the ranks."""
+        axis = self.divided_axis(shape)
+        if axis is None:
+            return REPLICATED
+        return PartitionSpec(*[None] * axis, AXIS)
+
+    def shared_out(self, array: np.ndarray, dtype: Any) -> Array:
+        """Return an array of which this process's device gets its share only."""
+        sharding = NamedSharding(self.mesh, self.share_spec(array.shape))
+        return jax.make_array_from_callback(
+            array.shape, sharding, lambda part: array[part].astype(dtype)
+        )
+
     def joined(self, batch: tuple[Array, ...]) -> tuple[Array, ...]:
         """Return the batch of all ranks, of which this process holds `batch`."""
         sharding = NamedSharding(self.mesh, SPLIT)
@@ -84,18 +105,22 @@ class Ranks:
             parts.append(part)
         return tuple(parts)
 
-    def on_each(self, function: Callable[..., Any], arguments: int) -> Callable[..., Any]:
-        """Return a program that runs `function` on each rank. The function has this number of
-        replicated `arguments`, and after them the batch if it has one more."""
+    def on_each(
+        self, function: Callable[..., Any], specs: tuple[Any, ...], results: Any = REPLICATED
+    ) -> Callable[..., Any]:
+        """Return a program that runs `function` on each rank, whose arguments have these
+        `specs`, and after them the batch if it has one more. An argument may be None."""
 
         def run(*values: Any) -> Any:
-            replicated = (REPLICATED,) * arguments
-            batches = (SPLIT,) * (len(values) - arguments)
+            batches = (SPLIT,) * (len(values) - len(specs))
+            present = []
+            for value, spec in zip(values, (*specs, *batches), strict=True):
+                present.append(REPLICATED if value is None else spec)
             mapped = jax.shard_map(
                 function,
                 mesh=self.mesh,
-                in_specs=(*replicated, *batches),
-                out_specs=REPLICATED,
+                in_specs=tuple(present),
+                out_specs=results,
                 check_vma=False,
             )
             return mapped(*values)

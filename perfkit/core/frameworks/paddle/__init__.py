@@ -55,8 +55,9 @@ class Paddle(Framework):
     module = "paddle"
     package = "paddlepaddle"
     install = "make report"
-    supports: ClassVar = {"sharding": ("none",)}
-    recomputes_programs = False
+    supports: ClassVar = {"sharding": ("none", "full")}
+    shards_on_cpu = False
+    compiles_in_layers = False
     cpu_precisions = ("fp32",)
     layout = "NCHW"
     # Tensor cores require NHWC; for fp32, cuDNN's NCHW kernels are faster.

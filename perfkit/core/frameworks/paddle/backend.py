@@ -13,7 +13,7 @@ from perfkit.core.config import Config
 from perfkit.core.frameworks import modules
 from perfkit.core.frameworks.interface import converted
 from perfkit.core.frameworks.networks import network_of
-from perfkit.core.frameworks.paddle import TUNING_FLAGS, inspector
+from perfkit.core.frameworks.paddle import TUNING_FLAGS, inspector, sharding
 from perfkit.core.frameworks.paddle.compiled import compile_blocks, compile_whole
 from perfkit.core.frameworks.paddle.layers import Network
 from perfkit.core.frameworks.paddle.strategy import Strategy
@@ -85,13 +85,16 @@ class Trainer(modules.Trainer):
         )
         self.skipped = 0
         self.strategy = Strategy(config)
-        self.parallel = config.ranks > 1
+        # A sharded network exchanges the gradients of every micro-batch.
+        self.parallel = config.ranks > 1 and not config.is_sharded
         if config.execution == "static":
             compile_network = compile_blocks if self.parallel else compile_whole
             compile_network(self.network, **self.strategy.to_static)
         self.forward = self.network
         if self.parallel:
             self.forward = paddle.DataParallel(self.network, **self.strategy.data_parallel)
+        if config.is_sharded:
+            self.forward, self.optimizer = sharding.sharded(self.network, self.optimizer)
 
     def update(self) -> None:
         self.scaler.step(self.optimizer)
@@ -172,7 +175,7 @@ def build_optimizer(
             parameters=parameters,
             weight_decay=decay,
             grad_clip=clip,
-            apply_decay_param_fun=matrices.__contains__,
+            apply_decay_param_fun=lambda name: sharding.whole_name(name) in matrices,
         )
     return paddle.optimizer.Lamb(
         rate,

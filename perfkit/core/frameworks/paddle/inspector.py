@@ -21,7 +21,7 @@ from perfkit.core.frameworks.effective import (
     rounds_to_tf32,
 )
 from perfkit.core.frameworks.networks import Outline, loss_parts, network_of
-from perfkit.core.frameworks.paddle import TUNING_FLAGS
+from perfkit.core.frameworks.paddle import TUNING_FLAGS, sharding
 from perfkit.core.frameworks.trainer import Batch
 from perfkit.core.results.schema import Option
 
@@ -53,13 +53,21 @@ class Inspector(modules.Inspector):
             if not parameter.stop_gradient:
                 yield name, parameter
 
+    def named_gradients(self) -> Iterator[tuple[str, Tensor]]:
+        if not self.trainer.config.is_sharded:
+            yield from super().named_gradients()
+            return
+        for name, parameter in self.named_parameters():
+            yield name, sharding.gradient_of(parameter)
+
     def named_states(self) -> Iterator[tuple[str, Tensor]]:
         for states in self.trainer.optimizer._accumulators.values():
             yield from states.items()
         yield from self.trainer.optimizer._master_weights.items()
 
     def stored_bytes(self, tensor: Tensor) -> int:
-        return math.prod(tensor.shape) * int(tensor.element_size())
+        share = sharding.share_of(tensor)
+        return math.prod(share.shape) * share.element_size()
 
     def assign(self, name: str, array: np.ndarray) -> None:
         parameter = dict(self.named_parameters())[name]
@@ -154,7 +162,7 @@ class Inspector(modules.Inspector):
         return kernels
 
     def place(self, tensor: Tensor) -> str:
-        place = tensor.place
+        place = sharding.share_of(tensor).place
         if place.is_gpu_place():
             return "gpu"
         if place.is_custom_place():
@@ -169,6 +177,8 @@ class Inspector(modules.Inspector):
 
     def settings(self) -> dict[str, str]:
         settings = {"execution": self._execution()}
+        if self.trainer.config.is_sharded:
+            settings["sharding"] = sharding.in_words(self.trainer.network)
         if self.trainer.config.recompute == "full":
             settings["recompute"] = "each layer, by fleet.utils.recompute"
         if self.trainer.parallel:
