@@ -104,7 +104,7 @@ def test_a_kill_of_each_kind_of_process_leaves_nothing():
 
 
 @pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize("name", ["bare_gpt", "faults", "kills"])
+@pytest.mark.parametrize("name", ["bare_decoders", "faults", "kills"])
 def test_the_other_scripts_import(name):
     importlib.import_module(name)
 
