@@ -99,6 +99,7 @@ def test_every_published_paddle_cell_is_measured_exactly_once(file):
     assert measured.keys() - published <= cells(file, "not_published")
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("file", FILES)
 def test_every_configuration_is_valid_on_its_target_hardware(file, monkeypatch, tmp_path):
     """The hardware is a Slurm allocation of 16 nodes with 8 GPUs and GPU builds."""

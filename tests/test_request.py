@@ -145,6 +145,7 @@ def test_tuning_is_disabled_by_the_names_of_its_settings():
     assert not without_any.tunes("cudnn_search")
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_misspelt_setting_of_the_tuning_is_rejected_with_a_suggestion():
     on_gpu = {"framework": "torch", "device": "gpu"}
     *_others, problem = sorted(
