@@ -158,6 +158,18 @@ def rows_before_the_head(side, ids):
     return received[0].numpy()[0]
 
 
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("framework", ["paddle", "torch"])
+def test_no_step_computes_the_rotations_tables_again(monkeypatch, framework):
+    """NumPy takes tens of milliseconds for them, 8 % of a step of `tiny` on 2 cores."""
+    side = side_of(framework)
+    trainer = side.backend.Trainer(side.config("llama"))
+    computed = []
+    monkeypatch.setattr(llama, "rotation_tables", computed.append)
+    trainer.backward(side.tensors(side.arrays("llama")))
+    assert computed == []
+
+
 def test_attention_is_causal(narrow):
     side = side_of("torch")
     ids = np.arange(16, dtype=np.int64)[None]

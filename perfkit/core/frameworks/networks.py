@@ -281,13 +281,22 @@ def _gpt_head(size: gpt.Size, run: Layers, x: Array, _mask: Array) -> Array:
     return run.logits(x, run.table("token_embeddings"))
 
 
+class Rotation(NamedTuple):
+    """The tables of llama.rotation_tables, of all positions or of those of the sequences."""
+
+    cosines: Array
+    sines: Array
+
+
 class Llama(Network):
     inputs = 2
     returns_loss = True
 
     def __init__(self, size_name: str = llama.CPU_SIZE) -> None:
         size = llama.SIZES[size_name]
-        self.blocks = [Block("embeddings", partial(_llama_embeddings, size))]
+        # Computed once, because this takes a core tens of milliseconds.
+        tables = Rotation(*llama.rotation_tables(size.head_width))
+        self.blocks = [Block("embeddings", partial(_llama_embeddings, size, tables))]
         for number in range(size.layers):
             name = f"layers.{number}"
             self.blocks.append(Block(name, partial(_llama_layer, name, size)))
@@ -298,23 +307,15 @@ class Llama(Network):
         return logits
 
 
-class Rotation(NamedTuple):
-    """The tables of llama.rotation_tables, up to the length of the sequences."""
-
-    cosines: Array
-    sines: Array
-
-
 def _llama_embeddings(
-    size: llama.Size, run: Layers, ids: Array, labels: Array | None = None
+    size: llama.Size, tables: Rotation, run: Layers, ids: Array, labels: Array | None = None
 ) -> State:
     """Return activations (batch x length x width), the causal mask, the rotation's tables and
     the labels."""
     x = run.embed("token_embeddings", ids, llama.VOCABULARY, size.width, llama.DEVIATION)
-    cosines, sines = llama.rotation_tables(size.head_width)
     length = ids.shape[1]
-    cosines = run.constant("cosines", cosines)[:length]
-    sines = run.constant("sines", sines)[:length]
+    cosines = run.constant("cosines", tables.cosines)[:length]
+    sines = run.constant("sines", tables.sines)[:length]
     return x, run.causal_mask(x), cosines, sines, labels
 
 
