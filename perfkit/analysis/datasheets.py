@@ -12,10 +12,11 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from perfkit.core.units import GIGA, TERA
+
 FILE = Path(__file__).parent / "gpu_peaks.csv"
 TRAINING_PRECISIONS = ("bf16", "fp16")
 """Columns of the peak for training in an unknown precision: the first that the GPU has."""
-TERA, GIGA = 1e12, 1e9
 
 WORD = re.compile(r"[A-Z0-9]{1,20}")
 COUNTED = re.compile(r"(?<![A-Z0-9])\d{1,5}X(?=[A-Z])")

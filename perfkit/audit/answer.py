@@ -18,6 +18,7 @@ from perfkit.audit.statements import ByCommand, EveryExpertCounted, SourcedFact
 from perfkit.core.models import find_model
 from perfkit.core.models.flops import flops_per_token
 from perfkit.core.results.base import Stored
+from perfkit.core.units import TERA
 
 PERIODS: tuple[Period, ...] = ("steady", "protocol", "warm", "all")
 """Periods of the answer; the first that the log has counts."""
@@ -35,7 +36,6 @@ COLUMNS = {
     "fp8": "fp8",
 }
 """Precision -> column of the datasheets."""
-TERA = 1e12
 
 
 class Speed(Stored):

@@ -9,7 +9,6 @@ parameters. A claim that doesn't say whether it is of one device or of all is re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from perfkit.analysis.datasheets import TERA
 from perfkit.audit.claim_mistakes import mistakes_of
 from perfkit.audit.claim_premises import ClaimPeak, Premises, peak_of, premises_of
 from perfkit.audit.claim_statements import (
@@ -42,6 +41,7 @@ from perfkit.audit.statements import FactValue
 from perfkit.core.models.flops import TokenFlops, every_flops_per_token
 from perfkit.core.request import RequestError
 from perfkit.core.results.base import Stored
+from perfkit.core.units import TERA
 
 HIGHEST_SHARE = 0.8
 """An H100 reaches 798 of 989.5 TFLOP/s in a bf16 product of 8192 x 8192 matrices."""

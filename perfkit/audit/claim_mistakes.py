@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from math import ceil
 
-from perfkit.analysis.datasheets import TERA, datasheet_named
+from perfkit.analysis.datasheets import datasheet_named
 from perfkit.audit.claim_premises import ClaimPeak, Premises
 from perfkit.audit.claim_statements import (
     AllExperts,
@@ -22,6 +22,7 @@ from perfkit.audit.claim_statements import (
     SparseForDense,
 )
 from perfkit.audit.quantity import Claimed
+from perfkit.core.units import TERA
 
 PLAUSIBLE = (0.05, 0.8)
 """Shares of the dense peak that make a mistake an explanation: from a quarter of GPT-3's 21 %

@@ -3,11 +3,12 @@ GPU."""
 
 from collections.abc import Mapping
 
-from perfkit.analysis.datasheets import TERA, datasheet_named, gpu_names
+from perfkit.analysis.datasheets import datasheet_named, gpu_names
 from perfkit.audit.refusals import UnknownGpu
 from perfkit.audit.statements import FactValue
 from perfkit.core.request import RequestError
 from perfkit.core.results.base import Stored
+from perfkit.core.units import TERA
 
 
 class Premises(Stored):

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from perfkit.analysis.datasheets import TERA, datasheet_named
+from perfkit.analysis.datasheets import datasheet_named
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.statements import Finding, PrintedOverPeak, PrintedUtilization, SourcedFact
+from perfkit.core.units import TERA
 
 PERCENT = 100
 FASTEST_PRECISIONS = ("", "fp8")

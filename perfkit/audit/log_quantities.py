@@ -4,7 +4,7 @@ its steps, and its throughputs converted by the facts of its configuration."""
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from perfkit.analysis.datasheets import TERA, Datasheet
+from perfkit.analysis.datasheets import Datasheet
 from perfkit.audit.answer import (
     TOKENS,
     log_datasheet,
@@ -30,6 +30,7 @@ from perfkit.audit.statements import (
     TimesSequence,
 )
 from perfkit.core.models.flops import TokenFlops, every_flops_per_token
+from perfkit.core.units import TERA
 
 MINUTES = {"minutes": 1.0, "seconds": 1 / 60, "train_runtime": 1 / 60, "runtime": 1 / 60}
 """End of the name of a reported time -> its minutes."""

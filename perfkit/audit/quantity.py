@@ -12,6 +12,7 @@ from perfkit.audit.figure import LEAST_RATE, MOST_RATE, Figure
 from perfkit.audit.recompute import half_of
 from perfkit.audit.statements import Basis, Conversion
 from perfkit.core.results.base import Stored
+from perfkit.core.units import TERA
 
 Of = Literal["device", "all", ""]
 """Whether a quantity is that of one device or of all; empty if the claim does not say."""
@@ -28,7 +29,6 @@ WORD = re.compile(r"[a-z]{1,20}|[%/]")
 LONGEST = 80
 """Characters of a claim."""
 SCALES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "p": 1e15}
-TERA = 1e12
 SECONDS: Mapping[str, float] = {
     "ms": 1e-3,
     "millisecond": 1e-3,

@@ -10,6 +10,7 @@ from perfkit.analysis.comparison.keys import Differences, contrasted
 from perfkit.analysis.comparison.verdicts import VERDICTS
 from perfkit.analysis.ratios import Ratio
 from perfkit.core.format import interval, minute, number, percent, plain, shortened
+from perfkit.core.units import GIB
 from perfkit.report.elements import (
     code,
     hint,
@@ -32,7 +33,6 @@ from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
 from perfkit.report.text.statements import sentence
 
-GIB = 2**30
 MOST_CHARTS = 20
 """Series whose charts are drawn; the table lists all series."""
 MOST_TICKS = 12

@@ -20,6 +20,7 @@ from perfkit.core.models import model_of
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
 from perfkit.core.statistics import median
+from perfkit.core.units import GIGA, TERA
 from perfkit.report.diagnosis import diagnose_command, obstacle
 from perfkit.report.elements import (
     Text,
@@ -36,8 +37,6 @@ from perfkit.report.section import Section
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import peak_share
 from perfkit.report.text.statements import sentence
-
-TERA, GIGA = 1e12, 1e9
 
 
 def limits(measurement: Measurement) -> Section:
@@ -126,14 +125,13 @@ def _device_rows(result: Result) -> list[list[str]]:
     """Return the throughput of a device, and the model's operations."""
     if not result.throughput:
         return []
-    per_device = result.throughput.value / result.config.ranks
     name = _("Throughput per device (%(unit)s)") % {"unit": result.throughput.unit}
-    rows = [[name, number(per_device), ""]]
-    flops = result.work.flops_per_unit
-    if flops:
+    rows = [[name, number(result.throughput_per_device), ""]]
+    tflops = result.tflops_per_device
+    if tflops:
         for count in _attention_counts(result):
             name = count.named(_("Model's TFLOP/s per device"))
-            rows.append([name, number(per_device * flops * count.ratio / TERA), ""])
+            rows.append([name, number(tflops * count.ratio), ""])
     return rows
 
 

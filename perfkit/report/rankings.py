@@ -14,6 +14,7 @@ from perfkit.analysis.warning_types import severity
 from perfkit.analysis.wording import work_title
 from perfkit.core.format import interval, number, percent
 from perfkit.core.statistics import Estimate
+from perfkit.core.units import GIB
 from perfkit.report.elements import (
     Text,
     bullets,
@@ -33,7 +34,6 @@ from perfkit.report.summary import LIVE_COMPARISON, Summary
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import translations
 
-GIB = 2**30
 MOST_ROWS = 200
 """Rows of the tables, at most."""
 MOST_ANSWERS = 5

@@ -17,6 +17,7 @@ from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
 from perfkit.core.statistics import detectable_difference, median
 from perfkit.core.steady import FEWEST_STEPS, PUBLISHED_STEPS, RepeatProfile
+from perfkit.core.units import GIB
 from perfkit.report.elements import (
     Text,
     bullets,
@@ -39,7 +40,6 @@ from perfkit.report.text.statements import sentence
 
 MOST_OPEN_RANKS = 8
 """With more ranks, their table is folded."""
-GIB = 2**30
 
 
 def step_times(measurement: Measurement) -> Section:

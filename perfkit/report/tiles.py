@@ -144,12 +144,11 @@ def _throughput_tile(page: CheckedMeasurement) -> Tile:
     lines: list[Text] = [
         names.interval_words(low, high, throughput.interval_level, throughput.n)
     ]
-    per_device = throughput.value / config.ranks
     if config.ranks > 1:
-        rate = {"rate": number(per_device), "unit": unit}
+        rate = {"rate": number(result.throughput_per_device), "unit": unit}
         lines.append(_("%(rate)s %(unit)s per device") % rate)
-    if result.work.flops_per_unit:
-        tflops = number(per_device * result.work.flops_per_unit / 1e12)
+    if result.tflops_per_device:
+        tflops = number(result.tflops_per_device)
         lines.append(_("%(tflops)s TFLOP/s per device") % {"tflops": tflops})
     steps = {
         "rate": number(throughput.steps_per_second),

@@ -12,6 +12,7 @@ from perfkit.core.results.store import Measurement
 from perfkit.core.results.told import Told
 from perfkit.core.script_config import ScriptConfig
 from perfkit.core.statements import N_
+from perfkit.core.units import GIGA
 from perfkit.report.elements import Text, code, foreign, note, paragraph, strong, table
 from perfkit.report.section import Section
 from perfkit.report.text import names
@@ -80,7 +81,7 @@ def _facts(result: Result, told: Told) -> Iterator[ToldFact]:
     yield ToldFact(_("Precision"), precision, is_checked=False)
     parameters = f"{told.parameters:,}" if told.parameters else not_told
     yield ToldFact(_("Trainable parameters"), parameters, is_checked=False)
-    flops = number(told.flops_per_sample / 1e9) if told.flops_per_sample else not_told
+    flops = number(told.flops_per_sample / GIGA) if told.flops_per_sample else not_told
     yield ToldFact(_("GFLOP per sample, forward and backward"), flops, is_checked=False)
     version = plain(f"{DISPLAY_NAMES[told.framework]} {told.framework_version or ''}")
     yield ToldFact(_("Framework"), foreign(version), is_checked=True)

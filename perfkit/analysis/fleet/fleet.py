@@ -39,6 +39,7 @@ from perfkit.core.frameworks import DISPLAY_NAMES
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
 from perfkit.core.statements import ENGLISH, N_
+from perfkit.core.units import GIGA, TERA
 
 
 class PeakQuantity(NamedTuple):
@@ -53,10 +54,10 @@ class PeakQuantity(NamedTuple):
 
 PEAKS: dict[Quantity, PeakQuantity] = {
     "matmul": PeakQuantity(
-        N_("matrix product"), "sustained_matmul_flops_per_second", "TFLOP/s", 1e12
+        N_("matrix product"), "sustained_matmul_flops_per_second", "TFLOP/s", TERA
     ),
-    "copy": PeakQuantity(N_("copy"), "sustained_copy_bytes_per_second", "GB/s", 1e9),
-    "all_reduce": PeakQuantity(N_("all-reduce"), "all_reduce_bytes_per_second", "GB/s", 1e9),
+    "copy": PeakQuantity(N_("copy"), "sustained_copy_bytes_per_second", "GB/s", GIGA),
+    "all_reduce": PeakQuantity(N_("all-reduce"), "all_reduce_bytes_per_second", "GB/s", GIGA),
 }
 SEVERITY = {"slow": 0, "undecided": 1, "ok": 2}
 """Order of verdicts."""

@@ -27,6 +27,7 @@ from perfkit.core.paths import portable, resolved_path
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.store import make_folder, write_atomically
+from perfkit.core.units import GIGA
 from perfkit.core.worker.trace import COPIES, STEPS
 
 TRACES, LOCK = ".traces-", ".lock"
@@ -34,7 +35,6 @@ TRACES, LOCK = ".traces-", ".lock"
 FACTS = ("cpu", "suite", "suite_source", "suite_commit", "suite_modified")
 """Facts of the environment that are stored."""
 BYTES_PER_VALUE = 4
-GIGA = 1e9
 
 
 class TracedSetup(NamedTuple):

@@ -4,7 +4,6 @@ published code. The logits share the embedding's weights. As in nanoGPT, the voc
 padded to a multiple of 64 and there is no dropout.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 from perfkit.core.models.model import Decoder, Model, ModelSizes, OptimizerDefaults
@@ -63,12 +62,6 @@ def parameters(size: Size) -> int:
     return product_weights(size) + size.layers * (biases + norms) + positions + final_norm
 
 
-def multiply_adds(size: Size, length: int) -> tuple[int, int]:
-    """See Model. All length x length attention scores count, including the masked half."""
-    attention = size.layers * 2 * length * size.width
-    return 0, length * (product_weights(size) + attention)
-
-
 def model(size_name: str | None = None) -> Model:
     """Return the facts of a size; without one, of the default size under the name of them
     all."""
@@ -77,6 +70,7 @@ def model(size_name: str | None = None) -> Model:
     adamw = OptimizerDefaults(
         lambda _batch: size.learning_rate, 0.1, betas=(0.9, 0.95), clip_norm=1.0
     )
+    decoder = Decoder(product_weights(size), size.layers, size.width)
     return Model(
         name=f"{short_name} pre-training",
         short_name=short_name,
@@ -85,7 +79,7 @@ def model(size_name: str | None = None) -> Model:
         data="tokens",
         inputs=("dataloader", "synthetic"),
         optimizer_defaults={"adamw": adamw},
-        multiply_adds=partial(multiply_adds, size),
+        multiply_adds=decoder.multiply_adds,
         choices=(VOCABULARY,),
         gpu_batch_size=16,
         cpu_batch_size=1,
@@ -95,5 +89,5 @@ def model(size_name: str | None = None) -> Model:
         default_sequence_length=POSITIONS,
         cpu_sequence_length=128,
         longest_sequence=POSITIONS,
-        decoder=Decoder(product_weights(size), size.layers, size.width),
+        decoder=decoder,
     )

@@ -8,7 +8,6 @@ dense block (Shazeer, GLU variants improve Transformer, 2020). No layer has a bi
 dropout. The smaller sizes' output layer shares the embedding's weights.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -82,12 +81,6 @@ def parameters(size: Size) -> int:
     return product_weights(size) + norms + embedding
 
 
-def multiply_adds(size: Size, length: int) -> tuple[int, int]:
-    """See Model. All length x length attention scores count, including the masked half."""
-    attention = size.layers * 2 * length * size.width
-    return 0, length * (product_weights(size) + attention)
-
-
 def rotation_tables(head_width: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the cosines and sines by which a head's pairs of values rotate at each position:
     float32, LONGEST x head_width / 2. Pair i has values i and i + head_width / 2."""
@@ -104,6 +97,7 @@ def model(size_name: str | None = None) -> Model:
     adamw = OptimizerDefaults(
         lambda _batch: LEARNING_RATE, 0.1, betas=(0.9, 0.95), clip_norm=1.0
     )
+    decoder = Decoder(product_weights(size), size.layers, size.width)
     return Model(
         name=f"{short_name} pre-training",
         short_name=short_name,
@@ -112,7 +106,7 @@ def model(size_name: str | None = None) -> Model:
         data="tokens32",
         inputs=("dataloader", "synthetic"),
         optimizer_defaults={"adamw": adamw},
-        multiply_adds=partial(multiply_adds, size),
+        multiply_adds=decoder.multiply_adds,
         choices=(VOCABULARY,),
         gpu_batch_size=1,
         cpu_batch_size=1,
@@ -122,5 +116,5 @@ def model(size_name: str | None = None) -> Model:
         default_sequence_length=8192,
         cpu_sequence_length=128,
         longest_sequence=LONGEST,
-        decoder=Decoder(product_weights(size), size.layers, size.width),
+        decoder=decoder,
     )

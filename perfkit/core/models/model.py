@@ -46,6 +46,11 @@ class Decoder(NamedTuple):
     layers: int
     width: int
 
+    def multiply_adds(self, length: int) -> tuple[int, int]:
+        """See Model. All length x length attention scores count, including the masked half."""
+        attention = self.layers * 2 * length * self.width
+        return 0, length * (self.product_weights + attention)
+
 
 class ModelSizes(NamedTuple):
     """The names of a model's sizes (the parameter `model_size`), and the defaults on a CPU and

@@ -20,7 +20,6 @@ from perfkit.core.results.store import (
 )
 from perfkit.core.results.told import Told
 from perfkit.core.script_config import ScriptConfig
-from perfkit.core.work import Work
 
 MEASURED = [
     "throughput",
@@ -39,7 +38,6 @@ MEASURED = [
     "peak_memory_bytes",
     "first_step_seconds",
 ]
-TERA = 1e12
 NO_FLOATS = ("n", "unit", "repeat_throughputs", "peak_memory_bytes")
 FLOATS = [name for name in MEASURED if name not in NO_FLOATS]
 COLUMNS = [
@@ -119,7 +117,9 @@ def row_of(measurement: Measurement) -> MeasurementRow:
         row["script_sha256"] = config.script_sha256
     if result.throughput:
         row |= _throughput_columns(result.throughput)
-        row |= _per_device_columns(result.throughput.value / config.ranks, result.work)
+        row["throughput_per_device"] = result.throughput_per_device
+        if result.tflops_per_device:
+            row["tflops_per_device"] = result.tflops_per_device
     if result.told:
         row |= _told_columns(result.told)
     if result.effective:
@@ -154,14 +154,6 @@ def _throughput_columns(throughput: Throughput) -> MeasurementRow:
         "n": throughput.n,
         "steps_per_second": throughput.steps_per_second,
     }
-
-
-def _per_device_columns(throughput: float, work: Work) -> MeasurementRow:
-    """Return the columns of a device's throughput. FLOPs count attention in full."""
-    columns: MeasurementRow = {"throughput_per_device": throughput}
-    if work.flops_per_unit:
-        columns["tflops_per_device"] = throughput * work.flops_per_unit / TERA
-    return columns
 
 
 def load_steps(folder: str | Path) -> pd.DataFrame:

@@ -18,6 +18,7 @@ from perfkit.core.results.repeat import Repeat, TelemetrySummary
 from perfkit.core.results.told import Told, WorkUnit
 from perfkit.core.script_config import StoredConfig, built_in
 from perfkit.core.statistics import median, median_interval, relative_width
+from perfkit.core.units import TERA
 from perfkit.core.work import Work, work_of
 
 SCHEMA_VERSION: Literal[5] = 5
@@ -334,6 +335,22 @@ class Result(Stored):
     def global_batch(self) -> int:
         """Samples per optimizer step of all ranks; 0 before a script has told its own."""
         return (self.work.samples_per_step or 0) * self.config.ranks
+
+    @property
+    def throughput_per_device(self) -> float | None:
+        """Units per second on each device; None without a number."""
+        if not self.throughput:
+            return None
+        return self.throughput.value / self.config.ranks
+
+    @property
+    def tflops_per_device(self) -> float | None:
+        """The training's operations on each device, TFLOP/s, with attention in full; None
+        without a number or a count."""
+        flops = self.work.flops_per_unit
+        if not self.throughput_per_device or not flops:
+            return None
+        return self.throughput_per_device * flops / TERA
 
     @property
     def input(self) -> str | None:
