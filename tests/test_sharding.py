@@ -7,6 +7,7 @@ import pytest
 from conftest import cli
 from made import keep, made_result, rank_events
 from narrow import replace_sizes
+from sharded import trained
 from sides import config, side_of, step
 
 from perfkit import report
@@ -52,12 +53,20 @@ def narrow(monkeypatch):
         (
             "llama",
             {"sharding": "gradients", "framework": "paddle"},
-            ["'gradients' is not for framework=paddle", "on a CPU: -p framework torch"],
+            ["'gradients' is not for framework=paddle", "to shard there: -p framework torch"],
+        ),
+        (
+            "llama",
+            {"sharding": "gradients", "framework": "jax"},
+            ["does not shard JAX on a CPU; to shard there: -p framework torch"],
         ),
         (
             "bert",
             {"sharding": "full", "framework": "paddle", "device": "npu", "optimizer": "lamb"},
-            ["'lamb' is not for sharding=full; allowed: momentum, adamw"],
+            [
+                "'lamb' is not for sharding=full; allowed: momentum, adamw",
+                "model: 'bert' is not for sharding=full in Paddle; allowed: llama",
+            ],
         ),
         (
             "gpt",
@@ -68,7 +77,10 @@ def narrow(monkeypatch):
             "gpt",
             {"sharding": "full", "framework": "paddle", "device": "npu"}
             | {"strategy": "fleetx-fp32"},
-            ["'fleetx-fp32' is not for sharding=full; allowed: none"],
+            [
+                "'fleetx-fp32' is not for sharding=full; allowed: none",
+                "model: 'gpt' is not for sharding=full in Paddle; allowed: llama",
+            ],
         ),
     ],
 )
@@ -158,11 +170,36 @@ def test_the_command_prints_the_memory_under_each_sharding():
     done = cli("memory", "llama", *parameters)
     assert done.exit_code == 0, done.output
     title, _unit, _headings, *rows = done.stdout.splitlines()
-    assert title == "Llama 3.1 8B pre-training, 8,030,261,248 parameters, bf16"
+    assert title == "Llama 3.1 8B pre-training, 8,030,261,248 parameters, PyTorch, bf16"
     table = [row.split() for row in rows]
     assert [row[0] for row in table] == ["none", "gradients", "full"]
     assert table[0][1:] == ["29.9", "29.9", "59.8", "0.00", "120"]
     assert table[2][1:4] == ["3.74", "3.74", "7.48"]
+
+
+@pytest.mark.parametrize(
+    ("framework", "gpus", "shares"),
+    [
+        # Three ranks divide no array but the embedding and the head, whose rows are 128,256.
+        ("jax", 3, {"none": 138.8, "gradients": 55.3, "full": 55.3}),
+        # Paddle leaves arrays of up to 2**20 values whole: all but the embedding.
+        ("paddle", 2, {"none": 138.8, "full": 76.1}),
+        ("torch", 3, {"none": 138.8, "gradients": 46.3, "full": 46.3}),
+    ],
+)
+def test_the_shares_are_those_of_the_framework(framework, gpus, shares):
+    """Of Llama tiny in MiB, from 36,374,784 values, 32,833,536 of which are the embedding's."""
+    request = {"model": "llama", "model_size": "tiny", "framework": framework}
+    request |= {"device": "gpu", "gpus": gpus}
+    for sharding, mib in shares.items():
+        memory = device_memory(resolve(request | {"sharding": sharding}))
+        assert memory.weights / 2**20 == pytest.approx(mib, abs=0.1), sharding
+
+
+def test_only_what_a_framework_can_do_has_a_line():
+    words = ["-p", "device=gpu", "-p", "gpus=8", "-p", "framework=paddle"]
+    done = cli("memory", "llama", *words)
+    assert [line.split()[0] for line in done.stdout.splitlines()[3:]] == ["none", "full"]
 
 
 def test_a_model_that_can_not_be_sharded_has_one_line():
@@ -249,6 +286,37 @@ def test_jaxs_program_needs_less_memory_with_recomputation():
         return program.memory_analysis().temp_size_in_bytes
 
     assert temporary_bytes("full") < temporary_bytes("none")
+
+
+@pytest.mark.usefixtures("narrow")
+def test_jaxs_program_gathers_again_with_full_sharding_alone():
+    side = side_of("jax")
+    batch = side.batch("llama")
+
+    def gatherings(**options):
+        # Of this process alone, which is all of the mesh.
+        trainer = side.trainer("llama", processes=2, **options)
+        state = (trainer.values, trainer.statistics, trainer.gathered, trainer.key)
+        program = trainer.backward_pass.lower(*state, trainer.joined(batch))
+        return program.as_text().count("stablehlo.all_gather")
+
+    once = gatherings(sharding="gradients")
+    again = gatherings(sharding="full")
+    assert 0 < once < again < 2 * once
+    assert gatherings(sharding="gradients", recompute="full") == once
+    # A layer that is computed again needs weights that the backward pass alone does not.
+    assert again <= gatherings(sharding="full", recompute="full") < 2 * once
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
+def test_pytorch_shards_compiled_and_recomputed_layers_in_bf16():
+    """As parameters/llama3-8b.yaml has it."""
+    options = {"precision": "bf16", "execution": "static", "recompute": "full"}
+    alone, _tensors = trained("torch", "none", 1, is_narrow=True, **options)
+    together, _tensors = trained("torch", "full", 2, is_narrow=True, **options)
+    assert together == pytest.approx(alone, rel=0.01)
+    assert together[-1] < together[0] - 0.5
 
 
 # Results and pages.

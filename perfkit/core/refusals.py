@@ -243,8 +243,7 @@ class ShardingAlone(Refusal):
 class ShardingNotOnCpu(Refusal):
     code = "sharding_not_on_cpu"
     sentence = (
-        "%(framework)s shards on other devices only (group_sharded_parallel refuses a CPU); on "
-        "a CPU: -p framework torch"
+        "perfkit does not shard %(framework)s on a CPU; to shard there: -p framework torch"
     )
     parameter: str = "sharding"
     framework: str

@@ -8,39 +8,44 @@ pytestmark = pytest.mark.slow
 LAUNCH = ("-m", "paddle.distributed.launch", "--devices", "0,1", "--log_dir", "log")
 LLAMA = {"model": "llama", "device": "fake", "gpus": 2, "batch_size": 1}
 LLAMA |= {"model_size": "tiny", "sequence_length": 32, "input": "synthetic", "warmup": 8}
-OPTIONS = ("none", "full")
+OPTIONS = {
+    "whole": {"sharding": "none"},
+    "sharded": {"sharding": "full"},
+    "recomputed": {"sharding": "full", "recompute": "full"},
+}
 
 
 @pytest.fixture(scope="module")
 def answers(plugin, tmp_path_factory):
-    """Return the answers of both ranks by sharding, rank 0 first; all parameters with over 1000
-    values are sharded."""
+    """Return the answers of both ranks by the name of their options, rank 0 first; all
+    parameters with over 1000 values are sharded."""
     folder = tmp_path_factory.mktemp("sharding")
-    configurations = [
-        LLAMA | {"sharding": sharding, "shard_over": 1000} for sharding in OPTIONS
-    ]
-    by_sharding = {sharding: {} for sharding in OPTIONS}
+    configurations = []
+    for options in OPTIONS.values():
+        configurations.append(LLAMA | options | {"shard_over": 1000})
+    by_rank = {0: [], 1: []}
     for answer in trained(plugin, "fake", folder, configurations, LAUNCH):
         assert "error" not in answer, answer["error"]
-        by_sharding[answer["sharding"]][answer["rank"]] = answer
-    return {name: [ranks[0], ranks[1]] for name, ranks in by_sharding.items()}
+        by_rank[answer["rank"]].append(answer)
+    return dict(zip(OPTIONS, zip(*by_rank.values(), strict=True), strict=True))
 
 
-def test_sharded_devices_train_like_those_that_have_everything(answers):
+@pytest.mark.parametrize("options", ["sharded", "recomputed"])
+def test_sharded_devices_train_like_those_that_have_everything(answers, options):
     """With clipping and weight decay, which Paddle asks about shares by other names."""
-    for whole, sharded in zip(answers["none"], answers["full"], strict=True):
+    for whole, sharded in zip(answers["whole"], answers[options], strict=True):
         assert len(sharded["losses"]) == 10
         assert sharded["losses"] == pytest.approx(whole["losses"], rel=1e-5)
         assert sharded["evaluation"] == pytest.approx(whole["evaluation"], rel=1e-5)
 
 
 def test_sharded_devices_keep_half_of_the_memory(answers):
-    for whole, sharded in zip(answers["none"], answers["full"], strict=True):
+    for whole, sharded in zip(answers["whole"], answers["sharded"], strict=True):
         for name, size in whole["tensors"].items():
             # Shares are padded, and norms are whole.
             assert sharded["tensors"][name] == pytest.approx(size / 2, rel=0.02), name
 
 
 def test_the_settings_name_the_sharded_parameters(answers):
-    settings = answers["full"][0]["effective"]["settings"]
+    settings = answers["sharded"][0]["effective"]["settings"]
     assert "15 of 20 parameters" in settings["sharding"]

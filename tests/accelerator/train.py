@@ -117,7 +117,6 @@ def run(parameters):
     addresses = {next(batches)[0].data_ptr() for _ in range(3)}
     answer = {
         "rank": rank,
-        "sharding": config.sharding,
         "effective": effective.model_dump(),
         "losses": events.losses,
         "seconds": events.step_seconds,

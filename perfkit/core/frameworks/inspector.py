@@ -123,8 +123,8 @@ class Inspector(ABC):
 
     def tensor_bytes(self, batch: Batch) -> TensorBytes:
         """Return the bytes of the tensors that this rank keeps, after one more backward pass,
-        which all ranks must run. Raises NotImplementedError."""
-        self.trainer.backward(batch)
+        which all ranks must run if the network is sharded. Raises NotImplementedError."""
+        self.trainer.backward(batch, sync_gradients=self.trainer.config.is_sharded)
         # Not earlier: after a forward pass alone, a rank may still have other ranks' weights.
         counted = TensorBytes(
             parameters=self._bytes_of(self.named_parameters()),

@@ -53,7 +53,7 @@ def _limits(config: AnyConfig) -> Iterator[Limit]:
             yield Limit("sharding", ("none",), config.model)
             yield Limit("recompute", ("none",), config.model)
         if config.is_sharded:
-            yield from _limits_of_sharding(f"sharding={config.sharding}")
+            yield from _limits_of_sharding(config)
     else:
         yield Limit("framework", tuple(TIMED), "a script")
     yield Limit("launcher", launchers, f"nodes={config.nodes}")
@@ -64,7 +64,12 @@ def _limits(config: AnyConfig) -> Iterator[Limit]:
             yield Limit(name, allowed, f"framework={config.framework}")
 
 
-def _limits_of_sharding(setting: str) -> Iterator[Limit]:
+def _limits_of_sharding(config: Config) -> Iterator[Limit]:
+    setting = f"sharding={config.sharding}"
+    framework = FRAMEWORKS[config.framework]
+    if framework.sharded_models is not None:
+        what = f"{setting} in {framework.display_name}"
+        yield Limit("model", framework.sharded_models, what)
     # Scaling a float16 loss has not been tested with it; LAMB needs the norms of whole
     # parameters; presets set options of DataParallel, which does not wrap a sharded network.
     yield Limit("precision", ("fp32", "bf16"), setting)

@@ -2,6 +2,7 @@
 trains with several processes, `sharding.py` divides the parameters among them."""
 
 import sys
+from math import prod
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,6 +11,15 @@ from perfkit.core.frameworks.facts import RANK_VARIABLE, Framework, NodeRank
 from perfkit.core.system.software import CUDA_VERSIONS
 
 LAUNCHER = "perfkit.core.frameworks.ranks"
+
+
+def divided_axis(shape: tuple[int, ...], ranks: int) -> int | None:
+    """Return the axis along which an array is sharded: the first that the ranks divide evenly;
+    None if there is none."""
+    for axis, length in enumerate(shape):
+        if length % ranks == 0:
+            return axis
+    return None
 
 
 class Jax(Framework):
@@ -32,6 +42,9 @@ class Jax(Framework):
     layout = "NHWC"
     execution = "static"
     runs_ahead = True
+    # Sharded on several CPU processes (gloo), losses differ from run to run by up to 0.03, as
+    # those of unsharded processes do not: benchmarks/sharded.py jax.
+    shards_on_cpu = False
     rank_variable = RANK_VARIABLE
     # gloo takes the address of the machine's own name, often the loopback, and JAX has no
     # setting for it.
@@ -49,6 +62,10 @@ class Jax(Framework):
         "cudnn": tuple(f"nvidia-cudnn-cu{cuda}" for cuda in CUDA_VERSIONS),
         "nccl": tuple(f"nvidia-nccl-cu{cuda}" for cuda in CUDA_VERSIONS),
     }
+
+    def share(self, shape: tuple[int, ...], ranks: int) -> int:
+        is_whole = divided_axis(shape, ranks) is None
+        return prod(shape) if is_whole else prod(shape) // ranks
 
     def cpu_settings(self, _vendor: str, threads: int) -> dict[str, str]:
         # By default, each process has a thread for every core.

@@ -19,6 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from perfkit.core.config import Config
 from perfkit.core.frameworks.facts import MEETING_VARIABLE, RANK_VARIABLE
+from perfkit.core.frameworks.jax import divided_axis
 
 AXIS = "ranks"
 REPLICATED, SPLIT = PartitionSpec(), PartitionSpec(AXIS)
@@ -73,16 +74,9 @@ class Ranks:
         sharding = NamedSharding(self.mesh, REPLICATED)
         return jax.make_array_from_single_device_arrays(array.shape, sharding, [array])
 
-    def divided_axis(self, shape: tuple[int, ...]) -> int | None:
-        """Return the first axis that the ranks divide evenly; None if there is none."""
-        for axis, length in enumerate(shape):
-            if length % self.mesh.size == 0:
-                return axis
-        return None
-
     def share_spec(self, shape: tuple[int, ...]) -> PartitionSpec:
         """Return how an array of this shape is divided among the ranks."""
-        axis = self.divided_axis(shape)
+        axis = divided_axis(shape, self.mesh.size)
         if axis is None:
             return REPLICATED
         return PartitionSpec(*[None] * axis, AXIS)

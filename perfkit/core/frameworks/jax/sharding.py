@@ -15,6 +15,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from perfkit.core.config import Config
+from perfkit.core.frameworks.jax import divided_axis
 from perfkit.core.frameworks.jax.layers import Forward, param_dtype
 from perfkit.core.frameworks.jax.parallel import AXIS, Ranks, averaged
 from perfkit.core.frameworks.networks import Block, Network, Outline
@@ -31,7 +32,8 @@ def gathered(share: Array, axis: int, dtype: Any) -> Array:
 
 
 def _gather(share: Array, axis: int, dtype: Any) -> tuple[Array, None]:
-    return gathered(share, axis, dtype), None
+    # Not gathered() again: the policies below must see an all-gather.
+    return lax.all_gather(share.astype(dtype), AXIS, axis=axis, tiled=True), None
 
 
 def _reduce(axis: int, _dtype: Any, _kept: None, gradient: Array) -> tuple[Array]:
@@ -48,7 +50,9 @@ class Shares:
     all of them. `specs` has their PartitionSpecs."""
 
     def __init__(self, ranks: Ranks, values: Mapping[str, Array], dtype: Any) -> None:
-        self.axes = {name: ranks.divided_axis(value.shape) for name, value in values.items()}
+        self.axes = {}
+        for name, value in values.items():
+            self.axes[name] = divided_axis(value.shape, ranks.mesh.size)
         self.specs = {name: ranks.share_spec(value.shape) for name, value in values.items()}
         self.dtype = dtype
 
@@ -76,13 +80,17 @@ class Shares:
         return lax.psum(of_shares, AXIS) + of_whole
 
     def in_words(self, config: Config) -> str:
-        """Return how parameters are gathered."""
+        """Return which parameters are shared out, and how they are gathered."""
         again = ", again for the backward pass" if config.sharding == "full" else ""
         dtype, wide = jnp.dtype(self.dtype).name, jnp.dtype(param_dtype()).name
-        return (
-            f"each array along its first axis that the ranks divide evenly: matrices gathered "
-            f"in {dtype}{again}, gradients reduced in {wide}"
+        divided = sum(axis is not None for axis in self.axes.values())
+        words = (
+            f"{divided} of {len(self.axes)} arrays, each along its first axis that the ranks "
+            f"divide evenly: matrices gathered in {dtype}{again}, gradients reduced in {wide}"
         )
+        if dtype != wide:
+            words += f"; activations between layers in {dtype}"
+        return words
 
 
 def _all_but_gathered(primitive: Any, *_arguments: Any, **_options: Any) -> bool:

@@ -1,13 +1,14 @@
 """Shards a network's parameters, and their gradients and optimizer states, among the ranks by
-Paddle's `group_sharded_parallel`. It leaves parameters of up to LEAST_VALUES values whole."""
+Paddle's `group_sharded_parallel`. It leaves small parameters whole."""
 
 from typing import Any
 
 from paddle import Tensor, nn
 from paddle.distributed.sharding import group_sharded_parallel
 
-LEAST_VALUES = 2**20
-"""Default of `segment_size`."""
+from perfkit.core.frameworks.paddle import LEAST_SHARDED_VALUES
+
+LEAST_VALUES = LEAST_SHARDED_VALUES
 SHARE = "slice@"
 """Prefix of the name of a parameter's share, by which the optimizer knows it."""
 

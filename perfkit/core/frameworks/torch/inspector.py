@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -100,13 +101,20 @@ class Inspector(modules.Inspector):
         return ", ".join(sorted(called.names)) or super().attention(batch)
 
     def run(self, batch: Batch) -> None:
-        # The blocks of a sharded network are compiled within it, without what reads their work.
-        with torch.compiler.set_stance("force_eager"):
+        with self._eager():
             super().run(batch)
 
     def predict(self, batch: Batch) -> tuple[Tensor, Any]:
-        with torch.compiler.set_stance("force_eager"):
+        with self._eager():
             return super().predict(batch)
+
+    def _eager(self) -> AbstractContextManager[Any]:
+        """Return a context in which no layer is compiled: compiled layers run without what
+        reads their work. Only those of a sharded network are compiled within it."""
+        config = self.trainer.config
+        if config.is_sharded and config.execution == "static":
+            return torch.compiler.set_stance("force_eager")
+        return nullcontext()
 
     def place(self, tensor: Tensor) -> str:
         return "gpu" if tensor.is_cuda else "cpu"

@@ -53,7 +53,10 @@ class ShardedNetwork(Network):
         again = ", again for the backward pass" if self.gathers_again else ""
         gathered = dtype_name(self.policy.param_dtype or torch.float32)
         reduced = dtype_name(self.policy.reduce_dtype or torch.float32)
-        return (
+        words = (
             f"fully_shard of each layer: weights gathered in {gathered}{again}, gradients "
             f"reduced in {reduced}"
         )
+        if gathered != reduced:
+            words += f"; activations between layers in {gathered}"
+        return words

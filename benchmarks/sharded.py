@@ -1,0 +1,146 @@
+"""Losses and memory per rank of Llama tiny with sharding: 1 process, and 2 processes of each.
+
+python benchmarks/sharded.py torch|jax trains 10 steps in float32 on the CPU, without dropout,
+on the same batch of 2 x 64 tokens, of which each of two processes has a half. Prints the mean
+loss of the first and the last step, the largest difference from one process over all steps, and
+the MiB of weights, gradients and optimizer states on each rank, counted from the tensors. With
+jax, the differences vary from run to run, so perfkit does not shard it on a CPU.
+"""
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+from typing import Any, get_args
+
+import numpy as np
+
+from perfkit.core.config import Sharding
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.frameworks.facts import MEETING_VARIABLE
+from perfkit.core.frameworks.interface import backend
+from perfkit.core.inputs import synthetic
+from perfkit.core.paths import ROOT
+from perfkit.core.request.resolve import resolve
+
+SAMPLES, STEPS = 2, 10
+MIB = 2**20
+
+
+def train(request: dict[str, Any], *, is_narrow: bool) -> None:
+    """Train as one of the ranks, and print the losses and the bytes as JSON."""
+    if is_narrow:
+        sys.path.insert(0, str(ROOT / "tests"))
+        from narrow import replace_sizes
+
+        replace_sizes(setattr)
+    config = resolve(request)
+    framework = config.framework
+    tools = backend(framework)
+    tools.open_device(config)
+    trainer = tools.Trainer(config)
+    inspector = tools.Inspector(trainer)
+    inspector.disable_dropout()
+    of_all_ranks = config.model_copy(update={"batch_size": SAMPLES})
+    rank = int(os.environ.get(FRAMEWORKS[framework].rank_variable, "0"))
+    first = rank * config.batch_size
+    arrays = next(synthetic.batches(of_all_ranks, 0))
+    share = tuple(array[first : first + config.batch_size] for array in arrays)
+    (batch,) = tools.tensors(iter([share]), config)
+    losses = []
+    for _step in range(STEPS):
+        losses.append(float(trainer.backward(batch)))
+        trainer.update()
+    tensors = inspector.tensor_bytes(batch).model_dump()
+    print(json.dumps([losses, tensors]))
+
+
+def trained(
+    framework: str,
+    sharding: Sharding,
+    ranks: int,
+    *,
+    is_narrow: bool = False,
+    **parameters: Any,
+) -> tuple[np.ndarray, list[dict[str, int]]]:
+    """Return the mean losses of all steps, and the bytes on each rank. `is_narrow`: of a
+    narrower network, which compiles faster. Ends this program if a rank fails."""
+    request = {
+        "model": "llama",
+        "framework": framework,
+        "device": "cpu",
+        "processes": ranks,
+        "sharding": sharding,
+        "batch_size": SAMPLES // ranks,
+        "sequence_length": 64,
+        **parameters,
+    }
+    port = free_port()
+    meeting = {
+        MEETING_VARIABLE: f"127.0.0.1:{port}",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(ranks),
+    }
+    processes = []
+    for rank in range(ranks):
+        place = {FRAMEWORKS[framework].rank_variable: str(rank)}
+        command = [sys.executable, __file__, framework, "--request", json.dumps(request)]
+        if is_narrow:
+            command.append("--narrow")
+        process = subprocess.Popen(
+            command, env=os.environ | meeting | place, stdout=subprocess.PIPE, text=True
+        )
+        processes.append(process)
+    losses, tensors = [], []
+    try:
+        for process in processes:
+            output, _errors = process.communicate()
+            if process.returncode:
+                sys.exit(f"a rank of {framework} exited with status {process.returncode}")
+            of_rank, bytes_of_rank = json.loads(output.splitlines()[-1])
+            losses.append(of_rank)
+            tensors.append(bytes_of_rank)
+    finally:
+        # The others would wait for a rank that has failed.
+        for process in processes:
+            process.kill()
+    return np.mean(losses, axis=0), tensors
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def main(framework: str) -> None:
+    alone, tensors = trained(framework, "none", 1)
+    show("1 process", alone, alone, tensors)
+    for sharding in get_args(Sharding):
+        losses, tensors = trained(framework, sharding, 2)
+        show(f"2 processes, {sharding}", losses, alone, tensors)
+
+
+def show(
+    name: str, losses: np.ndarray, alone: np.ndarray, tensors: list[dict[str, int]]
+) -> None:
+    difference = np.abs(losses - alone).max()
+    print(f"{name}: loss {losses[0]:.6f} to {losses[-1]:.6f}, differs by {difference:.1g}")
+    for rank, sizes in enumerate(tensors):
+        texts = [f"{kind} {size / MIB:.2f}" for kind, size in sizes.items()]
+        print(f"  MiB on rank {rank}: {', '.join(texts)}", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("framework", choices=("torch", "jax"))
+    parser.add_argument("--request", type=json.loads, help=argparse.SUPPRESS)
+    parser.add_argument("--narrow", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.request:
+        train(arguments.request, is_narrow=arguments.narrow)
+    else:
+        main(arguments.framework)
