@@ -42,8 +42,8 @@ class Jax(Framework):
     layout = "NHWC"
     execution = "static"
     runs_ahead = True
-    # Sharded on several CPU processes (gloo), losses differ from run to run by up to 0.03, as
-    # those of unsharded processes do not: benchmarks/sharded.py jax.
+    # Losses of sharded CPU processes (gloo) differed from run to run by up to 0.03; those of
+    # unsharded ones did not (benchmarks/sharded.py jax).
     shards_on_cpu = False
     rank_variable = RANK_VARIABLE
     # gloo takes the address of the machine's own name, often the loopback, and JAX has no

@@ -105,9 +105,9 @@ def rewrite_layers(network: Network, config: Config) -> None:
     """Have the layers of a transformer compute in the backward pass again what they do not
     keep: gathered parameters, activations, or both."""
     gathers_again, recomputes = config.sharding == "full", config.recompute == "full"
-    policy: Policy | None = None
     if not (gathers_again or recomputes):
         return
+    policy: Policy | None = None
     if not recomputes:
         policy = _all_but_gathered
     elif config.sharding == "gradients":
