@@ -3,8 +3,7 @@
 python benchmarks/sharded.py torch|jax trains 10 steps in float32 on the CPU, without dropout,
 on the same batch of 2 x 64 tokens, of which each of two processes has a half. Prints the mean
 loss of the first and the last step, the largest difference from one process over all steps, and
-the MiB of weights, gradients and optimizer states on each rank, counted from the tensors. With
-jax, the differences vary from run to run, so perfkit does not shard it on a CPU.
+the MiB of weights, gradients and optimizer states on each rank, counted from the tensors.
 """
 
 import argparse

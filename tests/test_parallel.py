@@ -167,6 +167,43 @@ for name, case in CASES.items():
     )
 '''
 
+SUMS = '''
+"""Exit with 1 if a mean of the ranks' gradients of 16 MiB is wrong."""
+
+import json
+import sys
+
+import jax
+import numpy as np
+
+from perfkit.core.frameworks.jax import backend
+from perfkit.core.frameworks.jax.parallel import REPLICATED, Ranks, this_rank
+from perfkit.core.frameworks.jax.sharding import gathered
+from perfkit.core.request.resolve import resolve
+
+backend.open_device(resolve(json.loads(sys.argv[1])))
+ranks = Ranks()
+# All values and their sums are integers that float32 has.
+slopes = np.arange(2**22, dtype=np.float32).reshape(2048, 2048)
+spec = ranks.share_spec(slopes.shape)
+share = ranks.shared_out(np.zeros_like(slopes), np.float32)
+own_slopes = ranks.held(jax.numpy.asarray(2 * this_rank() * slopes))
+mean_of_share = np.split(slopes, 2)[this_rank()]
+
+
+def gradient(share, slopes):
+    def loss(share):
+        return (gathered(share, 0, "float32") * slopes).sum()
+
+    return jax.grad(loss)(share)
+
+
+program = jax.jit(ranks.on_each(gradient, (spec, REPLICATED), results=spec))
+for _repeat in range(30):
+    mean = program(share, own_slopes).addressable_data(0)
+    assert np.array_equal(mean, mean_of_share)
+'''
+
 
 @contextmanager
 def supervised(folder, name, command):
@@ -273,3 +310,18 @@ def test_rank_output_is_where_the_driver_expects_it(trained, framework):
         files = sorted(logs.glob(pattern.format(index=rank)))
         output = "".join(file.read_text() for file in files)
         assert f"this is rank {rank}\n" in output
+
+
+@pytest.mark.usefixtures("processes")
+def test_jaxs_ranks_share_out_right_sums_of_large_gradients(tmp_path):
+    """gloo's reduce-scatter gets some sums wrong, without an error (jax-ml/jax#40830)."""
+    script = tmp_path / "sums.py"
+    script.write_text(SUMS)
+    request = {"model": "llama", "framework": "jax", "device": "cpu"}
+    request |= {"processes": RANKS, "sharding": "full"}
+    run = [sys.executable, str(script), json.dumps(request)]
+    launch = FRAMEWORKS["jax"].launch_command
+    command = launch(resolve(request), NodeRank(), tmp_path / "logs", "job", run)
+    with supervised(tmp_path, "together", command) as together:
+        status = together.wait(100)
+    assert status == 0, (tmp_path / "together" / "log").read_text()[-3000:]

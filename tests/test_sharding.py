@@ -56,11 +56,6 @@ def narrow(monkeypatch):
             ["'gradients' is not for framework=paddle", "to shard there: -p framework torch"],
         ),
         (
-            "llama",
-            {"sharding": "gradients", "framework": "jax"},
-            ["does not shard JAX on a CPU; to shard there: -p framework torch"],
-        ),
-        (
             "bert",
             {"sharding": "full", "framework": "paddle", "device": "npu", "optimizer": "lamb"},
             [

@@ -42,9 +42,6 @@ class Jax(Framework):
     layout = "NHWC"
     execution = "static"
     runs_ahead = True
-    # Losses of sharded CPU processes (gloo) differed from run to run by up to 0.03; those of
-    # unsharded ones did not (benchmarks/sharded.py jax).
-    shards_on_cpu = False
     rank_variable = RANK_VARIABLE
     # gloo takes the address of the machine's own name, often the loopback, and JAX has no
     # setting for it.

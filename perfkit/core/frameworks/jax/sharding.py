@@ -37,9 +37,20 @@ def _gather(share: Array, axis: int, dtype: Any) -> tuple[Array, None]:
 
 
 def _reduce(axis: int, _dtype: Any, _kept: None, gradient: Array) -> tuple[Array]:
-    wide = gradient.astype(param_dtype())
-    share = lax.psum_scatter(wide, AXIS, scatter_dimension=axis, tiled=True)
+    share = _summed_share(gradient.astype(param_dtype()), axis)
     return (share / lax.psum(1, AXIS),)
+
+
+def _summed_share(array: Array, axis: int) -> Array:
+    """Return this rank's share along `axis` of the sum over the ranks."""
+    if jax.default_backend() != "cpu":
+        return lax.psum_scatter(array, AXIS, scatter_dimension=axis, tiled=True)
+    # gloo's reduce-scatter sends from memory that it overwrites: some of its sums of over about
+    # a MiB are wrong, without an error (jax-ml/jax#40830).
+    total = lax.psum(array, AXIS)
+    length = array.shape[axis] // lax.axis_size(AXIS)
+    start = lax.axis_index(AXIS) * length
+    return lax.dynamic_slice_in_dim(total, start, length, axis)
 
 
 gathered.defvjp(_gather, _reduce)
