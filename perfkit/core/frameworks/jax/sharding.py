@@ -45,8 +45,8 @@ def _summed_share(array: Array, axis: int) -> Array:
     """Return this rank's share along `axis` of the sum over the ranks."""
     if jax.default_backend() != "cpu":
         return lax.psum_scatter(array, AXIS, scatter_dimension=axis, tiled=True)
-    # gloo's reduce-scatter sends from memory that it overwrites: some of its sums of over about
-    # a MiB are wrong, without an error (jax-ml/jax#40830).
+    # gloo's reduce-scatter sends from memory that it overwrites: some of its sums of many MiB
+    # are wrong, without an error (jax-ml/jax#40830).
     total = lax.psum(array, AXIS)
     length = array.shape[axis] // lax.axis_size(AXIS)
     start = lax.axis_index(AXIS) * length
