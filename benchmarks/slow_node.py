@@ -1,9 +1,9 @@
 """Whether `perfkit fleet` finds a slow node, and no other, on a real cluster.
 
 python benchmarks/slow_node.py [FLEETS] starts a Slurm of four nodes here and measures
-fleets with `perfkit sweep --slurm --each-node --jobs 1`: one on whose second node the workers are
-stopped for a third of the time, and FLEETS (default 10) in which nothing is planted. It prints
-what `perfkit fleet` says of each, and how many are wrong.
+fleets with `perfkit sweep --slurm --each-node --jobs 1`: one on whose second node the workers
+are stopped for a third of the time, and FLEETS (default 10) in which nothing is planted. It
+prints what `perfkit fleet` says of each, and how many are wrong.
 """
 
 import json
