@@ -86,7 +86,7 @@ def run(parameters):
     overflow = parameters.pop("overflow_at", None)
     kernel_seconds = parameters.pop("kernel_seconds", 0.0)
     forgetful = parameters.pop("forgetful", False)
-    sharding.LEAST_VALUES = parameters.pop("shard_over", sharding.LEAST_VALUES)
+    sharding.LEAST_SHARDED_VALUES = parameters.pop("shard_over", sharding.LEAST_SHARDED_VALUES)
     config = resolve(parameters, 1)
     rank = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
     device = Counting(backend.open_device(config))

@@ -38,7 +38,7 @@ def _gather(share: Array, axis: int, dtype: Any) -> tuple[Array, None]:
 
 def _reduce(axis: int, _dtype: Any, _kept: None, gradient: Array) -> tuple[Array]:
     share = _summed_share(gradient.astype(param_dtype()), axis)
-    return (share / lax.psum(1, AXIS),)
+    return (share / lax.axis_size(AXIS),)
 
 
 def _summed_share(array: Array, axis: int) -> Array:

@@ -8,7 +8,6 @@ from paddle.distributed.sharding import group_sharded_parallel
 
 from perfkit.core.frameworks.paddle import LEAST_SHARDED_VALUES
 
-LEAST_VALUES = LEAST_SHARDED_VALUES
 SHARE = "slice@"
 """Prefix of the name of a parameter's share, by which the optimizer knows it."""
 
@@ -17,7 +16,7 @@ def sharded(network: nn.Layer, optimizer: Any) -> tuple[nn.Layer, Any]:
     """Return the network and the optimizer, which both hold this rank's shares. Before, every
     rank holds the whole network, to which rank 0's weights are copied."""
     network, optimizer, _scaler = group_sharded_parallel(
-        network, optimizer, "p_g_os", segment_size=LEAST_VALUES
+        network, optimizer, "p_g_os", segment_size=LEAST_SHARDED_VALUES
     )
     return network, optimizer
 
@@ -47,5 +46,5 @@ def in_words(network: nn.Layer) -> str:
     count = sum(is_shared_out(parameter) for parameter in parameters)
     return (
         f"group_sharded_parallel p_g_os: {count} of {len(parameters)} parameters, those with "
-        f"over {LEAST_VALUES:,} values"
+        f"over {LEAST_SHARDED_VALUES:,} values"
     )
