@@ -320,6 +320,10 @@ def test_across_input_does_not_allow_another_data_set(sides):
     [
         ({"facts": {"paddle": "3.4.0"}}, ["differs: paddle 3.3.1 | 3.4.0"]),
         ({"facts": {"driver": "550.54"}}, ["differs: driver – | 550.54"]),
+        (
+            {"facts": {"variables": ["NCCL_ALGO=Ring"]}},
+            ["differs: variables 1.0 | NCCL_ALGO=Ring"],
+        ),
         ({"label": "new"}, ["differs: label – | new"]),
         ({"timeout": 7}, []),
     ],
@@ -331,6 +335,38 @@ def test_software_and_labels_may_differ_and_are_reported(compare, changes, messa
     lines = comparison_text(comparison).splitlines()
     differing = [line for line in lines if line.startswith("differs")]
     assert differing == messages
+
+
+def test_differences_that_rarely_explain_a_ratio_are_named_without_values(compare):
+    machine = {"os": "Debian 13", "kernel": "6.18.44", "cpu_features": ["avx2"]}
+    software = {"paddle_commit": "1" * 40, "suite_commit": "2" * 40, "driver": "550.54"}
+    other = measured(times(1.01), facts=machine | software)
+    comparison = compare([measured(BASE)], [other], across=["cpu_features"])
+    text = text_of(comparison)
+    named = "differs, but rarely explains a ratio (values: --json): cpu_features, os, kernel,"
+    assert named in text
+    assert "driver – | 550.54" in text
+    for value in ("Debian 13", "6.18.44", "avx2", "1111", "2222"):
+        assert value not in text
+        assert value in comparison.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("ones", "others", "first"),
+    [
+        ([1], [1.1], "B is 10 % faster than A, at 95 %."),
+        ([1, 2], [1.1, 2.4], "2 pairs at 95 %: 2 faster; 0 slower by more than 2 %"),
+    ],
+)
+def test_the_first_line_is_the_verdict(compare, ones, others, first):
+    sides = []
+    for factors in (ones, others):
+        results = []
+        for batch_size, factor in enumerate(factors, 1):
+            results.append(measured(times(factor), batch_size=batch_size))
+        sides.append(results)
+    line, *_rest = comparison_text(compare(*sides)).splitlines()
+    assert line.startswith(first)
 
 
 def test_a_comparison_repeats_warnings_but_no_notices(compare):
@@ -468,6 +504,9 @@ def test_a_new_failure_is_a_regression(compare):
     text = text_of(comparison)
     assert "out_of_memory: no room; A has the number" in text
     assert text.count("a regression") == 1
+    _counts, failed = comparison_text(comparison).split("\n\n")[0].split("\n", 1)
+    assert failed.startswith("B ")
+    assert on_one_line(failed).endswith(": a regression")
 
 
 def test_an_unfinished_measurement_is_no_regression(compare):

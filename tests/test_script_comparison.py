@@ -13,7 +13,7 @@ from perfkit.core.request import RequestError
 from perfkit.core.results.repeat import Peak
 from perfkit.core.statistics import Estimate
 from perfkit.report.comparison_text import comparison_text, interleaved_text
-from perfkit.report.text.names import variant_name
+from perfkit.report.text.names import variant_names
 
 BASE = (100.0, 101.0, 102.0, 99.0, 100.5, 101.5, 99.5)
 SLOWER = tuple(0.9 * value for value in BASE)
@@ -94,8 +94,48 @@ def test_a_slower_switch_is_found_and_named_by_its_arguments(tmp_path):
     assert (comparison.model, comparison.regressed) == ("train.py", True)
     assert pair.ratio == pytest.approx(0.9)
     assert pair.across == {"arguments": ("", "--slow")}
-    assert [*map(variant_name, comparison.variants)] == ["no arguments", "--slow"]
-    assert interleaved_text(comparison).startswith("train.py, 7 repeats of each, interleaved")
+    assert variant_names(comparison) == ["no arguments", "--slow"]
+    verdict, _empty, title, *_rest = interleaved_text(comparison).splitlines()
+    assert verdict.startswith("--slow is 10 % slower than no arguments, at 95 %;")
+    assert title == "train.py, 7 repeats of each, interleaved"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["", "--slow"], ["no arguments", "--slow"]),
+        (["--lr 0.1 --width 256", "--lr 0.1 --width 512"], ["--width 256", "--width 512"]),
+        (["--lr 0.1", "--lr 0.1 --compile"], ["without --compile", "--compile"]),
+        (
+            ["--a 1", "--a 1 --b -2", "--a 1 --c 'x y' z"],
+            ["without --b -2, --c 'x y' z", "--b -2", "--c 'x y' z"],
+        ),
+        (["a.yaml --fast", "b.yaml --fast"], ["a.yaml", "b.yaml"]),
+        (["--a --b", "--b --a"], ["--a --b", "--b --a"]),
+    ],
+)
+def test_variants_are_named_by_the_arguments_in_which_they_differ(tmp_path, arguments, names):
+    results = [script_measured(BASE, arguments=line) for line in arguments]
+    assert variant_names(judged(tmp_path, *results)) == names
+
+
+def test_versions_of_a_script_are_named_by_their_paths(tmp_path):
+    base = script_measured(BASE)
+    other = script_measured(BASE, script_sha256=OTHER_CONTENT)
+    measurements = [keep(tmp_path / str(k), each) for k, each in enumerate((base, other))]
+    variants = {"script=old/train.py": {"script": "old/train.py"}}
+    variants["script=train.py"] = {"script": "train.py"}
+    plan = InterleavedPlan("command", variants, 0.95, 0.02, "", [])
+    assert variant_names(judge_interleaved(plan, measurements)) == ["old/train.py", "train.py"]
+
+
+def test_stored_measurements_of_a_script_show_the_arguments_that_differ(tmp_path):
+    common = "--data /a/long/folder/of/tokens --steps 60"
+    a = script_measured(BASE, arguments=f"{common} --width 256")
+    b = script_measured(BASE, arguments=f"{common} --width 512 --compile")
+    comparison = perfkit.compare(*folders(tmp_path, a, b), across=["arguments"])
+    text = comparison_text(comparison)
+    assert "across arguments: --width 256 | --width 512 --compile\n" in text
 
 
 def test_arguments_may_change_what_the_script_tells(tmp_path):

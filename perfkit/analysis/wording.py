@@ -1,7 +1,8 @@
 """Facts and parameters of measurements in words, in the reader's language."""
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping
 from gettext import NullTranslations
 from typing import Any
 
@@ -78,6 +79,40 @@ def arguments_text(arguments: str, longest: int = 60) -> str:
     """Return the arguments of a script, untrusted text, on one short line; empty without
     arguments."""
     return shortened(plain(arguments), longest) if arguments else ""
+
+
+def script_options(arguments: str) -> list[str]:
+    """Return the arguments of a script as options, each with its values: "--lr 0.1"."""
+    try:
+        words = shlex.split(arguments)
+    except ValueError:
+        # Foreign text without its closing quotation mark.
+        words = arguments.split()
+    options: list[str] = []
+    for word in words:
+        is_option = re.match(r"--?[^\d\W]", word)
+        if is_option or not options:
+            options.append(shlex.quote(word))
+        else:
+            options[-1] += f" {shlex.quote(word)}"
+    return options
+
+
+def own_options(arguments: str, others: Iterable[str]) -> list[str]:
+    """Return the options of a script that not all `others` have."""
+    options = [script_options(other) for other in others]
+    return [
+        option for option in script_options(arguments) if not all(option in o for o in options)
+    ]
+
+
+def lacking_options(arguments: str, others: Iterable[str]) -> list[str]:
+    """Return the options that a script lacks and some of the `others` have."""
+    options = script_options(arguments)
+    lacking: dict[str, None] = {}
+    for other in others:
+        lacking |= dict.fromkeys(script_options(other))
+    return [option for option in lacking if option not in options]
 
 
 def traits(row: Mapping[str, Any], language: NullTranslations = ENGLISH) -> dict[str, str]:

@@ -76,6 +76,12 @@ def shortened(value: Any, longest: int = 40) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
+def amount(count: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun, in English: "1 repeat", "1,000 repeats"; a plural other
+    than with an s is given."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def counted(names: Iterable[str]) -> str:
     """Return shortened names, each once and with its count: "8 × V100"; a single name alone."""
     counts = Counter(map(shortened, names))

@@ -9,7 +9,13 @@ from typing import Any
 from markupsafe import Markup
 
 from perfkit.analysis.comparison.interleaved import disagreements
-from perfkit.analysis.comparison.keys import Differences, KeyValue, format_pair
+from perfkit.analysis.comparison.keys import (
+    Differences,
+    KeyValue,
+    format_pair,
+    rarely_telling,
+    telling,
+)
 from perfkit.analysis.comparison.stored import (
     InterleavedComparison,
     PairResult,
@@ -37,7 +43,7 @@ from perfkit.report.links import Site
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import forest
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.names import device_name, peak_share, variant_name
+from perfkit.report.text.names import device_name, peak_share, variant_name, variant_names
 from perfkit.report.text.statements import sentence
 
 
@@ -76,7 +82,7 @@ def comparison_facts(page: ComparisonPage) -> tuple[str, str]:
         if "device" in keys:
             facts = {f"environment.{name}": value for name, value in keys.items()}
             made.append(device_name(facts | keys))
-    variants = ", ".join(map(variant_name, comparison.variants))
+    variants = ", ".join(variant_names(comparison))
     return f"{' · '.join(title)}: {variants}", " · ".join(made)
 
 
@@ -138,18 +144,18 @@ def _forest(comparison: InterleavedComparison) -> Section:
     rows = []
     for pair in comparison.pairs:
         variant = comparison.variant_of(pair)
-        rows.append((variant_name(variant), variant, pair))
+        rows.append((variant_name(variant, comparison), variant, pair))
     if not rows:
         return Section()
-    base = variant_name(comparison.base)
+    base = variant_name(comparison.base, comparison)
     label = _("throughput / throughput of %(base)s") % {"base": base}
     return picture(forest(rows, label), label)
 
 
 def _verdict(comparison: InterleavedComparison, pair: PairResult) -> Section:
     """Return the verdict on a variant, its ratio, and what speaks against trusting it."""
-    base = variant_name(comparison.base)
-    variant = variant_name(comparison.variant_of(pair))
+    base = variant_name(comparison.base, comparison)
+    variant = variant_name(comparison.variant_of(pair), comparison)
     verdict = pair.statement(comparison.level, comparison.threshold, base, variant)
     caution = pair.caution(base, variant)
     texts: list[Text] = [strong(sentence(verdict)), _ratio(pair)]
@@ -186,7 +192,7 @@ def _shortfall(comparison: InterleavedComparison, variant: Variant) -> Section:
         return Section()
     count = _("%(n)s of %(all)s repeats are complete.")
     texts: list[Text] = [
-        Markup("%s:") % strong(variant_name(variant)),
+        Markup("%s:") % strong(variant_name(variant, comparison)),
         count % {"n": complete, "all": comparison.repeats},
     ]
     if variant.failure:
@@ -227,7 +233,7 @@ def comparison_variants(shown: Shown) -> Section:
 
 
 def _variant_row(variant: Variant, page: ComparisonPage) -> list[Any]:
-    name = variant_name(variant)
+    name = variant_name(variant, page.comparison)
     if variant is page.comparison.base:
         name = f"{name} ({_('base')})"
     address = page.site.address(variant.id)
@@ -297,8 +303,8 @@ def _work_equivalence(comparison: InterleavedComparison, pair: PairResult) -> Se
             "Work equivalence of %(variant)s and %(base)s: <strong>not verified</strong>."
         )
     facts = {
-        "variant": variant_name(comparison.variant_of(pair)),
-        "base": variant_name(comparison.base),
+        "variant": variant_name(comparison.variant_of(pair), comparison),
+        "base": variant_name(comparison.base, comparison),
         "made": minute(work.created or ""),
     }
     texts: list[Text] = [Markup(words) % facts]
@@ -324,7 +330,7 @@ def _agreement(page: ComparisonPage) -> Section:
 def _all_pairs(comparison: InterleavedComparison) -> Section:
     rows = []
     for pair in comparison.pairs:
-        name = variant_name(comparison.variant_of(pair))
+        name = variant_name(comparison.variant_of(pair), comparison)
         rows += [[name, *_turn_cells(turn)] for turn in pair.turns]
     headings = [_("Variant"), _("Pair"), _("Throughput of the base"), _("Throughput")]
     headings += [_("Ratio"), _("Started (UTC)"), _("Interleaved")]
@@ -349,18 +355,30 @@ def _turn_cells(turn: Turn) -> list[Any]:
 
 def _all_differences(comparison: InterleavedComparison) -> Section:
     section = Section()
-    base = variant_name(comparison.base)
+    base = variant_name(comparison.base, comparison)
     for pair in comparison.pairs:
         items = []
-        for key, text in zip(pair.across, _differences(pair.across), strict=True):
+        across = telling(pair.across)
+        for key, text in zip(across, _differences(across), strict=True):
             follows = _("follows from a variant's settings")
             reason = _("set by a variant") if key in comparison.named else follows
             items.append(Markup("%s (%s)") % (text, reason))
-        for text in _differences(pair.differs):
+        for text in _differences(telling(pair.differs)):
             items.append(Markup("%s (%s)") % (text, _("not part of the work")))
-        names = f"{base} | {variant_name(comparison.variant_of(pair))}"
+        items += _rarely_telling(pair)
+        names = f"{base} | {variant_name(comparison.variant_of(pair), comparison)}"
         section += paragraph(names) + bullets(items)
     return section
+
+
+def _rarely_telling(pair: PairResult) -> list[Markup]:
+    """Return the names of differences that rarely explain a ratio, as one item; none without
+    any."""
+    keys = [*rarely_telling(pair.across), *rarely_telling(pair.differs)]
+    if not keys:
+        return []
+    words = _("%(keys)s: rarely explains a ratio; comparison.json has the values")
+    return [Markup(words) % {"keys": joined(map(code, keys), ", ")}]
 
 
 def _agreeing(pairs: Iterable[PairResult]) -> Section:

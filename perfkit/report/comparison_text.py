@@ -3,7 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from perfkit.analysis.comparison.keys import KEYS, KeyValue, format_pair
+from perfkit.analysis.comparison.keys import (
+    KEYS,
+    KeyValue,
+    format_pair,
+    rarely_telling,
+    telling,
+)
 from perfkit.analysis.comparison.stored import (
     ComparedNumber,
     Comparison,
@@ -15,10 +21,10 @@ from perfkit.analysis.comparison.stored import (
 )
 from perfkit.analysis.comparison.verdicts import VERDICTS
 from perfkit.analysis.ratios import Method
-from perfkit.analysis.wording import long_title
-from perfkit.core.format import interval, number, percent, plain
+from perfkit.analysis.wording import arguments_text, long_title, own_options
+from perfkit.core.format import amount, interval, number, percent, plain
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.report.text.names import interval_words, peak_share
+from perfkit.report.text.names import interval_words, peak_share, variant_name
 from perfkit.report.text.statements import sentence
 from perfkit.report.text.terminal import tabulated, wrapped
 
@@ -55,8 +61,8 @@ PEAK_NOTE = (
 
 
 def comparison_text(comparison: Comparison) -> str:
-    """Return what `perfkit compare` prints."""
-    lines = []
+    """Return what `perfkit compare` prints, the verdict first."""
+    lines = [*_verdicts(comparison), ""]
     for side, selection in (("A", comparison.a), ("B", comparison.b)):
         count = f", {selection.count}" if selection.count > 1 else ""
         lines.append(wrapped(f"{side}  {selection.name} ({selection.taken_as}{count})"))
@@ -65,12 +71,24 @@ def comparison_text(comparison: Comparison) -> str:
     lines += _alone("A", "B", comparison.alone_a)
     lines += _alone("B", "A", comparison.alone_b)
     for failed in comparison.failed:
-        lines.append(wrapped(_without_number(failed)))
+        if not failed.regressed:
+            lines.append(wrapped(_without_number(failed)))
     for reason in comparison.a.left_out + comparison.b.left_out:
         lines.append(wrapped(f"left out: {reason}"))
-    if len(comparison.pairs) > 1:
-        lines.append(_counts(comparison))
     return "\n".join(lines)
+
+
+def _verdicts(comparison: Comparison) -> Iterator[str]:
+    """Yield the verdict on a single pair, or the counts of several, and new failures."""
+    pairs = comparison.pairs
+    if len(pairs) == 1:
+        verdict = pairs[0].statement(comparison.level, comparison.threshold)
+        yield wrapped(sentence(verdict))
+    elif pairs:
+        yield wrapped(_counts(comparison))
+    for failed in comparison.failed:
+        if failed.regressed:
+            yield wrapped(_without_number(failed))
 
 
 def _number_lines(comparison: Comparison) -> Iterator[str]:
@@ -81,7 +99,7 @@ def _number_lines(comparison: Comparison) -> Iterator[str]:
         yield _pair_name(pair.keys, PAIR_NAMES)
         yield from _side("A  ", pair.a.name, pair.a)
         yield from _side("B  ", pair.b.name, pair.b)
-        yield from _ratio("B / A", pair, comparison, "A", "B")
+        yield from _ratio("B / A", pair, "A", "B")
     elif pairs:
         units = sorted({pair.a.unit for pair in pairs})
         levels = sorted({pair.interval_level for pair in pairs})
@@ -108,27 +126,18 @@ def _side(prefix: str, name: str, side: ComparedNumber) -> Iterator[str]:
         yield wrapped(f"warnings: {', '.join(side.warnings)}", indent)
 
 
-def _ratio(
-    heading: str,
-    pair: PairResult,
-    comparison: Comparison | InterleavedComparison,
-    a: str,
-    b: str,
-) -> Iterator[str]:
-    """Yield the ratio of a pair with its interval, and the verdict."""
+def _ratio(heading: str, pair: PairResult, a: str, b: str) -> Iterator[str]:
+    """Yield the ratio of a pair with its interval, and what else is known about it."""
     sure = "no interval (n=1)"
     if pair.interval_level:
-        count = f", n={len(pair.turns)} pairs" if pair.turns else ""
+        count = f", n={amount(len(pair.turns), 'pair')}" if pair.turns else ""
         sure = f"{interval(*pair.interval)} ({percent(pair.interval_level, 4)}{count})"
     yield wrapped(f"{heading}  {number(pair.ratio)}  {sure}", "  ")
-    verdict = pair.statement(comparison.level, comparison.threshold, a, b)
     caution = pair.caution(a, b)
-    sentences = [sentence(verdict)]
     if caution:
-        sentences.append(sentence(caution))
+        yield wrapped(sentence(caution), "  ")
     if pair.attribution:
-        sentences.append(sentence(pair.attribution.statement))
-    yield wrapped(" ".join(sentences), "  ")
+        yield wrapped(sentence(pair.attribution.statement), "  ")
 
 
 def _pair_name(values: Mapping[str, KeyValue], keys: Iterable[str]) -> str:
@@ -152,7 +161,8 @@ def _table(pairs: list[PairResult]) -> list[str]:
         values = {pair.keys.get(key) for pair in pairs}
         if len(values) > 1:
             keys.append(key)
-    names = [_pair_name(pair.keys, keys) for pair in pairs]
+    every = [str(pair.keys.get("arguments") or "") for pair in pairs]
+    names = [_pair_name(_with_own_arguments(pair.keys, every), keys) for pair in pairs]
     if len({*names}) < len(pairs):
         names = [f"{pair.a.name} | {pair.b.name}" for pair in pairs]
     rows = []
@@ -162,6 +172,16 @@ def _table(pairs: list[PairResult]) -> list[str]:
         rows.append([name, *numbers, interval(*pair.interval), verdict])
     headings = ["", "A", "B", "B / A", "interval", "verdict"]
     return tabulated(rows, headings, left=["interval", "verdict"])
+
+
+def _with_own_arguments(
+    keys: Mapping[str, KeyValue], every: list[str]
+) -> Mapping[str, KeyValue]:
+    """Return the keys of a pair of scripts with the arguments that not `every` pair has."""
+    if "arguments" not in keys:
+        return keys
+    own = own_options(str(keys["arguments"] or ""), every)
+    return {**keys, "arguments": arguments_text(" ".join(own)) or "–"}
 
 
 def _notes(comparison: Comparison) -> Iterator[str]:
@@ -198,10 +218,13 @@ def _of_all(count: int, total: int) -> str:
 
 def _pair_notes(pair: PairResult) -> Iterator[str]:
     """Yield the differences of a pair, and whether the same work was verified."""
-    for key, values in pair.across.items():
+    for key, values in telling(pair.across).items():
         yield f"across {key}: {format_pair(key, *values)}"
-    for key, values in pair.differs.items():
+    for key, values in telling(pair.differs).items():
         yield f"differs: {key} {format_pair(key, *values)}"
+    others = [*rarely_telling(pair.across), *rarely_telling(pair.differs)]
+    if others:
+        yield f"differs, but rarely explains a ratio (values: --json): {', '.join(others)}"
     if pair.same_work:
         yield _same_work(pair.same_work)
 
@@ -218,7 +241,7 @@ def _same_work(work: SameWork) -> str:
 def _partial(pair: PairResult) -> Iterator[str]:
     for name, side in (("A", pair.a), ("B", pair.b)):
         if side.status == "partial":
-            yield f"{name} is partial: {side.n} of {side.repeats} repeats"
+            yield f"{name} is partial: {side.n} of {amount(side.repeats or 0, 'repeat')}"
 
 
 def _verdict_notes(pair: PairResult, level: float) -> Iterator[str]:
@@ -247,9 +270,10 @@ def _without_number(failed: Unmeasured) -> str:
     """Return why a measurement has no number, and whether that is a regression."""
     text = f"{failed.side} {failed.name} has no number: {failed.reason}"
     if failed.partner:
-        text += f"; A has the number, from {failed.partner}"
-        if failed.failure:
-            text += ": a regression"
+        other = "B" if failed.side == "A" else "A"
+        text += f"; {other} has the number, from {failed.partner}"
+    if failed.regressed:
+        text += ": a regression"
     return text
 
 
@@ -271,11 +295,12 @@ def _counts(comparison: Comparison) -> str:
 
 
 def interleaved_text(comparison: InterleavedComparison) -> str:
-    """Return what `perfkit compare --live` prints."""
-    repeats = "1 repeat" if comparison.repeats == 1 else f"{comparison.repeats} repeats"
-    lines = [f"{comparison.title}, {repeats} of each, interleaved", ""]
+    """Return what `perfkit compare --live` prints, the verdicts first."""
+    lines = [*_interleaved_verdicts(comparison), ""]
+    repeats = amount(comparison.repeats, "repeat")
+    lines += [f"{comparison.title}, {repeats} of each, interleaved", ""]
     for variant in comparison.variants:
-        lines += _variant(variant)
+        lines += _variant(variant, comparison)
     for pair in comparison.pairs:
         lines += ["", *_interleaved_pair(pair, comparison)]
     lines.append("")
@@ -287,9 +312,20 @@ def interleaved_text(comparison: InterleavedComparison) -> str:
     return "\n".join(lines).rstrip("\n")
 
 
-def _variant(variant: Variant) -> Iterator[str]:
+def _interleaved_verdicts(comparison: InterleavedComparison) -> Iterator[str]:
+    """Yield the verdict on each variant that has a ratio."""
+    base = variant_name(comparison.base, comparison)
+    for pair in comparison.pairs:
+        variant = variant_name(comparison.variant_of(pair), comparison)
+        verdict = pair.statement(comparison.level, comparison.threshold, base, variant)
+        yield wrapped(sentence(verdict))
+    if not comparison.pairs:
+        yield "No ratio yet: no pair of repeats can be compared."
+
+
+def _variant(variant: Variant, comparison: InterleavedComparison) -> Iterator[str]:
     """Yield the name of a variant, its number, its shares of the peak, and what went wrong."""
-    yield wrapped(variant.name)
+    yield wrapped(variant_name(variant, comparison))
     if variant.number:
         yield from _side("", variant.id, variant.number)
     else:
@@ -299,16 +335,24 @@ def _variant(variant: Variant) -> Iterator[str]:
         highest = peak_share([variant.of_highest_peak])
         yield f"  {own} of its own matrix-multiply peak, {highest} of the highest"
     if variant.failure:
-        rest = f"; {variant.number.n} repeats are kept" if variant.number else ""
-        yield wrapped(f"failed: {variant.failure.line()}{rest}", "  ")
+        yield wrapped(f"failed: {variant.failure.line()}{_kept(variant)}", "  ")
     for key, values in variant.differs.items():
         difference = f"{key} {format_pair(key, *values)}"
         yield wrapped(f"not compared, since it differs: {difference}", "  ")
 
 
+def _kept(variant: Variant) -> str:
+    """Return how many repeats of a failed variant are kept; empty without any."""
+    if not (variant.number and variant.number.n):
+        return ""
+    count = variant.number.n
+    return f"; {amount(count, 'repeat')} {'is' if count == 1 else 'are'} kept"
+
+
 def _interleaved_pair(pair: PairResult, comparison: InterleavedComparison) -> Iterator[str]:
-    base, variant = comparison.base.name, comparison.variant_of(pair).name
-    yield from _ratio(f"{variant} / {base}", pair, comparison, base, variant)
+    base = variant_name(comparison.base, comparison)
+    variant = variant_name(comparison.variant_of(pair), comparison)
+    yield from _ratio(f"{variant} / {base}", pair, base, variant)
     ratios = ", ".join(map(number, pair.ratios))
     yield wrapped(f"pair by pair: {ratios}", "  ")
     for note in _pair_notes(pair):

@@ -294,10 +294,10 @@ def listed_comparisons(
     the verdict of every variant."""
     listed = []
     for folder, comparison in _newest_with_page(outputs / "comparisons", stored):
-        name = f"{comparison.short_title}: {variant_names(comparison)}"
+        name = f"{comparison.short_title}: {' · '.join(variant_names(comparison))}"
         verdicts = []
         for pair in comparison.pairs:
-            variant = variant_name(comparison.variant_of(pair))
+            variant = variant_name(comparison.variant_of(pair), comparison)
             verdict = _(VERDICTS[pair.verdict])
             verdicts.append(
                 Markup("%s <strong>%s</strong> (%s)") % (variant, number(pair.ratio), verdict)

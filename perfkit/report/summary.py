@@ -141,7 +141,7 @@ class ComparedPair:
     def variants(self) -> str:
         """Names of the variant and the base."""
         sides = (self.comparison.variant_of(self.pair), self.comparison.base)
-        return " / ".join(map(names.variant_name, sides))
+        return " / ".join(names.variant_name(side, self.comparison) for side in sides)
 
     def cells(self, address: str) -> list[Any]:
         """Return its row of the table, with a link to the comparison."""

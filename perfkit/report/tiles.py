@@ -250,7 +250,7 @@ def _related(page: CheckedMeasurement, diagnosis: AnyDiagnosis | None) -> Sectio
     site, measurement_id = page.site, page.result.id
     folders = []
     for folder, comparison in comparisons_with(site.outputs, measurement_id):
-        variants = {"name": names.variant_names(comparison)}
+        variants = {"name": " · ".join(names.variant_names(comparison))}
         folders.append((_("Interleaved comparison: %(name)s") % variants, folder))
     if isinstance(diagnosis, Diagnosis):
         folders.append((_("Same configuration, synthetic input"), diagnosis.synthetic_id))

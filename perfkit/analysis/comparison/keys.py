@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from perfkit.analysis.comparison.refusals import NotAKey
+from perfkit.analysis.wording import lacking_options, own_options
 from perfkit.core.config import Config, Protocol, RunConfig
 from perfkit.core.format import counted, one_line, plain, shortened
 from perfkit.core.parameters import ABOUT, in_notebook_order, select
@@ -58,6 +59,11 @@ the work, CPU tuning sets the threads, an environment's packages have their own 
 and a script's arguments and content say what it tells the timer, but the ratio of two units
 means nothing."""
 
+RARELY_TELLING = ("kernel", "os", "cpu_features", "suite_modified", "suite_source")
+"""Keys whose differences rarely explain a ratio, or whose values say nothing to a reader; the
+commits of the suite and the frameworks are such, too."""
+COMMIT = "_commit"
+"""End of the keys of commits."""
 WIDTH = 40
 """Most characters shown of a value."""
 
@@ -126,6 +132,20 @@ def differing(a: Mapping[str, KeyValue], b: Mapping[str, KeyValue]) -> Differenc
     return {key: (a[key], b[key]) for key in a if key in b and a[key] != b[key]}
 
 
+def telling(differences: Differences) -> Differences:
+    """Return the differences that may explain a ratio."""
+    return {key: values for key, values in differences.items() if not _rarely_tells(key)}
+
+
+def rarely_telling(differences: Differences) -> list[str]:
+    """Return the keys of the other differences: they are named without their values."""
+    return [key for key in differences if _rarely_tells(key)]
+
+
+def _rarely_tells(key: str) -> bool:
+    return key in RARELY_TELLING or key.endswith(COMMIT)
+
+
 def allowed(varied: Iterable[str], differences: Collection[str]) -> set[str]:
     """Return the keys that may differ between two measurements with these differences: the
     `varied` keys and those that follow them."""
@@ -149,8 +169,11 @@ def format_pair(key: str, a: KeyValue, b: KeyValue) -> str:
 
 
 def contrasted(key: str, a: KeyValue, b: KeyValue, width: int = WIDTH) -> tuple[str, str]:
-    """Return two values of a key as texts. Long values are shortened: lists to the items that
-    differ, others to `width` characters from shortly before their first difference."""
+    """Return two values of a key as texts. Arguments of a script are those that differ. Long
+    values are shortened: lists to the items that differ, others to `width` characters from
+    shortly before their first difference."""
+    if key == "arguments":
+        a, b = _own_arguments(a, b), _own_arguments(b, a)
     are_counted = key == "gpus" and any("; " in str(value) for value in (a, b))
     a_text, b_text = (_gpu_names(a), _gpu_names(b)) if are_counted else (_line(a), _line(b))
     if max(len(a_text), len(b_text)) <= width:
@@ -163,6 +186,13 @@ def contrasted(key: str, a: KeyValue, b: KeyValue, width: int = WIDTH) -> tuple[
         return shortened(", ".join(only_a), 5 * width), shortened(", ".join(only_b), 5 * width)
     start = max(0, _first_difference(a_text, b_text) - width // 4)
     return _excerpt(a_text, start, start + width), _excerpt(b_text, start, start + width)
+
+
+def _own_arguments(value: KeyValue, other: KeyValue) -> str:
+    """Return the arguments of a script that another lacks; all if only their order differs."""
+    own = own_options(str(value or ""), [str(other or "")])
+    lacking = lacking_options(str(value or ""), [str(other or "")])
+    return " ".join(own) if own or lacking else str(value or "")
 
 
 def _line(value: KeyValue) -> str:

@@ -50,7 +50,7 @@ class Matching(NamedTuple):
     @property
     def lost(self) -> bool:
         """Whether a measurement of B failed where A has a number."""
-        return any(each.side == "B" and each.partner and each.failure for each in self.failed)
+        return any(each.regressed for each in self.failed)
 
 
 def compare_selected(

@@ -228,6 +228,11 @@ class Unmeasured(Stored):
         """Why it has no number."""
         return self.failure.line() if self.failure else "not finished"
 
+    @property
+    def regressed(self) -> bool:
+        """Whether B failed where A has a number."""
+        return bool(self.side == "B" and self.partner and self.failure)
+
 
 class Comparison(Stored):
     """B compared with A, the base; ratios above 1 mean that B is faster. Shares are 0 to 1."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfkit.analysis import wording
+from perfkit.analysis.comparison.stored import InterleavedComparison, Variant
 from perfkit.core import config
 from perfkit.core.command import run_command
 from perfkit.core.format import interval, number, percent, plain
@@ -142,26 +143,54 @@ def told_batch(result: Result) -> str:
     return _("%(count)s %(unit)s per step") % count
 
 
-def variant_name(side: Any) -> str:
+def variant_name(variant: Variant, comparison: InterleavedComparison) -> str:
     """Return the name of a variant of an interleaved comparison: "PyTorch" for framework=torch,
-    "MXNet (.venv-mxnet)" with an interpreter of its own, a script's arguments alone; other
-    variants as typed."""
-    values = dict(side.values)
-    if [*values] == ["arguments"]:
-        return wording.arguments_text(str(values["arguments"])) or _("no arguments")
+    "MXNet (.venv-mxnet)" with an interpreter of its own; of a script, what the others don't
+    have in common with it; other variants as typed."""
+    values = dict(variant.values)
+    if values.keys() & {"script", "arguments"}:
+        return _script_variant(values, comparison)
     framework = DISPLAY_NAMES.get(str(values.pop("framework", None)))
     python = values.pop("python", None)
     if not framework or values:
-        return str(side.name)
+        return plain(variant.name)
     if not python:
         return framework
-    place = python.removesuffix("/bin/python")
+    place = str(python).removesuffix("/bin/python")
     return f"{framework} ({place})"
 
 
-def variant_names(comparison: Any) -> str:
+def _script_variant(values: Mapping[str, Any], comparison: InterleavedComparison) -> str:
+    parts = []
+    for name, value in values.items():
+        match name:
+            case "script":
+                parts.append(plain(str(value)))
+            case "arguments":
+                parts.append(_own_arguments(str(value), comparison))
+            case _:
+                parts.append(plain(f"{name}={value}"))
+    return " ".join(parts)
+
+
+def _own_arguments(arguments: str, comparison: InterleavedComparison) -> str:
+    """Return the arguments that tell a variant from the others."""
+    if not arguments:
+        return _("no arguments")
+    every = [str(other.values.get("arguments") or "") for other in comparison.variants]
+    own = wording.own_options(arguments, every)
+    if own:
+        return wording.arguments_text(" ".join(own))
+    lacking = wording.lacking_options(arguments, every)
+    if lacking:
+        options = wording.arguments_text(", ".join(lacking))
+        return _("without %(options)s") % {"options": options}
+    return wording.arguments_text(arguments)
+
+
+def variant_names(comparison: InterleavedComparison) -> list[str]:
     """Return the names of all variants of an interleaved comparison."""
-    return " · ".join(map(variant_name, comparison.variants))
+    return [variant_name(variant, comparison) for variant in comparison.variants]
 
 
 def framework_version(result: Result) -> str:
