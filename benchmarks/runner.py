@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from perfkit.core.paths import ROOT, resolved_path
+from perfkit.core.paths import ROOT, outputs_path
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.store import write_atomically
 from perfkit.core.statistics import Interval, median, median_interval, share_interval
@@ -124,7 +124,7 @@ def main(figures: dict[FigureFunction, float]) -> None:
     unknown = {*names} - {*by_name}
     if unknown:
         parser.error(f"no such figure: {', '.join(unknown)}; there are: {every_name}")
-    file = resolved_path(arguments.outputs) / "bench.json"
+    file = outputs_path(arguments.outputs) / "bench.json"
     try:
         read(file)
     except (OSError, ValueError) as error:

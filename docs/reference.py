@@ -111,14 +111,15 @@ def parameters_page() -> str:
     return page(
         "Parameters",
         "Parameters of the notebooks of built-in models, for `-p NAME VALUE` of papermill and "
-        "perfkit and for parameters files. `None`: chosen by model, framework, machine. *New "
-        "id*: whether another value makes another measurement. *In a comparison*: how a "
-        "comparison of two measurements treats the parameter.",
+        "perfkit and for parameters files. `None`: chosen by model, framework, machine. "
+        "Relative paths start in the working directory; `outputs` and what is below it, from "
+        "anywhere in the checkout, at its top. *New id*: whether another value makes another "
+        "measurement. *In a comparison*: how a comparison of two measurements treats the "
+        "parameter.",
         of_parameters(),
         "## Parameters of a script",
         "`notebooks/script.ipynb` has these, and of those above the ones from `device` to "
-        "`python` except `disable_tuning`, and from `timeout` on. Its relative paths start in "
-        "the working directory.",
+        "`python` except `disable_tuning`, and from `timeout` on.",
         of_parameters(ScriptConfig, left_out=SHARED),
         "## Protocols",
         of_protocols(),

@@ -643,7 +643,7 @@ def test_paths_take_precedence_over_tables_and_tables_over_labels(tmp_path, monk
         assert comparison.a.taken_as == "label"
         assert comparison.pairs[0].verdict == "faster"
     write_all(tmp_path / "fleetx-vgg16", labelled)
-    monkeypatch.setattr("perfkit.core.paths.START", tmp_path)
+    monkeypatch.chdir(tmp_path)
     comparison = perfkit.compare("fleetx-vgg16", "new", outputs="outputs")
     assert comparison.a.taken_as == "folder"
 

@@ -80,9 +80,9 @@ PERFKIT = [sys.executable, "-c", "from perfkit.cli import main; main()"]
 def papermilled(fake, tmp_path_factory):
     """The finished `papermill --log-output`, the outputs folder and the executed notebook."""
     folder = tmp_path_factory.mktemp("papermill")
-    words = as_options(request(folder / "outputs", repeats=5, measured_steps=8))
-    command = [sys.executable, "-m", "papermill", NOTEBOOK, folder / "executed.ipynb"]
-    done = run([*command, "--log-output", *words], env=fake)
+    words = as_options(request("outputs", repeats=5, measured_steps=8))
+    command = [sys.executable, "-m", "papermill", NOTEBOOK, "executed.ipynb"]
+    done = run([*command, "--log-output", *words], env=fake, cwd=folder)
     assert done.returncode == 0, done.stderr
     return done, folder / "outputs", folder / "executed.ipynb"
 
@@ -90,10 +90,19 @@ def papermilled(fake, tmp_path_factory):
 @pytest.fixture(scope="module")
 def ran(fake, tmp_path_factory):
     """The standard output of `perfkit run`, its terminal lines and the outputs folder."""
-    outputs = tmp_path_factory.mktemp("run") / "outputs"
-    words = as_options(request(outputs, repeats=5))
-    printed, lines = in_terminal([*PERFKIT, "run", "resnet50", *words], fake, subprocess.PIPE)
-    return printed, lines, outputs
+    folder = tmp_path_factory.mktemp("run")
+    command = [*PERFKIT, "run", "resnet50", *as_options(request("outputs", repeats=5))]
+    printed, lines = in_terminal(command, fake, subprocess.PIPE, folder)
+    return printed, lines, folder / "outputs"
+
+
+def test_relative_outputs_of_papermill_and_perfkit_run_start_in_the_working_directory(
+    papermilled, ran
+):
+    done, outputs, _executed = papermilled
+    assert f" {measured(outputs).page_file}\n" in done.stderr
+    printed, _lines, outputs = ran
+    assert printed == f"{measured(outputs).page_file}\n"
 
 
 def test_papermill_without_an_output_path_stores_the_result(papermill, tmp_path, fake):
@@ -139,13 +148,14 @@ def test_the_executed_notebook_keeps_one_line_of_the_progress(papermilled):
     assert re.fullmatch(r"\r?repeat 5/5 step 9/9 .* 00:00 left\s*", stored)
 
 
-def in_terminal(command, environment, stdout=None):
-    """Run the command in a terminal. Return what it writes to `stdout`, unless that is the
-    terminal, and the final lines of the terminal."""
+def in_terminal(command, environment, stdout=None, folder=None):
+    """Run the command in a terminal, in `folder`. Return what it writes to `stdout`, unless
+    that is the terminal, and the final lines of the terminal."""
     reader, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, 80))
     streams = {"stdin": terminal, "stdout": stdout or terminal, "stderr": terminal}
-    with subprocess.Popen(command, env=environment, text=True, **streams) as process:
+    streams |= {"cwd": folder, "text": True}
+    with subprocess.Popen(command, env=environment, **streams) as process:
         os.close(terminal)
         chunks = iter(lambda: _read(reader), b"")
         text = b"".join(chunks).decode()

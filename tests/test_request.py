@@ -13,7 +13,7 @@ from perfkit.core.config import Protocol
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import MODELS
 from perfkit.core.parameters import parameters
-from perfkit.core.paths import ROOT, portable, resolved_path, typed_path
+from perfkit.core.paths import ROOT, outputs_path, portable, stored_path
 from perfkit.core.refusals import CpuBuild, OutOfRange, WrongType
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import problems as problems_here
@@ -121,7 +121,7 @@ def test_only_complete_leading_folders_are_shortened(given, kept):
     short = portable(given.format(**names))
     assert short == kept.format(**names)
     if given.startswith(("{", "/")):
-        assert resolved_path(short) == Path(given.format(**names))
+        assert stored_path(short) == Path(given.format(**names))
 
 
 @pytest.mark.parametrize(
@@ -129,11 +129,11 @@ def test_only_complete_leading_folders_are_shortened(given, kept):
 )
 def test_a_path_stays_the_same_place(path):
     given = Path(path.format(home=Path.home(), root=ROOT))
-    assert resolved_path(typed_path(str(given))) == given
+    assert stored_path(typed("data_dir", str(given))) == given
     planned = plan(
         "resnet50", {"device": "cpu", "input": "synthetic", "outputs_dir": str(given)}
     )
-    assert resolved_path(planned.config.outputs_dir) == given
+    assert stored_path(planned.config.outputs_dir) == given
 
 
 def test_tuning_is_disabled_by_the_names_of_its_settings():
@@ -335,18 +335,45 @@ def test_every_command_accepts_name_equals_value(command):
     assert "batch_size: 0 is out of range" in done.stderr
 
 
-def test_typed_folders_are_relative_to_the_working_directory(
-    tmp_path, monkeypatch, without_summary
-):
+def test_relative_paths_of_a_request_start_in_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    request = {"device": "cpu", "input": "synthetic"}
+    config = plan("resnet50", request | {"outputs_dir": "results", "data_dir": "images"}).config
+    assert stored_path(config.outputs_dir) == tmp_path / "results"
+    assert config.data_folder == tmp_path / "images"
+    assert stored_path(plan("resnet50", request).config.outputs_dir) == tmp_path / "outputs"
     assert typed("data_dir", "images") == str(tmp_path / "images")
-    assert resolved_path(typed_path("images")) == tmp_path / "images"
-    monkeypatch.chdir(ROOT)
-    assert typed_path("data/images") == "data/images"
-    (tmp_path / "outputs").mkdir()
+
+
+@pytest.mark.parametrize("folder", ["", "notebooks", "outputs/examples"])
+def test_the_default_outputs_are_at_the_top_of_the_checkout_from_anywhere_in_it(
+    folder, monkeypatch
+):
+    monkeypatch.chdir(ROOT / folder)
+    config = plan("resnet50", {"device": "cpu", "input": "synthetic"}).config
+    assert stored_path(config.outputs_dir) == outputs_path() == ROOT / "outputs"
+    assert outputs_path("outputs/examples") == ROOT / "outputs/examples"
+    assert outputs_path("results") == ROOT / folder / "results"
+
+
+@pytest.mark.parametrize("command", ["report", "fleet", "history", "compare a b --outputs"])
+def test_every_command_finds_outputs_in_the_working_directory(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = cli("report", "outputs")
-    assert done.stdout.strip() == str(tmp_path / "outputs" / "index.html")
+    for folder in ("outputs", "results"):
+        done = cli(*command.split(), folder)
+        assert done.exit_code == 2
+        assert f"{tmp_path / folder}" in done.stderr.replace("\n", " ")
+    with pytest.raises(ValueError, match=str(tmp_path / "results")):
+        perfkit.load("results")
+
+
+def test_a_refusal_names_the_absolute_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (problem,) = problems(input="dali", data_dir="images")
+    assert f" in {tmp_path / 'images'};" in problem
+    (tmp_path / "file").touch()
+    (problem,) = problems(outputs_dir="file/results")
+    assert f"can't write to {tmp_path / 'file'} (" in problem
 
 
 def test_a_file_instead_of_a_folder_is_reported(tmp_path, monkeypatch):

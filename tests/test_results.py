@@ -15,7 +15,6 @@ import pytest
 from made import FACTS, keep, made_result, measured, stored, with_start, write_all
 
 import perfkit
-from perfkit.core.paths import resolved_path
 from perfkit.core.results.failures import Timeout, WorkerError
 from perfkit.core.results.identity import identity_digest
 from perfkit.core.results.schema import Result
@@ -464,7 +463,7 @@ def test_writes_do_not_follow_links(tmp_path):
     assert target.read_text() == "unchanged"
     # The requested folder itself may be a link.
     (tmp_path / "asked").symlink_to(outputs)
-    write_atomically(resolved_path(str(tmp_path / "asked")) / "file", "text")
+    write_atomically(Path(os.path.realpath(tmp_path / "asked")) / "file", "text")
     assert (outputs / "file").read_text() == "text"
 
 

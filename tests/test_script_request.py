@@ -89,7 +89,7 @@ def test_relative_paths_of_a_script_start_in_the_working_directory(folder):
 def test_paths_within_the_checkout_are_stored_without_its_place(monkeypatch):
     monkeypatch.chdir(ROOT / "tests")
     config = planned(script="fake_trainer.py", framework="torch")
-    assert (config.script, config.outputs_dir) == ("tests/fake_trainer.py", "tests/outputs")
+    assert (config.script, config.outputs_dir) == ("tests/fake_trainer.py", "outputs")
 
 
 @pytest.mark.parametrize(

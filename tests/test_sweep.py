@@ -325,7 +325,7 @@ def test_a_dry_run_lists_configurations_whose_interpreter_is_missing(sweep_file)
     planned = dry_run(sweep_file({"python": [None, "absent"]}, **FAKE))
     assert "skipped (1)" in planned
     assert "run, 3 repeats" in planned
-    assert "python: absent: is not a Python interpreter" in planned
+    assert f"python: {Path.cwd() / 'absent'}: is not a Python interpreter" in planned
 
 
 @pytest.mark.slow
@@ -346,7 +346,7 @@ def test_what_cannot_run_here_is_skipped_with_its_reason(
     text = " ".join(done.stderr.split())
     assert "launcher: srun needs a Slurm allocation" in text
     assert "gpus: device=gpu needs at least 1" in text
-    assert "python: absent: is not a Python interpreter" in text
+    assert f"python: {Path.cwd() / 'absent'}: is not a Python interpreter" in text
     assert "device gpu, nodes 4, python absent" in text
     (result,) = results(tmp_path / "outputs").values()
     assert result["status"] == "complete"

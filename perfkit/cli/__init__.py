@@ -36,7 +36,6 @@ from perfkit.cli.options import (
     fail,
     separated,
 )
-from perfkit.core.paths import portable
 from perfkit.core.request import RequestError
 
 UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
@@ -114,14 +113,14 @@ def _fail_by(error: OSError) -> None:
     from perfkit.core.timing.raw_file import NO_ROOM
 
     if error.errno in UNUSABLE and error.filename:
-        fail(f"{portable(str(error.filename))}: {error.strerror}; use another path", 2)
+        fail(f"{error.filename}: {error.strerror}; use another path", 2)
     if error.errno in NO_ROOM:
         advice = "Finished repeats are kept. Free disk space and try again."
-        fail(f"disk_full: {portable(str(error))}\n{advice}", 1)
+        fail(f"disk_full: {error}\n{advice}", 1)
     if error.filename:
         # A failing disk, or a folder removed during the run.
         problem = f"{error.filename}: {error.strerror}"
-        fail(f"{portable(problem)}\nStored results are kept.", 1)
+        fail(f"{problem}\nStored results are kept.", 1)
 
 
 @click.group(

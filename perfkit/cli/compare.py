@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from perfkit.cli import options
-from perfkit.core.paths import resolved_path, typed_path
+from perfkit.core.paths import outputs_path
 from perfkit.core.request import RequestError
 
 OPERANDS = "A B | --live MODEL|SCRIPT VARIANT VARIANT…"
@@ -70,7 +70,7 @@ def compare(
     from perfkit.report.comparison_text import comparison_text
 
     if live:
-        if across or outputs != resolved_path("outputs"):
+        if across or outputs != outputs_path():
             problem = "--across, --outputs: not valid with --live; use -p outputs_dir FOLDER"
             raise RequestError([problem])
         _compare_live(names, values, file, **shares)
@@ -78,7 +78,7 @@ def compare(
         only_live = "; -p is for --live" if values else ""
         only_live += "; --live compares several variants" if len(names) > 2 else ""
         raise ComparisonError([f"give two names, A and B{only_live}"])
-    a, b = (p if resolved_path(p := typed_path(name)).exists() else name for name in names)
+    a, b = names
     found = compared(a, b, across=across, outputs=outputs, **shares)
     options.print_result(found, file, comparison_text(found))
     raise SystemExit(found.regressed)
@@ -140,7 +140,7 @@ def history(
 
     frames = []
     for folder in outputs or ["outputs"]:
-        frame = options.load_checked(typed_path(folder) if outputs else folder)
+        frame = options.load_checked(folder)
         if len(outputs) > 1:
             frame["folder"] = f"{folder.rstrip('/')}/" + frame["folder"]
         frames.append(frame)
@@ -151,7 +151,7 @@ def history(
     folders = {}
     for folder in outputs or ["outputs"]:
         prefix = f"{folder.rstrip('/')}/" if len(outputs) > 1 else ""
-        folders[prefix] = resolved_path(typed_path(folder) if outputs else folder)
+        folders[prefix] = outputs_path(folder)
 
     def read(folder: str) -> Result:
         prefix, _slash, name = folder.rpartition("/")

@@ -10,7 +10,7 @@ from perfkit.core.request import RequestError
 
 
 @options.command(failure="a node is slow")
-@click.argument("outputs", default="outputs", callback=options.from_here)
+@click.argument("outputs", default="outputs", callback=options.outputs_folder)
 @options.percent("--threshold", 2, "Slowness that matters.")
 @options.percent("--level", 95, "Probability that no good node is called slow.", low=50)
 @options.percent("--power", 90, "Probability that the recommended repeats decide.", low=50)

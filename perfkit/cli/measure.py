@@ -9,9 +9,9 @@ import click
 
 from perfkit.cli import options
 from perfkit.cli.notebook import execute, model_notebook
-from perfkit.core.command import run_command, with_absolute_paths
+from perfkit.core.command import run_command
 from perfkit.core.models import MODELS, model_named
-from perfkit.core.paths import portable, typed_path
+from perfkit.core.parameters import with_absolute_paths
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import Plan, plan
 
@@ -304,12 +304,12 @@ def samples(
     parameters = {
         "device": "cpu",
         "sequence_length": sequence_length or LENGTHS.get(model),
-        "data_dir": folder and typed_path(folder),
+        "data_dir": folder,
     }
     config = plan(model, parameters, ("machine", "data")).built_in
     data = SAMPLE_DATA[facts.data]
     count = count or data.default_count
-    place = portable(str(config.data_folder))
+    place = config.data_folder
     content = f"{count} {facts.sample}s"
     if facts.sample == "sequence":
         content += f" of {config.sample_size} tokens"
@@ -351,7 +351,7 @@ def _require_same(config: "Config", file: str, count: int) -> None:
 
 
 @options.command()
-@click.argument("outputs", default="outputs", callback=options.from_here)
+@click.argument("outputs", default="outputs", callback=options.outputs_folder)
 def report(outputs: Path) -> None:
     """Rewrite all pages under OUTPUTS from stored results."""
     from perfkit.core.driver.progress import Bar

@@ -12,7 +12,7 @@ import psutil
 
 from perfkit.cli.options import TOO_LITTLE_MEMORY
 from perfkit.core.models import MODELS
-from perfkit.core.paths import ROOT, expanded, portable
+from perfkit.core.paths import ROOT, absolute_path, portable
 from perfkit.core.request import RequestError
 from perfkit.core.request.suite_notebook import suite_notebook_path
 from perfkit.core.script_config import SCRIPT
@@ -51,7 +51,7 @@ def model_notebook(name: str) -> ModelNotebook:
     RequestError if it can't be read, does not plan exactly one model, or has parameters other
     than literals."""
     is_of_suite = name in (*MODELS, SCRIPT)
-    path = suite_notebook_path(name) if is_of_suite else expanded(name).absolute()
+    path = suite_notebook_path(name) if is_of_suite else absolute_path(name)
     if path.suffix != ".ipynb":
         # `plan` reports the misspelt model.
         return ModelNotebook(path, name, {}, {}, is_own=True)

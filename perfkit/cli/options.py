@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
-from click.core import ParameterSource
 from pydantic import BaseModel
 
 from perfkit.core.models import MODELS
 from perfkit.core.parameters import parameters
-from perfkit.core.paths import resolved_path, typed_path
+from perfkit.core.paths import outputs_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import typed
 from perfkit.core.script_config import SCRIPT, ScriptConfig
@@ -59,7 +58,7 @@ def request_of(name: str, arguments: str | None, values: Values) -> Request:
         return Request(name, values)
     if "script" in values:
         raise click.UsageError(f"both {name} and -p script; keep one")
-    return Request(SCRIPT, {"script": typed_path(name)} | values)
+    return Request(SCRIPT, {"script": name} | values)
 
 
 def separated(arguments: list[str]) -> list[str]:
@@ -104,11 +103,9 @@ def after_dashes(
     return shlex.join(words) if DASHES in typed else None
 
 
-def from_here(context: click.Context, option: click.Parameter, value: str) -> Path:
-    """click callback: resolve a typed folder from the working directory, a default from the
-    checkout."""
-    typed = context.get_parameter_source(option.name or "") == ParameterSource.COMMANDLINE
-    return resolved_path(typed_path(value) if typed else value)
+def outputs_folder(_context: click.Context, _option: click.Parameter, value: str) -> Path:
+    """click callback: return the absolute path of a folder of results."""
+    return outputs_path(value)
 
 
 def exit_statuses(failure: str = "failure") -> str:
@@ -163,7 +160,7 @@ OUTPUTS = click.option(
     "--outputs",
     default="outputs",
     metavar="FOLDER",
-    callback=from_here,
+    callback=outputs_folder,
     help="Folder of measurements and pages.",
 )
 JSON_FILE = click.option(

@@ -3,8 +3,6 @@
 import shlex
 from typing import Any
 
-from perfkit.core.parameters import select
-from perfkit.core.paths import URL, interpreter_path
 from perfkit.core.script_config import SCRIPT
 
 
@@ -20,13 +18,3 @@ def run_command(model: str, values: dict[str, Any]) -> list[str]:
     for name, value in options.items():
         command += ["-p", name, str(value)]
     return [*command, "--", *arguments] if arguments else command
-
-
-def with_absolute_paths(values: dict[str, Any]) -> dict[str, Any]:
-    """Return these parameters with absolute paths, for a command in any folder or container."""
-    absolute = dict(values)
-    for name in select(is_path=True):
-        path = values.get(name)
-        if isinstance(path, str) and path and not URL.match(path):
-            absolute[name] = interpreter_path(path)
-    return absolute

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
-from perfkit.core.paths import interpreter_path, is_local_folder, resolved_path
+from perfkit.core.paths import interpreter_path, is_local_folder, stored_path
 
 if TYPE_CHECKING:
     from perfkit.core.refusals import Refusal
@@ -326,7 +326,7 @@ class Config(RunConfig):
     @property
     def data_folder(self) -> Path:
         """`data_dir` as an absolute path."""
-        return resolved_path(self.data_dir)
+        return stored_path(self.data_dir)
 
     @property
     def is_sharded(self) -> bool:

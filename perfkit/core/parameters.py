@@ -1,12 +1,13 @@
 """The parameters of notebooks: their order, defaults, words and meanings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from perfkit.core.config import PROTOCOLS, Config, Protocol, RunConfig, about_of
+from perfkit.core.paths import URL, absolute_path, results_path
 from perfkit.core.script_config import ScriptConfig
 
 NOT_PARAMETERS = ("model", "script_sha256", "modules", "statistic")
@@ -60,6 +61,21 @@ def select(**properties: Any) -> tuple[str, ...]:
         if all(getattr(about, key) == value for key, value in properties.items()):
             names.append(name)
     return tuple(names)
+
+
+def with_absolute_paths(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a request with absolute paths, which mean the same in any folder.
+    What is no path stays, to be refused."""
+    absolute = dict(values)
+    for name in select(is_path=True):
+        path = values.get(name)
+        if not isinstance(path, str) or not path.isprintable() or URL.match(path):
+            continue
+        if name == "outputs_dir" and path:
+            absolute[name] = str(results_path(path))
+        elif path:
+            absolute[name] = str(absolute_path(path))
+    return absolute
 
 
 def choices(name: str) -> tuple[str, ...]:

@@ -8,9 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout, or the folder in which the package is installed."""
 IS_CHECKOUT = (ROOT / "notebooks" / "resnet50.ipynb").is_file()
-START = ROOT if IS_CHECKOUT else Path()
-"""Where relative paths in parameters start: in the checkout, wherever the notebook runs;
-without one, in the working directory."""
+STORED_START = ROOT if IS_CHECKOUT else Path()
+"""Where relative paths in stored configurations start: in the checkout, whose path they leave
+out; without one, in the working directory."""
+OUTPUTS = "outputs"
+"""The default folder of the results."""
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
@@ -26,31 +28,42 @@ def expanded(path: str) -> Path:
     return Path(os.path.expanduser(path))  # noqa: PTH111
 
 
-def resolved_path(path: str) -> Path:
-    """Return a parameter's path as an absolute path without links; relative paths start at
-    START."""
-    return Path(os.path.realpath(START / expanded(path)))
+def absolute_path(path: str | Path) -> Path:
+    """Return a path of a request as an absolute path; links stay, which locate environments.
+    Relative paths start in the working directory."""
+    return expanded(str(path)).absolute()
+
+
+def results_path(path: str | Path) -> Path:
+    """Return the path of results that a request names as an absolute path; links stay.
+
+    Relative paths start in the working directory; but from anywhere in the checkout, `outputs`,
+    the default, and what is below it, is the folder at the top of the checkout, since
+    JupyterLab starts a notebook in its own folder.
+    """
+    words = str(path)
+    is_usual = words == OUTPUTS or words.startswith(f"{OUTPUTS}/")
+    if is_usual and IS_CHECKOUT and Path.cwd().is_relative_to(ROOT):
+        return ROOT / words
+    return absolute_path(words)
+
+
+def outputs_path(path: str | Path = OUTPUTS) -> Path:
+    """Return the path of results that a request names, as `results_path`, without links."""
+    return Path(os.path.realpath(results_path(path)))
+
+
+def stored_path(path: str) -> Path:
+    """Return a path of a configuration as an absolute path without links."""
+    return Path(os.path.realpath(STORED_START / expanded(path)))
 
 
 def interpreter_path(python: str | None) -> str:
-    """Return the workers' interpreter as an absolute path; links stay, which locate
-    environments."""
+    """Return the workers' interpreter of a configuration as an absolute path; links stay, which
+    locate environments."""
     if not python:
         return sys.executable
-    return str((START / expanded(python)).absolute())
-
-
-def typed_path(path: str) -> str:
-    """Convert a path or URL typed in the working directory to a parameter's value, which means
-    the same place wherever relative paths start."""
-    if URL.match(path):
-        return path
-    absolute = str(expanded(path).absolute())
-    portable = portable_path(absolute)
-    is_relative = not portable.startswith(("/", "~"))
-    if is_relative and Path.cwd() != ROOT:
-        return absolute
-    return portable
+    return str((STORED_START / expanded(python)).absolute())
 
 
 def portable_path(path: str) -> str:
@@ -58,7 +71,7 @@ def portable_path(path: str) -> str:
     text."""
     short = portable(path)
     # An unprintable path is refused later; with NUL it can't even be resolved.
-    if short and path.isprintable() and resolved_path(short) == resolved_path(path):
+    if short and path.isprintable() and stored_path(short) == stored_path(path):
         return short
     return path
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator
 
 from perfkit.core.config import About, Config, FrameworkName, ParameterError, RunConfig
-from perfkit.core.paths import is_local_folder, resolved_path
+from perfkit.core.paths import is_local_folder, stored_path
 
 SCRIPT = "script"
 """What `perfkit.plan` and the notebooks call a script, in place of a model's name."""
@@ -68,7 +68,7 @@ class ScriptConfig(RunConfig):
     @property
     def script_file(self) -> Path:
         """`script` as an absolute path."""
-        return resolved_path(self.script)
+        return stored_path(self.script)
 
     @property
     def file_name(self) -> str:

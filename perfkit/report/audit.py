@@ -19,7 +19,7 @@ from perfkit.audit.audit import (
 )
 from perfkit.audit.statements import DIGITS
 from perfkit.core.format import minute, number, percent, shortened
-from perfkit.core.paths import resolved_path
+from perfkit.core.paths import outputs_path
 from perfkit.report.answer_sections import answers, printed_quantities, step_times
 from perfkit.report.audit_answer import answer_text
 from perfkit.report.audit_text import (
@@ -60,7 +60,7 @@ def audit_facts(folder: str | Path) -> tuple[str, str]:
 
 
 def _read(folder: str | Path) -> Audit:
-    return read_audit(resolved_path(str(folder)))
+    return read_audit(outputs_path(folder))
 
 
 def _text(folder: str | Path, macro: str, *values: Any) -> Section:

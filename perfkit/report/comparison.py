@@ -25,7 +25,7 @@ from perfkit.analysis.comparison.stored import (
 from perfkit.analysis.ratios import Turn
 from perfkit.analysis.warning_types import severity, worst_first
 from perfkit.core.format import interval, minute, number, one_line, percent, plain
-from perfkit.core.paths import resolved_path
+from perfkit.core.paths import outputs_path
 from perfkit.report.elements import (
     Text,
     bullets,
@@ -57,9 +57,9 @@ class ComparisonPage:
 
     @classmethod
     def read(cls, folder: str | Path, site: Site | None = None) -> "ComparisonPage":
-        """Read the comparison in a folder; a relative path starts at the checkout. Raises
-        ResultError for a folder without a comparison."""
-        place = resolved_path(str(folder))
+        """Read the comparison in a folder. Raises ResultError for a folder without a
+        comparison."""
+        place = outputs_path(folder)
         return cls(place, read_comparison(place), site or Site(place.parent.parent))
 
 

@@ -9,8 +9,7 @@ from perfkit.analysis.diagnosis.stored import AnyDiagnosis, read_diagnosis
 from perfkit.analysis.warnings import MeasurementChecks, check
 from perfkit.core.format import minute
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.paths import portable
-from perfkit.core.results.store import NOTEBOOK, RESULT, Measurement, ResultError
+from perfkit.core.results.store import NOTEBOOK, RESULT, Measurement, ResultError, Store
 from perfkit.core.script_config import SCRIPT, AnyConfig, ScriptConfig
 from perfkit.report.elements import joined, link, paragraph, strong
 from perfkit.report.links import Site
@@ -75,7 +74,7 @@ def outcome(measurement: Measurement) -> Section:
     result = measurement.result
     if result.status != "complete":
         raise MeasurementError(_incomplete(measurement))
-    page = portable(str(measurement.page_file))
+    page = str(measurement.page_file)
     warnings = warning_words(checked(measurement).checks)
     texts: list[str | Markup] = [strong(number_words(result)), warnings]
     texts.append(link("report.html", page))
@@ -86,7 +85,7 @@ def _incomplete(measurement: Measurement) -> str:
     """Return the reason why a measurement is not complete, and what to do."""
     result = measurement.result
     reason = result.failure.line() if result.failure else "not finished"
-    advice = f"Logs: {portable(str(measurement.folder / 'logs'))}"
+    advice = f"Logs: {Store(measurement.folder).log_folder}"
     complete = len(result.complete_repeats)
     if complete:
         kept = f"{complete} of {result.protocol.repeats} repeats are kept"

@@ -21,7 +21,7 @@ from markupsafe import escape
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from perfkit.core.paths import ROOT, resolved_path
+from perfkit.core.paths import ROOT, outputs_path
 from perfkit.report.style import chart_style
 from perfkit.report.text.language import gettext
 
@@ -199,7 +199,7 @@ def _from_here(html: str, page_folder: Path) -> str:
     Links outside the checkout stay: JupyterLab could not follow them, and they would contain
     paths of this machine."""
     here = Path.cwd()
-    page = resolved_path(str(page_folder))
+    page = outputs_path(page_folder)
     if not (page.is_relative_to(ROOT) and here.is_relative_to(ROOT)):
         return html
     base = quote(os.path.relpath(page, here))

@@ -16,7 +16,7 @@ import pandas as pd
 from perfkit.analysis.comparison.stored import comparison_folders, read_comparison
 from perfkit.audit.audit import audit_folders, read_audit
 from perfkit.core.format import minute
-from perfkit.core.paths import portable, resolved_path
+from perfkit.core.paths import outputs_path, portable
 from perfkit.core.results.frames import records
 from perfkit.core.results.outputs import contradiction, load
 from perfkit.core.results.store import (
@@ -308,9 +308,8 @@ def publish(measurement: Measurement) -> Section:
 
 
 def publish_comparison(folder: str | Path) -> Section:
-    """Write page and notebook of the comparison in a folder (a relative path starts at the
-    checkout), the pages of its measurements, tables and index. Raises ResultError if the
-    folder can't be read."""
+    """Write page and notebook of the comparison in a folder, the pages of its measurements,
+    tables and index. Raises ResultError if the folder can't be read."""
     page = ComparisonPage.read(folder)
     for variant in page.comparison.variants:
         with suppress(ResultError):
@@ -319,9 +318,9 @@ def publish_comparison(folder: str | Path) -> Section:
 
 
 def publish_audit(folder: str | Path) -> Section:
-    """Write page and notebook of the audit in a folder (a relative path starts at the
-    checkout), tables and index. Raises ResultError if the folder can't be read."""
-    place = resolved_path(str(folder))
+    """Write page and notebook of the audit in a folder, tables and index. Raises ResultError if
+    the folder can't be read."""
+    place = outputs_path(folder)
     return _publish("audit", place, Site(place.parent.parent))
 
 
@@ -353,5 +352,5 @@ def _publish(kind: str, content: Content, site: Site) -> Section:
         _write(kind, content, site, language, keep=language == "en")
     write_index(site.outputs, frame=frame)
     folder = _folder(kind, content)
-    page = portable(str(folder / "report.html"))
+    page = str(folder / "report.html")
     return paragraph(link("report.html", page)).on_page_in(folder)

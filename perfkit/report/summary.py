@@ -18,7 +18,7 @@ from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import cells_of
 from perfkit.analysis.published.matches import Match, match
 from perfkit.core.format import interval, minute, number, percent
-from perfkit.core.paths import resolved_path
+from perfkit.core.paths import outputs_path
 from perfkit.core.results.frames import records
 from perfkit.core.results.outputs import load, measurements
 from perfkit.core.results.schema import Result
@@ -51,9 +51,9 @@ class Summary:
     @classmethod
     def read(cls, outputs: str | Path, *, check: bool = False) -> "Summary":
         """Read all results under `outputs`, and with `check` all raw files: results that
-        contradict these are left out. Relative paths start at the checkout. Raises ResultError
-        if the folder does not exist."""
-        place = resolved_path(str(outputs))
+        contradict these are left out. Raises ResultError if the folder does not
+        exist."""
+        place = outputs_path(outputs)
         return cls.of(Site(place), load(place, check=check))
 
     @classmethod

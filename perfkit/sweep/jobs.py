@@ -10,18 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfkit.core.command import run_command, with_absolute_paths
+from perfkit.core.command import run_command
 from perfkit.core.config import Config
 from perfkit.core.inputs.samples import SAMPLE_DATA
 from perfkit.core.models import model_named
-from perfkit.core.paths import ROOT, resolved_path
+from perfkit.core.parameters import with_absolute_paths
+from perfkit.core.paths import OUTPUTS, ROOT, stored_path
 from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import CheckScope
 from perfkit.core.request.plan import Plan, plan
-from perfkit.core.request.requested_script import from_working_directory
 from perfkit.core.results.schema import Result
-from perfkit.core.script_config import SCRIPT
 from perfkit.sweep.matrix import GIVEN, Configuration, read_sweep
 from perfkit.sweep.sweep_file import Problem, SweepError
 
@@ -58,7 +57,7 @@ class SweepJob:
     @property
     def words(self) -> list[str]:
         """Return the words after `perfkit` of the command that measures only this job."""
-        return run_command(self.model, with_absolute_paths(self.parameters))[1:]
+        return run_command(self.model, self.parameters)[1:]
 
     @property
     def command(self) -> str:
@@ -67,7 +66,7 @@ class SweepJob:
 
     @property
     def outputs(self) -> Path:
-        return resolved_path(self.plan.config.outputs_dir)
+        return stored_path(self.plan.config.outputs_dir)
 
     @property
     def working_folder(self) -> Path:
@@ -211,9 +210,8 @@ def _job(configuration: Configuration, varied: list[str], *, elsewhere: bool) ->
     settings = [model] if "model" in varied else []
     settings += [f"{name} {_word(parameters[name])}" for name in varied if name in parameters]
     label = ", ".join(settings) or model
-    if model == SCRIPT:
-        # The job's command may run in another folder.
-        parameters = from_working_directory(parameters)
+    # The job's command may run in another folder.
+    parameters = with_absolute_paths({"outputs_dir": OUTPUTS} | parameters)
     if elsewhere:
         planned = plan(model, parameters, ELSEWHERE)
         launcher = planned.config.launcher

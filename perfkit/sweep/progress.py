@@ -11,7 +11,6 @@ from rich.text import Text
 
 from perfkit.core.driver.live import LastLine
 from perfkit.core.format import interval, number
-from perfkit.core.paths import portable
 from perfkit.core.work import work_of
 from perfkit.report.text.terminal import wrapped
 from perfkit.sweep.jobs import missing
@@ -130,7 +129,7 @@ def _absent_samples(runnable: list[JobStatus]) -> list[str]:
     for status in runnable:
         file = status.job.sample_file
         if file and not file.exists():
-            files.add(portable(str(file)))
+            files.add(str(file))
     return sorted(files)
 
 

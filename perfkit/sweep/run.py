@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 from perfkit.core.driver.measure import alone
-from perfkit.core.paths import portable
 from perfkit.core.request import RequestError
 from perfkit.core.results.store import PARTIAL, make_folder, read_file
 from perfkit.report.site import write_site
@@ -98,7 +97,7 @@ def _only_sweep(outputs: Path) -> Iterator[None]:
     """Hold the lock of the outputs folder, which ends with this process however it ends. Raises
     SweepError if another sweep holds it or the file system has no locks, and OSError if the
     lock is a link."""
-    taken = f"another sweep is running in {portable(str(outputs))}; wait for its end"
+    taken = f"another sweep is running in {outputs}; wait for its end"
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(alone(outputs / ".sweep.lock", taken))
@@ -122,10 +121,10 @@ def _make_samples(waiting: list[JobStatus], notify: Callable[[str], None]) -> No
         file = job.sample_file
         if not file or file.exists():
             continue
-        notify(f"Creating sample data: {portable(str(file.parent))}")
+        notify(f"Creating sample data: {file.parent}")
         log = job.outputs / "sweeps" / "samples.log"
         log.unlink(missing_ok=True)
         command = perfkit_command(["samples", *job.sample_options])
         if run_supervised(command, log, lambda: None):
             reason = " ".join(read_file(log).decode(errors="replace").split())
-            raise SweepError([f"sample data: {portable(reason)}"])
+            raise SweepError([f"sample data: {reason}"])

@@ -10,7 +10,6 @@ from rich.text import Text
 
 from perfkit.core.driver.node_files import listed
 from perfkit.core.inputs.data_set import digest
-from perfkit.core.paths import portable
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import Reading, measurement_id
 from perfkit.core.results.store import Measurement, ResultError, Store, folders, read_file
@@ -187,4 +186,4 @@ def _last_lines(log: Path) -> str:
 
 
 def _on_one_line(text: str) -> str:
-    return portable("".join(filter(str.isprintable, text)))[:REASON_LENGTH]
+    return "".join(filter(str.isprintable, text))[:REASON_LENGTH]

@@ -29,7 +29,7 @@ from perfkit.analysis.comparison.stored import FOLDER
 from perfkit.core.config import Protocol
 from perfkit.core.driver.measure import measurement_folder
 from perfkit.core.parameters import PROTOCOL_PARAMETERS, select
-from perfkit.core.paths import portable, resolved_path
+from perfkit.core.paths import portable, stored_path
 from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import Plan, plan, typed
@@ -100,7 +100,7 @@ class InterleavedPlan:
         if isinstance(config, ScriptConfig):
             work = config.short_name
         parts = [work, *self.named, self.label, digest]
-        return resolved_path(config.outputs_dir) / FOLDER / "-".join(filter(None, parts))
+        return stored_path(config.outputs_dir) / FOLDER / "-".join(filter(None, parts))
 
 
 def plan_interleaved(

@@ -19,7 +19,7 @@ from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import RUNS, PublishedCell, cells_of
 from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.core.format import plain
-from perfkit.core.paths import resolved_path
+from perfkit.core.paths import outputs_path
 from perfkit.core.refusals import Refusal, nearest_name
 from perfkit.core.request import RequestError
 from perfkit.core.results.outputs import agreeing, measurements
@@ -64,13 +64,13 @@ def select_results(name: str, outputs: str | Path) -> Selected:
 
     `label:NAME`, the measurements under `outputs` with this label, or without a label if NAME
     is empty; a result.json; a folder of one or many measurements; the id of a measurement under
-    `outputs`; a published table; a label. A relative path starts at the checkout. Raises
-    ComparisonError if there is none.
+    `outputs`; a published table; a label. Relative paths start in the working directory.
+    Raises ComparisonError if there is none.
     """
     if name.startswith(LABEL):
         return _of_label(name.removeprefix(LABEL), outputs)
-    path = resolved_path(name)
-    by_id = resolved_path(str(outputs)) / name
+    path = outputs_path(name)
+    by_id = outputs_path(outputs) / name
     if not path.exists() and Store(by_id).result_file.is_file():
         path = by_id
     file = path if path.is_file() else Store(path).result_file
@@ -128,7 +128,7 @@ def _of_label(label: str, outputs: str | Path, refusals: Sequence[Refusal] = ())
         labels = sorted({each.result.config.label for each in every} - {""})
         no_label = NoSuchLabel(
             label=repr(label),
-            folder=str(resolved_path(str(outputs))),
+            folder=str(outputs_path(outputs)),
             allowed=labels,
             nearest=nearest_name(label, labels),
         )

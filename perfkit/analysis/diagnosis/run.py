@@ -33,7 +33,7 @@ from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.repeat import TaskError, perform
 from perfkit.core.driver.settings import with_dali_settings
 from perfkit.core.models import units_per_sample
-from perfkit.core.paths import resolved_path
+from perfkit.core.paths import stored_path
 from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
@@ -102,7 +102,7 @@ def diagnose(live: InterleavedPlan, say: Say) -> tuple[Measurement, Diagnosis]:
     say(f"Training with input {config.input}, interleaved with synthetic input")
     measure_interleaved(live, say)
     pair = compared_pair(read_comparison(live.folder))
-    folder = resolved_path(config.outputs_dir) / pair.b.name
+    folder = stored_path(config.outputs_dir) / pair.b.name
     # Removes an older diagnosis together with its raw files.
     (folder / FILE).unlink(missing_ok=True)
     shutil.rmtree(folder / RAW_FOLDER, ignore_errors=True)

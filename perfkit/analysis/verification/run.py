@@ -23,7 +23,7 @@ from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.repeat import TaskError, perform
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import model_of
-from perfkit.core.paths import portable, resolved_path
+from perfkit.core.paths import stored_path
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.store import make_folder, write_atomically
@@ -52,7 +52,7 @@ def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verif
     COPIES copies of the parameters temporarily take disk space. Raises TaskError if a framework
     fails or the disk space is missing.
     """
-    folder = resolved_path(configs[0].outputs_dir) / FOLDER
+    folder = stored_path(configs[0].outputs_dir) / FOLDER
     make_folder(folder)
     traced = []
     with _shared_folder(folder) as shared:
@@ -73,7 +73,7 @@ def _check_disk_space(config: Config, folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise TaskError(
-            f"disk_full: {portable(str(folder))} has {free / GIGA:.1f} GB free, and the "
+            f"disk_full: {folder} has {free / GIGA:.1f} GB free, and the "
             f"verification temporarily needs {needed / GIGA:.1f} GB; free some space, or set "
             "another folder: -p outputs_dir FOLDER"
         )

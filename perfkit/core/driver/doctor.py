@@ -12,7 +12,7 @@ from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.inputs import InputError
 from perfkit.core.inputs.data_set import examine
 from perfkit.core.models import model_of
-from perfkit.core.paths import resolved_path
+from perfkit.core.paths import stored_path
 from perfkit.core.refusals import Mebibytes
 from perfkit.core.request.plan import Plan
 from perfkit.core.request.requested_script import without_timer
@@ -226,11 +226,11 @@ def _data(config: Config) -> Diagnostic:
         count = len(examine(config))
     except InputError as error:
         return DataInvalid(problem=str(error))
-    return DataRead(count=count, sample=model_of(config).sample, folder=config.data_dir)
+    return DataRead(count=count, sample=model_of(config).sample, folder=str(config.data_folder))
 
 
 def _space_for_outputs(config: AnyConfig) -> Diagnostic:
-    free = _free_bytes(resolved_path(config.outputs_dir))
+    free = _free_bytes(stored_path(config.outputs_dir))
     if free < FREE_BYTES:
         return DiskTooFull(free=free, needed=FREE_BYTES)
     return EnoughSpace(subject="outputs", free=free, needed=FREE_BYTES)
@@ -251,7 +251,7 @@ def _free_bytes(path: Path) -> int:
 
 def _nodes(config: AnyConfig, protocol: Protocol) -> Iterator[Diagnostic]:
     """Start the node programs as a measurement would, and let them try to reach each other."""
-    outputs = resolved_path(config.outputs_dir)
+    outputs = stored_path(config.outputs_dir)
     try:
         make_folder(outputs)
         remove_abandoned(outputs, ABANDONED_SECONDS)

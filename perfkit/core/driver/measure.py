@@ -19,7 +19,7 @@ from perfkit.core.driver.workers import Launcher
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.inputs import InputError
 from perfkit.core.inputs.data_set import digest, examine
-from perfkit.core.paths import portable, resolved_path
+from perfkit.core.paths import portable, stored_path
 from perfkit.core.refusals import DriverFails, NoFileLocks
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import problems
@@ -99,8 +99,8 @@ def alone(lock_file: Path, taken: str) -> Iterator[None]:
     except (OSError, NotImplementedError) as error:
         if isinstance(error, OSError) and error.errno not in NO_LOCKS:
             raise
-        folder = portable(str(lock_file.parent))
-        raise RequestError([NoFileLocks(folder=folder, reason=str(error))]) from None
+        folder = lock_file.parent
+        raise RequestError([NoFileLocks(folder=str(folder), reason=str(error))]) from None
     try:
         yield
     finally:
@@ -112,7 +112,7 @@ def measurement_folder(
 ) -> Path:
     """Return the folder of this measurement's results: `outputs_dir/<id>`."""
     name = measurement_id(config, protocol, environment, digest(config))
-    return resolved_path(config.outputs_dir) / name
+    return stored_path(config.outputs_dir) / name
 
 
 def is_complete(folder: Path) -> bool:
@@ -304,7 +304,7 @@ def _stored_result(folder: Path) -> Result | None:
 
 def _not_continued(problem: str) -> RequestError:
     advice = "move it away, or use another label: -p label NAME"
-    return RequestError([f"{portable(problem)}; {advice}"])
+    return RequestError([f"{problem}; {advice}"])
 
 
 def _concluded(result: Result, failure: Failure | None) -> Result:

@@ -8,7 +8,7 @@ from perfkit.core import refusals
 from perfkit.core.config import Config, RunConfig
 from perfkit.core.inputs.data_set import data_set_class
 from perfkit.core.models import model_of
-from perfkit.core.paths import resolved_path
+from perfkit.core.paths import stored_path
 from perfkit.core.refusals import Refusal
 from perfkit.core.request import hosts
 from perfkit.core.request.contradictions import contradictions
@@ -50,16 +50,16 @@ def _without_data(config: Config) -> Iterator[Refusal]:
         if model.sample != "image":
             command += f" --for {config.model}"
         yield refusals.DataMissing(
-            expected=data_set.expected, folder=config.data_dir, command=command
+            expected=data_set.expected, folder=str(config.data_folder), command=command
         )
 
 
 def _unwritable(config: RunConfig) -> Iterator[Refusal]:
-    folder = resolved_path(config.outputs_dir)
+    folder = stored_path(config.outputs_dir)
     try:
         # A missing folder is created by its writer, not by this check.
         while not folder.exists():
             folder = folder.parent
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        yield refusals.Unwritable(folder=config.outputs_dir, reason=str(error.strerror))
+        yield refusals.Unwritable(folder=str(folder), reason=str(error.strerror))

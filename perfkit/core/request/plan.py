@@ -15,8 +15,9 @@ from perfkit.core.parameters import (
     is_open,
     parameters,
     select,
+    with_absolute_paths,
 )
-from perfkit.core.paths import interpreter_path, typed_path
+from perfkit.core.paths import OUTPUTS, interpreter_path
 from perfkit.core.refusals import NotAvailable, Refusal
 from perfkit.core.request import RequestError, validated
 from perfkit.core.request.checks import CheckScope, problems
@@ -60,7 +61,8 @@ def plan(
     built-in model, or "script" for the script in `namespace`.
 
     `namespace` is a notebook's `globals()` or any mapping of names to values. Every public name
-    with a plain literal counts as a parameter, so that misspelt names are noticed. Skip checks
+    with a plain literal counts as a parameter, so that misspelt names are noticed. Relative
+    paths start in the working directory. Skip checks
     of this `machine` if another one measures, of its `requirements`, or of the `data`. Raises
     RequestError with all problems.
     """
@@ -68,6 +70,7 @@ def plan(
     fields = fields_of(kind)
     names = [name for name, value in namespace.items() if _is_parameter(name, value)]
     values = {name: namespace[name] for name in fields if name in names}
+    values = with_absolute_paths({"outputs_dir": OUTPUTS} | values)
     refused = [not_a_parameter(name, kind) for name in names if name not in fields]
     invalid: list[Refusal] = []
     config: AnyConfig | None
@@ -176,7 +179,7 @@ def typed(name: str, value: str) -> Any:
     if value in WORDS:
         return WORDS[value]
     if name in select(is_path=True):
-        return typed_path(value)
+        return with_absolute_paths({name: value})[name]
     every = parameters(ScriptConfig) | parameters()
     default, _meaning = every.get(name, (None, ""))
     if isinstance(default, str):

@@ -9,8 +9,8 @@ from typing import Any
 from perfkit.core import refusals
 from perfkit.core.config import RunConfig
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.parameters import FIELDS, SCRIPT_FIELDS, fields_of, is_open, select
-from perfkit.core.paths import URL, expanded, portable, resolved_path
+from perfkit.core.parameters import FIELDS, SCRIPT_FIELDS, fields_of, is_open
+from perfkit.core.paths import stored_path
 from perfkit.core.refusals import NoSuchParameter, Refusal, nearest_name
 from perfkit.core.request.script import UNREAD, ScriptContent, read_script
 from perfkit.core.request.shared_memory import Notice
@@ -61,36 +61,25 @@ def not_a_parameter(name: str, kind: type[RunConfig]) -> Refusal:
 
 
 def requested_script(values: Mapping[str, Any], refused: list[Refusal]) -> RequestedScript:
-    """Read the script of a request. Its relative paths start in the working directory. What
-    prevents this is appended to `refused`."""
-    absolute = from_working_directory(values)
-    script = absolute.get("script")
+    """Read the script of a request, whose paths are absolute. What prevents this is appended to
+    `refused`."""
+    requested = dict(values)
+    script = values.get("script")
     if not isinstance(script, str) or not script:
         refused.append(refusals.ScriptMissing())
-        return RequestedScript(UNREAD, absolute | {"script": "train.py"})
+        return RequestedScript(UNREAD, requested | {"script": "train.py"})
     # As Python, which takes the folder of the file that a link leads to.
-    file = resolved_path(script)
-    absolute["script"] = str(file)
+    file = stored_path(script)
+    requested["script"] = str(file)
     content = _content(file, refused)
     if is_open("framework", values.get("framework"), ScriptConfig):
-        absolute["framework"] = _framework(file, content, refused)
-    return RequestedScript(content, absolute)
-
-
-def from_working_directory(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with absolute paths; the folder of the results also if it is open."""
-    default = SCRIPT_FIELDS["outputs_dir"].default
-    absolute = {"outputs_dir": default} | dict(values)
-    for name in select(is_path=True):
-        path = absolute.get(name)
-        if isinstance(path, str) and path and not URL.match(path):
-            absolute[name] = str(expanded(path).absolute())
-    return absolute
+        requested["framework"] = _framework(file, content, refused)
+    return RequestedScript(content, requested)
 
 
 def _content(file: Path, refused: list[Refusal]) -> ScriptContent:
     """Return what the script says; UNREAD if it is refused."""
-    shown = portable(str(file))
+    shown = str(file)
     is_other = file.suffix != SUFFIX or not file.is_file()
     if is_other and file.exists() and not file.is_dir():
         refused.append(refusals.NotAScript(script=shown))

@@ -8,7 +8,6 @@ from perfkit.core import refusals
 from perfkit.core.config import Config, RunConfig
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import Framework
-from perfkit.core.paths import portable
 from perfkit.core.refusals import Refusal
 from perfkit.core.results.identity import Reading
 from perfkit.core.script_config import AnyConfig
@@ -72,15 +71,14 @@ def lacking(config: AnyConfig, devices: int) -> Iterator[Refusal]:
     try:
         software = software_for(config)
     except InterpreterError as error:
-        python = portable(error.interpreter)
-        yield refusals.BadInterpreter(python=python, reason=portable(error.reason))
+        yield refusals.BadInterpreter(python=error.interpreter, reason=error.reason)
         return
     if config.python and software.lacking:
         framework = FRAMEWORKS[config.framework]
         names = PIP_NAMES | {framework.module: framework.package}
         packages = [names.get(module, module) for module in software.lacking]
         yield refusals.PackagesMissing(
-            python=config.python, modules=software.lacking, packages=" ".join(packages)
+            python=config.interpreter, modules=software.lacking, packages=" ".join(packages)
         )
     else:
         yield from _lacking_packages(config, software, has_gpus=bool(devices))

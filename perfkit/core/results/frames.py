@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from perfkit.core.parameters import parameters
-from perfkit.core.paths import resolved_path
+from perfkit.core.paths import outputs_path
 from perfkit.core.results.schema import NodeSeen, Throughput
 from perfkit.core.results.store import (
     Events,
@@ -161,10 +161,10 @@ def load_steps(folder: str | Path) -> pd.DataFrame:
     repeat, rank, step, seconds, data_wait_seconds (NaN if a script does not tell it), samples,
     loss, measured.
 
-    A relative path starts at the checkout. Raises ResultError if a file does not have the
-    events of a rank.
+    Relative paths start in the working directory. Raises ResultError if a file does not have
+    the events of a rank.
     """
-    folder = resolved_path(str(folder))
+    folder = outputs_path(folder)
     return steps_of(Measurement(folder, read_result(Store(folder).result_file)))
 
 

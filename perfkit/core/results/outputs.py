@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from perfkit.core.paths import resolved_path
+from perfkit.core.paths import outputs_path
 from perfkit.core.results.frames import as_frame, row_of
 from perfkit.core.results.store import Measurement, ResultError, folders
 from perfkit.core.results.summarize import check_against_raw
 
 
 def load(outputs: str | Path, *, check: bool = False) -> pd.DataFrame:
-    """Return one row per measurement under `outputs`; a relative path starts at the checkout,
-    or without one in the working directory.
+    """Return one row per measurement under `outputs`; relative paths start in the working
+    directory.
 
     Columns have the names of the parameters, plus `throughput`, `throughput_low` and
     `throughput_high` in `unit`, `repeat_throughputs` (a tuple with one value per complete
@@ -43,7 +43,7 @@ def measurements(outputs: str | Path, unreadable: list[str]) -> Iterator[Measure
     Measurements that can't be read are left out, and the reasons, with paths below `outputs`,
     are added to `unreadable`. Raises ResultError if there is no such folder.
     """
-    place = resolved_path(str(outputs))
+    place = outputs_path(outputs)
     if not place.is_dir():
         raise ResultError(place, "no folder")
     for folder in folders(place):

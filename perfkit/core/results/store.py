@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from perfkit.core.paths import START
+from perfkit.core.paths import results_path
 from perfkit.core.results.schema import SCHEMA_VERSION, Result
 from perfkit.core.script_config import TAGS
 from perfkit.core.timing.raw_file import rank_file
@@ -135,10 +135,9 @@ class Measurement(Store):
 
     @classmethod
     def read(cls, folder: str | Path) -> "Measurement":
-        """Read the measurement in `folder`; a relative path starts at the checkout, or
-        without one in the working directory. Raises ResultError if it can't be read, or if the
-        folder's name is not its id."""
-        folder = (START / folder).absolute()
+        """Read the measurement in `folder`; relative paths start in the working directory.
+        Raises ResultError if it can't be read, or if the folder's name is not its id."""
+        folder = results_path(folder)
         path = Store(folder).result_file
         result = read_result(path)
         if result.id != folder.name:
