@@ -13,7 +13,7 @@ from perfkit.analysis.comparison.blocks import placed
 from perfkit.core.results.failures import Timeout
 from perfkit.core.results.repeat import Peak
 from perfkit.report.exploring import named
-from perfkit.report.index import model_groups
+from perfkit.report.index_rows import model_groups
 from perfkit.report.measurement import checked, write_measurement
 from perfkit.report.step_charts import overlaid
 from perfkit.report.text import names

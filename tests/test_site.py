@@ -17,7 +17,7 @@ import pytest
 from bs4 import BeautifulSoup
 from clusters import wait_for
 from conftest import cli
-from made import measured, rank_events, stored, with_raw_files, write_all
+from made import measured, rank_events, script_measured, stored, with_raw_files, write_all
 from markupsafe import Markup
 from playwright.sync_api import expect
 from pydantic import ValidationError
@@ -305,6 +305,57 @@ def test_the_index_lists_the_warnings_of_each_page(tmp_path):
     assert warnings[without_page.folder.name] == ("–",)
 
 
+def rows_of_index(outputs):
+    """Return what the index's rows say of the work: text of the name, and of the framework."""
+    page = BeautifulSoup(write_index(outputs).read_text(), "html.parser")
+    rows = []
+    for row in page.select("tr[data-folder]"):
+        cells = [row.th, row.select_one('[data-label="Framework"]')]
+        rows.append(tuple(" ".join(cell.get_text(" ").split()) for cell in cells))
+    return rows
+
+
+def told_apart(outputs, *results):
+    """Return the ends of the names of the results' rows, after the device."""
+    write_all(outputs, *results)
+    rows = rows_of_index(outputs)
+    assert len({*rows}) == len(rows)
+    return {name.partition("AMD EPYC")[2].removeprefix(" · ") for name, _framework in rows}
+
+
+def test_rows_of_two_interpreters_are_told_apart(tmp_path):
+    for version, python in (("3.3.1", None), ("2.6.2", ".venv-paddle2/bin/python")):
+        write_all(tmp_path / "a", measured([4.0], facts={"paddle": version}, python=python))
+    frameworks = {framework for _name, framework in rows_of_index(tmp_path / "a")}
+    assert frameworks == {"Paddle 3.3.1", "Paddle 2.6.2"}
+    assert any("python .venv-paddle2 " in name for name, _ in rows_of_index(tmp_path / "a"))
+    place = "/opt/environments/of/a/long/path/in/which"
+    same_version = [measured([4.0], python=f"{place}/{name}/bin/python") for name in "ab"]
+    ends = told_apart(tmp_path / "b", *same_version)
+    assert ends == {f"python …ts/of/a/long/path/in/which/{name}" for name in "ab"}
+
+
+def test_rows_that_read_alike_tell_what_differs(tmp_path):
+    assert told_apart(tmp_path / "a", measured([4.0]), measured([4.0], seed=7)) == {
+        "seed 0",
+        "seed 7",
+    }
+    one = {"script_sha256": "a" * 64, "script": "mine/train.py"}
+    other = {"script_sha256": "b" * 64, "script": "other/train.py"}
+    scripts = [script_measured([4.0], **content) for content in (one, other)]
+    assert told_apart(tmp_path / "b", *scripts) == {
+        "script mine/train.py",
+        "script other/train.py",
+    }
+    long = "--config configs/a/very/long/path/to/a/configuration.yaml --quiet --lr 0.1"
+    arguments = [f"{long} --decay {decay}" for decay in (1, 2)]
+    variants = [script_measured([4.0], arguments=text) for text in arguments]
+    assert told_apart(tmp_path / "c", *variants) == {"--decay 1", "--decay 2"}
+    facts = [{"kernel": "6.1"}, {"kernel": "6.8"}]
+    machines = [measured([4.0], facts=fact) for fact in facts]
+    assert told_apart(tmp_path / "d", *machines) == {"kernel 6.1", "kernel 6.8"}
+
+
 @pytest.mark.parametrize(
     ("head", "shown"),
     [
@@ -483,7 +534,7 @@ def mixed(tmp_path_factory):
     results = [
         measured([4.0], framework="torch", batch_size=4),
         measured([10.0, 11.0, 12.0], batch_size=4),
-        measured([20.0, 21.0, 22.0], batch_size=16, precision="amp"),
+        measured([20.0, 21.0, 22.0], batch_size=16, precision="amp", image_size=64),
         measured([15.0], batch_size=8, **jax),
         measured([], batch_size=128),
         measured([5.0], **bert),
@@ -543,13 +594,23 @@ FILTERED = {
     "above_peak": [4.0],
     "dali complete": [4.0, 11.0, 21.0],
     "4": [4.0, 11.0],
+    "batch 4": [4.0, 11.0],
+    "batch 1": [],
+    "batch 8 jax": [15.0],
+    "64px": [21.0],
+    "64 px": [21.0],
+    "4px": [],
+    "224px batch 8": [15.0],
+    "128 tokens": [5.0, 30.0],
+    "images/s": [4.0, 11.0, 15.0, 21.0],
     "": [4.0, 5.0, 11.0, 15.0, 21.0, 30.0],
 }
 """Words in the filter -> throughputs of the rows that are left."""
 
 
 def test_the_filter_shows_and_counts_rows_with_all_words(mixed, open_page):
-    """Words match whole numbers, command-line names and warning codes."""
+    """Words match whole numbers, also with their units and headings, command-line names and
+    warning codes."""
     tab = open_page(mixed / "index.html")
     for words, left in FILTERED.items():
         tab.get_by_label("Filter").fill(words)

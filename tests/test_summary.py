@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import seaborn
 from bs4 import BeautifulSoup
-from made import measured, name_of, with_start, write_all
+from made import measured, name_of, script_measured, with_start, write_all
 from matplotlib.collections import PathCollection
 
 import perfkit
@@ -359,6 +359,25 @@ def test_different_work_has_a_separate_named_row(tmp_path, change, words):
     section = fastest(tmp_path, usual, other)
     first, second = [f"{row['Precision']} {row['Input']}" for row in only_table(section)]
     assert (words in first) + (words in second) == 1
+
+
+def test_interpreters_of_one_version_have_separate_named_rows(tmp_path):
+    results = [measured([1.0], python=f"/opt/{name}/bin/python") for name in ("mkl", "blas")]
+    torch = measured([1.0], python="/opt/torch/bin/python", **TORCH)
+    two_of_paddle = fastest(tmp_path / "a", *results)
+    ends = {row["Input"].rpartition(" · ")[2] for row in only_table(two_of_paddle)}
+    assert ends == {"python /opt/mkl", "python /opt/blas"}
+    one_each = fastest(tmp_path / "b", results[0], torch)
+    (row,) = only_table(one_each)
+    assert "python" not in row["Input"]
+
+
+def test_long_arguments_of_scripts_are_rows_that_can_be_told_apart(tmp_path):
+    long = "--config configs/a/very/long/path/to/a/configuration.yaml --quiet --lr 0.1"
+    arguments = [f"{long} --decay {decay}" for decay in (1, 2)]
+    section = fastest(tmp_path, *(script_measured([4.0], arguments=text) for text in arguments))
+    named = {row["Input"] for row in only_table(section)}
+    assert named == {"--decay 1", "--decay 2"}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ culprit.py       whether machine or software changed a throughput
 series.py        change points of a series of measurements
 warning_types.py the kinds of warnings about a measurement, with severities and sentences
 warnings.py      which warnings a measurement has: disturbed repeats, implausible losses
+distinctions.py  facts that tell measurements apart which read alike
 wording.py       facts and parameters in words, in the reader's language
 utilization.py   throughput as a share of the devices' peak
 datasheets.py    the datasheet of a GPU by its name

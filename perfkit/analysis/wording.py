@@ -1,8 +1,9 @@
 """Facts and parameters of measurements in words, in the reader's language."""
 
+import hashlib
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from gettext import NullTranslations
 from typing import Any
 
@@ -33,6 +34,8 @@ def column_value(column: str, value: Any, language: NullTranslations = ENGLISH) 
         return arguments_text(value) or language.gettext(N_("no arguments"))
     if column == "script_sha256":
         return f"script {str(value)[:8]}"
+    if column == "python":
+        return f"python {shortened(str(value).removesuffix('/bin/python'))}"
     kind, _dot, name = column.rpartition(".")
     heading = column.replace(".", " ")
     if kind == "environment":
@@ -58,6 +61,15 @@ def size_text(key: str, count: int, language: NullTranslations = ENGLISH) -> str
     if key == "image_size":
         return f"{count} px"
     return language.gettext(N_("%(count)d tokens")) % {"count": count}
+
+
+def sample_size(row: Mapping[str, Any], language: NullTranslations = ENGLISH) -> str:
+    """Return the size of the images or the length of the sequences in a row of `perfkit.load`;
+    empty for a script."""
+    for key in ("image_size", "sequence_length"):
+        if row.get(key) is not None:
+            return size_text(key, row[key], language)
+    return ""
 
 
 def work_title(name: str, size: str | None = None) -> str:
@@ -113,6 +125,27 @@ def lacking_options(arguments: str, others: Iterable[str]) -> list[str]:
     for other in others:
         lacking |= dict.fromkeys(script_options(other))
     return [option for option in lacking if option not in options]
+
+
+def telling_apart(values: Iterable[str], longest: int = 40) -> dict[str, str]:
+    """Return value -> text of at most `longest` characters, which different values do not
+    share: their beginnings or, if these are alike, the words in which they differ, their ends,
+    or their digests."""
+    different = [*dict.fromkeys(filter(None, values))]
+    beginnings = [shortened(value, longest) for value in different]
+    ends = [f"…{value[1 - longest :]}" for value in different]
+    digests = [hashlib.sha256(value.encode()).hexdigest()[:8] for value in different]
+    for texts in (beginnings, _differing_words(different), ends):
+        are_different = all(texts) and len({*texts}) == len(texts)
+        if are_different and all(len(text) <= longest for text in texts):
+            return {"": ""} | dict(zip(different, texts, strict=True))
+    return {"": ""} | dict(zip(different, digests, strict=True))
+
+
+def _differing_words(values: Sequence[str]) -> list[str]:
+    """Return of each text only the words that some of the others lack, an option together with
+    its values."""
+    return [" ".join(own_options(value, values)) for value in values]
 
 
 def traits(row: Mapping[str, Any], language: NullTranslations = ENGLISH) -> dict[str, str]:

@@ -40,6 +40,7 @@ published_cells.py  cells of published tables in words
 published_charts.py charts of published tables
 exploring.py    tables for the notebook explore.ipynb
 index.py        index of an outputs folder
+index_rows.py   its rows, a measurement each
 site.py         writes one page, or all pages of an outputs folder with their index
 """
 

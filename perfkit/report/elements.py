@@ -78,6 +78,13 @@ def code(text: str) -> Markup:
     return Markup("<code>%s</code>") % text
 
 
+def span(text: Text, style: str = "") -> Markup:
+    """Return text as an element, which may have a class of the style sheet."""
+    if not style:
+        return Markup("<span>%s</span>") % text
+    return Markup('<span class="%s">%s</span>') % (style, text)
+
+
 def strong(text: Text) -> Markup:
     return Markup("<strong>%s</strong>") % text
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from perfkit.analysis.comparison.keys import FOLLOWING, HARDWARE, SCRIPT_WORK, WORK
 from perfkit.analysis.comparison.stored import InterleavedComparison
-from perfkit.analysis.wording import column_value, size_text, work_title
+from perfkit.analysis.wording import column_value, size_text, telling_apart, work_title
 from perfkit.core.frameworks import DISPLAY_NAMES
 from perfkit.core.parameters import ABOUT
 from perfkit.core.results.frames import records, topology_size
@@ -44,6 +44,8 @@ ROW = ["block", *Work._fields]
 """Columns in which the measurements of a row agree."""
 EXECUTION = [name for name in WORK if name in FOLLOWING["framework"]]
 """Parameters of the work that each framework chooses for itself."""
+WAYS = [*EXECUTION, "python"]
+"""Parameters in which the rows of one framework differ, but not those of several."""
 SETUP = [name for name in WORK if name not in {*ROW, *EXECUTION, "framework", "device"}]
 SETUP += ["effective.tf32", "input_sha256", *SCRIPT_WORK]
 INPUT = {name for name, about in ABOUT.items() if "input" in about.only}
@@ -235,17 +237,21 @@ def _software(frame: pd.DataFrame) -> list[str]:
 def _setups(frame: pd.DataFrame, language: NullTranslations) -> list[str]:
     """Return in words how the work of each measurement differs from others of its model."""
     values = _distinguishing(frame)
+    short_texts = {}
+    for key in values:
+        texts = [str(value) for value in values[key].unique() if value is not None]
+        short_texts[key] = telling_apart(texts)
     setups = []
     for row in records(values):
-        texts = []
+        words = []
         for key, value in row.items():
             if value is None:
                 continue
             if key in ("image_size", "sequence_length"):
-                texts.append(size_text(key, value, language))
+                words.append(size_text(key, value, language))
             else:
-                texts.append(column_value(key, value, language))
-        setups.append(" · ".join(texts))
+                words.append(column_value(key, short_texts[key][str(value)], language))
+        setups.append(" · ".join(words))
     return setups
 
 
@@ -260,7 +266,7 @@ def _distinguishing(frame: pd.DataFrame) -> pd.DataFrame:
         varies[key] = frame.groupby(alike)[key].transform("nunique") > 1
     # Frameworks may execute the same work differently, but each in a single way.
     work = [frame[key] for key in ("block", "model", "used", "input")]
-    by_framework = frame.groupby([*work, "framework"], dropna=False)[EXECUTION]
+    by_framework = frame.groupby([*work, "framework"], dropna=False)[WAYS]
     ways = by_framework.transform("nunique", dropna=False)
     are_shown = pd.DataFrame(varies).join(ways.groupby(work, dropna=False).transform("max") > 1)
     return frame[are_shown.columns].astype(object).where(are_shown, None)

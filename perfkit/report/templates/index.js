@@ -8,20 +8,42 @@ for (const controls of document.querySelectorAll("[data-controls]")) {
   const heads = [...table.tHead.rows[0].cells];
   const groups = [...table.tBodies].map((body) => [body, [...body.rows].slice(1)]);
   const rows = groups.flatMap(([, members]) => members);
-  const texts = rows.map((row) =>
-    `${[...row.cells].map(textOf).join(" ")} ${Object.values(row.dataset).join(" ")}`.toLowerCase());
+  // A row as the filter reads it, "batch 8 | input dali | …", also without spaces beside numbers.
+  const labels = heads.map((head) => [...new Set([head.dataset.key, textOf(head).toLowerCase()])]);
+  const texts = rows.map((row) => {
+    const cells = [...row.cells].flatMap((cell, x) => labels[x].map((label) => `${label} ${textOf(cell)}`));
+    return [...cells, ...Object.values(row.dataset)].join(" | ").toLowerCase();
+  });
+  const closed = texts.map((text) => text.replace(/(?<=\d) (?=[^\d|])|(?<=[^\d|]) (?=\d)/g, ""));
   const chips = [];
   let state = new URLSearchParams();
 
-  const matches = (text, word) =>
-    /^\d+$/.test(word) ? text.split(/\s+/).includes(word) : text.includes(word);
+  // A word is part of a text; one with a number also where the text has a space beside the number,
+  // which is a whole one: 64px finds "64 px", not "164 px".
+  const matches = (i, word) => {
+    if (/^\d+$/.test(word)) return texts[i].split(/\s+/).includes(word);
+    if (texts[i].includes(word)) return true;
+    const literal = word.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+    return /\d/.test(word) && new RegExp(`(?<![\\d.,])${literal}(?!\\d)`).test(closed[i]);
+  };
+
+  // Words of the filter; "batch 8" and "64 px" are a word each, if a row has them side by side.
+  const wordsOf = (text) => text.toLowerCase().split(/\s+/).filter(Boolean).reduce((found, word) => {
+    const last = found.at(-1) ?? "";
+    const pair = last + word;
+    const isPair = last && /^(\d[\d.,]*\D+|\D+\d[\d.,]*)$/.test(pair);
+    if (isPair && (labels.flat().includes(last) || rows.some((_, i) => matches(i, pair)))) {
+      return [...found.slice(0, -1), pair];
+    }
+    return [...found, word];
+  }, []);
 
   const filter = () => {
-    const wanted = (state.get("filter") || "").toLowerCase().split(/\s+/).filter(Boolean);
+    const wanted = wordsOf(state.get("filter") || "");
     rows.forEach((row, i) => {
       const chosen = heads.every(({ dataset: { facet } }) =>
         !facet || !state.has(facet) || state.getAll(facet).includes(row.dataset[facet]));
-      row.hidden = !chosen || !wanted.every((word) => matches(texts[i], word));
+      row.hidden = !chosen || !wanted.every((word) => matches(i, word));
     });
     const shown = rows.filter((row) => !row.hidden).length;
     const message = shown ? status.dataset.shown : status.dataset.none;

@@ -1,0 +1,295 @@
+"""The rows of the index: a measurement each, by model."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from perfkit.analysis.distinctions import Row, distinctions
+from perfkit.analysis.warning_types import severity
+from perfkit.analysis.wording import (
+    arguments_text,
+    column_value,
+    long_title,
+    sample_size,
+    work_title,
+)
+from perfkit.core.format import number
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.results.frames import topology_size
+from perfkit.report.elements import Text, code, joined, severity_mark, span, strong
+from perfkit.report.rendering import page_warnings
+from perfkit.report.text.language import file_name, translations
+from perfkit.report.text.language import gettext as _
+from perfkit.report.text.names import device_name, interval_words, traits
+
+SORTED_SEVERITIES = (None, "notice", "caution", "error")
+"""Severities in the order in which the index sorts them."""
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The heading of a column: its key in addresses, how the column is sorted, the attribute of
+    rows that has its facet for filters, and the attribute within which it is sorted, if any."""
+
+    key: str
+    name: str
+    sort: str = "text"
+    facet: str | None = None
+    within: str | None = None
+
+    @property
+    def attributes(self) -> dict[str, str | None]:
+        return {
+            "scope": "col",
+            "role": "columnheader",
+            "class": self.key,
+            "data-key": self.key,
+            "data-sort": self.sort,
+            "data-facet": self.facet,
+            "data-within": self.within,
+        }
+
+
+def headings() -> list[Heading]:
+    """Return the headings of the table of measurements."""
+    return [
+        Heading("model", _("Model"), facet="model"),
+        Heading("framework", _("Framework"), facet="framework"),
+        Heading("precision", _("Precision"), facet="precision"),
+        Heading("batch", _("Batch"), "number"),
+        Heading("devices", _("Devices"), "number"),
+        Heading("throughput", _("Throughput"), "number", within="unit"),
+        Heading("warnings", _("Warnings"), facet="severity"),
+        Heading("input", _("Input"), facet="input"),
+        Heading("status", _("Status"), facet="status"),
+        Heading("begun", _("Started (UTC)")),
+    ]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a measurement's row: the heading of its column, what it shows, the value that
+    it is sorted by, and its class in the style sheet."""
+
+    label: str
+    content: Text
+    sorts: Any = None
+    style: str | None = None
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return {
+            "role": "cell",
+            "data-label": self.label,
+            "class": self.style,
+            "data-sorts": self.sorts,
+        }
+
+
+@dataclass(frozen=True)
+class IndexRow:
+    """A measurement's row: the attributes that filters use, the name with a link to its page,
+    the setup in words, and the cells of the other columns."""
+
+    attributes: Mapping[str, str]
+    name: Text
+    label: str
+    setup: str
+    cells: Sequence[Cell]
+
+
+@dataclass(frozen=True)
+class ModelGroup:
+    """The rows of one model."""
+
+    title: str
+    rows: Sequence[IndexRow]
+
+
+def model_groups(outputs: Path, rows: Iterable[Row]) -> list[ModelGroup]:
+    """Return the rows by model, in the order given within a model."""
+    by_model = sorted(rows, key=lambda row: str(row["model"]))
+    told_apart = distinctions(by_model, appearance, translations())
+    groups = []
+    for model, measurements in groupby(by_model, key=lambda row: str(row["model"])):
+        listed = []
+        for row in measurements:
+            listed.append(index_row(outputs, row, told_apart.get(row["folder"], [])))
+        groups.append(ModelGroup(f"{long_title(model)} ({len(listed)})", listed))
+    return groups
+
+
+def appearance(row: Row) -> tuple[Any, ...]:
+    """Return what the index shows of a measurement's configuration: rows for which it is the
+    same read alike."""
+    arguments = arguments_text(row.get("arguments") or "")
+    framework = (row["framework"], framework_version(row))
+    precision = (used_precision(row), row["precision"])
+    work = (row["model"], row.get("model_size"), arguments, batch_text(row), row["topology"])
+    return (*work, *framework, *precision, row["input"], row["label"], _setup(row))
+
+
+def index_row(outputs: Path, row: Row, told_apart: Sequence[str]) -> IndexRow:
+    """Return a measurement's row of the index; `told_apart` has the facts that tell it from
+    rows that read alike."""
+    page = outputs / row["folder"] / "report.html"
+    precision = used_precision(row)
+    codes = None if row["throughput"] is None else page_warnings(page)
+    attributes = {
+        "role": "row",
+        "data-folder": row["folder"],
+        "data-model": row["model"],
+        "data-framework": row["framework"],
+        "data-precision": precision,
+        "data-input": row["input"],
+        "data-status": row["status"],
+        "data-severity": _facet(codes),
+        "data-unit": row["unit"],
+        "data-size": sample_size(row, translations()),
+        "data-codes": " ".join(codes or ()),
+    }
+    cells = [
+        Cell(_("Framework"), _framework(row)),
+        Cell(_("Precision"), _precision(precision, row["precision"])),
+        _batch(row),
+        Cell(_("Devices"), row["topology"], topology_size(row["topology"])[0], "number"),
+        _throughput(row),
+        _warnings(codes),
+        Cell(_("Input"), span(row["input"] or "–")),
+        Cell(_("Status"), _status(row)),
+        _start(row),
+    ]
+    setup = " · ".join([_setup(row), *told_apart])
+    return IndexRow(attributes, _name(row, page, told_apart), row["label"], setup, cells)
+
+
+def _note(text: str) -> Markup:
+    return span(text, "note")
+
+
+def _facet(codes: Sequence[str] | None) -> str:
+    """Return the severity by which rows are filtered; empty if it is unknown."""
+    return "" if codes is None else severity(codes) or "none"
+
+
+def _name(row: Row, page: Path, told_apart: Sequence[str]) -> Markup:
+    """Return the model's name, or a script's with its arguments, with a link to the page if
+    there is one."""
+    name = work_title(row["model"], row.get("model_size"))
+    arguments = arguments_text(row.get("arguments") or "")
+    return joined([_linked(name, row, page, told_apart), arguments and code(arguments)])
+
+
+def _linked(name: str, row: Row, page: Path, told_apart: Sequence[str]) -> Markup:
+    """Return the name with a link to the page if there is one."""
+    if not page.exists():
+        return span(name)
+    framework = f"{FRAMEWORKS[row['framework']].display_name} {framework_version(row)}".strip()
+    facts = [name, row.get("arguments"), framework, used_precision(row), row["topology"]]
+    facts += [row["input"], row["label"], *told_apart]
+    address = f"{quote(row['folder'])}/{file_name('report')}"
+    layout = Markup('<a href="%s" aria-label="%s">%s</a>')
+    return layout % (address, joined(facts, " · "), name)
+
+
+def used_precision(row: Row) -> str | None:
+    """Return the effective precision, else the one requested or told."""
+    return row["effective.precision"] or row["precision"] or row.get("told.precision")
+
+
+def framework_version(row: Row) -> str:
+    return row.get(f"environment.{row['framework']}") or ""
+
+
+def _framework(row: Row) -> Markup:
+    """Return the framework's name with its version."""
+    name = span(FRAMEWORKS[row["framework"]].display_name)
+    version = framework_version(row)
+    return joined([name, version and _note(version)])
+
+
+def _setup(row: Row) -> str:
+    """Return protocol, unusual parameters, interpreter and device in words. A script's
+    arguments belong to its name."""
+    steps = {key: row[key] for key in ("protocol", "warmup_steps", "measured_steps")}
+    protocol = _("%(protocol)s (%(warmup_steps)d + %(measured_steps)d steps)") % steps
+    unusual = [text for name, text in traits(row).items() if name != "arguments"]
+    work = ", ".join([protocol, *unusual])
+    python = row["python"] and column_value("python", row["python"], translations())
+    return " · ".join(filter(None, [work, python, device_name(row)]))
+
+
+def _precision(used: str | None, requested: str | None) -> Markup:
+    """Return the effective precision, and what was requested if that differs; of a script, what
+    it told."""
+    if requested is None or used == requested:
+        return span(used or "–")
+    words = _("requested: %(precision)s") % {"precision": requested}
+    return joined([span(used or ""), _note(words)])
+
+
+def _batch(row: Row) -> Cell:
+    """Return the batch size with the micro-batches of a step; of a script, the samples per step
+    that it told."""
+    return Cell(_("Batch"), batch_text(row), _samples(row), "number")
+
+
+def _samples(row: Row) -> int | None:
+    return row["batch_size"] or row.get("told.samples_per_step")
+
+
+def batch_text(row: Row) -> str:
+    """Return the batch size as the index shows it, a dash without one."""
+    size = _samples(row)
+    text = "–" if size is None else str(size)
+    if (row["accumulate"] or 1) > 1:
+        text = f"{text} × {row['accumulate']}"
+    return text
+
+
+def _throughput(row: Row) -> Cell:
+    value = row["throughput"]
+    if value is None:
+        return Cell(_("Throughput"), _("no number"), "", "number rate")
+    ends = (row["throughput_low"], row["throughput_high"])
+    interval = interval_words(*ends, row["interval_level"], row["n"])
+    content = joined([strong(number(value)), row["unit"], _note(interval)])
+    return Cell(_("Throughput"), content, value, "number rate")
+
+
+def _warnings(codes: Sequence[str] | None) -> Cell:
+    """Return the worst warning and the number of others; a dash if they are unknown."""
+    if codes is None:
+        return Cell(_("Warnings"), "–", "", "warned")
+    level = severity(codes)
+    names = {
+        "error": _("error"),
+        "caution": _("caution"),
+        "notice": _("notice"),
+        None: _("none"),
+    }
+    mark = Markup('<span class="mark %s"%s>%s %s</span>')
+    title = Markup(' title="%s"') % ", ".join(codes) if codes else Markup()
+    texts = [mark % (level or "none", title, severity_mark(level), names[level])]
+    texts += map(code, codes[:1])
+    if len(codes) > 1:
+        texts.append(Markup("+%d") % (len(codes) - 1))
+    return Cell(_("Warnings"), joined(texts), SORTED_SEVERITIES.index(level), "warned")
+
+
+def _status(row: Row) -> Markup:
+    status = span(_(row["status"]), row["status"])
+    if not row["failure"]:
+        return status
+    return joined([status, code(row["failure"])], ": ")
+
+
+def _start(row: Row) -> Cell:
+    created = row["created"]
+    content = joined([created[:10], _note(created[11:16])])
+    return Cell(_("Started (UTC)"), content, created, "begun")
