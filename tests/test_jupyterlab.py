@@ -22,6 +22,7 @@ from fake_trainer import planted
 from PIL import Image
 
 from perfkit.core.paths import ROOT
+from perfkit.report.site import write_index
 
 TOKEN = "of-a-test"
 SECONDS = 180
@@ -272,11 +273,47 @@ def test_notebook_links_lead_to_existing_files(tab):
         assert tab.request.get(address).ok, address
 
 
+def open_from_its_link(place, context):
+    """Click the last link to a measurement's page in `place`; return the browser tab it opens
+    and the page's heading."""
+    with context.expect_page() as opened:
+        place.locator("a[href*='/report.html']").last.click()
+    opened.value.set_default_timeout(SECONDS * 1000)
+    return opened.value, opened.value.get_by_role("heading", level=1).inner_text()
+
+
 def test_the_last_output_is_the_number_and_a_link_to_the_page(tab, checkout):
     last = tab.locator(".jp-CodeCell").last.locator(".jp-OutputArea-output").last
     (page,) = (checkout / "outputs").glob("*/report.html")
     assert re.search(r"[\d.]+ images/s, median of n=5; 93.75 % interval", last.inner_text())
     assert f"outputs/{page.parent.name}/report.html" in last.inner_text()
-    last.get_by_role("link").click()
-    frame = tab.frame_locator("iframe.jp-HTMLViewer, .jp-HTMLViewer iframe, iframe").first
-    frame.get_by_role("heading", level=1).first.wait_for()
+    opened, heading = open_from_its_link(last, tab.context)
+    assert heading.startswith("ResNet-50")
+    opened.get_by_role("link", name="All measurements").click()
+    opened.get_by_role("heading", name="Training throughput: 1 measurement").wait_for()
+    opened.get_by_role("link", name="中文").click()
+    opened.get_by_role("link", name="English").wait_for()
+    assert "/index.zh.html?_xsrf=" in opened.url
+    opened.close()
+
+
+def test_a_page_in_the_viewer_says_what_its_links_need_and_opens_them_in_tabs(
+    lab, browser, checkout
+):
+    examples = checkout / EXAMPLES
+    for page in (ROOT / EXAMPLES).glob("bert-*/report.html"):
+        shutil.copy(page, examples / page.parent.name)
+    write_index(examples)
+    tab = browser.new_page(viewport={"width": 1440, "height": 900})
+    tab.set_default_timeout(SECONDS * 1000)
+    tab.goto(f"{lab}/lab/workspaces/viewer/tree/{EXAMPLES}/index.html?token={TOKEN}")
+    viewer = tab.frame_locator(".jp-HTMLViewer iframe")
+    hint = viewer.locator("noscript p")
+    hint.wait_for()
+    assert "the links on this page work once Trust HTML, above, is pressed" in hint.inner_text()
+    tab.get_by_role("button", name="Trust HTML").click()
+    hint.wait_for(state="detached")
+    viewer.get_by_role("searchbox").fill("bert")
+    viewer.get_by_text(re.compile(r"^\d of \d\d shown")).wait_for()
+    _opened, heading = open_from_its_link(viewer, tab.context)
+    assert heading.startswith("BERT-base")

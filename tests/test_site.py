@@ -842,6 +842,24 @@ def test_the_index_without_scripts_is_complete_and_has_no_controls(mixed, browse
     assert tab.locator("tbody tr:not(.group):visible").count() == 7
     assert tab.get_by_role("button").count() == 0
     assert tab.get_by_role("searchbox").count() == 0
+    assert "JupyterLab" in tab.locator("noscript").text_content()
+    assert not tab.locator("noscript p").is_visible()
+    context.close()
+
+
+def test_a_page_passes_the_key_in_its_address_on_to_its_own_server_alone(outputs, browser):
+    """JupyterLab's server sends files with its key alone."""
+    page = outputs / "published" / "report.html"
+    context = browser.new_context()
+    context.route("http://jupyter.test/**", lambda route: route.fulfill(path=page))
+    tab = context.new_page()
+    tab.goto("http://jupyter.test/files/published/report.html?_xsrf=KEY")
+    addresses = tab.locator("a[href]").evaluate_all("links => links.map(link => link.href)")
+    local = [address for address in addresses if "//jupyter.test/" in address]
+    foreign = {*addresses} - {*local}
+    assert any(address.endswith("/files/index.html?_xsrf=KEY") for address in local)
+    assert all(address.endswith("?_xsrf=KEY") for address in local)
+    assert foreign and not any("KEY" in address for address in foreign)
     context.close()
 
 

@@ -27,6 +27,12 @@ from perfkit.report.text.language import gettext
 
 PNG_DOTS_PER_INCH = 110
 TAG = re.compile("<[^>]*>")
+PAGE_LINK = re.compile(r'(?<=<a )(?=href="[^":]*\.html["#])')
+"""Where attributes of a link to a page begin."""
+TO_BROWSER = "this.href.includes('_xsrf=') && event.stopImmediatePropagation()"
+"""Script of a link that JupyterLab leaves to the browser. Its server requires `_xsrf` in the
+address, which JupyterLab adds; other viewers keep their own way."""
+IN_TAB = f'target="_blank" onclick="{TO_BROWSER}" '
 SVG_TEXT = re.compile(r">([^<]+)</text>")
 FONT_FAMILY = re.compile(r"font-family: [^;\"<>]+; ")
 
@@ -195,15 +201,18 @@ class Section:
 
 
 def _from_here(html: str, page_folder: Path) -> str:
-    """Make links relative to the working directory, which is the running notebook's folder.
-    Links outside the checkout stay: JupyterLab could not follow them, and they would contain
-    paths of this machine."""
+    """Make links relative to the working directory, which is the running notebook's folder, and
+    have JupyterLab open pages in browser tabs. Links to places outside of the checkout and of
+    that folder stay: JupyterLab could not follow them, and they would contain paths of this
+    machine."""
     here = Path.cwd()
     page = outputs_path(page_folder)
-    if not (page.is_relative_to(ROOT) and here.is_relative_to(ROOT)):
+    top = ROOT if here.is_relative_to(ROOT) else here
+    if not page.is_relative_to(top):
         return html
     base = quote(os.path.relpath(page, here))
-    return re.sub(r'(?<=<a href=")(?![a-z]+:|#|/)', f"{base}/", html)
+    local = re.sub(r'(?<=<a href=")(?![a-z]+:|#|/)', f"{base}/", html)
+    return PAGE_LINK.sub(IN_TAB, local)
 
 
 def picture(figure: Figure | Callable[[], Figure], alt: str) -> Section:

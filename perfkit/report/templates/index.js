@@ -99,7 +99,7 @@ for (const controls of document.querySelectorAll("[data-controls]")) {
     state.delete(name);
     for (const text of values) if (text) state.append(name, text);
     const kept = String(state);
-    history.replaceState(null, "", kept ? `#${kept}` : location.pathname + location.search);
+    history.replaceState(null, "", kept ? `${here}#${kept}` : here);
     show();
   };
 
@@ -112,7 +112,7 @@ for (const controls of document.querySelectorAll("[data-controls]")) {
       const pairs = [...new URLSearchParams(fragment)];
       state = new URLSearchParams(pairs.filter(([name]) => known.includes(name)));
     } else if (String(state)) {
-      history.replaceState(null, "", `#${state}`);
+      history.replaceState(null, "", `${here}#${state}`);
     }
     show();
   };

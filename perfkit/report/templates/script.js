@@ -1,5 +1,6 @@
 "use strict";
-// Pages are complete without this script. It adds buttons for downloads and copies.
+// Pages are complete without this script. It adds buttons for downloads and copies, and lets links
+// work in JupyterLab.
 
 const words = JSON.parse(document.querySelector("main").dataset.words);
 
@@ -11,6 +12,28 @@ const button = (label, action, className = "tool") => {
   made.addEventListener("click", () => action(made));
   return made;
 };
+
+// Links in JupyterLab
+
+// Jupyter sends a file to a page only if the address has its key `_xsrf`. A page that was opened
+// with the key passes it on to links of the same server. In JupyterLab's viewer, a frame with the
+// address in its `base` element, links open in browser tabs.
+const here = location.href.split("#")[0];
+const page = new URL(document.baseURI);
+const key = page.searchParams.get("_xsrf");
+for (const link of key ? document.querySelectorAll("a[href]") : []) {
+  const href = link.getAttribute("href");
+  if (href.startsWith("#")) {
+    link.href = here + href;
+    continue;
+  }
+  if (link.origin === page.origin) {
+    const address = new URL(link.href);
+    address.searchParams.set("_xsrf", key);
+    link.href = address;
+  }
+  if (window !== window.top) link.target = "_blank";
+}
 
 // Copying and downloading
 
@@ -111,7 +134,8 @@ const tools = (after, ...buttons) => {
   after.after(row);
 };
 
-for (const svg of document.querySelectorAll("main figure > svg")) {
+// JupyterLab's server allows pages no downloads.
+for (const svg of key ? [] : document.querySelectorAll("main figure > svg")) {
   const figure = svg.parentElement;
   const name = figure.getAttribute("aria-label") || document.title;
   const text = () => new XMLSerializer().serializeToString(svg);
@@ -120,11 +144,9 @@ for (const svg of document.querySelectorAll("main figure > svg")) {
 
 for (const table of document.querySelectorAll("main table")) {
   const name = table.caption?.textContent || document.title;
-  tools(
-    table.closest(".scroll") || table,
-    button(words.csv, () => download(csv(table), "text/csv", name, "csv")),
-    button(words.markdown, (pressed) => copy(markdown(table), pressed)),
-  );
+  const inFile = button(words.csv, () => download(csv(table), "text/csv", name, "csv"));
+  const copied = button(words.markdown, (pressed) => copy(markdown(table), pressed));
+  tools(table.closest(".scroll") || table, ...(key ? [copied] : [inFile, copied]));
 }
 
 for (const command of document.querySelectorAll("main pre.command")) {
