@@ -118,9 +118,41 @@ def test_every_verdict_has_its_own_advice(limit, advice):
     config = measured([1.0], processes=2).config
     texts = texts_of(config, verdict=limit)
     measurements = ["input_alone", "compute_alone", "both"]
-    assert [*texts] == [*measurements, limit, "pairs", "cost", *advice]
+    assert [*texts] == [limit, *advice, *measurements, "pairs", "cost"]
     assert "(98 % interval 49 % to 51 %), the median of the ratios" in texts["pairs"]
     assert "repeat k to repeat k" in texts["pairs"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {},
+            "Input-bound: the input costs 50 % of the throughput (98 % interval 49 % to 51 %); "
+            "training runs at the speed of the input pipeline.",
+        ),
+        (
+            {"verdict": "training-bound", "ratio": 0.99, "interval": (0.97, 1.02)},
+            "Training-bound: the input costs at most 3 % of the throughput, at 98 %.",
+        ),
+        (
+            {"verdict": "training-bound", "ratio": 1.02, "interval": (1.01, 1.03)},
+            "Training-bound: the input costs at most 0 % of the throughput, at 98 %.",
+        ),
+        (
+            {"verdict": "mixed", "ratio": 0.8, "interval": (0.75, 0.85)},
+            "Input and training limit: the input costs 20 % of the throughput (98 % interval "
+            "15 % to 25 %), though alone it is faster than training.",
+        ),
+        (
+            {"verdict": "undecided", "ratio": 0.97, "interval": (0.9, 1.01)},
+            "Undecided: the input costs from -1 % to 10 % of the throughput, at 98 %.",
+        ),
+    ],
+)
+def test_a_diagnosis_begins_with_what_limits_and_by_how_much(changes, sentence):
+    first, *_evidence = statements_of(diagnosis(**changes), measured([1.0]).config)
+    assert first.text() == sentence
 
 
 def test_the_advice_names_the_setting_to_type():
@@ -253,7 +285,7 @@ def test_a_diagnosis_interleaves_input_and_synthetic_input(
     assert last_line == str(page)
     for line in lines:
         assert len(line) <= 80
-    assert "Input-bound: training runs at the speed of the input pipeline." in lines
+    assert lines[0].startswith("Input-bound: the input costs 50 % of the throughput (96.88 %")
     assert "Input alone, dali_threads=2" in page.read_text()
 
 

@@ -9,7 +9,7 @@ from made import diagnosis, keep, script_diagnosis, script_measured
 
 from perfkit import report
 from perfkit.analysis.diagnosis.judge import limit_of_script
-from perfkit.analysis.diagnosis.statements import VERDICTS, statements_of
+from perfkit.analysis.diagnosis.statements import statements_of, verdict_of
 from perfkit.analysis.diagnosis.stored import FILE, read_diagnosis
 from perfkit.audit.reader import read_logs
 from perfkit.core.results.store import Measurement
@@ -74,7 +74,20 @@ def test_a_wait_on_an_accelerator_is_not_called_lost_time():
 def test_every_verdict_on_a_script_has_its_own_advice(changes, advice):
     config = script_measured([100.0]).config
     codes = [found.code for found in statements_of(script_diagnosis(**changes), config)]
-    assert codes == ["script_input", "script_step", changes["verdict"], *advice]
+    verdict = f"script-{changes['verdict']}"
+    assert codes == [verdict, *advice, "script_input", "script_step"]
+
+
+def test_a_diagnosis_of_a_script_begins_with_its_wait_for_data():
+    several = script_diagnosis(wait_shares=[0.8, 0.9, 0.85])
+    assert verdict_of(several).text() == (
+        "Input-bound: training waits for data for 80 % – 90 % of its time, and runs at the "
+        "speed of the input."
+    )
+    single = script_diagnosis(verdict="training-bound", wait_shares=[0.0123])
+    assert verdict_of(single).text() == (
+        "Training-bound: training waits for data for 1.2 % of its time."
+    )
 
 
 # The page.
@@ -83,10 +96,11 @@ def test_every_verdict_on_a_script_has_its_own_advice(changes, advice):
 def test_the_page_of_a_script_shows_its_stored_diagnosis(tmp_path):
     measurement = kept(tmp_path)
     store(measurement, script_diagnosis())
-    assert "Limited by input Data wait" in text_of(report.headline(measurement).html)
+    tile = "Limited by input Input-bound: training waits for data for 80 % – 90 %"
+    assert tile in text_of(report.headline(measurement).html)
     limits = report.limits(measurement).html
     assert "Input alone: a batch every 0.1000 s." in limits
-    assert "<strong>Input-bound: training runs at the speed of the input" in limits
+    assert "<strong>Input-bound: training waits for data for" in limits
     assert "perfkit diagnose" not in limits
     assert FILE in report.raw_files(measurement).html
 
@@ -225,11 +239,11 @@ def test_the_diagnosis_of_a_script_is_stored_and_shown_until_its_input_fails(
     assert len(first.wait_shares) == 2
     *lines, page = done.stdout.splitlines()
     assert page == str(measurement.page_file)
-    verdict = VERDICTS[first.verdict]().text()
-    assert verdict in lines
+    verdict = verdict_of(first).text()
+    assert " ".join(lines).startswith(verdict.partition(",")[0])
     text = text_of(measurement.page_file.read_text())
     assert verdict in text
-    assert f"Limited by {LIMITED_BY[first.verdict]} Data wait" in text
+    assert f"Limited by {LIMITED_BY[first.verdict]} {verdict}" in text
     (raw_file,) = measurement.folder.glob("diagnosis/*/rank0.jsonl")
     assert raw_file.parent.name == "read_input-script"
     assert measurement.result.id in (outputs / "index.html").read_text()

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from perfkit.analysis.datasheets import Datasheet
-from perfkit.analysis.diagnosis.statements import statements_of
+from perfkit.analysis.diagnosis.statements import DiagnosisVerdict, statements_of
 from perfkit.analysis.utilization import (
     Utilization,
     causal_ratio,
@@ -86,7 +86,7 @@ def _diagnosis(measurement: Measurement) -> Section:
         lines: list[Text] = []
         for statement in statements_of(diagnosis, result.config):
             text = sentence(statement)
-            is_verdict = statement.code == diagnosis.verdict
+            is_verdict = isinstance(statement, DiagnosisVerdict)
             lines.append(strong(text) if is_verdict else text)
         return bullets(lines)
     command = diagnose_command(result)

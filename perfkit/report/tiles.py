@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from perfkit.analysis.comparison.stored import comparisons_with
+from perfkit.analysis.diagnosis.statements import verdict_of
 from perfkit.analysis.diagnosis.stored import AnyDiagnosis, Diagnosis
 from perfkit.analysis.utilization import utilization
 from perfkit.analysis.warning_types import severity
@@ -201,6 +202,7 @@ def _limit_tile(result: Result, diagnosis: AnyDiagnosis | None) -> Tile:
     command = diagnose_command(result)
     if diagnosis:
         value = _(LIMITED_BY[diagnosis.verdict])
+        lines.append(sentence(verdict_of(diagnosis)))
     elif command:
         lines.append(code(command))
     elif reason := obstacle(result):

@@ -1,12 +1,14 @@
-"""What a diagnosis says: measurements, verdict, ratio, caveats and advice, each a sentence."""
+"""What a diagnosis says, each a sentence: the verdict, caveats, advice, and the evidence."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from gettext import NullTranslations
 from typing import Annotated, ClassVar
 
 from perfkit.analysis.diagnosis.judge import SLIGHT, cost_in_turn
 from perfkit.analysis.diagnosis.stored import (
     AnyDiagnosis,
     Diagnosis,
+    Limit,
     ScriptDiagnosis,
     Setting,
 )
@@ -68,27 +70,87 @@ class ScriptStep(DiagnosisStatement):
     share: RoughShare
 
 
-# Verdicts.
+# Verdicts: what limits the throughput, and by how much.
 
 
-class InputBound(DiagnosisStatement):
+class DiagnosisVerdict(DiagnosisStatement):
+    """The first sentence of a diagnosis."""
+
+
+class InputCost(DiagnosisVerdict):
+    """A verdict on a model: the share of its throughput that the input costs."""
+
+    cost: Share
+    level: Level
+    low: Share
+    high: Share
+
+
+class InputBound(InputCost):
     code = "input-bound"
-    sentence = N_("Input-bound: training runs at the speed of the input pipeline.")
+    sentence = N_(
+        "Input-bound: the input costs %(cost)s of the throughput (%(level)s interval %(low)s "
+        "to %(high)s); training runs at the speed of the input pipeline."
+    )
 
 
-class TrainingBound(DiagnosisStatement):
+class TrainingBound(InputCost):
     code = "training-bound"
-    sentence = N_("Training-bound: the input costs almost no throughput.")
+    sentence = N_(
+        "Training-bound: the input costs at most %(high)s of the throughput, at %(level)s."
+    )
 
 
-class Mixed(DiagnosisStatement):
+class Mixed(InputCost):
     code = "mixed"
-    sentence = N_("Mixed: the input alone is faster than training, but costs throughput.")
+    sentence = N_(
+        "Input and training limit: the input costs %(cost)s of the throughput (%(level)s "
+        "interval %(low)s to %(high)s), though alone it is faster than training."
+    )
 
 
-class Undecided(DiagnosisStatement):
+class Undecided(InputCost):
     code = "undecided"
-    sentence = N_("Undecided: these repeats do not show what the input costs.")
+    sentence = N_(
+        "Undecided: the input costs from %(low)s to %(high)s of the throughput, at %(level)s."
+    )
+
+
+def _range(shares: Sequence[float], _language: NullTranslations) -> str:
+    ends = [percent(share, 2) for share in (min(shares), max(shares))]
+    return " – ".join(dict.fromkeys(ends))
+
+
+class WaitForData(DiagnosisVerdict):
+    """A verdict on a script: the shares of its time that its repeats wait for data."""
+
+    shares: Annotated[list[float], Format(_range)]
+
+
+class ScriptInputBound(WaitForData):
+    code = "script-input-bound"
+    sentence = N_(
+        "Input-bound: training waits for data for %(shares)s of its time, and runs at the "
+        "speed of the input."
+    )
+
+
+class ScriptTrainingBound(WaitForData):
+    code = "script-training-bound"
+    sentence = N_("Training-bound: training waits for data for %(shares)s of its time.")
+
+
+class ScriptMixed(WaitForData):
+    code = "script-mixed"
+    sentence = N_(
+        "Input and training limit: training waits for data for %(shares)s of its time, though "
+        "the input alone is faster."
+    )
+
+
+class ScriptUndecided(WaitForData):
+    code = "script-undecided"
+    sentence = N_("Undecided: training waits for data for %(shares)s of its time.")
 
 
 # The ratio.
@@ -170,23 +232,48 @@ class DeviceMayCompute(DiagnosisStatement):
     )
 
 
-VERDICTS: dict[str, type[DiagnosisStatement]] = {
-    verdict.code: verdict for verdict in (InputBound, TrainingBound, Mixed, Undecided)
+VERDICTS: dict[Limit, type[InputCost]] = {
+    "input-bound": InputBound,
+    "training-bound": TrainingBound,
+    "mixed": Mixed,
+    "undecided": Undecided,
+}
+SCRIPT_VERDICTS: dict[Limit, type[WaitForData]] = {
+    "input-bound": ScriptInputBound,
+    "training-bound": ScriptTrainingBound,
+    "mixed": ScriptMixed,
+    "undecided": ScriptUndecided,
 }
 
 
-def statements_of(diagnosis: AnyDiagnosis, config: AnyConfig) -> Iterator[DiagnosisStatement]:
-    """Yield what the diagnosis of `config` says, in the order in which it is shown."""
+def verdict_of(diagnosis: AnyDiagnosis) -> DiagnosisVerdict:
+    """Return what limits the throughput, and by how much."""
     if isinstance(diagnosis, ScriptDiagnosis):
-        yield from _of_script(diagnosis)
+        return SCRIPT_VERDICTS[diagnosis.verdict](shares=diagnosis.wait_shares)
+    low, high = diagnosis.interval
+    most = 1 - low
+    if diagnosis.verdict == "training-bound":
+        most = max(most, 0.0)
+    return VERDICTS[diagnosis.verdict](
+        cost=1 - diagnosis.ratio, level=diagnosis.interval_level, low=1 - high, high=most
+    )
+
+
+def statements_of(diagnosis: AnyDiagnosis, config: AnyConfig) -> Iterator[DiagnosisStatement]:
+    """Yield what the diagnosis of `config` says: the verdict, caveats, advice, the evidence."""
+    yield verdict_of(diagnosis)
+    if isinstance(diagnosis, ScriptDiagnosis):
+        yield from _advice_on_script(diagnosis)
+        yield ScriptInputAlone(seconds=diagnosis.batch_seconds)
+        yield ScriptStep(seconds=diagnosis.step_seconds, share=max(diagnosis.wait_shares))
     else:
-        yield from _of_model(diagnosis, built_in(config))
+        yield from _caveats(diagnosis)
+        yield from _advice(diagnosis, built_in(config))
+        yield from _rates(diagnosis, built_in(config))
+        yield from _ratio(diagnosis)
 
 
-def _of_script(diagnosis: ScriptDiagnosis) -> Iterator[DiagnosisStatement]:
-    yield ScriptInputAlone(seconds=diagnosis.batch_seconds)
-    yield ScriptStep(seconds=diagnosis.step_seconds, share=max(diagnosis.wait_shares))
-    yield VERDICTS[diagnosis.verdict]()
+def _advice_on_script(diagnosis: ScriptDiagnosis) -> Iterator[DiagnosisStatement]:
     if diagnosis.verdict == "mixed":
         yield SharedCores()
     if diagnosis.verdict != "undecided":
@@ -197,11 +284,11 @@ def _of_script(diagnosis: ScriptDiagnosis) -> Iterator[DiagnosisStatement]:
         yield DeviceMayCompute()
 
 
-def _of_model(diagnosis: Diagnosis, config: Config) -> Iterator[DiagnosisStatement]:
-    yield from _rates(diagnosis, config)
-    yield VERDICTS[diagnosis.verdict]()
-    yield from _ratio(diagnosis)
-    yield from _advice(diagnosis, config)
+def _caveats(diagnosis: Diagnosis) -> Iterator[DiagnosisStatement]:
+    if diagnosis.out_of_turn:
+        yield OutOfTurn(numbers=diagnosis.out_of_turn)
+    if diagnosis.ratio > 1 + SLIGHT:
+        yield Disturbed()
 
 
 def _rates(diagnosis: Diagnosis, config: Config) -> Iterator[DiagnosisStatement]:
@@ -219,10 +306,6 @@ def _ratio(diagnosis: Diagnosis) -> Iterator[DiagnosisStatement]:
     yield RatioOfPairs(
         ratio=diagnosis.ratio, level=diagnosis.interval_level, low=low, high=high
     )
-    if diagnosis.out_of_turn:
-        yield OutOfTurn(numbers=diagnosis.out_of_turn)
-    if diagnosis.ratio > 1 + SLIGHT:
-        yield Disturbed()
     alone = diagnosis.input_alone[0].throughput
     yield CostInTurn(cost=cost_in_turn(diagnosis.synthetic, alone))
 
