@@ -23,9 +23,8 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Literal
 from unittest.mock import patch
 
-import psutil
 from measuring import planted
-from slowing import hold_to_one_core, is_worker, slowed, stop_and_go
+from slowing import hold_to_one_core, own_workers, slowed, stop_and_go
 
 import perfkit
 from perfkit.analysis.culprit import attributed
@@ -65,18 +64,12 @@ REQUEST = {
 }
 
 
-def workers() -> list[psutil.Process]:
-    """Return the workers of the measurement that this process drives."""
-    children = psutil.Process().children(recursive=True)
-    return [process for process in children if is_worker(process)]
-
-
 def imposed(machine: bool, number: int) -> AbstractContextManager[None]:
     """Impose a machine's change on the workers that start within the block."""
     if not machine:
         return nullcontext()
     has_cores = len(os.sched_getaffinity(0)) > 1
-    return slowed(hold_to_one_core if has_cores and number % 2 else stop_and_go, workers)
+    return slowed(hold_to_one_core if has_cores and number % 2 else stop_and_go, own_workers)
 
 
 class Case:

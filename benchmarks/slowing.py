@@ -25,6 +25,12 @@ def is_worker(process: psutil.Process) -> bool:
         return False
 
 
+def own_workers() -> list[psutil.Process]:
+    """Return the workers of the measurements that this process drives."""
+    children = psutil.Process().children(recursive=True)
+    return [process for process in children if is_worker(process)]
+
+
 def stop_and_go(find: Find, ended: threading.Event) -> None:
     """Stop the processes for STOPPED_SHARE of each period, as a CPU quota does."""
     while not ended.is_set():

@@ -1,0 +1,508 @@
+"""Measures the examples of outputs/examples anew, by perfkit's commands, on one machine.
+
+python benchmarks/examples.py [GROUP …] needs an idle machine with 2 cores, Slurm (apt-get
+install slurm-wlm munge), g++, `make .venv/test peers`, and a commit without changes, which
+every measurement names. It measures into outputs/, which must have no other results; the last
+group, pages, then replaces outputs/examples. After an interruption, the same command goes on.
+
+--list shows the groups, their expected minutes and what has finished. --trial runs each command
+with a few small steps, from any commit, into outputs/trial.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import example_pages
+from measuring import as_options
+from slow_node import SLOW_NODE, SWEEP, workers_of_slow_node
+from slowing import own_workers, slowed, stop_and_go
+from stages import Group, Record, Stage, StageError, perfkit, run_stages
+
+from perfkit import load
+from perfkit.core.paths import ROOT
+
+sys.path.insert(0, str(ROOT / "tests"))
+from clusters import slurm_cluster, slurm_missing
+
+PADDLE_2, MXNET = ".venv-paddle2/bin/python", ".venv-mxnet/bin/python"
+"""Interpreters of `make peers`."""
+RECORD = "measured.json"
+"""What has finished, in the folder of the results."""
+ANY_VERDICT = (0, 1)
+"""Exit statuses of a comparison: 1 if a variant is slower."""
+TRIAL = {
+    "image_size": 32,
+    "sequence_length": 32,
+    "warmup_steps": 1,
+    "measured_steps": 2,
+    "warmup_limit": 40,
+    "repeats": 2,
+}
+"""Values that a trial sets in the place of others."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folder of the results, from the checkout, and whether commands are only tried."""
+
+    outputs: str
+    is_trial: bool
+
+    @property
+    def folder(self) -> Path:
+        return ROOT / self.outputs
+
+    def options(self, **parameters: Any) -> list[str]:
+        """Return `-p` options for these parameters; those that are None have no option, unless
+        a trial sets them."""
+        if self.is_trial:
+            replaced = parameters.keys() & TRIAL.keys()
+            parameters |= {name: TRIAL[name] for name in replaced}
+            parameters |= {"outputs_dir": self.outputs}
+        chosen = {name: value for name, value in parameters.items() if value is not None}
+        return as_options(chosen)
+
+    def compare(self, work: str, variants: Sequence[str], **parameters: Any) -> None:
+        """Measure variants with interleaved repeats. Raises StageError if one failed."""
+        options = self.options(device="cpu", **parameters)
+        if self.is_trial:
+            # Two repeats are too few for a verdict at the usual level.
+            options += ["--level", "50"]
+        perfkit("compare", "--live", work, *variants, *options, statuses=ANY_VERDICT)
+        self.need_complete()
+
+    def need_complete(self) -> None:
+        """Raise StageError unless every measurement is complete."""
+        measurements = load(self.folder)
+        failed = measurements[measurements["status"] != "complete"]
+        if len(failed):
+            raise StageError(f"not complete: {', '.join(failed['id'])}")
+
+
+# Frameworks on each model.
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that several frameworks train in turn after Paddle, with the parameters of the
+    measurement, and the minutes of verifying and of measuring."""
+
+    name: str
+    others: Sequence[str]
+    verify_minutes: float
+    minutes: float
+    size: dict[str, int]
+    steps: dict[str, int]
+
+    def group(self, place: Place) -> Group:
+        verify = partial(self.verify, place)
+        compare = partial(self.compare, place)
+        stages = [
+            Stage("the frameworks' work, compared", self.verify_minutes, verify),
+            Stage("the frameworks in turn", self.minutes, compare),
+        ]
+        return Group(self.name, stages)
+
+    def verify(self, place: Place) -> None:
+        names = ["paddle"]
+        for other in self.others:
+            names.append(f"mxnet:{MXNET}" if other == "mxnet" else other)
+        options = place.options(**self.size)
+        perfkit("verify", self.name, "--frameworks", ",".join(names), *options)
+
+    def compare(self, place: Place) -> None:
+        variants = ["framework=paddle"]
+        for other in self.others:
+            python = f",python={MXNET}" if other == "mxnet" else ""
+            variants.append(f"framework={other}{python}")
+        place.compare(self.name, variants, input="synthetic", **self.size, **self.steps)
+
+
+SHORT = {"warmup_steps": 2, "measured_steps": 5, "repeats": 6}
+"""For steps of a second. Repeats are as many as a verdict at 95 % needs."""
+MODELS = [
+    Model(
+        name="resnet50",
+        others=["torch", "jax", "tensorflow", "mxnet"],
+        verify_minutes=4,
+        minutes=8,
+        size={"image_size": 224},
+        steps=SHORT,
+    ),
+    Model(
+        name="vgg16",
+        others=["torch", "jax", "tensorflow", "mxnet"],
+        verify_minutes=5,
+        minutes=10,
+        size={"image_size": 224},
+        steps=SHORT,
+    ),
+    Model(
+        name="bert",
+        others=["torch", "jax", "tensorflow"],
+        verify_minutes=3,
+        minutes=9,
+        size={"sequence_length": 128},
+        steps=SHORT,
+    ),
+    Model(
+        name="gpt",
+        others=["torch", "jax", "tensorflow"],
+        verify_minutes=3,
+        minutes=9.5,
+        size={"sequence_length": 128},
+        steps=SHORT,
+    ),
+    Model(
+        name="llama",
+        others=["torch", "jax"],
+        verify_minutes=1,
+        minutes=7.5,
+        size={"sequence_length": 128},
+        steps={"warmup_steps": 5, "measured_steps": 20, "repeats": 7},
+    ),
+]
+
+
+# Single measurements and comparisons.
+
+
+def script(place: Place) -> Group:
+    """A training script of the user's own, eager and compiled."""
+    variants = ["arguments=", "arguments=--compile"]
+    steps = {"warmup_steps": 10, "measured_steps": 40, "repeats": 7}
+    compare = partial(place.compare, "examples/gpt_torch.py", variants, **steps)
+    return Group("script", [Stage("a script, eager and compiled, in turn", 5, compare)])
+
+
+def processes(place: Place) -> Group:
+    """One process of two threads and two processes of one, with 8 images each."""
+    variants = ["processes=1", "processes=2"]
+    size = {"batch_size": 8, "image_size": 224}
+    compare = partial(place.compare, "resnet50", variants, input="dali", **size, **SHORT)
+    return Group("processes", [Stage("1 and 2 processes in turn", 6.5, compare)])
+
+
+def versions(place: Place) -> Group:
+    """Paddle 2.6.2 and the installed one."""
+    variants = [f"python={PADDLE_2}", "python=None"]
+    size = {"batch_size": 4, "image_size": 224}
+    compare = partial(place.compare, "resnet50", variants, input="synthetic", **size, **SHORT)
+    return Group("versions", [Stage("two versions of Paddle in turn", 3.5, compare)])
+
+
+def diagnosis(place: Place) -> Group:
+    """What limits a training that reads images by DALI."""
+    size = {"framework": "torch", "input": "dali", "batch_size": 16, "image_size": 64}
+    # The loss of so few real images soon diverges. A verdict needs 6 repeats in a trial, too.
+    options = place.options(device="cpu", **size, warmup_steps=3, measured_steps=15)
+    options += ["-p", "repeats", "6" if place.is_trial else "7"]
+    diagnose = partial(perfkit, "diagnose", "resnet50", *options)
+    return Group("diagnosis", [Stage("DALI against synthetic input", 4, diagnose)])
+
+
+def steady(place: Place) -> Group:
+    """A measurement whose warm-up lasts until the steps are steady."""
+    size = {"framework": "torch", "input": "synthetic", "batch_size": 8, "image_size": 64}
+    # Only a trial sets these.
+    steps = {"warmup_limit": None, "measured_steps": None, "repeats": None}
+    options = place.options(device="cpu", protocol="steady", **size, **steps)
+    run = partial(perfkit, "run", "resnet50", *options)
+    return Group("steady", [Stage("warm-up until the steps are steady", 6, run)])
+
+
+# A history with a drop.
+
+THROTTLED = "throttled"
+HISTORY = [
+    *[(f"paddle2-{number}", PADDLE_2) for number in (1, 2, 3)],
+    *[(f"paddle3-{number}", None) for number in (1, 2, 3)],
+    *[(f"{THROTTLED}-{number}", None) for number in (1, 2)],
+]
+"""Label and interpreter of each measurement. The workers of those called throttled are stopped
+for a third of the time, as a machine that throttles does."""
+
+
+def history(place: Place) -> Group:
+    """A series over two versions of Paddle that ends on a throttled machine."""
+    stages = []
+    for label, python in HISTORY:
+        run = partial(run_of_series, place, label, python)
+        stages.append(Stage(f"the measurement {label}", 1.3, run))
+    stages.append(Stage("the drop is found", 0.2, partial(need_drop, place)))
+    return Group("history", stages)
+
+
+def run_of_series(place: Place, label: str, python: str | None) -> None:
+    slowing: AbstractContextManager[None] = nullcontext()
+    if label.startswith(THROTTLED):
+        slowing = slowed(stop_and_go, own_workers)
+    size = {"framework": "paddle", "input": "synthetic", "batch_size": 4, "image_size": 64}
+    steps = {"warmup_steps": 5, "measured_steps": 15, "repeats": 5}
+    options = place.options(device="cpu", **size, **steps, python=python, label=label)
+    with slowing:
+        perfkit("run", "resnet50", *options)
+
+
+def need_drop(place: Place) -> None:
+    """Raise StageError unless the history shows the drop."""
+    found_drop = 1
+    perfkit("history", place.outputs, "--check", statuses=[found_drop])
+
+
+# A fleet with a slow node.
+
+
+def fleet(place: Place) -> Group:
+    """Four nodes of a Slurm cluster on this machine, of which one is throttled."""
+    stages = [
+        Stage("4 nodes, one of them throttled", 5, partial(measure_fleet, place)),
+        Stage("the slow node is found", 0.2, partial(need_slow_node, place)),
+    ]
+    return Group("fleet", stages)
+
+
+def measure_fleet(place: Place) -> None:
+    parameters = SWEEP["parameters"] | {"outputs_dir": place.outputs}
+    if place.is_trial:
+        parameters |= {name: TRIAL[name] for name in parameters.keys() & TRIAL.keys()}
+    with TemporaryDirectory() as folder, slurm_cluster(nodes=4) as cluster:
+        file = Path(folder) / "fleet.json"
+        file.write_text(json.dumps(SWEEP | {"parameters": parameters}))
+        environment = os.environ | cluster.environment
+        # One node at a time, because all are this machine.
+        sweep = ["sweep", str(file), "--slurm", "--each-node", "--jobs", "1"]
+        with slowed(stop_and_go, workers_of_slow_node):
+            perfkit(*sweep, environment=environment)
+
+
+def need_slow_node(place: Place) -> None:
+    """Raise StageError unless `perfkit fleet` calls the throttled node slow, and no other."""
+    perfkit("fleet", place.outputs, statuses=ANY_VERDICT)
+    slow = (place.folder / "slow-nodes.txt").read_text().split()
+    if slow != [SLOW_NODE] and not place.is_trial:
+        raise StageError(f"called slow: {slow or 'none'}; throttled was {SLOW_NODE}")
+
+
+# Audits of logs.
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log of a training that is made here, and what `perfkit audit` is told about it."""
+
+    name: str
+    command: Sequence[str]
+    other: Sequence[str]
+    """Arguments of another run, whose number is claimed of this one."""
+    printed: str
+    """Regular expression of the number that the training prints at its end."""
+    unit: str
+    options: Sequence[str]
+
+    def file(self, place: Place, run: str) -> Path:
+        return place.folder / "logs" / f"{self.name}-{run}.log"
+
+    def claim(self, place: Place, run: str) -> str:
+        """Return the number that a run printed, with its unit."""
+        text = self.file(place, run).read_text()
+        (number,) = re.findall(self.printed, text)
+        return f"{number} {self.unit}"
+
+
+LOGS = [
+    Log(
+        name="huggingface",
+        command=["examples/huggingface.py", "--disable_tqdm", "False"],
+        other=["--per_device_train_batch_size", "16"],
+        printed=r"'train_samples_per_second': '?([\d.]+)",
+        unit="samples/s",
+        options=["-p", "batch_size", "8", "-p", "devices", "1", "-p", "sequence_length", "128"],
+    ),
+    Log(
+        name="script",
+        command=["benchmarks/printing_script.py"],
+        other=["--batch-size", "16"],
+        printed=r"mean: ([\d.]+) tokens/s",
+        unit="tokens/s",
+        options=[
+            "--format-regex",
+            "step <step>: loss <loss>, <rate> tokens/s",
+            "--format-options",
+            "rate_of=all unit=tokens/s framework=torch",
+            *["-p", "batch_size", "8", "-p", "devices", "1", "-p", "sequence_length", "64"],
+        ],
+    ),
+]
+
+
+def audits(place: Place) -> Group:
+    """Logs made here, each with a claim that it reproduces and one that it does not."""
+    stages = []
+    for log in LOGS:
+        stages.append(Stage(f"two runs of {log.command[0]}", 1.5, partial(train, place, log)))
+        audit = partial(audit_claims, place, log)
+        stages.append(Stage(f"claims about the log {log.name}", 0.3, audit))
+    own = partial(audit_measurement, place)
+    stages.append(Stage("claims about a measurement", 0.3, own))
+    return Group("audits", stages)
+
+
+def train(place: Place, log: Log) -> None:
+    """Run the script of a log twice, with its own arguments and with other ones."""
+    for run, arguments in (("train", []), ("other", log.other)):
+        words = [*log.command, *arguments]
+        file = log.file(place, run)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        print(f"$ python {' '.join(words)} > {file.relative_to(ROOT)}", flush=True)
+        with file.open("wb") as output:
+            subprocess.run(
+                [sys.executable, *words],
+                cwd=ROOT,
+                env=os.environ | {"HF_HUB_OFFLINE": "1"},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                check=True,
+            )
+
+
+def audit_claims(place: Place, log: Log) -> None:
+    """Audit the log with the number that it prints, and with that of the other run."""
+    file = str(log.file(place, "train").relative_to(ROOT))
+    for run, label, status in (("train", "reproduced", 0), ("other", "not-reproduced", 1)):
+        claim = log.claim(place, run)
+        options = ["--claim", claim, *log.options, "--label", f"{log.name}-{label}"]
+        perfkit("audit", file, *options, "--outputs", place.outputs, statuses=[status])
+
+
+def audit_measurement(place: Place) -> None:
+    """Audit a measurement of Llama with its own throughput, and with that of another
+    framework."""
+    measurements = load(place.folder)
+    of_llama = measurements[measurements["model"] == "llama"].set_index("framework")
+    if not {"torch", "jax"} <= {*of_llama.index}:
+        raise StageError("first measure the group llama")
+    folder = f"{place.outputs}/{of_llama['folder']['torch']}"
+    for framework, label, status in (("torch", "reproduced", 0), ("jax", "not-reproduced", 1)):
+        claim = f"{of_llama['throughput'][framework]:.2f} tokens/s"
+        options = ["--claim", claim, "--label", f"perfkit-{label}"]
+        perfkit("audit", folder, *options, "--outputs", place.outputs, statuses=[status])
+
+
+# All groups.
+
+
+def pages(place: Place) -> Group:
+    """outputs/examples, replaced by what has been measured."""
+    target = "outputs/examples"
+    if place.is_trial:
+        target = f"{place.outputs}/examples"
+    replace = partial(example_pages.replace, place.outputs, target)
+    return Group("pages", [Stage(f"{target}, replaced", 2, replace)])
+
+
+GROUPS: list[Callable[[Place], Group]] = [
+    *[model.group for model in MODELS],
+    script,
+    processes,
+    versions,
+    diagnosis,
+    steady,
+    history,
+    fleet,
+    audits,
+    pages,
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="GROUP", help="default: all")
+    parser.add_argument("--list", action="store_true", help="measure nothing")
+    parser.add_argument("--trial", action="store_true")
+    arguments = parser.parse_args()
+    outputs = "outputs/trial" if arguments.trial else "outputs"
+    place = Place(outputs, arguments.trial)
+    groups = {group.name: group for group in [make(place) for make in GROUPS]}
+    if unknown := {*arguments.names} - {*groups}:
+        parser.error(f"no such group: {', '.join(unknown)}; there are: {', '.join(groups)}")
+    wanted = [groups[name] for name in arguments.names or groups]
+    file = place.folder / RECORD
+    if arguments.list:
+        show(wanted, Record.read(file) or Record(""))
+        return
+    record = begin(place, file)
+    left = record.minutes_left(wanted)
+    print(f"{len(wanted)} groups, about {left:.0f} min on 2 idle cores")
+    try:
+        run_stages(wanted, record, file)
+    except StageError as error:
+        sys.exit(f"{error}\nAfter a remedy, the same command goes on.")
+    except KeyboardInterrupt:
+        sys.exit("Interrupted; the same command goes on.")
+
+
+def show(groups: Sequence[Group], record: Record) -> None:
+    """Print each group's expected minutes, and the minutes of its finished stages."""
+    for group in groups:
+        print(f"{group.name}: about {group.minutes:g} min")
+        for stage in group.stages:
+            took = record.minutes.get(group.key(stage))
+            state = "" if took is None else f", took {took:g} min"
+            print(f"  {stage.title}: about {stage.minutes:g} min{state}")
+    print(f"total: about {sum(group.minutes for group in groups):.0f} min on 2 idle cores")
+
+
+def begin(place: Place, file: Path) -> Record:
+    """Return the record of what has been measured, a new one at first. Exits if something is
+    missing, if the checkout has changes, or if the folder has results of another commit."""
+    commit = git("rev-parse", "HEAD")
+    record = Record.read(file)
+    if not place.is_trial:
+        if changes := git("status", "--porcelain"):
+            sys.exit(f"Every measurement names its commit; commit or remove first:\n{changes}")
+        if record is None:
+            need_empty(place.folder)
+        elif record.commit != commit:
+            sys.exit(
+                f"{place.outputs}/ has measurements of commit {record.commit[:12]}, and this "
+                f"is {commit[:12]}: check that one out to go on, or move them away"
+            )
+    for python in (PADDLE_2, MXNET):
+        if not (ROOT / python).exists():
+            sys.exit(f"{python} is missing: make peers")
+    if reason := slurm_missing():
+        sys.exit(f"{reason}: apt-get install slurm-wlm munge")
+    if not (ROOT / "data" / "samples" / "train_list.txt").exists():
+        perfkit("samples")
+    return record or Record(commit)
+
+
+def need_empty(outputs: Path) -> None:
+    """Exit if the folder has other results, which would be taken for examples."""
+    expected = {"examples", "trial"}
+    others = [path.name for path in outputs.iterdir() if path.name not in expected]
+    if others:
+        sys.exit(f"outputs/ has other results; move them away first: {', '.join(others)}")
+
+
+def git(*words: str) -> str:
+    command = ["git", "-C", str(ROOT), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    main()
