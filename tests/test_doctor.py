@@ -56,10 +56,10 @@ def test_unreadable_data_is_reported_with_file_and_line(small, samples, tmp_path
     (tmp_path / "data" / "train_list.txt").write_text("train/none\x1b]0;x\x07.jpeg 0\n")
     options = as_options(small(input="dali", data_dir=str(tmp_path / "data")))
     done = cli("doctor", *options)
-    assert (done.exit_code, done.stderr) == (1, "Not ready: resolve data.\n")
-    printed = " ".join(done.stdout.split())
-    assert "FAIL data: " in printed and "train_list.txt:1: no such file" in printed
-    assert "\x1b]" not in done.stdout
+    assert done.exit_code == 2
+    assert "data_dir: " in done.stderr and "train_list.txt:1: no such file" in done.stderr
+    assert done.stderr.endswith("Not ready: resolve the problems above.\n")
+    assert "\x1b]" not in done.stderr
 
 
 BATCH_BYTES = 256 * 3 * 224 * 224 * 4
@@ -75,9 +75,21 @@ def have_shared_memory(monkeypatch, free):
     monkeypatch.setattr(shutil, "disk_usage", disk_usage)
 
 
-def test_a_dataloader_that_must_fill_the_shared_memory_is_refused(small, monkeypatch):
+@pytest.fixture
+def large_batches(small, samples, tmp_path):
+    """A request with batches of 256 images in 8 processes."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "train").symlink_to(samples / "train")
+    lines = (samples / "train_list.txt").read_text()
+    (data / "train_list.txt").write_text(lines * 11)
+    batches = {"batch_size": 256, "image_size": 224, "dataloader_workers": 8}
+    return small(input="dataloader", data_dir=str(data), **batches)
+
+
+def test_a_dataloader_that_must_fill_the_shared_memory_is_refused(large_batches, monkeypatch):
     """Docker's default of 64 MiB; each process holds a batch."""
-    request = small(input="dataloader", batch_size=256, image_size=224, dataloader_workers=8)
+    request = large_batches
     have_shared_memory(monkeypatch, 64 * 2**20)
     with pytest.raises(RequestError) as refused:
         perfkit.plan("resnet50", request)
@@ -93,8 +105,8 @@ def test_a_dataloader_that_must_fill_the_shared_memory_is_refused(small, monkeyp
     assert perfkit.plan("resnet50", by_threads)
 
 
-def test_shared_memory_that_may_fill_up_is_told_before_the_run(small, monkeypatch):
-    request = small(input="dataloader", batch_size=256, image_size=224, dataloader_workers=8)
+def test_shared_memory_that_may_fill_up_is_told_before_the_run(large_batches, monkeypatch):
+    request = large_batches
     have_shared_memory(monkeypatch, 16 * BATCH_BYTES)
     assert perfkit.plan("resnet50", request).notices == []
     have_shared_memory(monkeypatch, 16 * BATCH_BYTES - 1)
@@ -118,8 +130,8 @@ def test_nccl_needs_shared_memory_on_several_gpus_of_a_node(monkeypatch, nvml, g
     assert "/dev/shm has 64 MiB free; DataLoader and NCCL may need 74 MiB" in notice.text()
 
 
-def test_too_little_shared_memory_is_reported(small, monkeypatch):
-    request = small(input="dataloader", batch_size=256, image_size=224, dataloader_workers=8)
+def test_too_little_shared_memory_is_reported(large_batches, monkeypatch):
+    request = large_batches
     prefetched_batches = 2 * 8
     needed = prefetched_batches * BATCH_BYTES
     free = needed - 1

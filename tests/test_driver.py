@@ -275,11 +275,14 @@ def test_a_corrupt_image_is_reported_with_file_and_line(
     assert "train_list.txt:6: " in result.failure.text()
 
 
-def test_missing_input_is_reported_before_any_worker_starts(measure, samples, tmp_path):
+def test_input_lost_after_the_request_is_reported_before_any_worker_starts(
+    small, samples, tmp_path
+):
     data = tmp_path / "data"
     shutil.copytree(samples, data)
+    plan = perfkit.plan("resnet50", small(data_dir=str(data)))
     (data / "train/s05/s05_5.jpeg").unlink()
-    measurement = measure(data_dir=str(data))
+    measurement = perfkit.measure(plan.config, plan.protocol)
     assert measurement.result.failure.code == "bad_input"
     assert "train_list.txt:6: no such file" in measurement.result.failure.text()
     assert not (measurement.folder / "repeats").exists()

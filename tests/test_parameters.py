@@ -109,11 +109,9 @@ def test_every_configuration_is_valid_on_its_target_hardware(file, monkeypatch, 
     monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", lambda: labels)
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "16")
     monkeypatch.setenv("SLURMD_NODENAME", "node1")
-    for name in ("train_list.txt", "shard.hdf5", "train.bin"):
-        (tmp_path / name).touch()
     for request in expand(FOLDER / f"{file}.yaml"):
         model = request.pop("model")
-        plan = perfkit.plan(model, request | {"data_dir": str(tmp_path)})
+        plan = perfkit.plan(model, request | {"data_dir": str(tmp_path)}, ("data",))
         values = parameter_values(plan.config, plan.protocol)
         assert {name: values[name] for name in request} == request
 

@@ -296,7 +296,7 @@ WIDER = np.ones((4, 5), np.int32)
     ("changes", "expected"),
     [
         ({"input_mask": None}, "input_mask: expected a dataset, found none"),
-        ({"length": 512}, "input_ids: expected 4 x 16, found 4 x 512; sequence_length is 16"),
+        ({"length": 512}, "sequences of 512 tokens; sequence_length is 16"),
         ({"segment_ids": np.zeros((4, 15), int)}, "segment_ids: expected 4 x 16, found 4 x 15"),
         ({"masked_lm_ids": np.ones((4, 2), int)}, "masked_lm_ids: expected 4 x 3, found 4 x 2"),
         (

@@ -34,6 +34,7 @@ from PIL import Image
 
 from perfkit.core.driver.measure import measurement_folder
 from perfkit.core.inputs.data_set import digest
+from perfkit.core.inputs.samples import picture
 from perfkit.core.paths import ROOT
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.repeat import Repeat
@@ -148,13 +149,19 @@ def test_a_sweep_measures_every_configuration_and_writes_the_site(
     assert "2/2 done" in done.stderr
 
 
+def damaged_data(folder):
+    """Write data with an image whose end is missing, which no check before the run finds."""
+    (folder / "train").mkdir(parents=True)
+    (folder / "train" / "one.jpeg").write_bytes(picture(0)[:30_000])
+    (folder / "train_list.txt").write_text("train/one.jpeg 0\n" * 4)
+
+
 @pytest.mark.slow
 def test_a_failed_configuration_is_reported_with_its_command_and_retried(
     sweep, sweep_file, tmp_path, fake_trainer
 ):
     data, outputs = tmp_path / "data", tmp_path / "outputs"
-    (data / "train").mkdir(parents=True)
-    (data / "train_list.txt").write_text("train/one.jpeg 0\n" * 4)
+    damaged_data(data)
     file = sweep_file({"input": ["dali", "synthetic"]}, **FAKE, data_dir=str(data))
     done = sweep(file)
     assert done.returncode == 1
@@ -367,7 +374,9 @@ def test_a_finished_job_stays_finished_when_its_data_has_been_moved_away(
     assert "batch_size 1   kept" in dry_run(file)
     # Other data is another measurement.
     data.mkdir()
-    (data / "train_list.txt").write_text("train/other.jpeg 0\n")
+    (data / "train").symlink_to(samples / "train")
+    lines = (samples / "train_list.txt").read_text().splitlines(keepends=True)
+    (data / "train_list.txt").write_text("".join(lines[:12]))
     assert states(read_jobs(file, {})) == ["waiting", "waiting"]
 
 
@@ -685,8 +694,7 @@ def test_slurm_runs_single_and_multi_node_jobs_and_reports_a_failure(
     skip_if(slurm_missing())
     monkeypatch.delenv("TMPDIR", raising=False)
     data = tmp_path / "data"
-    data.mkdir()
-    (data / "train_list.txt").write_text("train/missing.jpeg 0\n")
+    damaged_data(data)
     file = sweep_file(
         {"nodes": [1, 2], "input": ["dali", "synthetic"]},
         exclude=[{"nodes": 2, "input": "dali"}],

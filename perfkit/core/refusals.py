@@ -576,6 +576,47 @@ class DataMissing(Refusal):
     command: str
 
 
+class OtherLength(Refusal):
+    code = "other_length"
+    sentence = (
+        "the sequences in %(folder)s have %(found)s tokens, not %(requested)s: -p "
+        "sequence_length %(found)s; for sample data of %(requested)s: perfkit samples FOLDER "
+        "--for %(model)s --sequence-length %(requested)s, and -p data_dir FOLDER"
+    )
+    parameter: str = "sequence_length"
+    folder: str
+    found: Verbatim
+    requested: Verbatim
+    model: str
+
+
+class DataInvalid(Refusal):
+    """The data does not fit the model, or a file of it is missing or damaged."""
+
+    code = "data_invalid"
+    sentence = "%(faults)s"
+    parameter: str = "data_dir"
+    faults: list[str]
+    """each with its file and line"""
+
+    def lines(self) -> list[str]:
+        return [f"{self.parameter}: {fault}" for fault in self.faults]
+
+
+class TooFewSamples(Refusal):
+    code = "too_few_samples"
+    sentence = (
+        "one step of %(ranks)s x %(batch_size)s samples needs %(needed)s, but %(folder)s has "
+        "%(samples)s; add data, or set a smaller batch: -p batch_size N"
+    )
+    parameter: str = "batch_size"
+    ranks: int
+    batch_size: int
+    needed: int
+    folder: str
+    samples: int
+
+
 class Unwritable(Refusal):
     code = "unwritable"
     sentence = (

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -219,13 +219,17 @@ def _job(configuration: Configuration, varied: list[str], *, elsewhere: bool) ->
             refusal = NotForSlurm(launcher=launcher, allowed=[*SLURM_LAUNCHERS])
             raise RequestError([refusal])
         return SweepJob(label, model, parameters, planned)
+    planned = plan(model, parameters, VALIDITY_ONLY)
+    job = SweepJob(label, model, parameters, planned)
+    sample_file = job.sample_file
     # Missing sample data will be made.
-    not_checked: set[CheckScope] = set() if parameters.get("data_dir") else {"data"}
+    will_be_made = sample_file is not None and not sample_file.exists()
+    not_checked: set[CheckScope] = {"data"} if will_be_made else set()
     try:
-        return SweepJob(label, model, parameters, plan(model, parameters, not_checked))
+        plan(model, parameters, not_checked)
     except RequestError as error:
-        planned = plan(model, parameters, VALIDITY_ONLY)
-        return SweepJob(label, model, parameters, planned, tuple(error.problems))
+        return replace(job, missing=tuple(error.problems))
+    return job
 
 
 def _word(value: Any) -> str:

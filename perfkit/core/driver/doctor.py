@@ -9,11 +9,10 @@ from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.cluster import ClusterLauncher, remove_abandoned
 from perfkit.core.driver.failures import NodeError
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.inputs import InputError
-from perfkit.core.inputs.data_set import examine
 from perfkit.core.models import model_of
 from perfkit.core.paths import stored_path
 from perfkit.core.refusals import Mebibytes
+from perfkit.core.request.checks import sample_count
 from perfkit.core.request.plan import Plan
 from perfkit.core.request.requested_script import without_timer
 from perfkit.core.request.requirements import read_environment
@@ -78,14 +77,6 @@ class DataRead(Diagnostic):
         if self.sample == "image":
             return "%(count)s images in %(folder)s"
         return "%(count)s sequences in %(folder)s"
-
-
-class DataInvalid(Diagnostic):
-    code = "data_invalid"
-    outcome = "failed"
-    sentence = "%(problem)s"
-    subject: str = "data"
-    problem: str
 
 
 class ScriptRead(Diagnostic):
@@ -222,11 +213,11 @@ def _script(config: ScriptConfig) -> Iterator[Diagnostic]:
 def _data(config: Config) -> Diagnostic:
     if config.input == "synthetic":
         return NoDataNeeded()
-    try:
-        count = len(examine(config))
-    except InputError as error:
-        return DataInvalid(problem=str(error))
-    return DataRead(count=count, sample=model_of(config).sample, folder=str(config.data_folder))
+    return DataRead(
+        count=sample_count(config),
+        sample=model_of(config).sample,
+        folder=str(config.data_folder),
+    )
 
 
 def _space_for_outputs(config: AnyConfig) -> Diagnostic:

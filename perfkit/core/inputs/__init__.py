@@ -22,6 +22,14 @@ class InputError(ValueError):
         super().__init__(message.encode(errors="backslashreplace").decode())
 
 
+class OtherLengthError(InputError):
+    """A file has sequences of another length than requested."""
+
+    def __init__(self, file: object, found: int, requested: int) -> None:
+        super().__init__(f"{file}: sequences of {found} tokens; sequence_length is {requested}")
+        self.found = found
+
+
 def raise_if_any(problems: list[str]) -> None:
     """Raise InputError with the first PROBLEMS_SHOWN problems, if any."""
     if not problems:
@@ -35,10 +43,16 @@ def raise_if_any(problems: list[str]) -> None:
 def raise_if_short(samples: int, config: Config, source: str) -> None:
     """Raise InputError if a rank's share of `samples` does not fill one batch, so that an input
     would repeat samples or never fill a batch."""
-    step = config.ranks * config.batch_size
-    if samples < step:
+    needed = samples_of_step(config)
+    if samples < needed:
         kind = model_of(config).sample
         raise InputError(
             f"{source}: {samples} {kind}s, but one step of {config.ranks} x "
-            f"{config.batch_size} needs {step}; add data or reduce batch_size"
+            f"{config.batch_size} needs {needed}; add data or reduce batch_size"
         )
+
+
+def samples_of_step(config: Config) -> int:
+    """Return the samples that fill one micro-batch of every rank, the fewest that an input
+    needs."""
+    return config.ranks * config.batch_size

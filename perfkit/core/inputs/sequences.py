@@ -1,12 +1,13 @@
 """Sequences for BERT's pre-training: HDF5 shards, and the checks of their layout and values."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import h5py
 import numpy as np
 
 from perfkit.core.config import Config
-from perfkit.core.inputs import InputError, raise_if_any
+from perfkit.core.inputs import InputError, OtherLengthError, raise_if_any
 from perfkit.core.inputs.shards import ROWS_CHECKED, ShardRow, Shards
 from perfkit.core.models import bert
 
@@ -29,7 +30,7 @@ class Sequences(Shards):
     checked = 100
 
     def __init__(self, config: Config) -> None:
-        length = config.sample_size
+        self.length = length = config.sample_size
         self.limits = {"input_ids": bert.VOCABULARY, "masked_lm_ids": bert.VOCABULARY}
         self.limits["masked_lm_positions"] = length
         self.columns: dict[str, tuple[int, ...]] = {"token": (length,), "sequence": ()}
@@ -54,6 +55,7 @@ class Sequences(Shards):
         count, arrays = 0, {}
         try:
             with h5py.File(path, "r") as file:
+                self._require_length(path, file)
                 problems = [*self._layout_problems(file)]
                 if not problems:
                     count = len(file["input_ids"])
@@ -69,12 +71,17 @@ class Sequences(Shards):
         raise_if_any([f"{path}: {problem}" for problem in problems])
         return count, arrays
 
+    def _require_length(self, path: Path, file: h5py.File) -> None:
+        """Raise OtherLengthError if a shard has sequences of another length."""
+        ids = file.get("input_ids")
+        if isinstance(ids, h5py.Dataset) and ids.ndim == 2 and ids.shape[1] != self.length:
+            raise OtherLengthError(path, ids.shape[1], self.length)
+
     def _layout_problems(self, file: h5py.File) -> Iterator[str]:
         """Yield the fields that are missing, empty, no integers, or of a wrong shape."""
         rows = 0
         for name, kind in FIELDS.items():
             dataset = file.get(name)
-            hint = ""
             if not isinstance(dataset, h5py.Dataset):
                 expected, found = "a dataset", "none"
             elif dataset.dtype.kind not in "iu":
@@ -87,10 +94,8 @@ class Sequences(Shards):
                 columns = self.columns.setdefault(kind, dataset.shape[-1:])
                 expected = " x ".join(map(str, (rows, *columns)))
                 found = " x ".join(map(str, dataset.shape))
-                if kind == "token":
-                    hint = f"; sequence_length is {columns[0]}"
             if expected != found:
-                yield f"{name}: expected {expected}, found {found}{hint}"
+                yield f"{name}: expected {expected}, found {found}"
 
     def __getitem__(self, index: ShardRow) -> tuple[np.ndarray, ...]:
         """Return a sequence, int64: three arrays of tokens, two of predictions, one of 1. Keeps

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from perfkit.core.config import Config
-from perfkit.core.inputs import InputError, raise_if_any
+from perfkit.core.inputs import InputError, OtherLengthError, raise_if_any
 
 ROWS_CHECKED = 256
 HEAD_BYTES = 65_536
@@ -78,11 +78,14 @@ class Shards:
         self._each(self.files[: self.checked], self.check_rows)
 
     def _each(self, files: list[Path], read: Callable[[int], Any]) -> list[Any]:
-        """Return `read(index)` of each file. Raises InputError for all invalid files."""
+        """Return `read(index)` of each file. Raises InputError for all invalid files, at the
+        first with sequences of another length."""
         values, problems = [], []
         for shard in range(len(files)):
             try:
                 values.append(read(shard))
+            except OtherLengthError:
+                raise
             except InputError as error:
                 problems += str(error).splitlines()
         raise_if_any(problems)

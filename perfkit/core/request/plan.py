@@ -1,11 +1,12 @@
 """From a request to a plan: validates parameters, reporting all errors together."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from perfkit.core import refusals
-from perfkit.core.config import Config, Protocol
+from perfkit.core.config import Config, Protocol, RunConfig
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import MODELS
 from perfkit.core.parameters import (
@@ -18,19 +19,22 @@ from perfkit.core.parameters import (
     with_absolute_paths,
 )
 from perfkit.core.paths import OUTPUTS, interpreter_path
-from perfkit.core.refusals import NotAvailable, Refusal
+from perfkit.core.refusals import NoSuchParameter, NotAvailable, Refusal
 from perfkit.core.request import RequestError, validated
 from perfkit.core.request.checks import CheckScope, problems
 from perfkit.core.request.requested_script import (
     SUFFIX,
-    RequestedScript,
     not_a_parameter,
     requested_script,
     without_timer,
 )
 from perfkit.core.request.resolve import resolve, resolve_script
+from perfkit.core.request.script import ScriptContent
 from perfkit.core.request.shared_memory import Notice, scarce
 from perfkit.core.script_config import SCRIPT, AnyConfig, ScriptConfig, built_in
+
+Values = dict[str, Any]
+"""Parameters by name."""
 
 
 @dataclass(frozen=True)
@@ -67,27 +71,70 @@ def plan(
     RequestError with all problems.
     """
     kind = ScriptConfig if model == SCRIPT else Config
-    fields = fields_of(kind)
-    names = [name for name, value in namespace.items() if _is_parameter(name, value)]
-    values = {name: namespace[name] for name in fields if name in names}
-    values = with_absolute_paths({"outputs_dir": OUTPUTS} | values)
-    refused = [not_a_parameter(name, kind) for name in names if name not in fields]
+    refused: list[Refusal] = []
+    values = _values(namespace, kind, refused)
     invalid: list[Refusal] = []
-    config: AnyConfig | None
+    make: Callable[[Values, list[Refusal]], AnyConfig | None]
     if model == SCRIPT:
         script = requested_script(values, invalid)
-        gpus = _visible_devices(script.values, skip_checks, refused)
-        config = _script_config(script, gpus, invalid)
+        values = script.values
+        gpus = _visible_devices(values, skip_checks, refused)
+        make = partial(_script_config, script.content, gpus)
     else:
         gpus = _visible_devices(values, skip_checks, refused)
-        config = _config(model, values, gpus, invalid)
+        make = partial(_config, model, gpus)
+    config = make(values, invalid)
     protocol = _protocol(values, config, invalid)
-    if config and protocol and not invalid:
-        refused += problems(config, gpus, skip_checks)
-        if not refused:
-            return Plan(config, protocol)
+    possible = config or make(_corrected(values, invalid), [])
+    if possible:
+        unsure = [refusal.parameter for refusal in invalid if not _correction(refusal)]
+        refused += problems(possible, gpus, skip_checks, unsure)
     every = sorted(refused + invalid, key=Refusal.text)
+    if config and protocol and not every:
+        return Plan(config, protocol)
     raise RequestError(every)
+
+
+def _values(
+    namespace: Mapping[str, Any], kind: type[RunConfig], refused: list[Refusal]
+) -> Values:
+    """Return the values of the parameters in `namespace`, with absolute paths. A misspelt name
+    is refused; it stands for the nearest one, unless that is set, so that the errors of its
+    value are found too."""
+    fields = fields_of(kind)
+    values: Values = {"outputs_dir": OUTPUTS}
+    misspelt: Values = {}
+    for name, value in namespace.items():
+        if not _is_parameter(name, value):
+            continue
+        if name in fields:
+            values[name] = value
+            continue
+        refusal = not_a_parameter(name, kind)
+        refused.append(refusal)
+        if isinstance(refusal, NoSuchParameter) and refusal.nearest:
+            misspelt[refusal.nearest] = value
+    for name, value in misspelt.items():
+        default, _meaning = parameters(kind)[name]
+        if values.get(name, default) == default:
+            values[name] = value
+    return with_absolute_paths(values)
+
+
+def _corrected(values: Values, invalid: list[Refusal]) -> Values:
+    """Return the values without those that are invalid, or with what they may mean."""
+    corrected = dict(values)
+    for refusal in invalid:
+        corrected.pop(refusal.parameter, None)
+        correction = _correction(refusal)
+        if correction:
+            corrected[refusal.parameter] = correction
+    return corrected
+
+
+def _correction(refusal: Refusal) -> str | None:
+    """Return the word that a misspelt one may mean."""
+    return refusal.nearest if isinstance(refusal, NotAvailable) else None
 
 
 def _is_parameter(name: str, value: object) -> bool:
@@ -129,36 +176,34 @@ def _accelerator(values: Mapping[str, Any]) -> str:
     return "gpu"
 
 
-def _config(
-    model: str, values: Mapping[str, Any], gpus: int, invalid: list[Refusal]
-) -> Config | None:
+def _config(model: str, gpus: int, values: Values, invalid: list[Refusal]) -> Config | None:
     """Return the configuration; None if a value is invalid. An unknown model or framework is
-    replaced by the first one, so that the errors of other values are found too."""
+    replaced by the nearest, or the first one, so that the errors of other values are found
+    too."""
     work = {"model": model}
     for name in values.keys() & Config.model_fields.keys():
         work[name] = values[name]
     for name, allowed in (("model", [*MODELS]), ("framework", [*FRAMEWORKS])):
         if name in work and work[name] not in allowed:
-            refusal: Refusal = NotAvailable.of(name, work[name], allowed)
-            if name == "model" and model.endswith(SUFFIX):
-                refusal = refusals.NotAModel(script=model)
-            invalid.append(refusal)
-            work[name] = allowed[0]
+            unknown = NotAvailable.of(name, work[name], allowed)
+            work[name] = unknown.nearest or allowed[0]
+            is_script = name == "model" and model.endswith(SUFFIX)
+            invalid.append(refusals.NotAModel(script=model) if is_script else unknown)
     return validated(lambda: resolve(work, gpus), invalid)
 
 
 def _script_config(
-    script: RequestedScript, gpus: int, invalid: list[Refusal]
+    content: ScriptContent, gpus: int, values: Values, invalid: list[Refusal]
 ) -> ScriptConfig | None:
     """Return the configuration of a script; None if a value is invalid."""
     work = {}
-    for name in script.values.keys() & ScriptConfig.model_fields.keys():
-        work[name] = script.values[name]
-    return validated(lambda: resolve_script(work, script.content, gpus), invalid)
+    for name in values.keys() & ScriptConfig.model_fields.keys():
+        work[name] = values[name]
+    return validated(lambda: resolve_script(work, content, gpus), invalid)
 
 
 def _protocol(
-    values: Mapping[str, Any], config: AnyConfig | None, invalid: list[Refusal]
+    values: Values, config: AnyConfig | None, invalid: list[Refusal]
 ) -> Protocol | None:
     steps = {name: values[name] for name in PROTOCOL_PARAMETERS if name in values}
     name = steps.pop("protocol", None)
