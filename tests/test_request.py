@@ -240,6 +240,24 @@ def test_data_that_does_not_fit_is_refused_with_its_lines(tmp_path, samples):
     ]
 
 
+@pytest.mark.parametrize(
+    ("request_of_bert", "command"),
+    [
+        ({"data_dir": "{}/none"}, "perfkit samples {}/none --for bert"),
+        (
+            {"data_dir": "{}/none", "sequence_length": 512},
+            "perfkit samples {}/none --for bert --sequence-length 512",
+        ),
+    ],
+)
+def test_the_advised_command_makes_the_data_that_is_missing(request_of_bert, command, tmp_path):
+    folder = request_of_bert["data_dir"].format(tmp_path)
+    with pytest.raises(RequestError) as refused:
+        plan("bert", request_of_bert | {"device": "cpu", "data_dir": folder})
+    (problem,) = refused.value.problems
+    assert problem.endswith(f"; to create sample data: {command.format(tmp_path)}")
+
+
 def test_sequences_of_another_length_are_refused_with_two_remedies(tmp_path):
     assert len([*make_sequences(tmp_path, 8, 32)]) == 8
     request = {"data_dir": str(tmp_path), "device": "cpu", "batch_size": 4}
@@ -266,7 +284,7 @@ def test_device_gpu_without_gpus_is_an_error():
 
 def test_a_missing_data_folder_or_unwritable_outputs_are_rejected_with_a_fix(tmp_path):
     (problem,) = problems(input="dali", data_dir=str(tmp_path))
-    assert "perfkit samples" in problem
+    assert problem.endswith(f"; to create sample data: perfkit samples {tmp_path}")
     (tmp_path / "file").touch()
     (problem,) = problems(outputs_dir=str(tmp_path / "file"))
     assert problem.startswith("outputs_dir: can't write to")

@@ -1,5 +1,6 @@
 """Whether a configuration can be measured here."""
 
+import shlex
 import tempfile
 from collections.abc import Collection, Iterator
 from functools import lru_cache
@@ -72,15 +73,27 @@ def _wrong_data(config: Config, unsure: Collection[str]) -> Iterator[Refusal]:
     try:
         expected.find(config.data_folder)
     except OSError:
-        command = "perfkit samples"
-        if model.sample != "image":
-            command += f" --for {config.model}"
         yield refusals.DataMissing(
-            expected=expected.expected, folder=str(config.data_folder), command=command
+            expected=expected.expected,
+            folder=str(config.data_folder),
+            command=_samples_command(config),
         )
         return
     if not OF_DATA.intersection(unsure):
         yield from _unfit_data(config, unsure)
+
+
+def _samples_command(config: Config) -> str:
+    """Return the command that makes sample data where the configuration expects data."""
+    model = model_of(config)
+    words = ["perfkit", "samples"]
+    if config.data_folder != stored_path(model.data_dir):
+        words.append(str(config.data_folder))
+    if model.sample != "image":
+        words += ["--for", config.model]
+    if model.data == "shards" and config.sequence_length != model.default_sequence_length:
+        words += ["--sequence-length", str(config.sequence_length)]
+    return shlex.join(words)
 
 
 def _unfit_data(config: Config, unsure: Collection[str]) -> Iterator[Refusal]:
