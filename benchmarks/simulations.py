@@ -15,8 +15,8 @@ from math import ceil
 import numpy as np
 
 from perfkit.analysis.fleet.judgement import USUAL_RULES, NodeRepeats, judge
-from perfkit.analysis.ratios import verdict
 from perfkit.analysis.series import segment
+from perfkit.analysis.verdicts import THRESHOLD, verdict
 from perfkit.core.config import AUTO, AUTO_WARMUP, PROTOCOLS, Protocol
 from perfkit.core.driver.progress import round_order
 from perfkit.core.driver.warmup import WarmupTest
@@ -80,7 +80,7 @@ def ratio_intervals(noise, m, n, ratio, level, **how):
 
 def share_of_different(estimates, level):
     """Return the share of comparisons whose verdict is that B differs from A."""
-    verdicts = [verdict(estimate, level) for estimate in estimates]
+    verdicts = [verdict(estimate, level, THRESHOLD) for estimate in estimates]
     return share([word in ("faster", "slower") for word in verdicts])
 
 

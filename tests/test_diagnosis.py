@@ -146,7 +146,7 @@ def test_every_verdict_has_its_own_advice(limit, advice):
         ),
         (
             {"verdict": "undecided", "ratio": 0.97, "interval": (0.9, 1.01)},
-            "Undecided: the input costs from -1 % to 10 % of the throughput, at 98 %.",
+            "Can't tell: the input costs from -1 % to 10 % of the throughput, at 98 %.",
         ),
     ],
 )

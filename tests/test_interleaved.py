@@ -12,6 +12,7 @@ from html import unescape
 from operator import getitem
 from types import SimpleNamespace
 
+import click
 import fake_trainer
 import pytest
 from clusters import wait_for
@@ -110,7 +111,7 @@ def assert_ratios(comparison, outputs):
         for a, b in zip(base.throughputs, other.throughputs, strict=True):
             ratios.append(b / a)
         assert pair.ratios == ratios
-        assert pair.verdict != "undecided"
+        assert pair.interval_level >= comparison.level
         assert list(pair.across) == ["batch_size"]
         assert pair.out_of_turn == []
 
@@ -374,7 +375,8 @@ def judged(*measurements, variants=SEEDS):
 
 
 def words(text):
-    return " ".join(text.split())
+    """Return the text of a terminal on one line, without colours."""
+    return " ".join(click.unstyle(text).split())
 
 
 def plain(a, b, across="seed"):
@@ -433,7 +435,7 @@ def test_interleaving_finds_a_ratio_that_drift_hides(tmp_path):
     assert pair.out_of_turn == []
     next_day = made(tmp_path, SLOWER, "c", later=86400)
     pair, _text = plain(base, next_day)
-    assert pair.verdict == "no difference"
+    assert pair.verdict == "undecided"
     assert pair.interval[0] < 0.8
 
 
@@ -485,7 +487,8 @@ def test_measurements_not_interleaved_are_compared_by_all_ratios(tmp_path, later
     [
         ([1.01, 1.02, 1.03, 1.01, 1.02, 1.05], "faster"),
         ([0.99, 0.98, 0.97, 0.99, 0.98, 0.99], "slower"),
-        ([0.99, 0.98, 1.01, 0.99, 0.98, 0.99], "no difference"),
+        ([0.99, 0.985, 1.01, 0.99, 0.985, 0.99], "no difference"),
+        ([0.99, 0.97, 1.01, 0.99, 0.98, 0.99], "undecided"),
         ([1.5, 1.5, 1.5, 1.5, 1.5], "undecided"),
     ],
 )
@@ -502,7 +505,7 @@ def test_the_verdict_follows_from_the_pairs_interval(tmp_path, ratios, verdict):
     assert pair.verdict == verdict
     assert pair.interval == pytest.approx((min(ratios), max(ratios)))
     enough = "n=5 pairs reach at most 93.75 %; 6 pairs are enough"
-    assert (enough in words(interleaved_text(comparison))) == (verdict == "undecided")
+    assert (enough in words(interleaved_text(comparison))) == (len(ratios) == 5)
 
 
 @pytest.mark.parametrize(
@@ -595,7 +598,7 @@ def test_perfkit_report_rebuilds_the_page_and_names_missing_results(
     assert caution in page(tmp_path)
     text = words(interleaved_text(read_comparison(comparison)))
     assert text.startswith(
-        "Undecided at 95 %: n=2 pairs reach at most 50 %; 6 pairs are enough."
+        "Can't tell at 95 %: n=2 pairs reach at most 50 %; 6 pairs are enough."
     )
     assert caution in text
     assert "1.191" in page(tmp_path)
@@ -646,6 +649,24 @@ def test_a_self_contradictory_comparison_is_named_and_left_out(
     assert why in page(tmp_path)
     assert 'href="../../index.html"' in page(tmp_path)
     assert why in unescape((tmp_path / "index.html").read_text())
+
+
+def test_a_file_with_old_verdicts_is_judged_anew(tmp_path):
+    """Version 4 called every interval that contains 1 'no difference'."""
+    wide = [0.9, 1.1, 0.9, 1.1, 0.9, 1.1]
+    base = made(tmp_path, [50.0] * 6)
+    other = made(tmp_path, [50.0 * ratio for ratio in wide], "b", 10)
+    comparison = judged(base, other)
+    assert comparison.pairs[0].verdict == "undecided"
+    folder = tmp_path / "comparisons" / "old"
+    write_comparison(folder, comparison)
+    verdict = ["pairs", 0, "verdict"]
+    changed(folder, [["schema_version"]], 4)
+    changed(folder, [verdict], "no difference")
+    assert read_comparison(folder) == comparison
+    changed(folder, [["pairs", 0, "ratio"]], 1.5)
+    with pytest.raises(ResultError, match="do not follow from the turns"):
+        read_comparison(folder)
 
 
 def test_a_throughput_other_than_its_results_is_named(comparison, tmp_path):

@@ -9,8 +9,8 @@ import pytest
 from babel.messages.pofile import read_po
 from pydantic import BaseModel, ValidationError
 
-from perfkit.analysis.comparison.verdicts import PairStatement
 from perfkit.analysis.diagnosis.statements import DiagnosisStatement
+from perfkit.analysis.verdicts import PairStatement
 from perfkit.analysis.warning_types import MeasurementWarning
 from perfkit.audit.statements import Finding
 from perfkit.core.paths import ROOT

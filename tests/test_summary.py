@@ -172,6 +172,7 @@ FASTER = [value * 2 for value in SLOW]
 UNSURE = [12.0, 9.0, 12.1, 9.1, 12.2, 12.3]
 NEAR = [value * factor for value, factor in zip(FAST, [1.1, 0.9] * 3, strict=True)]
 """As fast as FAST within 10 %."""
+ALIKE = [value * factor for value, factor in zip(SLOW, [1.02, 1.01, 0.98] * 2, strict=True)]
 
 
 # The leader.
@@ -181,7 +182,7 @@ NEAR = [value * factor for value, factor in zip(FAST, [1.1, 0.9] * 3, strict=Tru
     ("values", "leader", "words"),
     [
         ({"paddle": SLOW, "torch": FAST}, ["13.32"], "PyTorch, 1.30 × Paddle (1.30 – 1.30)"),
-        ({"paddle": SLOW, "torch": UNSURE}, [], "undecided, PyTorch is 1.17 × Paddle"),
+        ({"paddle": SLOW, "torch": UNSURE}, [], "can't tell, PyTorch is 1.17 × Paddle"),
         (
             {"paddle": FAST, "torch": SLOW, "jax": SLOW},
             ["13.32"],
@@ -190,12 +191,17 @@ NEAR = [value * factor for value, factor in zip(FAST, [1.1, 0.9] * 3, strict=Tru
         (
             {"paddle": SLOW, "torch": FAST, "jax": NEAR},
             [],
-            "JAX or PyTorch (undecided between them), faster than Paddle",
+            "JAX or PyTorch (can't tell which of them), faster than Paddle",
         ),
         ({"paddle": SLOW, "torch": FAST, "jax": SLOW}, ["13.32"], "PyTorch, 1.30 × Paddle"),
         ({"torch": FAST, "jax": FASTER, "paddle": SLOW}, ["20.50"], "JAX, 2.00 × Paddle"),
+        (
+            {"paddle": SLOW, "torch": ALIKE},
+            [],
+            "no difference over 5 %, PyTorch is 1.01 × Paddle (0.980 – 1.02)",
+        ),
         # Too few pairs for an interval at the level.
-        ({"paddle": SLOW[:3], "torch": FAST[:3]}, [], "undecided, PyTorch is 1.30 × Paddle"),
+        ({"paddle": SLOW[:3], "torch": FAST[:3]}, [], "can't tell, PyTorch is 1.30 × Paddle"),
     ],
 )
 def test_the_leader_is_bold_with_its_ratio_to_paddle(tmp_path, values, leader, words):
@@ -219,7 +225,8 @@ def test_a_leader_needs_the_highest_throughput_of_its_row(tmp_path):
     summary = frameworks(tmp_path / "high", higher, paddle=SLOW, torch=FAST)
     beside_higher = report.fastest(summary)
     assert bold(beside_higher) == []
-    assert "undecided, PyTorch is 1.30 × Paddle" in beside_higher.html
+    (beside,) = answers(beside_higher)
+    assert "can't tell, PyTorch is 1.30 × Paddle" in beside
 
 
 def test_frameworks_share_a_row_despite_layout_and_execution(tmp_path):

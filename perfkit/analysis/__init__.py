@@ -1,6 +1,7 @@
 """Analysis of stored measurements.
 
-ratios.py        the ratio of two measurements with its interval and verdict
+ratios.py        the ratio of two measurements with its interval
+verdicts.py      what such an interval shows: faster, slower, no difference, can't tell
 culprit.py       whether machine or software changed a throughput
 series.py        change points of a series of measurements
 warning_types.py the kinds of warnings about a measurement, with severities and sentences

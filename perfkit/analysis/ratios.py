@@ -1,5 +1,5 @@
-"""The ratio of two measurements' throughputs with its exact interval and verdict, as used by
-comparisons, diagnoses and series."""
+"""The ratio of two measurements' throughputs with its exact interval, as used by comparisons,
+diagnoses and series."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -13,7 +13,6 @@ from perfkit.core.results.repeat import Repeat
 from perfkit.core.results.schema import Result
 from perfkit.core.statistics import Estimate, median_estimate, ratio_interval
 
-Verdict = Literal["faster", "slower", "no difference", "undecided"]
 Method = Literal["pairs", "Hodges-Lehmann", "median"]
 IDLE_SECONDS = 60.0
 """Longest idle time between two interleaved repeats."""
@@ -68,23 +67,6 @@ class PairRatio(NamedTuple):
     method: Method
     turns: list[Turn]
     """The pairs of repeats, if these were interleaved."""
-
-
-def verdict(ratio: Estimate, level: float) -> Verdict:
-    """Return the verdict on B at `level`: whether the interval contains 1. `no difference` is
-    no proof of equality: any ratio in the interval remains possible."""
-    if ratio.level < level:
-        return "undecided"
-    if ratio.low > 1:
-        return "faster"
-    if ratio.high < 1:
-        return "slower"
-    return "no difference"
-
-
-def has_regressed(ratio: Estimate, level: float, threshold: float) -> bool:
-    """Return whether B is slower at `level`, by more than the threshold."""
-    return verdict(ratio, level) == "slower" and ratio.value < 1 - threshold
 
 
 def ratio_of(other: Result, base: Result, level: float = 0.95) -> PairRatio:

@@ -38,10 +38,11 @@ from perfkit.report.elements import (
     severity_mark,
     strong,
     table,
+    verdict_mark,
 )
 from perfkit.report.links import Site
 from perfkit.report.section import Section, folded, picture
-from perfkit.report.style import forest
+from perfkit.report.style import ForestRow, forest
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import device_name, peak_share, variant_name, variant_names
 from perfkit.report.text.statements import sentence
@@ -124,9 +125,9 @@ def comparison_headline(shown: Shown) -> Section:
         words = _("the command at the end of this page continues the comparison.")
         section += paragraph(Markup("%s: %s") % (strong(_("partial")), words))
     words = _(
-        "%(repeats)s repeats of each variant, alternating in one run. A difference is shown if "
-        "an interval with a level of at least %(level)s excludes 1; a variant has regressed if "
-        "it is slower by more than %(threshold)s."
+        "%(repeats)s repeats of each variant, alternating in one run. Faster or slower: an "
+        "interval with a level of at least %(level)s excludes 1. No difference over "
+        "%(threshold)s: it lies within that. A regression: slower by more than %(threshold)s."
     )
     section += note(
         words
@@ -144,7 +145,8 @@ def _forest(comparison: InterleavedComparison) -> Section:
     rows = []
     for pair in comparison.pairs:
         variant = comparison.variant_of(pair)
-        rows.append((variant_name(variant, comparison), variant, pair))
+        name = variant_name(variant, comparison)
+        rows.append(ForestRow(name, variant, pair, comparison.threshold))
     if not rows:
         return Section()
     base = variant_name(comparison.base, comparison)
@@ -156,9 +158,9 @@ def _verdict(comparison: InterleavedComparison, pair: PairResult) -> Section:
     """Return the verdict on a variant, its ratio, and what speaks against trusting it."""
     base = variant_name(comparison.base, comparison)
     variant = variant_name(comparison.variant_of(pair), comparison)
-    verdict = pair.statement(comparison.level, comparison.threshold, base, variant)
+    statement = pair.statement(comparison.level, comparison.threshold, base, variant)
     caution = pair.caution(base, variant)
-    texts: list[Text] = [strong(sentence(verdict)), _ratio(pair)]
+    texts: list[Text] = [verdict_mark(pair.verdict), strong(sentence(statement)), _ratio(pair)]
     if caution:
         texts.append(sentence(caution))
     if pair.out_of_turn:

@@ -19,14 +19,14 @@ from perfkit.analysis.comparison.stored import (
     Unmeasured,
     Variant,
 )
-from perfkit.analysis.comparison.verdicts import VERDICTS
 from perfkit.analysis.ratios import Method
+from perfkit.analysis.verdicts import WORDS, Verdict
 from perfkit.analysis.wording import arguments_text, long_title, own_options
 from perfkit.core.format import amount, interval, number, percent, plain
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.report.text.names import interval_words, peak_share, variant_name
+from perfkit.report.text.names import interval_words, peak_share, variant_name, verdict_name
 from perfkit.report.text.statements import sentence
-from perfkit.report.text.terminal import tabulated, wrapped
+from perfkit.report.text.terminal import coloured, tabulated, wrapped
 
 MOST_NAMES = 10
 """Most measurements without a partner that are listed; the JSON has all."""
@@ -82,8 +82,8 @@ def _verdicts(comparison: Comparison) -> Iterator[str]:
     """Yield the verdict on a single pair, or the counts of several, and new failures."""
     pairs = comparison.pairs
     if len(pairs) == 1:
-        verdict = pairs[0].statement(comparison.level, comparison.threshold)
-        yield wrapped(sentence(verdict))
+        statement = pairs[0].statement(comparison.level, comparison.threshold)
+        yield coloured(wrapped(sentence(statement)), pairs[0].verdict)
     elif pairs:
         yield wrapped(_counts(comparison))
     for failed in comparison.failed:
@@ -104,7 +104,7 @@ def _number_lines(comparison: Comparison) -> Iterator[str]:
         units = sorted({pair.a.unit for pair in pairs})
         levels = sorted({pair.interval_level for pair in pairs})
         achieved = ", ".join(percent(level, 4) for level in levels)
-        yield from _table(pairs)
+        yield from _table(pairs, comparison.threshold)
         yield ""
         yield wrapped(
             f"A and B are medians in {' or '.join(units)}; intervals achieve {achieved}."
@@ -153,9 +153,9 @@ def _pair_name(values: Mapping[str, KeyValue], keys: Iterable[str]) -> str:
     return ", ".join(names)
 
 
-def _table(pairs: list[PairResult]) -> list[str]:
-    """Return the lines of a table of pairs, which are named by the keys in which they differ,
-    or by their measurements if that doesn't tell them apart."""
+def _table(pairs: list[PairResult], threshold: float) -> Iterator[str]:
+    """Yield the lines of a table of pairs, which are named by the keys in which they differ, or
+    by their measurements if that doesn't tell them apart."""
     keys = []
     for key in dict.fromkeys([*PAIR_NAMES, *KEYS]):
         values = {pair.keys.get(key) for pair in pairs}
@@ -166,12 +166,25 @@ def _table(pairs: list[PairResult]) -> list[str]:
     if len({*names}) < len(pairs):
         names = [f"{pair.a.name} | {pair.b.name}" for pair in pairs]
     rows = []
+    verdicts: dict[str, Verdict] = {}
     for name, pair in zip(names, pairs, strict=True):
         numbers = [number(pair.a.value), number(pair.b.value), number(pair.ratio)]
-        verdict = "regression" if pair.regressed else VERDICTS[pair.verdict]
-        rows.append([name, *numbers, interval(*pair.interval), verdict])
+        words = verdict_name(pair.verdict, threshold)
+        if pair.regressed:
+            words = f"{words}, a regression"
+        verdicts[words] = pair.verdict
+        rows.append([name, *numbers, interval(*pair.interval), words])
     headings = ["", "A", "B", "B / A", "interval", "verdict"]
-    return tabulated(rows, headings, left=["interval", "verdict"])
+    for line in tabulated(rows, headings, left=["interval", "verdict"]):
+        yield _with_colour(line, verdicts)
+
+
+def _with_colour(line: str, verdicts: Mapping[str, Verdict]) -> str:
+    """Return a line of a table with the words of a verdict at its end in their colour."""
+    for words, verdict in verdicts.items():
+        if line.endswith(f" {words}"):
+            return line.removesuffix(words) + coloured(words, verdict)
+    return line
 
 
 def _with_own_arguments(
@@ -193,7 +206,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         counts.update(_pair_notes(pair))
         counts.update(_partial(pair))
         if len(pairs) > 1:
-            counts.update(_verdict_notes(pair, comparison.level))
+            counts.update(_verdict_notes(pair, comparison))
     for note, count in counts.items():
         yield note if len(pairs) == 1 else f"{note} ({_of_all(count, len(pairs))} pairs)"
     differing = {key for pair in pairs for key in pair.across}
@@ -244,10 +257,11 @@ def _partial(pair: PairResult) -> Iterator[str]:
             yield f"{name} is partial: {side.n} of {amount(side.repeats or 0, 'repeat')}"
 
 
-def _verdict_notes(pair: PairResult, level: float) -> Iterator[str]:
-    """Yield what a table doesn't show of a verdict: why it is undecided, and warnings."""
-    if pair.verdict == "undecided":
-        yield sentence(pair.statement(level, threshold=0)).rstrip(".")
+def _verdict_notes(pair: PairResult, comparison: Comparison) -> Iterator[str]:
+    """Yield what a table doesn't show of a verdict: how many repeats it lacks, and warnings."""
+    if pair.interval_level < comparison.level:
+        statement = pair.statement(comparison.level, comparison.threshold)
+        yield sentence(statement).rstrip(".")
     if pair.attribution:
         yield sentence(pair.attribution.statement).rstrip(".")
     caution = pair.caution()
@@ -281,9 +295,11 @@ def _counts(comparison: Comparison) -> str:
     """Return how many pairs have each verdict."""
     pairs = comparison.pairs
     counts = Counter(pair.verdict for pair in pairs)
-    parts = [
-        f"{counts[verdict]} {words}" for verdict, words in VERDICTS.items() if verdict in counts
-    ]
+    parts = []
+    for verdict in WORDS:
+        if verdict in counts:
+            words = verdict_name(verdict, comparison.threshold)
+            parts.append(f"{counts[verdict]} {words}")
     regressed = sum(pair.regressed for pair in pairs)
     return (
         f"{len(pairs)} pairs at {percent(comparison.level, 4)}: {', '.join(parts)}; "
@@ -317,8 +333,8 @@ def _interleaved_verdicts(comparison: InterleavedComparison) -> Iterator[str]:
     base = variant_name(comparison.base, comparison)
     for pair in comparison.pairs:
         variant = variant_name(comparison.variant_of(pair), comparison)
-        verdict = pair.statement(comparison.level, comparison.threshold, base, variant)
-        yield wrapped(sentence(verdict))
+        statement = pair.statement(comparison.level, comparison.threshold, base, variant)
+        yield coloured(wrapped(sentence(statement)), pair.verdict)
     if not comparison.pairs:
         yield "No ratio yet: no pair of repeats can be compared."
 

@@ -23,7 +23,7 @@ LIMITED_BY: dict[Limit, str] = {
     "input-bound": N_("input"),
     "training-bound": N_("training"),
     "mixed": N_("input and training"),
-    "undecided": N_("undecided"),
+    "undecided": N_("can't tell"),
 }
 """Verdict -> what limits the throughput."""
 NOT_INTERLEAVED = ("label", "interval_target", "budget")

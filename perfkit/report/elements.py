@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
+from perfkit.analysis.verdicts import Verdict
 from perfkit.report.section import Html, Section
 from perfkit.report.text.language import gettext as _
 
@@ -20,12 +21,20 @@ SEVERITY_MARKS = {
     "caution": ("▲", "#9a6700"),
     "notice": ("◆", "#0969da"),
     None: ("●", "#1a7f37"),
+    "undecided": ("○", "#59636e"),
 }
-"""Severity of warnings -> shape and colour."""
+"""Severity of warnings -> shape and colour; undecided: too little was measured to tell."""
+VERDICT_SEVERITIES: dict[Verdict, str | None] = {
+    "faster": None,
+    "slower": "error",
+    "no difference": None,
+    "undecided": "undecided",
+}
+"""Verdict -> severity of its mark."""
 RED = SEVERITY_MARKS["error"][1]
 NOTE = 'class="note" style="font-size: 90%; opacity: 0.8"'
 LEFT, RIGHT = "text-align: left", "text-align: right; white-space: nowrap"
-NUMBER = re.compile(r"([■▲◆●] )?[+–-]?[\d.,]+|–|$")
+NUMBER = re.compile(r"([■▲◆●○] )?[+–-]?[\d.,]+|–|$")
 """Start of a cell's text, after an optional mark, that aligns the cell to the right."""
 TAG = re.compile("<[^>]*>")
 
@@ -113,6 +122,11 @@ def severity_mark(severity: str | None) -> Markup:
     """Return a mark whose shape and colour show the severity of a warning."""
     shape, colour = SEVERITY_MARKS[severity]
     return Markup('<span style="color: %s">%s</span>') % (colour, shape)
+
+
+def verdict_mark(verdict: Verdict) -> Markup:
+    """Return a mark: red for slower, grey for can't tell, otherwise green."""
+    return severity_mark(VERDICT_SEVERITIES[verdict])
 
 
 @dataclass(frozen=True)

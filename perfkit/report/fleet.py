@@ -53,7 +53,7 @@ WITHOUT = "0.85"
 """Grey of a node without a number in a column."""
 NEAR = 4
 """Names of nodes this close to each other would overlap, if a line has NODES_PER_LINE."""
-MARKS = {"slow": "error", "undecided": "caution", "ok": None}
+MARKS = {"slow": "error", "undecided": "undecided", "ok": None}
 """Verdict -> severity of its mark."""
 
 

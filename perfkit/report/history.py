@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 
 from perfkit.analysis.comparison.history import RECENT, Change, History, Point, Series
 from perfkit.analysis.comparison.keys import Differences, contrasted
-from perfkit.analysis.comparison.verdicts import VERDICTS
 from perfkit.analysis.ratios import Ratio
 from perfkit.core.format import interval, minute, number, percent, plain, shortened
 from perfkit.core.units import GIB
@@ -31,6 +30,7 @@ from perfkit.report.style import COLOURS, FAINT, INK, estimates, new_figure
 from perfkit.report.summary import Summary
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
+from perfkit.report.text.names import verdict_name
 from perfkit.report.text.statements import sentence
 
 MOST_CHARTS = 20
@@ -108,7 +108,7 @@ def _all_series(history: History) -> Section:
             _day(newest),
             f"{number(newest.throughput)} {series.unit}",
             _ratio(series.newest),
-            _(VERDICTS[series.newest.verdict]),
+            verdict_name(series.newest.verdict, history.threshold),
             began,
             last_change,
         ]

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from perfkit.analysis.comparison.history import History, Series
 from perfkit.analysis.comparison.keys import Differences, format_pair
-from perfkit.analysis.comparison.verdicts import VERDICTS
 from perfkit.analysis.ratios import Ratio
 from perfkit.core.format import interval, number, plain
 from perfkit.core.statements import N_
+from perfkit.report.text.names import verdict_name
 from perfkit.report.text.terminal import wrapped
 
 RATIO_NOTE = N_(
@@ -43,7 +43,7 @@ def _series(series: Series, threshold: float) -> Iterator[str]:
     point = series.points[-1]
     count, day = len(series.points), point.created[:10]
     throughput = f"{number(point.throughput)} {series.unit}"
-    verdict = VERDICTS[series.newest.verdict]
+    verdict = verdict_name(series.newest.verdict, threshold)
     yield wrapped(plain(series.name))
     yield wrapped(f"{throughput}, newest of {count}, {day}", "  ")
     yield wrapped(f"{_times(series.newest)} of the measurement before: {verdict}", "  ")

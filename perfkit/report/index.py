@@ -8,18 +8,17 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from perfkit.analysis.comparison.stored import InterleavedComparison
-from perfkit.analysis.comparison.verdicts import VERDICTS
+from perfkit.analysis.comparison.stored import InterleavedComparison, PairResult
 from perfkit.analysis.distinctions import Row
 from perfkit.audit.audit import Audit
-from perfkit.core.format import minute, number
+from perfkit.core.format import interval, minute, number
 from perfkit.report.audit_text import claim_counts
-from perfkit.report.elements import Text, code, joined, link, span
+from perfkit.report.elements import Text, code, joined, link, span, verdict_mark
 from perfkit.report.index_rows import headings, model_groups
 from perfkit.report.pages import Page
 from perfkit.report.text.language import file_name, ngettext
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.names import variant_name, variant_names
+from perfkit.report.text.names import variant_name, variant_names, verdict_name
 
 
 @dataclass(frozen=True)
@@ -53,17 +52,24 @@ def listed_comparisons(
         name = f"{comparison.short_title}: {' · '.join(variant_names(comparison))}"
         verdicts = []
         for pair in comparison.pairs:
-            variant = variant_name(comparison.variant_of(pair), comparison)
-            verdict = _(VERDICTS[pair.verdict])
-            verdicts.append(
-                Markup("%s <strong>%s</strong> (%s)") % (variant, number(pair.ratio), verdict)
-            )
+            verdicts.append(_verdict(pair, comparison))
         outcome = joined(verdicts, ", ") or Markup("%s") % _("no number")
         if not comparison.complete:
             outcome = joined([outcome, span(_("partial"), "partial")])
         address = f"comparisons/{quote(folder)}/{file_name('report')}"
         listed.append(ListedPage(address, name, outcome, minute(comparison.created)))
     return listed
+
+
+def _verdict(pair: PairResult, comparison: InterleavedComparison) -> Markup:
+    """Return a variant with its ratio, the interval and the verdict."""
+    variant = variant_name(comparison.variant_of(pair), comparison)
+    words = verdict_name(pair.verdict, comparison.threshold)
+    if len(pair.turns) > 1:
+        words = f"{interval(*pair.interval, digits=3)}: {words}"
+    mark = verdict_mark(pair.verdict)
+    layout = Markup("%s %s <strong>%s</strong> (%s)")
+    return layout % (mark, variant, number(pair.ratio, 3), words)
 
 
 def listed_audits(outputs: Path, stored: Mapping[str, Audit]) -> list[ListedPage]:

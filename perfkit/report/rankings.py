@@ -33,6 +33,7 @@ from perfkit.report.section import Section
 from perfkit.report.summary import LIVE_COMPARISON, Summary
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import translations
+from perfkit.report.text.names import verdict_name
 
 MOST_ROWS = 200
 """Rows of the tables, at most."""
@@ -155,9 +156,12 @@ def answer(title: str, ranking: Ranking) -> str:
     if ranking.leader:
         return _("%(title)s: %(name)s, %(ratio)s") % facts
     if len(ranking.fastest) == 1 or base in ranking.fastest:
-        return _("%(title)s: undecided, %(name)s is %(ratio)s") % facts
+        are_alike = {*ranking.fastest} == {base, name}
+        judged = ranking.verdicts[name] if are_alike else "undecided"
+        facts["verdict"] = verdict_name(judged, ranking.threshold)
+        return _("%(title)s: %(verdict)s, %(name)s is %(ratio)s") % facts
     undecided = f" {_('or')} ".join(ranking.fastest)
-    words = _("%(title)s: %(undecided)s (undecided between them)")
+    words = _("%(title)s: %(undecided)s (can't tell which of them)")
     sentence = words % {"title": title, "undecided": undecided}
     if ranking.slower:
         sentence += _(", faster than %(slower)s") % {"slower": ", ".join(ranking.slower)}

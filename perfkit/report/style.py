@@ -6,7 +6,7 @@ from functools import cache
 from importlib.metadata import distribution
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import matplotlib.style
 import numpy as np
@@ -17,10 +17,9 @@ from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from perfkit.analysis.comparison.stored import PairResult, Variant
-from perfkit.analysis.comparison.verdicts import VERDICTS
 from perfkit.core.format import interval, number
 from perfkit.core.frameworks import DISPLAY_NAMES, FRAMEWORKS
-from perfkit.report.text.language import gettext
+from perfkit.report.text.names import verdict_name
 
 INK, FAINT = "#24292f", "#8c959f"  # as in chart.mplstyle
 ACCENT, WAIT, IDEAL = "#1f5fbf", "#8a5a2b", "#57606a"
@@ -79,18 +78,25 @@ def from_zero(axes: Axes, highest: float, axis: str = "y") -> None:
     getattr(axes, f"set_{axis}lim")(0, highest * HEADROOM or 1)
 
 
-def forest(rows: Sequence[tuple[str, Variant, PairResult]], label: str) -> Figure:
+class ForestRow(NamedTuple):
+    """A row of a forest plot: a name, a variant, its pair with the base, and the smallest
+    difference that matters, as a share."""
+
+    name: str
+    variant: Variant
+    pair: PairResult
+    threshold: float
+
+
+def forest(rows: Sequence[ForestRow], label: str) -> Figure:
     """Return a chart of ratios of interleaved comparisons on a logarithmic axis with a line at
-    1. A row is a name, a variant, and its pair with the base."""
+    1."""
     with new_figure(8, 0.7 + 0.5 * len(rows)) as (figure, (axes,)):
-        for y, (_name, variant, pair) in enumerate(rows):
-            framework = DISPLAY_NAMES.get(str(variant.values.get("framework")), "")
-            colour = COLOURS.get(framework, ACCENT)
-            marker = MARKERS.get(framework, "o")
-            _draw_ratio(axes, y, pair, colour, marker)
+        for y, row in enumerate(rows):
+            _draw_ratio(axes, y, row)
         axes.axvline(1, color=INK, linewidth=1)
         axes.set(xscale="log", xlabel=label, ylim=(len(rows) - 0.4, -0.6))
-        axes.set_yticks(range(len(rows)), [name for name, _variant, _pair in rows])
+        axes.set_yticks(range(len(rows)), [row.name for row in rows])
         axes.grid(visible=False, axis="y")
         low, high = axes.get_xlim()
         is_narrow = high < 4 * low
@@ -101,17 +107,19 @@ def forest(rows: Sequence[tuple[str, Variant, PairResult]], label: str) -> Figur
     return figure
 
 
-def _draw_ratio(axes: Axes, y: int, pair: PairResult, colour: str, marker: str) -> None:
+def _draw_ratio(axes: Axes, y: int, row: ForestRow) -> None:
     """Draw a row of a forest plot: a dot per pair of repeats, the first at the top, the median
     with its interval, and at the right both with the verdict."""
-    sure = "–"
+    pair, sure = row.pair, "–"
+    framework = DISPLAY_NAMES.get(str(row.variant.values.get("framework")), "")
+    colour, marker = COLOURS.get(framework, ACCENT), MARKERS.get(framework, "o")
     if len(pair.ratios) > 1:
         sure = interval(*pair.interval)
         axes.fill_betweenx((y - 0.25, y + 0.25), *pair.interval, color=colour, alpha=0.25)
     axes.plot(pair.ratio, y, "|", color=colour, markersize=16, markeredgewidth=2.5)
     heights = np.linspace(y - 0.2, y + 0.2, 2 * len(pair.ratios) + 1)[1::2]
     axes.plot(pair.ratios, heights, marker, color=colour, markersize=3.5)
-    words = f"{number(pair.ratio)}  ({sure})\n{gettext(VERDICTS[pair.verdict])}"
+    words = f"{number(pair.ratio)}  ({sure})\n{verdict_name(pair.verdict, row.threshold)}"
     axes.text(1.02, y, words, transform=axes.get_yaxis_transform(), va="center")
 
 

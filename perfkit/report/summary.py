@@ -24,7 +24,7 @@ from perfkit.core.results.outputs import load, measurements
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement, ResultError
 from perfkit.report import style
-from perfkit.report.elements import hint, link, more, paragraph, table
+from perfkit.report.elements import hint, joined, link, more, paragraph, table, verdict_mark
 from perfkit.report.links import Site
 from perfkit.report.published_cells import difference_words, labels
 from perfkit.report.section import Section, picture
@@ -145,6 +145,7 @@ class ComparedPair:
 
     def cells(self, address: str) -> list[Any]:
         """Return its row of the table, with a link to the comparison."""
+        verdict = names.verdict_name(self.pair.verdict, self.comparison.threshold)
         ends = level = None
         if len(self.pair.turns) > 1:
             ends = interval(*self.pair.interval, digits=3)
@@ -157,6 +158,7 @@ class ComparedPair:
                 ends,
                 level,
             ),
+            joined([verdict_mark(self.pair.verdict), verdict]),
             *(len(self.pair.turns), minute(self.comparison.created)),
         ]
 
@@ -172,8 +174,8 @@ def ratios(summary: Summary) -> Section:
         words = _("There are no interleaved comparisons yet. To run one:")
         return hint(words, LIVE_COMPARISON)
     headings = [
-        *(_("Model"), _("Variants"), _("Ratio"), _("Interval"), _("Level"), _("Pairs")),
-        _("Started (UTC)"),
+        *(_("Model"), _("Variants"), _("Ratio"), _("Interval"), _("Level"), _("Verdict")),
+        *(_("Pairs"), _("Started (UTC)")),
     ]
     rows = []
     for pair in pairs:
@@ -189,7 +191,9 @@ def _forest(pairs: Iterable[ComparedPair]) -> Section:
     rows = []
     for pair in pairs:
         variant = pair.comparison.variant_of(pair.pair)
-        rows.append((f"{pair.model} · {pair.variants}", variant, pair.pair))
+        name = f"{pair.model} · {pair.variants}"
+        threshold = pair.comparison.threshold
+        rows.append(style.ForestRow(name, variant, pair.pair, threshold))
     figure = style.forest(rows, _("ratio of throughputs; right of 1 is faster"))
     return picture(figure, _("Ratios of interleaved comparisons"))
 

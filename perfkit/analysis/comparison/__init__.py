@@ -9,7 +9,6 @@ stored.py       stored comparisons
 interleaved_plan.py  the variants of an interleaved comparison, and what is wrong with them
 interleaved_run.py   measures them, one repeat of each at a time
 interleaved.py  judges them
-verdicts.py     verdicts on a pair as statements
 history.py      series of one configuration over time
 blocks.py       blocks and rows of summary tables
 table_rows.py   rows of summary tables, with a cell for each framework
@@ -25,6 +24,7 @@ from perfkit.analysis.comparison.matching import compare_selected
 from perfkit.analysis.comparison.refusals import LevelOutOfRange, ThresholdOutOfRange
 from perfkit.analysis.comparison.selections import ComparisonError, select_results
 from perfkit.analysis.comparison.stored import Comparison
+from perfkit.analysis.verdicts import LEVEL, THRESHOLD
 from perfkit.core.refusals import Refusal
 
 __all__ = ["Comparison", "ComparisonError", "compare"]
@@ -35,8 +35,8 @@ def compare(
     b: str | Path,
     *,
     across: Sequence[str] = (),
-    level: float = 0.95,
-    threshold: float = 0.02,
+    level: float = LEVEL,
+    threshold: float = THRESHOLD,
     outputs: str | Path = "outputs",
 ) -> Comparison:
     """Compare B with A, the base: a ratio of throughputs above 1 means that B is faster.

@@ -11,8 +11,10 @@ import pandas as pd
 from perfkit.analysis.comparison.blocks import FACTS, named, numbered, title
 from perfkit.analysis.comparison.keys import PROTOCOL, WORK, Differences
 from perfkit.analysis.culprit import Attribution, attributed
-from perfkit.analysis.ratios import Ratio, Verdict, estimated, verdict
+from perfkit.analysis.ratios import Ratio, estimated
 from perfkit.analysis.series import FEWEST_MEASUREMENTS, LEVEL, segment
+from perfkit.analysis.verdicts import LEVEL as PAIR_LEVEL
+from perfkit.analysis.verdicts import THRESHOLD, Verdict, verdict
 from perfkit.analysis.wording import column_value, traits
 from perfkit.core.results.base import Stored
 from perfkit.core.results.frames import records
@@ -33,7 +35,6 @@ NEAREST = 5
 """Measurements on each side of a change from which it is attributed."""
 RECENT = 2
 """A lower level is reported as a regression while it has at most this many measurements."""
-PREDECESSOR_LEVEL = 0.95
 
 
 class Point(Stored):
@@ -127,7 +128,7 @@ class History(Stored):
 def history(
     measurements: pd.DataFrame,
     level: float = LEVEL,
-    threshold: float = 0.02,
+    threshold: float = THRESHOLD,
     language: NullTranslations = ENGLISH,
     read: Callable[[str], Result] | None = None,
 ) -> History:
@@ -174,8 +175,8 @@ def _series(name: str, rows: list[dict[str, Any]], level: float, threshold: floa
     points = []
     for row, differs in zip(rows, differences, strict=True):
         points.append(_point(row, differs))
-    ratio = ratio_interval(throughputs[-1], throughputs[-2], PREDECESSOR_LEVEL)
-    newest = Newest(**estimated(ratio), verdict=verdict(ratio, PREDECESSOR_LEVEL))
+    ratio = ratio_interval(throughputs[-1], throughputs[-2], PAIR_LEVEL)
+    newest = Newest(**estimated(ratio), verdict=verdict(ratio, PAIR_LEVEL, threshold))
     drop = newest_drop(changes, threshold)
     first_recent = len(rows) - RECENT
     return Series(

@@ -26,6 +26,7 @@ from perfkit.analysis.comparison.refusals import (
     TooFewVariants,
 )
 from perfkit.analysis.comparison.stored import FOLDER
+from perfkit.analysis.verdicts import LEVEL, THRESHOLD
 from perfkit.core.config import Protocol
 from perfkit.core.driver.measure import measurement_folder
 from perfkit.core.parameters import PROTOCOL_PARAMETERS, select
@@ -44,8 +45,6 @@ SHARED = {*PROTOCOL_PARAMETERS, "label", *select(identifies=False)} - {"script"}
 and content identify it."""
 ARGUMENTS = re.compile(r"(?:^|,)arguments=")
 """Start of a script's arguments, which are the rest of a variant."""
-LEVEL, THRESHOLD = 0.95, 0.02
-"""The usual confidence level, and the slowdown above which a variant has regressed."""
 
 
 @dataclass(frozen=True)

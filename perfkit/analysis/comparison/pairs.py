@@ -14,7 +14,8 @@ from perfkit.analysis.comparison.stored import ComparedNumber, PairResult, SameW
 from perfkit.analysis.culprit import Attribution, attributed
 from perfkit.analysis.published import matches
 from perfkit.analysis.published.cells import PublishedCell
-from perfkit.analysis.ratios import PairRatio, estimated, has_regressed, ratio_of, verdict
+from perfkit.analysis.ratios import PairRatio, estimated, ratio_of
+from perfkit.analysis.verdicts import has_regressed, verdict
 from perfkit.analysis.verification.command import verify_command
 from perfkit.analysis.verification.matching import verification_of
 from perfkit.analysis.warnings import check
@@ -159,7 +160,7 @@ def judge_pair(pair: Pair, ratio: PairRatio, level: float, threshold: float) -> 
             attribution = attributed(before, after, ratio.estimate, threshold)
     return PairResult(
         **estimated(ratio.estimate),
-        verdict=verdict(ratio.estimate, level),
+        verdict=verdict(ratio.estimate, level, threshold),
         regressed=has_regressed(ratio.estimate, level, threshold),
         keys=keys,
         a=a.number,

@@ -7,18 +7,23 @@ from itertools import permutations
 import pandas as pd
 
 from perfkit.analysis.comparison.stored import InterleavedComparison
+from perfkit.analysis.verdicts import Verdict, verdict
 from perfkit.core.statistics import Estimate, median_estimate
 
 
 @dataclass(frozen=True)
 class Ranking:
     """The frameworks, by name, that a comparison has in one row. A framework is ahead of
-    another if the interval of their ratio lies above 1 at the requested level."""
+    another if the verdict on their ratio is `faster`."""
 
     base: str
     """Paddle or, without it, the first variant."""
     ratios: dict[str, Estimate]
     """The others' throughputs over the base's, highest first."""
+    verdicts: dict[str, Verdict]
+    """The verdicts on these ratios."""
+    threshold: float
+    """The smallest difference that matters, as a share."""
     fastest: list[str]
     """The highest, and all that it is not ahead of."""
     slower: list[str]
@@ -42,7 +47,7 @@ def rankings(
         compared = places.reindex(throughputs.columns).dropna()
         for row, variants in compared.groupby("row"):
             of_row = throughputs[variants.index].set_axis([*variants["name"]], axis="columns")
-            ranking = _ranking(of_row, comparison.level, highest[row])
+            ranking = _ranking(of_row, comparison, highest[row])
             if ranking.ratios:
                 by_row.setdefault(int(row), ranking)
     return by_row
@@ -59,21 +64,27 @@ def _throughputs(comparison: InterleavedComparison) -> pd.DataFrame:
     return pd.DataFrame({comparison.base.id: base} | others)
 
 
-def _ranking(throughputs: pd.DataFrame, level: float, highest: str) -> Ranking:
+def _ranking(
+    throughputs: pd.DataFrame, comparison: InterleavedComparison, highest: str
+) -> Ranking:
     """Rank frameworks by throughput: one column per framework, one row per repeat. `ratios` is
     empty if no framework has a repeat in common with the base."""
+    level, threshold = comparison.level, comparison.threshold
     base = "Paddle" if "Paddle" in throughputs else str(throughputs.columns[0])
     to_base: dict[str, Estimate] = {}
+    verdicts: dict[str, Verdict] = {}
     ahead: set[tuple[str, str]] = set()
     for a, b in permutations(throughputs, 2):
         quotients = (throughputs[a] / throughputs[b]).dropna().tolist()
         if not quotients:
             continue
         ratio = median_estimate(quotients, level)
-        if ratio.low > 1 and ratio.level >= level:
+        judged = verdict(ratio, level, threshold)
+        if judged == "faster":
             ahead.add((a, b))
         if b == base:
             to_base[a] = ratio
+            verdicts[a] = judged
     ratios = dict(sorted(to_base.items(), key=lambda item: item[1].value, reverse=True))
     above = [name for name, ratio in ratios.items() if ratio.value > 1]
     below = [name for name in ratios if name not in above]
@@ -82,4 +93,4 @@ def _ranking(throughputs: pd.DataFrame, level: float, highest: str) -> Ranking:
     fastest = [top, *(name for name in others if (top, name) not in ahead)]
     slower = [name for name in others if all((fast, name) in ahead for fast in fastest)]
     leader = top if fastest == [top] == [highest] else None
-    return Ranking(base, ratios, fastest, slower, leader)
+    return Ranking(base, ratios, verdicts, threshold, fastest, slower, leader)

@@ -8,32 +8,26 @@ Each variant is a measurement of its own below `outputs`; `docs/results.md` desc
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from perfkit.analysis.comparison.keys import Differences, KeyValue
-from perfkit.analysis.comparison.verdicts import (
-    Equal,
+from perfkit.analysis.culprit import Attribution
+from perfkit.analysis.ratios import Method, Ratio, Turn, estimated
+from perfkit.analysis.verdicts import (
+    CannotTell,
     Faster,
-    NoDifferenceShown,
+    NoDifference,
     PairStatement,
     Regressed,
-    RegressionNotExcluded,
     SeeWarnings,
     Slower,
     TooFewOfEach,
     TooFewPairs,
     TooFewRepeats,
-    fewest_of_each,
-)
-from perfkit.analysis.culprit import Attribution
-from perfkit.analysis.ratios import (
-    Method,
-    Ratio,
-    Turn,
     Verdict,
-    estimated,
+    fewest_of_each,
     has_regressed,
     verdict,
 )
@@ -51,7 +45,10 @@ from perfkit.core.results.store import (
 from perfkit.core.results.told import WorkUnit
 from perfkit.core.statistics import fewest_values, median_estimate
 
-SCHEMA_VERSION: Literal[4] = 4
+SCHEMA_VERSION: Literal[5] = 5
+WITH_OLD_VERDICTS: Literal[4] = 4
+"""Files of this version call every interval that contains 1 'no difference'; they are judged
+anew when they are read."""
 FOLDER = "comparisons"
 """Folder of interleaved comparisons below the outputs."""
 FILE = "comparison.json"
@@ -128,8 +125,9 @@ class PairResult(Ratio):
     Hodges-Lehmann: median of the ratios of all combinations of two repeats; median: median of
     the repeats, beside a published number"""
     verdict: Verdict
-    """verdict on B at the comparison's level; undecided: the full range of so few repeats does
-    not reach the level"""
+    """verdict on B at the comparison's level. faster, slower: the interval excludes 1; no
+    difference: it contains 1 and lies within the threshold; undecided: it contains 1 and
+    differences beyond the threshold, or so few repeats do not reach the level"""
     regressed: bool
     """whether B is slower, by more than the threshold"""
     across: Differences
@@ -152,37 +150,30 @@ class PairResult(Ratio):
     def out_of_turn(self) -> list[int]:
         return [turn.repeat for turn in self.turns if not turn.in_turn]
 
-    def follows_from_turns(self, level: float, threshold: float) -> bool:
-        """Return whether ratio, interval and verdict are those of the pairs of repeats."""
+    def judged_anew(self, level: float, threshold: float) -> Self:
+        """Return the pair with ratio, interval and verdict of its pairs of repeats."""
         ratio = median_estimate(self.ratios, level)
-        expected = estimated(ratio) | {
-            "verdict": verdict(ratio, level),
+        judged = estimated(ratio) | {
+            "verdict": verdict(ratio, level, threshold),
             "regressed": has_regressed(ratio, level, threshold),
         }
-        return self.model_dump(include={*expected}) == expected
+        return self.model_copy(update=judged)
 
     def statement(
         self, level: float, threshold: float, a: str = "A", b: str = "B"
     ) -> PairStatement:
         """Return the verdict in a sentence that calls the sides `a` and `b`."""
-        if self.verdict == "undecided":
+        if self.interval_level < level:
             return self._too_few(level)
-        if self.verdict == "no difference":
-            return self._no_difference(level, threshold, a, b)
-        if self.verdict == "faster":
-            return Faster(a=a, b=b, change=self.ratio, level=level)
-        slower = Regressed if self.regressed else Slower
-        return slower(a=a, b=b, change=self.ratio, level=level, threshold=threshold)
-
-    def _no_difference(self, level: float, threshold: float, a: str, b: str) -> PairStatement:
         low, high = self.interval
-        if low < 1 - threshold:
-            return RegressionNotExcluded(
-                a=a, b=b, low=low, high=high, level=level, threshold=threshold
-            )
-        if high <= 1 + threshold:
-            return Equal(a=a, b=b, low=low, high=high, level=level, threshold=threshold)
-        return NoDifferenceShown(a=a, b=b, low=low, high=high, level=level)
+        sides: dict[str, Any] = {"a": a, "b": b, "low": low, "high": high, "level": level}
+        if self.verdict == "faster":
+            return Faster(**sides, change=self.ratio)
+        if self.verdict == "slower":
+            slower = Regressed if self.regressed else Slower
+            return slower(**sides, change=self.ratio, threshold=threshold)
+        judged = NoDifference if self.verdict == "no difference" else CannotTell
+        return judged(**sides, threshold=threshold)
 
     def _too_few(self, level: float) -> PairStatement:
         reached = self.interval_level
@@ -237,7 +228,7 @@ class Unmeasured(Stored):
 class Comparison(Stored):
     """B compared with A, the base; ratios above 1 mean that B is faster. Shares are 0 to 1."""
 
-    schema_version: Literal[4] = SCHEMA_VERSION
+    schema_version: Literal[5] = SCHEMA_VERSION
     """version of this form"""
     a: Selection
     """the base"""
@@ -297,8 +288,8 @@ class InterleavedComparison(Stored):
     """Variants compared with the first variant, the base, which is A of all pairs. Shares are
     0 to 1."""
 
-    schema_version: Literal[4] = SCHEMA_VERSION
-    """readers refuse any other"""
+    schema_version: Literal[4, 5] = SCHEMA_VERSION
+    """readers refuse any other; the pairs of version 4 are judged anew"""
     created: str
     """start of the first variant; UTC, ISO 8601"""
     command: str
@@ -362,11 +353,19 @@ class InterleavedComparison(Stored):
             a, b = numbers.get(pair.a.name), numbers.get(pair.b.name)
             if not is_of_base or (pair.a, pair.b) != (a, b) or not pair.turns:
                 raise ValueError("a pair is not of the base and another variant")
-            if not pair.follows_from_turns(self.level, self.threshold):
+            judged = pair.judged_anew(self.level, self.threshold)
+            if self.schema_version == WITH_OLD_VERDICTS:
+                judged = judged.model_copy(update={"verdict": pair.verdict})
+            if pair != judged:
                 raise ValueError("ratio, interval or verdict do not follow from the turns")
         if self.regressed != any(pair.regressed for pair in self.pairs):
             raise ValueError("regressed does not follow from the pairs")
         return self
+
+    def judged_anew(self) -> Self:
+        """Return the comparison in this version, with verdicts that follow from the turns."""
+        pairs = [pair.judged_anew(self.level, self.threshold) for pair in self.pairs]
+        return self.model_copy(update={"schema_version": SCHEMA_VERSION, "pairs": pairs})
 
     def __str__(self) -> str:
         lines = []
@@ -384,7 +383,11 @@ def comparison_folders(outputs: Path) -> Iterator[Path]:
 
 def read_comparison(folder: Path) -> InterleavedComparison:
     """Read the comparison in `folder`. Raises ResultError."""
-    return read_as(InterleavedComparison, folder / FILE, SCHEMA_VERSION)
+    versions = (WITH_OLD_VERDICTS, SCHEMA_VERSION)
+    comparison = read_as(InterleavedComparison, folder / FILE, *versions)
+    if comparison.schema_version == WITH_OLD_VERDICTS:
+        return comparison.judged_anew()
+    return comparison
 
 
 def write_comparison(folder: Path, comparison: InterleavedComparison) -> None:

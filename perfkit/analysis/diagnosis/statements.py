@@ -112,7 +112,7 @@ class Mixed(InputCost):
 class Undecided(InputCost):
     code = "undecided"
     sentence = N_(
-        "Undecided: the input costs from %(low)s to %(high)s of the throughput, at %(level)s."
+        "Can't tell: the input costs from %(low)s to %(high)s of the throughput, at %(level)s."
     )
 
 
@@ -150,7 +150,7 @@ class ScriptMixed(WaitForData):
 
 class ScriptUndecided(WaitForData):
     code = "script-undecided"
-    sentence = N_("Undecided: training waits for data for %(shares)s of its time.")
+    sentence = N_("Can't tell: training waits for data for %(shares)s of its time.")
 
 
 # The ratio.

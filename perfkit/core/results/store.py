@@ -8,7 +8,7 @@ import os
 import stat
 import tempfile
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -163,12 +163,12 @@ def read_result(path: Path) -> Result:
     return read_as(Result, path, SCHEMA_VERSION)
 
 
-def read_as(model: type[Kind], path: Path, schema_version: int) -> Kind:
-    """Read `path` as `model` of that version. Raises ResultError if the content is anything
-    else."""
+def read_as(model: type[Kind], path: Path, *schema_versions: int) -> Kind:
+    """Read `path` as `model` of one of these versions, the newest last. Raises ResultError if
+    the content is anything else."""
     try:
         text = read_file(path)
-        _check_version(text, schema_version)
+        _check_version(text, schema_versions)
         return model.model_validate_json(text)
     except OSError as error:
         why = str(error.strerror)
@@ -193,18 +193,20 @@ def _first_problem(error: ValidationError) -> str:
     return f"{field}: {problem}" if field else problem
 
 
-def _check_version(text: bytes, readable: int) -> None:
+def _check_version(text: bytes, readable: Sequence[int]) -> None:
     """Check the version. Raises ValueError for another version, a duplicate key, or an integer
     of too many digits."""
     content = json.loads(text, object_pairs_hook=_without_doubles, parse_int=_short_integer)
     version = None
     if isinstance(content, dict):
         version = content.get("schema_version")
-    if type(version) is int and version == readable:
+    if type(version) is int and version in readable:
         return
-    problem = f"schema_version is {version!r}, this perfkit reads {readable}"
+    versions = " or ".join(map(str, readable))
+    problem = f"schema_version is {version!r}, this perfkit reads {versions}"
     if type(version) is int:
-        problem += ", written by an older one" if version < readable else ", and is newer"
+        is_older = version < readable[-1]
+        problem += ", written by an older one" if is_older else ", and is newer"
     raise ValueError(problem)
 
 

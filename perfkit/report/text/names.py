@@ -6,6 +6,8 @@ from typing import Any
 
 from perfkit.analysis import wording
 from perfkit.analysis.comparison.stored import InterleavedComparison, Variant
+from perfkit.analysis.verdicts import WORDS as VERDICT_WORDS
+from perfkit.analysis.verdicts import Verdict
 from perfkit.core import config
 from perfkit.core.command import run_command
 from perfkit.core.format import interval, number, percent, plain
@@ -141,6 +143,11 @@ def told_batch(result: Result) -> str:
         return ""
     count = {"count": f"{told.samples_per_step:,}", "unit": plain(told.unit)}
     return _("%(count)s %(unit)s per step") % count
+
+
+def verdict_name(verdict: Verdict, threshold: float) -> str:
+    """Return a verdict in a few words: "no difference over 2 %"."""
+    return _(VERDICT_WORDS[verdict]) % {"threshold": percent(threshold)}
 
 
 def variant_name(variant: Variant, comparison: InterleavedComparison) -> str:

@@ -5,6 +5,10 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from io import StringIO
 
+import click
+
+from perfkit.analysis.verdicts import Verdict
+
 WIDTH = 80
 COMMAND = re.compile(
     r"(^|(?<=[:;] ))perfkit [a-z]+ .*|-p \w+ \S+|(--\w+ \w+ ?)+$"
@@ -12,6 +16,13 @@ COMMAND = re.compile(
 )
 """A command or its options, up to the end of a text. A command of perfkit begins the text or
 follows a colon or a semicolon."""
+COLOURS: dict[Verdict, str] = {
+    "faster": "green",
+    "slower": "red",
+    "no difference": "green",
+    "undecided": "bright_black",
+}
+"""Verdict -> its colour on a terminal: green only for what is decided, grey for can't tell."""
 SPACE, JOINING_SPACE = " ", "\N{NO-BREAK SPACE}"
 
 
@@ -28,6 +39,11 @@ def wrapped(line: str, indent: str = "") -> str:
         break_on_hyphens=False,
     )
     return lines.replace(JOINING_SPACE, SPACE)
+
+
+def coloured(text: str, verdict: Verdict) -> str:
+    """Return text in the colour of a verdict; `click.echo` leaves it out of files and pipes."""
+    return click.style(text, fg=COLOURS[verdict])
 
 
 def fitted(text: str, indent: str = "") -> list[str]:
