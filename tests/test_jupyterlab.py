@@ -20,6 +20,7 @@ import pytest
 from clusters import wait_for
 from fake_trainer import planted
 from PIL import Image
+from playwright.sync_api import expect
 
 from perfkit.core.paths import ROOT
 from perfkit.report.site import write_index
@@ -165,10 +166,15 @@ def state_of(page):
 
 @pytest.fixture(scope="module")
 def tab(lab, browser):
-    """The first notebook after Run All; `progress` is the progress shown meanwhile."""
+    """The first notebook after Run All; `progress` is the progress shown meanwhile, to which a
+    link leads from where Run All ends."""
     page = run_all(browser, f"{lab}/")
+    goal = page.get_by_role("link", name="Measure", exact=True)
+    expect(goal).to_be_in_viewport(timeout=SECONDS * 1000)
+    goal.click()
     outputs = page.locator(".jp-Cell .jp-OutputArea-output")
     outputs.filter(has_text=PROGRESS).first.wait_for()
+    expect(outputs.filter(has_text=PROGRESS).first).to_be_in_viewport()
     page.progress = outputs.filter(has_text=PROGRESS).first.inner_text()
     last = page.locator(".jp-CodeCell").last.locator(".jp-OutputArea-output")
     last.filter(has_text="images/s").first.wait_for()

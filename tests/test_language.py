@@ -24,6 +24,7 @@ from perfkit.core.results.schema import Option
 from perfkit.core.script_config import ScriptConfig
 from perfkit.core.system.environment import FACTS
 from perfkit.report import style
+from perfkit.report.cells import HIDDEN
 from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
@@ -90,8 +91,8 @@ def headings():
         if path.stem == "explore":
             continue
         for cell in nbformat.read(path, 4).cells:
-            is_introduction = "introduction" in cell.metadata.get("tags", [])
-            if cell.cell_type == "markdown" and not is_introduction:
+            is_hidden = HIDDEN & {*cell.metadata.get("tags", [])}
+            if cell.cell_type == "markdown" and not is_hidden:
                 texts.add(cell.source.lstrip("# "))
     return texts
 

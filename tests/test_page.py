@@ -62,7 +62,9 @@ def test_the_page_has_every_notebook_section_and_no_dead_link(published):
     for cell in notebook.cells:
         if cell.source.startswith("## "):
             headings.append(cell.source.removeprefix("## "))
+    assert headings.pop(0) == "Measure", "the goal of the notebook's last link, not of pages"
     assert re.findall("<h2[^>]*>([^<]+)<", text) == headings
+    assert "#Measure" not in text
     assert len(headings) == 10
     assert text.count("<figure") == 2
     assert "image/png" not in text

@@ -8,7 +8,8 @@ from nbformat import NotebookNode
 
 from perfkit.report.sanitizing import markdown2html
 
-HIDDEN = {"parameters", "injected-parameters", "plan", "measure", "read", "publish"}
+HIDDEN = {"introduction", "parameters", "injected-parameters"}
+HIDDEN |= {"plan", "measure", "read", "publish"}
 """Tags of cells that pages leave out."""
 PRE = Markup("<pre>%s</pre>")
 HEADINGS = ("#", "##", "###")
@@ -19,10 +20,11 @@ def cells_html(cells: list[NotebookNode]) -> Markup:
     a user's notebook was sanitized."""
     parts: list[Markup] = []
     for cell in cells:
-        tags = {*cell.metadata.get("tags", [])}
-        if cell.cell_type == "markdown" and "introduction" not in tags:
+        if HIDDEN & {*cell.metadata.get("tags", [])}:
+            continue
+        if cell.cell_type == "markdown":
             parts.append(_text(cell.source))
-        elif cell.cell_type == "code" and not tags & HIDDEN:
+        elif cell.cell_type == "code":
             parts += map(_output, cell.outputs)
     return Markup("\n").join(parts)
 
