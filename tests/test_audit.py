@@ -13,9 +13,10 @@ from conftest import cli
 from log_writers import BATCH, paddleclas
 
 from perfkit import report
-from perfkit.audit.audit import Audit, read_audit, write_audit
+from perfkit.audit.audit import Audit, WaterfallStage, read_audit, write_audit
 from perfkit.core.format import changes
 from perfkit.core.results.store import ResultError
+from perfkit.report.audit import waterfall_chart
 from perfkit.report.audit_text import difference_text
 from perfkit.report.site import write_site
 from perfkit.report.text.language import file_name
@@ -267,6 +268,56 @@ def test_a_page_shows_the_way_from_published_to_steady(stored):
     assert "samples / time, steady steps" in waterfall
     assert "PaddleClas_VGG16" in waterfall
     assert "<svg" in waterfall
+
+
+def waterfalls(*differences):
+    """Return a waterfall of two stages for each difference between them, by its label."""
+    made = {}
+    for number, difference in enumerate(differences):
+        first = WaterfallStage(stage="claimed", value=100.0, difference=None, figure=None)
+        value = 100.0 * (1 + difference)
+        last = first.model_copy(update={"stage": "steady", "value": value})
+        made[f"log {number}"] = [first, last]
+    return made
+
+
+def test_a_chart_of_equal_numbers_does_not_magnify_their_rounding():
+    (axes,) = waterfall_chart(waterfalls(2e-6, -1e-6)).axes
+    left, right = axes.get_xlim()
+    assert (left, right) == (-0.5, 0.5)
+    (wide,) = waterfall_chart(waterfalls(0.1, -0.2)).axes
+    left, right = wide.get_xlim()
+    assert left < -20
+    assert right > 10
+
+
+def test_a_chart_draws_up_to_40_numbers_and_the_page_says_if_there_are_more(stored):
+    differences = [0.001 * number for number in range(41)]
+    (axes,) = waterfall_chart(waterfalls(*differences[:40])).axes
+    assert len(axes.get_yticks()) == 40
+    (axes,) = waterfall_chart(waterfalls(*differences)).axes
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert len(names) == 40
+    assert "log 0" not in names
+    assert "Drawn:" not in page(stored)
+    audit = read_audit(stored)
+    (claim,) = (claim for claim in audit.claims if claim.log)
+    claims = [claim.model_copy(update={"text": f"{number}"}) for number in range(41)]
+    write_audit(stored, audit.model_copy(update={"claims": claims, "logs": []}))
+    shown = report.audit_waterfall(str(stored)).html
+    assert "Drawn: the 40 of 41 numbers with the largest differences." in shown
+
+
+def test_the_page_of_a_claim_names_no_option(log, tmp_path):
+    options = ["--claim", "2999.5", "--label", "mine", "--outputs", tmp_path]
+    done = run(log, *options)
+    assert done.exit_code == 1
+    assert "2999.5  not reproduced\n" in done.stdout
+    text = page(tmp_path / "audits" / "mine")
+    before, _command, after = text.rpartition('<pre class="command">')
+    assert "2999.5" in before
+    assert "--claim" not in before
+    assert "--claim 2999.5" in after
 
 
 @pytest.mark.parametrize("name", ["index.html", "index.zh.html"])

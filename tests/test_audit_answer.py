@@ -425,6 +425,42 @@ def test_a_claim_that_one_line_prints_is_called_so(tmp_path):
     assert "not reproduced" in other.stdout
 
 
+CLOSING = """{'eval_samples_per_second': 1,234.56, 'eval_loss': 2.345}
+Average speed of the validation 777.5 img/s
+2026-01-02 03:04:55.625 | loss 0.1 | 987.25
+best after 3 epochs
+"""
+"""Lines of a log that say nothing about its training steps."""
+
+
+@pytest.mark.parametrize(
+    ("claim", "line", "words"),
+    [
+        ("1234.56", 1, "prints it as “eval_samples_per_second”, and"),
+        ("1234.6 samples/s", 1, "prints it as “eval_samples_per_second”, and"),
+        ("777.5", 2, "prints it as “speed of the validation”, and"),
+        ("987.25", 3, "prints it, and no statistic of the training has it: 2026-01-02"),
+    ],
+)
+def test_a_number_printed_in_another_line_is_told_with_the_line(tmp_path, claim, line, words):
+    path = written(tmp_path)
+    steps = path.read_text()
+    path.write_text(steps + CLOSING)
+    number = steps.count("\n") + line
+    done = run(path, "--claim", claim)
+    assert done.exit_code == 1
+    assert f"{claim}  printed, not recomputed" in done.stdout
+    assert f"printed_otherwise: Line {number} {words}" in on_one_line(done.stdout)
+
+
+@pytest.mark.parametrize("claim", ["1234.57", "1234", "55.625", "2026", "3", "234.56"])
+def test_a_number_is_not_found_in_other_numbers_times_or_by_few_digits(tmp_path, claim):
+    path = written(tmp_path)
+    path.write_text(path.read_text() + CLOSING)
+    (checked,) = audit([path], claim=claim).claims
+    assert checked.state == "not reproduced"
+
+
 def test_the_verdict_on_a_claim_comes_before_the_audit(tmp_path):
     output = run(written(tmp_path), "--claim", "12.5 samples/s/GPU").stdout
     assert output.startswith("The claim:")

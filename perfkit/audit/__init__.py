@@ -34,6 +34,7 @@ claim_mistakes.py  which mistakes these are
 claim_alone.py     a claim without a log: what it means, and whether it is possible
 slow_windows.py    pauses and slow first steps among the steps of an answer
 single_lines.py    claims that single lines print
+printed_otherwise.py  claims that only other lines print
 matching.py        published numbers and the logs that match them
 rate_check.py      printed rates against batch and time
 findings.py        findings about one log

@@ -30,7 +30,19 @@ SCHEMA_VERSION: Literal[2] = 2
 FOLDER = "audits"
 FILE = "audit.json"
 
-ClaimState = Literal["reproduced", "near", "one line", "not reproduced", "no number", "no log"]
+ClaimState = Literal[
+    "reproduced",
+    "near",
+    "one line",
+    "printed otherwise",
+    "not reproduced",
+    "no number",
+    "no log",
+]
+GIVEN = "--claim"
+"""Place of a number that the command line claims."""
+FAILED: tuple[ClaimState, ...] = ("printed otherwise", "not reproduced", "no number")
+"""States of a claim that its log does not confirm."""
 Stage = Literal["claimed", "explained", "protocol", "steady"]
 
 
@@ -205,8 +217,8 @@ class Claim(ClaimedNumber):
     """name of the matching log, if any"""
     state: ClaimState
     """reproduced: a figure equals the claim, to its digits and the log's; near: a figure is
-    within the tolerance; one line: no figure, but a printed line has the number; no number: the
-    log has none"""
+    within the tolerance; one line: no figure, but a printed line has the number; printed
+    otherwise: no step has it, but another line prints it; no number: the log has none"""
     explanations: list[Explanation] = Field([])
     """every figure that equals the claim, the simplest first"""
     quantities: list[LogQuantity] = Field([])
@@ -279,7 +291,7 @@ class Audit(Stored):
     @property
     def failed(self) -> bool:
         """Whether a claim with a log is not reproduced."""
-        return any(claim.state in ("not reproduced", "no number") for claim in self.claims)
+        return any(claim.state in FAILED for claim in self.claims)
 
 
 def audit_folders(outputs: Path) -> Iterator[Path]:

@@ -12,6 +12,7 @@ from perfkit.analysis.published.cells import PublishedCell, cells_of
 from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.audit.answer import Answer, answer_of, every_expert_counted
 from perfkit.audit.audit import (
+    GIVEN,
     SCHEMA_VERSION,
     Audit,
     AuditedLog,
@@ -31,6 +32,7 @@ from perfkit.audit.log_ratios import log_ratios, log_scaling, verdict_of
 from perfkit.audit.matching import claims_of_tables
 from perfkit.audit.measured import without_raw_files
 from perfkit.audit.printed import PrintedQuantity, printed_quantities
+from perfkit.audit.printed_otherwise import with_other_lines
 from perfkit.audit.quantity import ALLOWED, claimed_quantity
 from perfkit.audit.quantity_claims import check_quantity
 from perfkit.audit.reader import read_logs
@@ -121,6 +123,10 @@ def audit(
     if claim:
         checked = _check_one(claim, logs[0], tolerance)
         claims.append(with_single_lines(checked, logs[0]))
+    figures = {log.name: of_log for log, of_log in logs}
+    claims = [
+        with_other_lines(each, figures[each.log]) if each.log else each for each in claims
+    ]
     audited_logs = [log for log, _figures in logs]
     ratios = [*log_ratios(logs)]
     return Audit(
@@ -160,8 +166,17 @@ def _check_one(claim: str, audited: LogFigures, tolerance: float) -> Claim:
     quantity = claimed_quantity(claim)
     if quantity:
         return check_quantity(quantity, audited, tolerance)
-    number = ClaimedNumber(text=claim, value=_value(claim), place="--claim")
+    number = ClaimedNumber(text=claim, value=_value(claim), place=GIVEN)
     return check_claim(number, audited, tolerance)
+
+
+def _with_other_lines(claims: list[Claim], logs: list[LogFigures]) -> list[Claim]:
+    """Return the claims, those that no log explains with the lines that print them."""
+    figures = {log.name: figures_of_log for log, figures_of_log in logs}
+    looked_up = []
+    for claim in claims:
+        looked_up.append(with_other_lines(claim, figures[claim.log]) if claim.log else claim)
+    return looked_up
 
 
 def _value(claim: str) -> float:

@@ -3,7 +3,14 @@
 from collections.abc import Iterable, Iterator
 
 from perfkit.audit.answer import every_expert_counted
-from perfkit.audit.audit import AuditedLog, Claim, ClaimedNumber, ClaimState, LocatedFinding
+from perfkit.audit.audit import (
+    GIVEN,
+    AuditedLog,
+    Claim,
+    ClaimedNumber,
+    ClaimState,
+    LocatedFinding,
+)
 from perfkit.audit.claims import CHANCE, FEWEST_TRIED, LogFigures, match_digits
 from perfkit.audit.findings import APART
 from perfkit.audit.log_quantities import log_quantities
@@ -33,7 +40,7 @@ def check_quantity(claimed: Claimed, audited: LogFigures, tolerance: float = 0.0
     number = ClaimedNumber(
         text=claimed.text,
         value=claimed.value,
-        place="--claim",
+        place=GIVEN,
         quantity=claimed.kind,
         of=claimed.of,
     )

@@ -844,6 +844,29 @@ class OneLine(Finding):
     count: int
 
 
+class PrintedOtherwise(Finding):
+    """Nothing of the training has the claimed number, but the log prints it: as the result of
+    an evaluation, in a summary, or as another quantity."""
+
+    code = "printed_otherwise"
+    sentence = N_(
+        "Line %(line)s prints it as “%(name)s”, and no statistic of the training has it: "
+        "%(excerpt)s"
+    )
+    line: Verbatim
+    name: str
+    """the words before the number; empty without any"""
+    excerpt: str
+    """the line, or a part of it"""
+
+    def english(self) -> str:
+        if self.name:
+            return self.sentence
+        return N_(
+            "Line %(line)s prints it, and no statistic of the training has it: %(excerpt)s"
+        )
+
+
 class Truncated(Finding):
     """Only the truncated digits of a figure are those of the claim."""
 

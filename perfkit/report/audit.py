@@ -6,10 +6,13 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from perfkit.analysis.published.cells import FRAMEWORK_NAMES
 from perfkit.audit.answer import unit_of
 from perfkit.audit.audit import (
+    FAILED,
+    GIVEN,
     Audit,
     AuditedLog,
     Claim,
@@ -38,15 +41,17 @@ from perfkit.report.audit_text import (
     steps_text,
     wait_text,
 )
-from perfkit.report.elements import table
+from perfkit.report.elements import note, table
 from perfkit.report.rendering import render
 from perfkit.report.section import Section, picture
 from perfkit.report.style import FAINT, INK, SHADES, new_figure
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence
 
-MOST_ROWS = 12
+MOST_ROWS = 40
 """Waterfalls that are drawn at most: those with the largest differences."""
+NARROWEST = 0.5
+"""Least percent on both sides of 0 that the chart shows: else it would magnify rounding."""
 MOST_REPORTED = 12
 """Other figures of a log that are shown, at most."""
 Waterfalls = Mapping[str, Sequence[WaterfallStage]]
@@ -92,8 +97,12 @@ def audit_waterfall(folder: str | Path) -> Section:
                 texts[stage.stage] += f" ({difference_text(stage.difference)})"
         rows.append([label, *texts.values()])
     headings = [_("Number"), *map(stage_text, STAGES)]
-    chart = _chart(waterfalls)
-    return chart + _text(folder, "waterfall_note") + table(rows, headings)
+    chart = picture(waterfall_chart(waterfalls), _("difference from the first stage (%)"))
+    section = chart + _text(folder, "waterfall_note")
+    if len(waterfalls) > MOST_ROWS:
+        words = _("Drawn: the %(drawn)s of %(all)s numbers with the largest differences.")
+        section += note(words % {"drawn": MOST_ROWS, "all": len(waterfalls)})
+    return section + table(rows, headings)
 
 
 def _waterfalls(audit: Audit) -> Waterfalls:
@@ -121,15 +130,16 @@ def _waterfalls(audit: Audit) -> Waterfalls:
 def _label(claim: Claim) -> str:
     """Return what a number is of: PyTorch · V100 · fp32 · 1x8 · b256 · 2602.629."""
     if not claim.framework:
-        return claim.place
+        return claim.text
     name, gpu = FRAMEWORK_NAMES[claim.framework], (claim.gpu or "–").split("-")[0]
     batch_size = f"b{claim.batch_size}"
     traits = [name, gpu, claim.precision, claim.topology, batch_size, claim.text]
     return " · ".join(str(trait) for trait in traits)
 
 
-def _chart(waterfalls: Waterfalls) -> Section:
-    """Chart with a row per number: the difference of each stage from the first, in percent."""
+def waterfall_chart(waterfalls: Waterfalls) -> Figure:
+    """Return a chart with a row per number: the difference of each stage from the first, in
+    percent."""
     import seaborn
 
     points = _widest(pd.DataFrame(_differences(waterfalls)))
@@ -142,10 +152,12 @@ def _chart(waterfalls: Waterfalls) -> Section:
     with new_figure(9, 1 + 0.3 * len(labels)) as (figure, (axes,)):
         seaborn.scatterplot(points, x="share", y="label", ax=axes, zorder=3, **look)
         axes.axvline(0, color=INK, linewidth=1)
+        left, right = axes.get_xlim()
+        axes.set_xlim(min(left, -NARROWEST), max(right, NARROWEST))
         axes.set_yticks(range(len(labels)), [shortened(label, 48) for label in labels])
         axes.set(xlabel=axis, ylabel="")
         seaborn.move_legend(axes, "lower left", bbox_to_anchor=(0, 1), ncol=2, title="")
-    return picture(figure, axis)
+    return figure
 
 
 class StagePoint(NamedTuple):
@@ -207,7 +219,7 @@ def audit_claims(folder: str | Path) -> Section:
 def _part(claim: Claim) -> str:
     """Return the heading of the table that a claim belongs to."""
     traits = filter(None, (claim.table, claim.gpu, claim.precision))
-    return " · ".join(traits) or claim.place
+    return " · ".join(traits) or _("The claim")
 
 
 def _claim_row(claim: Claim, log_number: int | None) -> list[str | None]:
@@ -232,7 +244,7 @@ def _lines(texts: Sequence[str]) -> Markup:
 
 def _place(claim: Claim, log_number: int | None) -> Markup:
     """Return where a number was published, with a link to its log."""
-    place = claim.place
+    place = "" if claim.place == GIVEN else claim.place
     if claim.framework:
         name = FRAMEWORK_NAMES[claim.framework]
         batch = _("batch %(size)s") % {"size": claim.batch_size}
@@ -240,13 +252,13 @@ def _place(claim: Claim, log_number: int | None) -> Markup:
     log = (claim.log or "").split("/")[-1]
     link = Markup('<a href="#log%s">%s</a>') % (log_number, log)
     cell = Markup('<div style="min-width: 8em; overflow-wrap: anywhere">%s</div>')
-    return cell % _lines([place, link])
+    return cell % _lines([*filter(None, [place]), link])
 
 
 def _state(claim: Claim) -> str:
     """Return the state of a claim, marked if no figure of the log equals it."""
     state = state_text(claim)
-    if claim.state in ("not reproduced", "no number"):
+    if claim.state in FAILED:
         return Markup('<strong style="color: #cf222e">%s</strong>') % state
     return state
 

@@ -6,7 +6,7 @@ from pprint import pformat
 from typing import Literal
 
 from perfkit.audit import dlperf
-from perfkit.audit.audit import Audit, AuditedLog, Claim, LocatedFinding
+from perfkit.audit.audit import GIVEN, Audit, AuditedLog, Claim, LocatedFinding
 from perfkit.audit.statements import DIGITS
 from perfkit.core.format import number, percent, shortened
 from perfkit.report.audit_answer import (
@@ -263,8 +263,10 @@ def _claims(claims: Iterable[Claim], names: Names) -> list[str]:
 
 
 def _claim(claim: Claim, names: Names) -> list[str]:
-    place = claim.place.removeprefix(f"{claim.table}: ")
-    lines = [wrapped(f"{claim.text}  {state_text(claim)}  {place}", "  ")]
+    parts = [claim.text, state_text(claim)]
+    if claim.place != GIVEN:
+        parts.append(claim.place.removeprefix(f"{claim.table}: "))
+    lines = [wrapped("  ".join(parts), "  ")]
     details = []
     if claim.table and claim.log:
         details.append(f"log {names[claim.log]}")

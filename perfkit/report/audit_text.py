@@ -28,6 +28,7 @@ STATES: dict[ClaimState, str] = {
     "reproduced": N_("reproduced"),
     "near": N_("near"),
     "one line": N_("printed by a single line"),
+    "printed otherwise": N_("printed, not recomputed"),
     "not reproduced": N_("not reproduced"),
     "no number": N_("no number in the log"),
     "no log": N_("no log"),
