@@ -18,6 +18,7 @@ from made import (
     with_raw_files,
     with_start,
 )
+from markupsafe import Markup
 from nbformat import v4
 
 from perfkit import report
@@ -28,6 +29,7 @@ from perfkit.core.request.plan import plan, typed
 from perfkit.core.results.failures import Timeout
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.repeat import Peak, Rank, Repeat
+from perfkit.report.contents import with_contents
 from perfkit.report.diagnosis import diagnose_command
 from perfkit.report.measurement import MeasurementError, write_measurement
 from perfkit.report.step_charts import each_repeat, overlaid
@@ -72,6 +74,33 @@ def test_the_page_has_every_notebook_section_and_no_dead_link(published):
     assert {"repeats/1/rank0.jsonl", "notebook.ipynb"} < links
     for link in links:
         assert (published.folder / link).exists()
+
+
+def test_a_page_lists_its_sections_with_links(published):
+    page = BeautifulSoup(published.page_file.read_text(), "html.parser")
+    links = page.select(".sections li > a")
+    headings = page.select("main h2")
+    assert len(headings) == 10
+    for link, heading in zip(links, headings, strict=True):
+        assert link.get_text() == heading.get_text()
+        assert link["href"] == f"#{heading['id']}"
+
+
+LISTED = {
+    '<h1>T</h1><h2 id="a">A</h2>': [],
+    '<h1>T</h1><h2 id="a">A</h2><h2 id="b">B</h2><h2>C</h2>': ["A", "B"],
+    '<h1>T</h1><h2 id="a">A</h2><h3 id="b">B</h3>': [],
+    '<h1>T</h1><h2 id="a">A</h2><h3 id="b">B</h3><h3 id="c">C</h3>': ["A", "B", "C"],
+    '<h1>T</h1><h2 id="a">A &lt; <b>B</b></h2><h2 id="b">B</h2>': ["A < B", "B"],
+}
+"""A page's HTML -> the sections that it lists."""
+
+
+def test_a_page_lists_two_sections_or_more():
+    for html, listed in LISTED.items():
+        page = BeautifulSoup(with_contents(Markup(html)), "html.parser")
+        assert [link.get_text() for link in page.select("nav a")] == listed
+        assert page.h1.find_next_sibling().name == ("nav" if listed else "h2")
 
 
 def many_steps(ranks):

@@ -30,6 +30,7 @@ from perfkit.core.results.identity import Reading
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
 from perfkit.report import site
+from perfkit.report.elements import NumberHeading
 from perfkit.report.elements import table as report_table
 from perfkit.report.links import Site
 from perfkit.report.measurement import write_measurement
@@ -722,6 +723,24 @@ def test_visible_rows_download_as_csv_and_copy_as_markdown(mixed, open_page):
     assert "| PyTorch | fp32 | 4 | 1x1 |" in lines[2]
 
 
+def aligned(tab, place):
+    """Return the alignments of the cells in a column of a page's only table."""
+    cells = tab.locator(f":is(th, td):nth-child({place})").all()
+    return {cell.evaluate("cell => getComputedStyle(cell).textAlign") for cell in cells}
+
+
+def test_numbers_are_aligned_to_the_right_whatever_stands_beside_them(open_page, tmp_path):
+    rows = [["a", "12.0", "failed: timeout", 3], ["b", "never", "–", "< 0.1 %"]]
+    headings = ["Name", NumberHeading("Begin"), NumberHeading("Paddle"), "Share"]
+    for number, as_cards in enumerate((False, True)):
+        table = report_table(rows, headings, as_cards=as_cards)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        Page(Site(tmp_path), folder, "Tables").write(Markup(table.html))
+        tab = open_page(folder / "report.html")
+        assert [aligned(tab, place) for place in (1, 2, 3, 4)] == [{"left"}] + [{"right"}] * 3
+
+
 def test_a_downloaded_table_is_complete_and_has_no_formula(open_page, tmp_path):
     rows = [
         ["=1+1", "-3.5 %"],
@@ -784,6 +803,30 @@ def test_pages_fit_every_width_in_light_and_dark(outputs, open_page, page, langu
         if figure.count():
             style = figure.first.evaluate("svg => getComputedStyle(svg).filter")
             assert style == FIGURE_FILTERS[scheme]
+
+
+@pytest.mark.parametrize("language", list(LANGUAGES))
+@pytest.mark.parametrize("page", ["index", "summary/report", "published/report"])
+def test_throughputs_are_visible_on_narrow_screens(outputs, open_page, page, language):
+    tab = open_page(outputs / file_name(page, language), viewport={"width": 390, "height": 800})
+    assert tab.locator("table:not(details table) td:visible").count() > 10
+    beyond = "cell => cell.getBoundingClientRect().right > 390"
+    outside = f"cells => cells.filter({beyond}).map(cell => cell.innerText)"
+    assert tab.locator("table:not(details table) td").evaluate_all(outside) == []
+
+
+def test_a_long_page_lists_its_sections_folded_on_narrow_screens(outputs, open_page):
+    for width, is_open in ((390, False), (1440, True)):
+        tab = open_page(
+            outputs / "summary" / "report.html", viewport={"width": width, "height": 800}
+        )
+        sections = tab.get_by_role("navigation", name="Contents")
+        scaling = sections.get_by_role("link", name="Scaling")
+        assert scaling.is_visible() == is_open
+        if not is_open:
+            sections.get_by_text("Contents").click()
+        scaling.click()
+        expect(tab.get_by_role("heading", name="Scaling")).to_be_in_viewport()
 
 
 FIGURE_FILTERS = {"light": "none", "dark": "invert(0.93) hue-rotate(180deg)"}

@@ -145,7 +145,9 @@ def telling_apart(values: Iterable[str], longest: int = 40) -> dict[str, str]:
 def _differing_words(values: Sequence[str]) -> list[str]:
     """Return of each text only the words that some of the others lack, an option together with
     its values."""
-    return [" ".join(own_options(value, values)) for value in values]
+    options = [script_options(value) for value in values]
+    shared = {*options[0]}.intersection(*options) if options else set()
+    return [" ".join(word for word in words if word not in shared) for words in options]
 
 
 def traits(row: Mapping[str, Any], language: NullTranslations = ENGLISH) -> dict[str, str]:

@@ -5,6 +5,7 @@ elements.py     paragraphs, lists, links and tables of a section
 style.py        style of the charts
 rendering.py    templates
 sanitizing.py   HTML and Markdown of a user's cells
+contents.py     list of a page's sections
 cells.py        HTML of a notebook's cells
 links.py        links between the pages of an outputs folder
 pages.py        HTML pages from notebooks

@@ -27,6 +27,7 @@ from perfkit.analysis.warning_types import severity, worst_first
 from perfkit.core.format import interval, minute, number, one_line, percent, plain
 from perfkit.core.paths import outputs_path
 from perfkit.report.elements import (
+    NumberHeading,
     Text,
     bullets,
     code,
@@ -221,9 +222,9 @@ def comparison_variants(shown: Shown) -> Section:
     page = _page(shown)
     rows = [_variant_row(variant, page) for variant in page.comparison.variants]
     headings = [_("Variant"), _("Throughput"), _("Interval"), _("Level")]
-    headings += [_("Number of repeats"), _("Share of measured peak")]
-    headings += [_("Share of highest peak"), _("Warnings")]
-    section = table(rows, headings) + note(
+    headings += [_("Number of repeats"), NumberHeading(_("Share of measured peak"))]
+    headings += [NumberHeading(_("Share of highest peak")), _("Warnings")]
+    section = table(rows, headings, as_cards=True) + note(
         _(
             "The measured peak is the speed of the framework's matrix product in the same "
             "processes, the higher one of before and after the training; the share is the "

@@ -6,6 +6,7 @@ Text is escaped unless it is Markup.
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
@@ -34,7 +35,8 @@ VERDICT_SEVERITIES: dict[Verdict, str | None] = {
 RED = SEVERITY_MARKS["error"][1]
 NOTE = 'class="note" style="font-size: 90%; opacity: 0.8"'
 LEFT, RIGHT = "text-align: left", "text-align: right; white-space: nowrap"
-NUMBER = re.compile(r"([■▲◆●○] )?[+–-]?[\d.,]+|–|$")
+DASH = "–"
+NUMBER = re.compile(r"([■▲◆●○<≤≥] )?[+–-]?[\d.,]+|–|$")
 """Start of a cell's text, after an optional mark, that aligns the cell to the right."""
 TAG = re.compile("<[^>]*>")
 
@@ -129,48 +131,85 @@ def verdict_mark(verdict: Verdict) -> Markup:
     return severity_mark(VERDICT_SEVERITIES[verdict])
 
 
+class NumberHeading(str):
+    """The heading of a column of numbers, which are aligned to the right also beside words in
+    the place of a number, such as "failed"."""
+
+
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its heading and a cell for each row."""
+    """A column of a table: its heading and a cell for each row, None without a value."""
 
-    heading: Markup
-    cells: Sequence[Markup]
+    heading: Text
+    cells: Sequence[Markup | None]
 
-    @property
+    @cached_property
     def style(self) -> str:
         """The inline style of its cells: columns of numbers are aligned to the right."""
-        texts = [TAG.sub("", cell).strip() for cell in self.cells]
-        return RIGHT if all(map(NUMBER.match, texts)) else LEFT
+        texts = [Markup(TAG.sub("", cell or "")).unescape().strip() for cell in self.cells]
+        is_of_numbers = isinstance(self.heading, NumberHeading)
+        return RIGHT if is_of_numbers or all(map(NUMBER.match, texts)) else LEFT
+
+    @cached_property
+    def label(self) -> str:
+        """The heading without elements."""
+        return Markup(escape(self.heading)).striptags()
 
 
 def table(
-    rows: Iterable[Sequence[Any]], headings: Iterable[Text], caption: Text = ""
+    rows: Iterable[Sequence[Any]],
+    headings: Iterable[Text],
+    caption: Text = "",
+    *,
+    as_cards: bool = False,
 ) -> Section:
     """Return a table with a cell for each heading in each row; empty without rows.
 
-    None is shown as a dash; columns of empty text are left out."""
-    cells = [[escape("–" if value is None else value) for value in row] for row in rows]
+    None is shown as a dash; columns of empty text are left out. With `as_cards`, narrow pages
+    show each row as a card, so that no number is beyond their edge."""
+    cells = [[None if value is None else escape(value) for value in row] for row in rows]
     columns = []
     for heading, column in zip(headings, zip(*cells, strict=True), strict=False):
-        if any(column):
-            columns.append(Column(escape(heading), column))
+        if any(cell is None or cell for cell in column):
+            columns.append(Column(heading, column))
     if not columns:
         return Section()
-    styles = [column.style for column in columns]
-    head = _row("th", styles, [column.heading for column in columns])
-    lines = zip(*(column.cells for column in columns), strict=True)
-    body = "\n".join(_row("td", styles, line) for line in lines)
     title = label = ""
     if caption:
         title = Markup('<caption style="%s">%s</caption>') % (LEFT, caption)
         label = Markup(' aria-label="%s"') % Markup(caption).striptags()
-    html = f"<table>{title}\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody></table>"
+    start = '<table class="cards" role="table">' if as_cards else "<table>"
+    html = f"{start}{title}\n{_lines(columns, as_cards=as_cards)}</table>"
     region = f'<div class="scroll" tabindex="0" role="region"{label}>{html}</div>'
     return Section((Html(region),))
 
 
-def _row(tag: str, styles: Iterable[str], cells: Iterable[Markup]) -> str:
-    """Return a row of cells; `tag` is `td` or `th`."""
-    aligned = zip(styles, cells, strict=True)
-    parts = [f'<{tag} style="{style}">{cell}</{tag}>' for style, cell in aligned]
-    return f"<tr>{''.join(parts)}</tr>"
+def _lines(columns: Sequence[Column], *, as_cards: bool) -> str:
+    """Return the head and the body of a table; the roles of cards say that they are rows."""
+    group = ' role="rowgroup"' if as_cards else ""
+    row = ' role="row"' if as_cards else ""
+    head = "".join(_heading(column, as_cards=as_cards) for column in columns)
+    lines = []
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        parts = []
+        for column, cell in zip(columns, cells, strict=True):
+            parts.append(_cell(column, cell, as_cards=as_cards))
+        lines.append(f"<tr{row}>{''.join(parts)}</tr>")
+    body = "\n".join(lines)
+    first = f"<thead{group}><tr{row}>{head}</tr></thead>"
+    return f"{first}\n<tbody{group}>\n{body}\n</tbody>"
+
+
+def _heading(column: Column, *, as_cards: bool) -> str:
+    role = ' role="columnheader"' if as_cards else ""
+    return f'<th style="{column.style}"{role}>{escape(column.heading)}</th>'
+
+
+def _cell(column: Column, cell: Markup | None, *, as_cards: bool) -> str:
+    """Return a cell; on cards, one with a value has its heading as label."""
+    label = ""
+    if as_cards:
+        label = ' role="cell"'
+        if cell and cell.strip():
+            label += Markup(' data-label="%s"') % column.label
+    return f'<td style="{column.style}"{label}>{DASH if cell is None else cell}</td>'

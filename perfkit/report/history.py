@@ -115,7 +115,7 @@ def _all_series(history: History) -> Section:
         rows.append(row)
     headings = ["", _("Series"), _("Measurements"), _("Newest"), _("Throughput")]
     headings += [_("Ratio to the previous"), _("Verdict"), _("Last change")]
-    return table(rows, [*headings, _("Ratio of levels")])
+    return table(rows, [*headings, _("Ratio of levels")], as_cards=True)
 
 
 def _mark(series: Series, threshold: float) -> Markup:
@@ -158,14 +158,15 @@ def history_series(summary: Summary) -> Section:
     section = Section()
     site, folder = summary.site, summary.folder
     ordered = sorted(summary.history.series, key=lambda series: not series.regressed)
-    for series in ordered[:MOST_CHARTS]:
+    for place, series in enumerate(ordered[:MOST_CHARTS], 1):
         points = folded(_("All measurements"), _points(series, site))
-        section += _heading(series).on_page_in(folder) + picture(chart(series), series.name)
+        section += _heading(series, f"series-{place}").on_page_in(folder)
+        section += picture(chart(series), series.name)
         section += (_changes(series, site) + points).on_page_in(folder)
     return section + more(len(ordered) - MOST_CHARTS, _("in the table above"))
 
 
-def _heading(series: Series) -> Section:
+def _heading(series: Series, address: str) -> Section:
     name = series.name
     if series.regressed:
         name = joined([severity_mark("error"), name])
@@ -182,14 +183,15 @@ def _heading(series: Series) -> Section:
         "scatter": percent(series.scatter_share, 2),
         "test": percent(series.test_level, 2),
     }
-    return markup(Markup("<h3>%s</h3>") % name) + paragraph(changes, words % facts)
+    heading = Markup('<h3 id="%s">%s</h3>') % (address, name)
+    return markup(heading) + paragraph(changes, words % facts)
 
 
 def _changes(series: Series, site: Site) -> Section:
     rows = [_change_row(change, series.points[change.start], site) for change in series.changes]
     headings = [_("First measurement of the level"), _("Ratio of levels")]
     headings += [_("Level of the interval"), _("p-value"), _("Changed environment")]
-    return table(rows, [*headings, _("Machine or software")])
+    return table(rows, [*headings, _("Machine or software")], as_cards=True)
 
 
 def _change_row(change: Change, first: Point, site: Site) -> list[str | None]:
@@ -212,7 +214,7 @@ def _points(series: Series, site: Site) -> Section:
         rows.append([*row, point.label, _facts(point.changes)])
     headings = [_("Started (UTC)"), _("Throughput"), _("Interval"), _("Number of repeats")]
     headings += [_("Peak memory (GiB)"), _("To first step (s)"), _("Label")]
-    return table(rows, [*headings, _("Changed environment")])
+    return table(rows, [*headings, _("Changed environment")], as_cards=True)
 
 
 def _facts(changes: Differences) -> Markup:

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from perfkit.analysis.comparison.stored import InterleavedComparison, PairResult
 from perfkit.analysis.distinctions import Row
 from perfkit.audit.audit import Audit
 from perfkit.core.format import interval, minute, number
 from perfkit.report.audit_text import claim_counts
+from perfkit.report.contents import Listed, contents
 from perfkit.report.elements import Text, code, joined, link, span, verdict_mark
 from perfkit.report.index_rows import headings, model_groups
 from perfkit.report.pages import Page
@@ -105,6 +106,7 @@ class Index:
         page.write_as(
             "index",
             heading=words % {"count": count},
+            contents=contents(self._sections(outputs)),
             links=self._links(outputs),
             stale=_stale() if self.is_summary_old else "",
             headings=headings(),
@@ -114,6 +116,19 @@ class Index:
             left_out=self.left_out,
             first_command=code("make report"),
         )
+
+    def _sections(self, outputs: Path) -> list[Listed]:
+        """Return the page's lists, if there are several."""
+        names = {}
+        if self.measurements:
+            names["measurements"] = _("All measurements")
+        if (outputs / "comparisons").exists():
+            names["comparisons"] = _("Interleaved comparisons")
+        if (outputs / "audits").exists():
+            names["audits"] = _("Audits")
+        if self.left_out:
+            names["left-out"] = _("Left out")
+        return [Listed(address, escape(name)) for address, name in names.items()]
 
     def _links(self, outputs: Path) -> list[Text]:
         """Return links to the tables, the examples, and the reasons for what was left out."""

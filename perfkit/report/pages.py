@@ -20,6 +20,7 @@ from perfkit import report
 from perfkit.core.request.suite_notebook import suite_notebook_path
 from perfkit.core.results.store import NOTEBOOK, read_file, write_atomically
 from perfkit.report.cells import cells_html
+from perfkit.report.contents import with_contents
 from perfkit.report.elements import LEFT, RIGHT
 from perfkit.report.links import Site
 from perfkit.report.rendering import render_page
@@ -62,7 +63,7 @@ class Page:
 
     def write(self, content: Markup) -> None:
         """Write the page with this content in the current language."""
-        self.write_as("layout", content=content)
+        self.write_as("layout", content=with_contents(content))
 
     def write_as(self, template: str, **values: Any) -> None:
         """Write the page by a template that extends layout.html.j2, with these values."""

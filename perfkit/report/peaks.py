@@ -23,6 +23,7 @@ from perfkit.core.statistics import median
 from perfkit.core.units import GIGA, TERA
 from perfkit.report.diagnosis import diagnose_command, obstacle
 from perfkit.report.elements import (
+    NumberHeading,
     Text,
     bullets,
     code,
@@ -49,7 +50,7 @@ def limits(measurement: Measurement) -> Section:
     if sheet:
         rows += _datasheet_rows(result, sheet)
     section = _diagnosis(measurement)
-    section += table(rows, [_("Limit"), _("Median"), _("Range or source")])
+    section += table(rows, [_("Limit"), NumberHeading(_("Median")), _("Range or source")])
     if not used and result.complete_repeats:
         return section + _no_share(result)
     if not used:

@@ -14,7 +14,17 @@ from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.analysis.published.matches import Match, match
 from perfkit.core.format import number, percent
 from perfkit.core.results.frames import records
-from perfkit.report.elements import Text, joined, link, markup, note, paragraph, strong, table
+from perfkit.report.elements import (
+    NumberHeading,
+    Text,
+    joined,
+    link,
+    markup,
+    note,
+    paragraph,
+    strong,
+    table,
+)
 from perfkit.report.links import Site
 from perfkit.report.published_cells import CellLabels, difference_words, labels, stated
 from perfkit.report.published_charts import CHARTS
@@ -134,7 +144,7 @@ def _table(cells: list[ShownCell], site: Site) -> Section:
     first = cells[0].cell
     caption = f"{first.title}, {cells[0].labels.part}"
     headings = [_(LAYOUTS[first.table].corner), *columns]
-    return table(rows, headings, caption) + _stated_facts(cells)
+    return table(rows, headings, caption, as_cards=True) + _stated_facts(cells)
 
 
 def _stated_facts(cells: list[ShownCell]) -> Section:
@@ -211,8 +221,8 @@ def _measured(pair: Match, site: Site) -> Markup:
 def _matches_table(pairs: list[Match], site: Site) -> Section:
     """Return the measurements in published cells, with all differences."""
     headings = [
-        *(_("Cell"), _("Published"), _("Measured"), _("Interval"), _("Status")),
-        _("Differences"),
+        *(_("Cell"), _("Published"), NumberHeading(_("Measured")), _("Interval")),
+        *(_("Status"), _("Differences")),
     ]
     rows = []
     for pair in pairs:
@@ -228,7 +238,7 @@ def _matches_table(pairs: list[Match], site: Site) -> Section:
                 difference_words(pair.differences),
             ]
         )
-    return table(rows, headings)
+    return table(rows, headings, as_cards=True)
 
 
 # Charts.

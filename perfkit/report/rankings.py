@@ -16,6 +16,7 @@ from perfkit.core.format import interval, number, percent
 from perfkit.core.statistics import Estimate
 from perfkit.core.units import GIB
 from perfkit.report.elements import (
+    NumberHeading,
     Text,
     bullets,
     hint,
@@ -88,7 +89,8 @@ class FrameworkTable:
     @property
     def section(self) -> Section:
         headings = [_("Model"), _("Precision"), _("Batch"), _("Topology"), _("Input")]
-        return table(self.rows, [*headings, _("Unit"), *self.frameworks], self.caption)
+        headings += [_("Unit"), *map(NumberHeading, self.frameworks)]
+        return table(self.rows, headings, self.caption, as_cards=True)
 
 
 def fastest(summary: Summary) -> Section:

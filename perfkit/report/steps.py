@@ -19,6 +19,7 @@ from perfkit.core.statistics import detectable_difference, median
 from perfkit.core.steady import FEWEST_STEPS, PUBLISHED_STEPS, RepeatProfile
 from perfkit.core.units import GIB
 from perfkit.report.elements import (
+    NumberHeading,
     Text,
     bullets,
     code,
@@ -69,7 +70,8 @@ def _steady_state(result: Result, profiles: Sequence[RepeatProfile]) -> Section:
     first, last = PUBLISHED_STEPS
     steps = _("Steps %(first)d to %(last)d") % {"first": first, "last": last}
     headings = (
-        *(_("Repeat"), _("Warm-up, ended by"), f"{steps} ({unit})", _("Steady from step")),
+        *(_("Repeat"), _("Warm-up, ended by"), f"{steps} ({unit})"),
+        NumberHeading(_("Steady from step")),
         *(_("Drift"), _("Spikes"), f"{_('Steady steps')} ({unit})", f"{_('Window')} ({unit})"),
         _("Difference"),
     )
@@ -167,7 +169,8 @@ def repeats(measurement: Measurement) -> Section:
 def _repeat_table(result: Result) -> Section:
     headings = (
         *(_("Repeat"), plain(result.work.unit), _("Median step (s)")),
-        *(_("Fastest step (s)"), _("Slowest step (s)"), _("Data wait"), _("First loss")),
+        *(_("Fastest step (s)"), _("Slowest step (s)"), NumberHeading(_("Data wait"))),
+        _("First loss"),
         *(_("Last loss"), _("Accuracy after"), _("Peak memory (GiB)"), _("To first step (s)")),
         *(_("Pauses (s)"), _("Wall time (s)"), _("Failure"), _("Message")),
     )
@@ -274,7 +277,8 @@ def _tensor_notes(result: Result) -> Iterator[str]:
 def _rank_table(result: Result, ranks: Mapping[int, Sequence[Rank]]) -> Section:
     """Return a table of the ranks, each with its windows, and what it can show."""
     headings = (
-        *(_("Rank"), _("Node"), _("Slowest"), _("Window (s)"), _("Data wait (s)")),
+        *(_("Rank"), _("Node"), NumberHeading(_("Slowest")), _("Window (s)")),
+        _("Data wait (s)"),
         *(_("Computation (s)"), _("Memory (GiB)")),
     )
     rows = [_rank_row(result, rank, ranks[rank]) for rank in sorted(ranks)]

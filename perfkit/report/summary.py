@@ -183,7 +183,7 @@ def ratios(summary: Summary) -> Section:
         rows.append(pair.cells(address))
     section = _forest(pairs[:MOST_BARS])
     section += more(len(pairs) - MOST_BARS, _("in the table below"))
-    return (section + table(rows, headings)).on_page_in(summary.folder)
+    return (section + table(rows, headings, as_cards=True)).on_page_in(summary.folder)
 
 
 def _forest(pairs: Iterable[ComparedPair]) -> Section:
@@ -211,7 +211,8 @@ def beside_published(summary: Summary) -> Section:
         _("Differences"),
     ]
     rows = [_published_row(pair, summary.site) for pair in matches[:MOST_ROWS]]
-    section = table(rows, headings) + more(len(matches) - MOST_ROWS) + paragraph(tables)
+    section = table(rows, headings, as_cards=True)
+    section += more(len(matches) - MOST_ROWS) + paragraph(tables)
     return section.on_page_in(summary.folder)
 
 

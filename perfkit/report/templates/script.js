@@ -35,6 +35,11 @@ for (const link of key ? document.querySelectorAll("a[href]") : []) {
   if (window !== window.top) link.target = "_blank";
 }
 
+// On narrow screens, the list of sections is folded.
+for (const list of document.querySelectorAll(".sections details")) {
+  list.open = matchMedia("(min-width: 40rem)").matches;
+}
+
 // Copying and downloading
 
 // execCommand needs no permission, even on a page from disk; navigator.clipboard may be refused.
