@@ -46,9 +46,16 @@ from perfkit.cli.options import parameter_list
 from perfkit.core.config import PROTOCOLS, Config, Protocol, RunConfig
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import MODELS
-from perfkit.core.parameters import ABOUT, PROTOCOL_PARAMETERS, choices, parameters
+from perfkit.core.parameters import (
+    ABOUT,
+    PROTOCOL_PARAMETERS,
+    choices,
+    models_with,
+    parameters,
+)
 from perfkit.core.paths import ROOT
 from perfkit.core.request import PATTERNS
+from perfkit.core.request.described import Described, described
 from perfkit.core.results.events import RANK_EVENTS, TELEMETRY_EVENTS
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.schema import Result
@@ -110,7 +117,8 @@ SHARED += PROTOCOL_PARAMETERS
 def parameters_page() -> str:
     return page(
         "Parameters",
-        "Parameters of the notebooks of built-in models, for `-p NAME VALUE` of papermill and "
+        "Parameters of the notebooks of built-in models, all of them or those in the column "
+        "*models*, for `-p NAME VALUE` of papermill and "
         "perfkit and for parameters files. `None`: chosen by model, framework, machine. "
         "Relative paths start in the working directory; `outputs` and what is below it, from "
         "anywhere in the checkout, at its top. *New id*: whether another value makes another "
@@ -147,11 +155,19 @@ def of_parameters(config: Kind = Config, left_out: Collection[str] = ()) -> str:
                 f"`{default!r}`",
                 allowed(name, config),
                 meaning(name, config),
+                of_which_models(name),
                 makes_new_id,
                 in_comparison(name),
             )
         )
-    return table(("name", "default", "allowed", "meaning", "new id", "in a comparison"), rows)
+    head = ("name", "default", "allowed", "meaning", "models", "new id", "in a comparison")
+    return table(head, rows)
+
+
+def of_which_models(name: str) -> str:
+    """Return the models that take a parameter; empty if all do."""
+    models = models_with(name)
+    return "" if len(models) == len(MODELS) else words(models)
 
 
 def allowed(name: str, config: Kind = Config) -> str:
@@ -388,79 +404,76 @@ def findings_page() -> str:
 
 WIDTH = 96
 """Line length: `ruff format` breaks longer lines, which papermill then can't parse."""
-CHANGED_MOST: dict[Kind, tuple[str, ...]] = {
-    Config: ("framework", "batch_size", "gpus"),
-    ScriptConfig: ("script", "arguments", "gpus"),
+CHANGED_MOST = dict.fromkeys(MODELS, ("framework", "batch_size", "gpus"))
+CHANGED_MOST[SCRIPT] = ("script", "arguments", "gpus")
+"""Notebook -> the parameters at the top of its cell."""
+GROUPS = {
+    "framework": "The work",
+    "device": "Where it runs",
+    "input": "Input",
+    "timeout": "Results",
+    "protocol": "Protocol",
 }
-GROUPS: dict[Kind, dict[str, str]] = {
-    Config: {
-        "framework": "The work",
-        "device": "Where it runs",
-        "input": "Input",
-        "timeout": "Results",
-        "protocol": "Protocol",
-    },
-    ScriptConfig: {
-        "framework": "Where it runs",
-        "timeout": "Results",
-        "protocol": "Protocol",
-    },
-}
-"""First parameter of each group, in the order of `parameters` -> heading of the group."""
+"""First parameter of each group, in the order of `described` -> heading of the group."""
+GROUPS_OF_SCRIPTS = GROUPS | {"framework": "Where it runs"}
+del GROUPS_OF_SCRIPTS["device"]
 
 
 def notebooks() -> dict[Path, str]:
     """Return the measuring notebooks with a new parameters cell."""
     contents = {}
     for name in (*MODELS, SCRIPT):
-        kind = ScriptConfig if name == SCRIPT else Config
         path = ROOT / "notebooks" / f"{name}.ipynb"
         notebook = nbformat.read(path, as_version=4)
         for cell in notebook.cells:
             if "parameters" in cell.metadata.get("tags", ()):
-                cell.source = parameters_cell(kind)
+                cell.source = parameters_cell(name)
         contents[path] = nbformat.writes(notebook) + "\n"
     return contents
 
 
-def parameters_cell(kind: Kind = Config) -> str:
-    """Return all parameters with defaults and meanings, the most often changed first.
-    papermill's --help-notebook shows these lines too."""
-    changed_most = CHANGED_MOST[kind]
+def parameters_cell(work: str) -> str:
+    """Return the parameters that a model, or a script, takes, with types, defaults and
+    meanings, the most often changed first; papermill's --help-notebook shows these lines."""
+    groups = GROUPS_OF_SCRIPTS if work == SCRIPT else GROUPS
+    every = {parameter.name: parameter for parameter in described(work)}
     lines = ["# Changed most often"]
-    lines += [parameter_line(name, kind) for name in changed_most]
-    for name in parameters(kind):
-        if name in GROUPS[kind]:
-            lines += ["", f"# {GROUPS[kind][name]}"]
-        if name not in changed_most:
-            lines.append(parameter_line(name, kind))
+    lines += [parameter_line(every[name]) for name in CHANGED_MOST[work]]
+    for name, parameter in every.items():
+        if name in groups:
+            lines += ["", f"# {groups[name]}"]
+        if name not in CHANGED_MOST[work]:
+            lines.append(parameter_line(parameter))
     return "\n".join(lines)
 
 
-def parameter_line(name: str, kind: Kind = Config) -> str:
-    """Return `name = default  # meaning`: start of the description and choices, then the
+def parameter_line(parameter: Described) -> str:
+    """Return `name: type = default  # meaning`: start of the meaning and choices, then the
     clauses for None and auto and other clauses, as far as they fit on the line."""
-    default, _meaning = parameters(kind)[name]
+    default = parameter.default
     if isinstance(default, str):
         default = json.dumps(default)
-    assignment = f"{name} = {default}"
+    assignment = f"{parameter.name}: {parameter.type} = {default}"
     # papermill parses no line with a second equals sign.
-    first, *others = meaning(name, kind).replace("=", " ").split("; ")
-    start, ending = start_and_ending(name, first, len(assignment))
+    first, *others = [clause.replace("=", " ") for clause in parameter.clauses]
+    others.sort(key=lambda clause: not clause.startswith(("None: ", "auto: ")))
+    start, ending = start_and_ending(first, parameter.choices, len(assignment))
     clauses = [start]
-    for clause in sorted(others, key=lambda text: not text.startswith(("None: ", "auto: "))):
-        longer = [start, *(text for text in others if text in clauses or text == clause)]
+    for clause in others:
+        longer = [*clauses, clause]
         if len(with_comment(assignment, longer, ending)) <= WIDTH:
             clauses = longer
     return with_comment(assignment, clauses, ending)
 
 
-def start_and_ending(name: str, clause: str, width: int) -> tuple[str, str]:
+def start_and_ending(
+    clause: str, choices_of_work: tuple[str, ...], width: int
+) -> tuple[str, str]:
     """Return the start of a parameter's first clause and its choices in brackets: as much of
     both as fits beside `width` characters."""
     choices_in_brackets = ""
-    if name in Config.model_fields and choices(name):
-        choices_in_brackets = f" ({' | '.join(choices(name))})"
+    if choices_of_work:
+        choices_in_brackets = f" ({' | '.join(choices_of_work)})"
     until_colon, _colon, _rest = clause.partition(": ")
     until_comma, _comma, _rest = clause.partition(", ")
     for start in (clause, until_colon, until_comma):
@@ -635,8 +648,8 @@ def of_events(events: Iterable[type]) -> str:
         fields = schema["properties"]
         name = f"`{fields.pop('event')['const']}`"
         rows.append((name, "", schema["description"]))
-        for field, described in fields.items():
-            rows.append(("", f"`{field}`", described["description"]))
+        for field, schema_of_field in fields.items():
+            rows.append(("", f"`{field}`", schema_of_field["description"]))
     return table(("event", "field", "meaning"), rows)
 
 

@@ -68,7 +68,8 @@ def lab_options():
 def changed_parameters(source):
     """Return the parameters cell's source with the values of CHANGED."""
     for name, value in CHANGED.items():
-        source, count = re.subn(rf"(?m)^{name} = .*?(  #|$)", rf"{name} = {value!r}\1", source)
+        line = rf"(?m)^{name}: \w+ = .*?(  #|$)"
+        source, count = re.subn(line, rf"{name} = {value!r}\1", source)
         assert count == 1, name
     return source
 

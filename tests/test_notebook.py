@@ -11,11 +11,13 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
+from textwrap import dedent
 
 import nbformat
 import psutil
 import pytest
 from bs4 import BeautifulSoup
+from click.testing import CliRunner
 from clusters import wait_for
 from conftest import SMALL, as_options, cell_sources, cli
 from drivers import started_steps
@@ -23,6 +25,7 @@ from fake_trainer import planted
 from made import forget_repeats, stored
 from nbclient import NotebookClient
 from papermill import inspect_notebook
+from papermill.cli import papermill as papermill_command
 from papermill.exceptions import PapermillExecutionError
 from PIL import Image
 
@@ -32,7 +35,9 @@ from perfkit.core.format import number
 from perfkit.core.models import MODELS, model_named
 from perfkit.core.parameters import parameters
 from perfkit.core.paths import ROOT
+from perfkit.core.request.described import described
 from perfkit.core.results.store import Measurement
+from perfkit.core.script_config import SCRIPT
 from perfkit.report.measurement import write_measurement
 from perfkit.report.pages import OWN
 
@@ -209,7 +214,7 @@ def test_perfkit_run_stores_the_executed_notebook_and_all_parameters(ran):
     folder = measured(ran[2]).folder
     assert (folder / "logs" / "papermill.ipynb").exists()
     source = next(s for s in cell_sources(folder / "notebook.ipynb") if "batch_size = 2" in s)
-    assert all(f"{name} = " in source for name in parameters())
+    assert all(f"{each.name} = " in source for each in described("resnet50"))
 
 
 @pytest.mark.slow
@@ -336,37 +341,90 @@ def test_the_notebook_runs_interactively_and_shows_progress(tmp_path, fake, monk
     assert measured(tmp_path).result.status == "complete"
 
 
-def tagged(tag):
-    cells = nbformat.read(NOTEBOOK, 4).cells
+def tagged(tag, notebook=NOTEBOOK):
+    cells = nbformat.read(notebook, 4).cells
     return [cell for cell in cells if tag in cell.metadata.get("tags", ())]
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_model_notebooks_differ_only_in_title_and_model(model):
+def test_model_notebooks_differ_only_in_title_parameters_and_model(model):
     own, others = cell_sources(NOTEBOOK.with_stem(model)), cell_sources(NOTEBOOK)
-    assert own[0] == f"# {model_named(model).name}: training throughput"
-    assert [source.replace(f'"{model}"', '"resnet50"') for source in own[1:]] == others[1:]
+    assert own.pop(0) == f"# {model_named(model).name}: training throughput"
+    assert own.pop(2) == reference.parameters_cell(model)
+    del others[0], others[2]
+    assert [source.replace(f'"{model}"', '"resnet50"') for source in own] == others
     cells = nbformat.read(NOTEBOOK.with_stem(model), 4).cells
     assert not any(cell.outputs for cell in cells if cell.cell_type == "code")
 
 
-def test_the_parameters_cell_lists_every_parameter_with_default_and_meaning():
-    values: dict = {}
-    exec(tagged("parameters")[0].source, values)
-    values.pop("__builtins__")
-    assert values == {name: default for name, (default, _meaning) in parameters().items()}
+def test_parameters_cells_are_up_to_date():
     for path, text in reference.notebooks().items():
         assert path.read_text() == text, "refresh it: make docs"
-    shown = inspect_notebook(NOTEBOOK)
-    assert [*shown][:3] == ["framework", "batch_size", "gpus"], "those changed most first"
-    assert [name for name in parameters() if len(shown[name]["help"]) < 10] == []
-    assert max(map(len, reference.parameters_cell().splitlines())) <= 96
+
+
+@pytest.mark.parametrize("work", [*MODELS, SCRIPT])
+def test_a_parameters_cell_has_what_the_model_takes_with_type_default_and_help(work):
+    """As `papermill --help-notebook` reads it."""
+    (cell,) = tagged("parameters", NOTEBOOK.with_stem(work))
+    values: dict = {}
+    exec(cell.source, values)
+    of_work = described(work)
+    assert values.keys() - {"__builtins__", "__annotations__"} == {p.name for p in of_work}
+    assert [p.name for p in of_work if values[p.name] != p.default] == []
+    shown = inspect_notebook(NOTEBOOK.with_stem(work))
+    first = "script" if work == SCRIPT else "framework"
+    assert next(iter(shown)) == first, "those changed most first"
+    types = {name: parameter["inferred_type_name"] for name, parameter in shown.items()}
+    assert types == {parameter.name: parameter.type for parameter in of_work}
+    assert [name for name in shown if len(shown[name]["help"]) < 10] == []
+    assert max(map(len, cell.source.splitlines())) <= 96
+
+
+@pytest.mark.parametrize(
+    ("model", "has", "lacks"),
+    [
+        ("resnet50", ["image_size", "dali_threads"], ["sequence_length", "sharding"]),
+        ("bert", ["sequence_length", "sharding"], ["image_size", "dali_threads", "model_size"]),
+        ("llama", ["sequence_length", "model_size"], ["layout", "dali_decoder"]),
+    ],
+)
+def test_a_notebook_has_no_parameters_of_other_models(model, has, lacks):
+    names = {*inspect_notebook(NOTEBOOK.with_stem(model))}
+    assert {*has} <= names
+    assert names.isdisjoint(lacks)
+    help_text = cli("run", model, "--help").stdout
+    assert [name for name in has if f"  {name}=" not in help_text] == []
+    assert [name for name in lacks if f"  {name}=" in help_text] == []
+
+
+def test_a_parameters_file_of_papermill_sets_parameters(tmp_path):
+    """The one in docs/getting-started.md."""
+    guide = (ROOT / "docs" / "getting-started.md").read_text()
+    (block,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    file = tmp_path / "params.yaml"
+    file.write_text(dedent(f"  {block.lstrip()}"))
+    executed = tmp_path / "out.ipynb"
+    words = [str(NOTEBOOK), str(executed), "-f", str(file), "-p", "device", "cpu"]
+    done = CliRunner().invoke(papermill_command, [*words, "--prepare-only"])
+    assert done.exit_code == 0, done.output
+    injected = model_notebook(str(executed)).injected
+    expected = {"framework": "torch", "batch_size": 8, "precision": "bf16"}
+    assert injected == expected | {"label": "from-a-file", "device": "cpu"}
+
+
+def test_the_parameters_can_be_folded():
+    """Notebook viewers fold what follows a heading, up to the next one."""
+    cells = nbformat.read(NOTEBOOK, 4).cells
+    place = cells.index(tagged("parameters")[0])
+    assert cells[place - 1].source.startswith("## ")
+    assert cells[place + 1].source.startswith("## ")
 
 
 def test_the_notebook_starts_with_its_parameters_and_has_no_logic():
-    heading, introduction, cell, *rest = nbformat.read(NOTEBOOK, 4).cells
+    heading, introduction, section, cell, *rest = nbformat.read(NOTEBOOK, 4).cells
     assert heading.source.startswith("# ")
-    assert introduction.metadata.tags == ["introduction"]
+    # Pages leave these out.
+    assert introduction.metadata.tags == section.metadata.tags == ["introduction"]
     assert introduction.source.count(". ") + introduction.source.count(".\n") == 1
     assert cell.metadata.tags == ["parameters"]
     code = [cell.source for cell in rest if cell.cell_type == "code"]
@@ -397,7 +455,7 @@ def own_notebook(tmp_path):
     notebook = nbformat.read(NOTEBOOK, 4)
     cells = {cell.metadata.tags[0]: cell for cell in notebook.cells if "tags" in cell.metadata}
     source = cells["parameters"].source
-    cells["parameters"].source = source.replace("batch_size = None", "batch_size: int = 3")
+    cells["parameters"].source = source.replace("batch_size: int = None", "batch_size: int = 3")
     added = nbformat.v4.new_code_cell('print("the repeats:", len(measurement.result.repeats))')
     notebook.cells.insert(-1, added)
     path = tmp_path / "my" / "resnet50.ipynb"
@@ -465,8 +523,14 @@ def test_perfkit_run_exits_with_1_for_a_failed_run_and_names_its_page(
         ("no cell does", lambda source: source.replace('perfkit.plan("resnet50"', "f(")),
         ("several: bert, resnet50", lambda source: source + '\nperfkit.plan("bert", {})'),
         ("'resnet5' is not", lambda source: source.replace("resnet50", "resnet5")),
-        ("only assign literals", lambda source: source.replace("seed = 0", "seed = 2 * 8")),
-        ("only assign literals", lambda source: source.replace("seed = 0", "seed = {[1]: 2}")),
+        (
+            "only assign literals",
+            lambda source: source.replace("seed: int = 0", "seed = 2 * 8"),
+        ),
+        (
+            "only assign literals",
+            lambda source: source.replace("seed: int = 0", "seed = {[1]: 2}"),
+        ),
         (
             "only assign literals: seed += 1",
             lambda source: source.replace("= 0", "= 0\nseed += 1", 1),

@@ -22,10 +22,12 @@ from markupsafe import Markup
 from nbformat import v4
 
 from perfkit import report
+from perfkit.cli.notebook import model_notebook
 from perfkit.core.config import Protocol
 from perfkit.core.format import number
 from perfkit.core.paths import ROOT
 from perfkit.core.request.plan import plan, typed
+from perfkit.core.request.resolve import resolve
 from perfkit.core.results.failures import Timeout
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.repeat import Peak, Rank, Repeat
@@ -62,7 +64,8 @@ def test_the_page_has_every_notebook_section_and_no_dead_link(published):
     notebook = nbformat.read(ROOT / "notebooks" / "resnet50.ipynb", 4)
     headings = []
     for cell in notebook.cells:
-        if cell.source.startswith("## "):
+        is_introduction = "introduction" in cell.metadata.get("tags", ())
+        if cell.source.startswith("## ") and not is_introduction:
             headings.append(cell.source.removeprefix("## "))
     assert headings.pop(0) == "Measure", "the goal of the notebook's last link, not of pages"
     assert re.findall("<h2[^>]*>([^<]+)<", text) == headings
@@ -198,13 +201,34 @@ def test_publishing_an_incomplete_measurement_writes_the_page_and_raises(tmp_pat
 def test_the_command_on_the_page_reproduces_the_request(tmp_path):
     odd = tmp_path / "a folder with 'quotes'"
     odd.mkdir()
-    (odd / "train_list.txt").write_text("a.jpeg 0\n")
     given = {"input": "dali", "data_dir": str(odd), "label": "it-s", "device": "cpu"}
     given |= {"batch_size": 3, "measured_steps": 9, "protocol": "published"}
-    planned = plan("resnet50", given)
+    planned = planned_on_cpu(given)
     command = names.command(begun(planned))
     assert command.startswith("perfkit run resnet50 ")
     assert replanned(command) == planned
+
+
+def test_the_page_of_a_model_has_no_parameters_of_others(tmp_path):
+    work = {"model": "bert", "image_size": None, "layout": None, "optimizer": "adamw"}
+    work |= {"input": "dataloader", "dataloader_workers": 3, "sequence_length": 128}
+    measurement = keep(tmp_path / "m", measured([4.0], **work))
+    command = names.command(measurement.result)
+    assert "-p dataloader_workers 3" in command and "dali" not in command
+    assert ">dali_" not in report.parameters(measurement).html
+    write_measurement(measurement, notebook=True)
+    values = model_notebook(str(measurement.folder / "notebook.ipynb")).values
+    assert values["dataloader_workers"] == 3
+    assert "dali_threads" not in values and "image_size" not in values
+    replanned = plan("bert", values, {"machine", "data"}).config
+    assert replanned.identity == measurement.result.config.identity
+
+
+def test_the_command_has_no_values_of_another_input(tmp_path):
+    request = {"model": "resnet50", "device": "cpu", "input": "synthetic"}
+    command = names.command(made_result(config=resolve(request)))
+    assert "-p input synthetic" in command
+    assert "dali" not in command and "dataloader" not in command
 
 
 def begun(planned):

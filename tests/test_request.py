@@ -393,12 +393,29 @@ TWO = {"nodes": 2, "launcher": "ssh"}
     ("model", "given", "expected"),
     [
         ("resnet50", {"device": "cpu", "gpus": 2}, "set processes"),
-        ("resnet50", {"sequence_length": 128}, "sequence_length: no effect with resnet50"),
-        ("bert", {"image_size": 224}, "image_size: no effect with bert"),
-        ("bert", {"layout": "NHWC"}, "layout: no effect with bert"),
+        (
+            "resnet50",
+            {"sequence_length": 128},
+            "sequence_length: resnet50 does not take it, only bert, gpt, llama",
+        ),
+        (
+            "bert",
+            {"image_size": 224},
+            "image_size: bert does not take it, only resnet50, vgg16; leave",
+        ),
+        ("bert", {"layout": "NHWC"}, "layout: bert does not take it, only resnet50, vgg16"),
         ("bert", {"input": "dali"}, "'dali' is not for bert; allowed: dataloader, synth"),
+        (
+            "bert",
+            {"dali_threads": 8},
+            "dali_threads: bert does not take it, only resnet50, vgg16",
+        ),
         ("resnet50", {"optimizer": "lamb"}, "optimizer: 'lamb' is not for resnet50"),
-        ("resnet50", {"model_size": "1b"}, "model_size: no effect with model=resnet50"),
+        (
+            "resnet50",
+            {"model_size": "1b"},
+            "model_size: resnet50 does not take it, only gpt, llama",
+        ),
         ("gpt", {"model_size": "8b"}, "'8b' is not for gpt; allowed: 124M, 355M, 774M, 1558M"),
         ("llama", {"framework": "tensorflow"}, "'llama' is not for framework=tensorflow"),
         ("gpt", {"sequence_length": 2048}, "sequence_length"),

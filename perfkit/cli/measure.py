@@ -31,7 +31,7 @@ LENGTHS_IN_WORDS = ", ".join(f"{length} for {name}" for name, length in LENGTHS.
 
 
 @click.command(
-    cls=options.ScriptCommand,
+    cls=options.RunCommand,
     epilog=f"{options.parameter_list()}\n\n{options.exit_statuses()}",
 )
 @click.argument("model", metavar="|".join([*MODELS, "SCRIPT", "NOTEBOOK"]))

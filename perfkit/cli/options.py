@@ -4,6 +4,7 @@ import os
 import shlex
 import textwrap
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -11,7 +12,7 @@ import click
 from pydantic import BaseModel
 
 from perfkit.core.models import MODELS
-from perfkit.core.parameters import parameters
+from perfkit.core.parameters import models_with, parameters
 from perfkit.core.paths import outputs_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import typed
@@ -28,6 +29,8 @@ TOO_LITTLE_MEMORY = "out_of_memory: the memory limit of perfkit is too low (ulim
 
 Values = dict[str, Any]
 """Parameters by name, typed as in the notebooks."""
+HELP = textwrap.TextWrapper(76, "  ", "      ", break_on_hyphens=False)
+"""Wraps the paragraph of a parameter."""
 DASHES = "--"
 """Separates a script's arguments from those of perfkit."""
 TYPED = "perfkit.typed"
@@ -88,6 +91,20 @@ class ScriptCommand(click.Command):
     def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
         context.meta[TYPED] = [*arguments]
         return super().parse_args(context, arguments)
+
+
+class RunCommand(ScriptCommand):
+    """A command whose help lists all parameters, or those of the model or script named."""
+
+    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        command = copy(self)
+        for word in context.meta.get(TYPED, ()):
+            work = SCRIPT if word.endswith(".py") else word
+            if work in (*MODELS, SCRIPT):
+                of_work = parameter_list_of(work)
+                command.epilog = str(self.epilog).replace(parameter_list(), of_work)
+                break
+        click.Command.format_epilog(command, context, formatter)
 
 
 def after_dashes(
@@ -228,14 +245,25 @@ def _write_json(path: Path, content: str) -> None:
 
 def parameter_list() -> str:
     """Return a paragraph per parameter, for `perfkit run --help`."""
-    wrapper = textwrap.TextWrapper(76, "  ", "      ", break_on_hyphens=False)
     of_models = parameters()
-    lines = ["\b", "Parameters of a model's notebook:"]
+    lines = ["\b", "Parameters (perfkit run MODEL --help lists only those that MODEL takes):"]
     for name, (default, meaning) in of_models.items():
-        lines += wrapper.wrap(f"{name}={default!r}: {meaning}")
+        models = models_with(name)
+        only = f" [{', '.join(models)}]" if len(models) < len(MODELS) else ""
+        lines += HELP.wrap(f"{name}={default!r}: {meaning}{only}")
     lines += ["", "\b", "Parameters of a script, besides those that models have too:"]
-    for name, described in parameters(ScriptConfig).items():
-        if described != of_models.get(name):
-            default, meaning = described
-            lines += wrapper.wrap(f"{name}={default!r}: {meaning}")
+    for name, of_script in parameters(ScriptConfig).items():
+        if of_script != of_models.get(name):
+            default, meaning = of_script
+            lines += HELP.wrap(f"{name}={default!r}: {meaning}")
+    return "\n".join(lines)
+
+
+def parameter_list_of(work: str) -> str:
+    """Return a paragraph per parameter that a model, or a script, takes."""
+    from perfkit.core.request.described import described
+
+    lines = ["\b", f"Parameters of notebooks/{work}.ipynb:"]
+    for each in described(work):
+        lines += HELP.wrap(f"{each.name}={each.default!r}: {each.meaning}")
     return "\n".join(lines)

@@ -59,9 +59,10 @@ class About:
     `identifies`: whether another value makes another measurement. `compared`: whether two
     measurements must agree in it, may differ and show the difference, or ignore it; `key`: its
     name in comparisons, if different; `follows`: the parameter along with which it may differ.
-    `only`: parameter, `sample` of the model or `accelerated` -> the values with which it has an
-    effect. `verified`: whether `perfkit verify` accepts it. `is_path`: whether it is a path.
-    `after`: the parameter that it follows in notebooks, if that is one of RunConfig.
+    `only`: parameter, `sample` or `in_blocks` of the model, or `accelerated` -> the values with
+    which it has an effect; a model that can have none of them does not take the parameter.
+    `verified`: whether `perfkit verify` accepts it. `is_path`: whether it is a path. `after`:
+    the parameter that it follows in notebooks, if that is one of RunConfig.
     """
 
     unset: str | None = None
@@ -86,6 +87,7 @@ OWN_CHOICE = About(follows="framework")
 """Choices that may differ with the framework."""
 OF_IMAGES, OF_SEQUENCES = {"sample": ("image",)}, {"sample": ("sequence",)}
 IN_SIZES = {"model": ("gpt", "llama")}
+IN_BLOCKS = About(only={"in_blocks": (True,)})
 ON_GPU, ON_CPU = {"device": ("gpu",)}, {"device": ("cpu",)}
 ACCELERATED = {"accelerated": (True,)}
 BY_DALI = About(only={"input": ("dali",)})
@@ -229,15 +231,15 @@ class Config(RunConfig):
     torch.compile, jit, XLA or hybridize; None: dynamic, static for jax and mxnet"""
     strategy: Annotated[Strategy, OWN_CHOICE] = "none"
     """preset of distributed-training options"""
-    sharding: Sharding = "none"
-    """weights, gradients and optimizer states divided among the devices, layer by layer;
-    gradients (ZeRO-2): a device gathers all weights for forward and backward pass; full
-    (ZeRO-3): those of one layer at a time; none: each device has all"""
-    recompute: Recompute = "none"
-    """activations that the backward pass computes again instead of keeping them; full: all
+    sharding: Annotated[Sharding, IN_BLOCKS] = "none"
+    """what the devices divide among them; weights, gradients and optimizer states are divided
+    layer by layer; gradients (ZeRO-2): a device gathers all weights for forward and backward
+    pass; full (ZeRO-3): those of one layer at a time; none: each device has all"""
+    recompute: Annotated[Recompute, IN_BLOCKS] = "none"
+    """activations to compute again in the backward pass, instead of keeping them; full: all
     within a layer of a transformer"""
     model_size: Annotated[ModelSize | None, About(verified=True, only=IN_SIZES)] = None
-    """size of gpt or llama; None: 124M of gpt, 1b of llama, on a CPU tiny"""
+    """size of the model; None: 124M of gpt, 1b of llama, on a CPU tiny"""
     optimizer: Annotated[Optimizer, About(verified=True)]
     """optimizer; None: momentum for images, adamw for sequences; lamb: bert only"""
     layout: Annotated[Layout | None, replace(OWN_CHOICE, only=OF_IMAGES)]
@@ -366,7 +368,7 @@ class Protocol(BaseModel):
     repeats: Annotated[int, Field(ge=1, le=1000), IGNORED]
     """fresh runs of the workers; auto: as many as interval_target needs"""
     interval_target: Annotated[float | None, Field(gt=0, lt=1), IGNORED] = None
-    """stop once the interval is narrower than this share of the median; None: run all repeats,
+    """stop when the interval is below this share of the median; None: run all repeats,
     for repeats=auto 0.02"""
     budget: Annotated[int | None, Field(ge=1, le=30 * 24 * 3600), IGNORED] = None
     """with interval_target, start no repeat after this time, seconds; None: no limit, for

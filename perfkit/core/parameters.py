@@ -7,6 +7,8 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from perfkit.core.config import PROTOCOLS, Config, Protocol, RunConfig, about_of
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.models import MODELS
 from perfkit.core.paths import URL, absolute_path, results_path
 from perfkit.core.script_config import ScriptConfig
 
@@ -87,6 +89,43 @@ def choices(name: str) -> tuple[str, ...]:
         if get_origin(kind) is Literal:
             words = get_args(kind)
     return (about.unset, *words) if about.unset else words
+
+
+def choices_for(work: str, name: str) -> tuple[str, ...]:
+    """Return the choices that a model, or a script, has of a parameter."""
+    model = MODELS.get(work)
+    if model is None:
+        return choices(name)
+    match name:
+        case "input":
+            return model.inputs
+        case "optimizer":
+            return model.optimizers
+        case "model_size" if model.sizes:
+            return model.sizes.names
+        case "framework":
+            return tuple(each for each in choices(name) if FRAMEWORKS[each].takes(model=work))
+    return choices(name)
+
+
+def takes(model: str, name: str) -> bool:
+    """Return whether a parameter may have an effect on the training of a built-in model."""
+    facts = MODELS[model]
+    properties: dict[str, tuple[Any, ...]] = {
+        "model": (model,),
+        "sample": (facts.sample,),
+        "in_blocks": (facts.in_blocks,),
+        "input": facts.inputs,
+    }
+    for decider, values in ABOUT[name].only.items():
+        if decider in properties and not {*values} & {*properties[decider]}:
+            return False
+    return True
+
+
+def models_with(name: str) -> list[str]:
+    """Return the models that take a parameter."""
+    return [model for model in MODELS if takes(model, name)]
 
 
 def is_open(name: str, value: object, kind: type[RunConfig] = Config) -> bool:

@@ -300,6 +300,13 @@ class NoEffect(Refusal):
         return "no effect with %(cause)s; leave it out"
 
 
+class NotOfModel(Refusal):
+    code = "not_of_model"
+    sentence = "%(model)s does not take it, only %(models)s; leave it out"
+    model: str
+    models: list[str]
+
+
 # A script of the user's.
 
 

@@ -2,13 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
 from perfkit.analysis.diagnosis.stored import AnyDiagnosis, read_diagnosis
 from perfkit.analysis.warnings import MeasurementChecks, check
+from perfkit.core.config import Config
 from perfkit.core.format import minute
 from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.models import model_of
+from perfkit.core.results.schema import Result
 from perfkit.core.results.store import NOTEBOOK, RESULT, Measurement, ResultError, Store
 from perfkit.core.script_config import SCRIPT, AnyConfig, ScriptConfig
 from perfkit.report.elements import joined, link, paragraph, strong
@@ -114,11 +118,21 @@ def write_measurement(
         with in_language(language):
             filling = Filling(
                 names={"measurement": checked_measurement},
-                parameters=result.parameters,
+                parameters=_notebook_values(result),
                 heading=names.title(result),
                 keep=keeps_english and language == "en",
             )
             write_page(_page(checked_measurement), source, filling)
+
+
+def _notebook_values(result: Result) -> dict[str, Any]:
+    """Return the values of the parameters cell of the measurement's notebook. Sample data is
+    found from any working directory if it is not named."""
+    values = names.taken_parameters(result)
+    config = result.config
+    if isinstance(config, Config) and config.data_dir == model_of(config).data_dir:
+        values["data_dir"] = None
+    return values
 
 
 def _page(measurement: CheckedMeasurement) -> Page:

@@ -36,9 +36,10 @@ def parameters(measurement: Measurement) -> Section:
     command = Markup('<pre class="command">%s</pre>') % names.command(result)
     changed: list[list[str]] = []
     unchanged: list[list[str]] = []
-    for name, (default, meaning) in notebook.parameters(type(result.config)).items():
+    described = notebook.parameters(type(result.config))
+    for name, value in names.taken_parameters(result).items():
         if notebook.ABOUT[name].identifies:
-            value = result.parameters[name]
+            default, meaning = described[name]
             rows = unchanged if value == default else changed
             rows.append([name, str(value), _(meaning)])
     headings = [_("Parameter"), _("Value"), _("Meaning")]

@@ -1,6 +1,7 @@
 """From a request to a plan. This module: the errors of a request, all at once.
 
 plan.py            validates parameters
+described.py       the parameters of one model in words
 resolve.py         fills in open parameters and returns a configuration
 suite_notebook.py  the suite's notebooks, which only a checkout has
 requested_script.py  the script of a request, and its refusals

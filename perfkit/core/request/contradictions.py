@@ -49,9 +49,6 @@ def _limits(config: AnyConfig) -> Iterator[Limit]:
         yield Limit("optimizer", model.optimizers, config.model)
         if model.sizes:
             yield Limit("model_size", model.sizes.names, config.model)
-        if not model.in_blocks:
-            yield Limit("sharding", ("none",), config.model)
-            yield Limit("recompute", ("none",), config.model)
         if config.is_sharded:
             yield from _limits_of_sharding(config)
     else:
@@ -128,14 +125,17 @@ def _usual(config: AnyConfig) -> AnyConfig:
 
 def _decides(config: AnyConfig, decider: str, values: tuple[Any, ...]) -> bool:
     """Return whether the property `decider` of About.only has one of these values."""
-    if decider == "sample":
-        return work_of(config).kind in values
+    match decider:
+        case "sample":
+            return work_of(config).kind in values
+        case "in_blocks":
+            return isinstance(config, Config) and model_of(config).in_blocks in values
     return getattr(config, decider) in values
 
 
 def _cause(config: AnyConfig, decider: str) -> str:
     match decider:
-        case "sample":
+        case "sample" | "in_blocks":
             return work_of(config).name
         case "accelerated":
             return f"device={config.device}"

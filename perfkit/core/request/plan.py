@@ -14,12 +14,14 @@ from perfkit.core.parameters import (
     choices,
     fields_of,
     is_open,
+    models_with,
     parameters,
     select,
+    takes,
     with_absolute_paths,
 )
 from perfkit.core.paths import OUTPUTS, interpreter_path
-from perfkit.core.refusals import NoSuchParameter, NotAvailable, Refusal
+from perfkit.core.refusals import NoSuchParameter, NotAvailable, Refusal, nearest_name
 from perfkit.core.request import RequestError, validated
 from perfkit.core.request.checks import CheckScope, problems
 from perfkit.core.request.requested_script import (
@@ -81,6 +83,7 @@ def plan(
         gpus = _visible_devices(values, skip_checks, refused)
         make = partial(_script_config, script.content, gpus)
     else:
+        values = _taken(model, values, refused)
         gpus = _visible_devices(values, skip_checks, refused)
         make = partial(_config, model, gpus)
     config = make(values, invalid)
@@ -119,6 +122,25 @@ def _values(
         if values.get(name, default) == default:
             values[name] = value
     return with_absolute_paths(values)
+
+
+def _taken(model: str, values: Values, refused: list[Refusal]) -> Values:
+    """Return the values without those of parameters that the model, or the one of the nearest
+    name, does not take; they are refused unless they are the defaults, which older notebooks
+    have."""
+    known = model if model in MODELS else nearest_name(model, MODELS)
+    if known is None:
+        return values
+    taken: Values = {}
+    for name, value in values.items():
+        default, _meaning = parameters()[name]
+        if takes(known, name):
+            taken[name] = value
+        elif value not in (None, default):
+            refused.append(
+                refusals.NotOfModel(parameter=name, model=known, models=models_with(name))
+            )
+    return taken
 
 
 def _corrected(values: Values, invalid: list[Refusal]) -> Values:

@@ -12,7 +12,7 @@ from perfkit.core import config
 from perfkit.core.command import run_command
 from perfkit.core.format import interval, number, percent, plain
 from perfkit.core.frameworks import DISPLAY_NAMES
-from perfkit.core.parameters import ABOUT, parameters, select
+from perfkit.core.parameters import ABOUT, parameters, select, takes
 from perfkit.core.results.schema import Result
 from perfkit.core.script_config import SCRIPT, ScriptConfig
 from perfkit.core.statistics import median
@@ -216,6 +216,18 @@ def command(result: Result) -> str:
     return shlex.join(run_command(config.model, requested(result)))
 
 
+def taken_parameters(result: Result) -> dict[str, Any]:
+    """Return the values of the parameters that the model, or the script, takes."""
+    c = result.config
+    if isinstance(c, ScriptConfig):
+        return result.parameters
+    values = {}
+    for name, value in result.parameters.items():
+        if takes(c.model, name):
+            values[name] = value
+    return values
+
+
 def requested(result: Result) -> dict[str, Any]:
     """Return the parameters that a request on any machine needs to repeat the measurement."""
     c = result.config
@@ -223,10 +235,12 @@ def requested(result: Result) -> dict[str, Any]:
     defaults |= config.Protocol.named(result.protocol.name).model_dump()
     of_this_machine = [*select(is_path=True, identifies=False)]
     values = {}
-    for name, value in result.parameters.items():
+    for name, value in taken_parameters(result).items():
         about = ABOUT[name]
         has_effect = about.is_for("device", c.device)
         has_effect &= about.is_for("accelerated", c.accelerated)
+        if isinstance(c, config.Config):
+            has_effect &= about.is_for("input", c.input)
         if has_effect and value != defaults[name] and name not in of_this_machine:
             values[name] = value
     return values

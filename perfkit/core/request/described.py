@@ -1,0 +1,85 @@
+"""The parameters of one model, or of a script, as the parameters cell of its notebook and
+`perfkit run MODEL --help` describe them."""
+
+from typing import Any, NamedTuple, get_args
+
+from pydantic.fields import FieldInfo
+
+from perfkit.core.config import Config, RunConfig
+from perfkit.core.models import MODELS
+from perfkit.core.parameters import EVERY_FIELD, choices_for, fields_of, parameters, takes
+from perfkit.core.request.resolve import resolve
+from perfkit.core.script_config import SCRIPT, ScriptConfig
+
+OF_THE_MODEL = (
+    *("model_size", "optimizer", "batch_size", "image_size", "sequence_length"),
+    *("input", "data_dir"),
+)
+"""Parameters whose defaults are facts of the model."""
+TYPES = (bool, int, float)
+
+
+class Described(NamedTuple):
+    """One parameter: its default, its type as Python names it, its choices, if any, and its
+    meaning in clauses."""
+
+    name: str
+    default: Any
+    type: str
+    choices: tuple[str, ...]
+    clauses: list[str]
+
+    @property
+    def meaning(self) -> str:
+        """The meaning with the choices, on one line."""
+        text = "; ".join(self.clauses)
+        return f"{text} ({' | '.join(self.choices)})" if self.choices else text
+
+
+def described(work: str) -> list[Described]:
+    """Return the parameters that a model takes, or those of a script, in the notebook's
+    order."""
+    kind: type[RunConfig] = ScriptConfig if work == SCRIPT else Config
+    every = []
+    for name, (default, _meaning) in parameters(kind).items():
+        if work == SCRIPT or takes(work, name):
+            every.append(
+                Described(
+                    name=name,
+                    default=default,
+                    type=_type_word(EVERY_FIELD[name]),
+                    choices=() if name == "protocol" else choices_for(work, name),
+                    clauses=_clauses(work, kind, name),
+                )
+            )
+    return every
+
+
+def _type_word(field: FieldInfo) -> str:
+    """Return the type of a field's values other than None and `auto`."""
+    annotation = field.annotation
+    for kind in (annotation, *get_args(annotation)):
+        if kind in TYPES:
+            return str(kind.__name__)
+    return "str"
+
+
+def _clauses(work: str, kind: type[RunConfig], name: str) -> list[str]:
+    """Return the meaning of a parameter, with the default of this model."""
+    _default, meaning = parameters(kind)[name]
+    field = fields_of(kind)[name]
+    if name != "protocol" and name in kind.model_fields:
+        meaning = " ".join(str(field.description).split())
+    clauses = meaning.split("; ")
+    if work in MODELS and name in OF_THE_MODEL:
+        return [clauses[0], _default_words(work, name)]
+    return clauses
+
+
+def _default_words(model: str, name: str) -> str:
+    """Return what an open parameter stands for, on a CPU and on a GPU."""
+    on_cpu = getattr(resolve({"model": model, "device": "cpu"}), name)
+    on_gpu = getattr(resolve({"model": model, "device": "gpu"}, gpus=1), name)
+    if on_cpu == on_gpu:
+        return f"None: {on_cpu}"
+    return f"None: {on_cpu}, on a GPU {on_gpu}"
