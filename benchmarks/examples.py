@@ -306,6 +306,8 @@ class Log:
     command: Sequence[str]
     other: Sequence[str]
     """Arguments of another run, whose number is claimed of this one."""
+    few_steps: Sequence[str]
+    """Arguments of a trial."""
     printed: str
     """Regular expression of the number that the training prints at its end."""
     unit: str
@@ -326,6 +328,7 @@ LOGS = [
         name="huggingface",
         command=["examples/huggingface.py", "--disable_tqdm", "False"],
         other=["--per_device_train_batch_size", "16"],
+        few_steps=["--max_steps", "12", "--logging_steps", "4"],
         printed=r"'train_samples_per_second': '?([\d.]+)",
         unit="samples/s",
         options=["-p", "batch_size", "8", "-p", "devices", "1", "-p", "sequence_length", "128"],
@@ -334,6 +337,7 @@ LOGS = [
         name="script",
         command=["benchmarks/printing_script.py"],
         other=["--batch-size", "16"],
+        few_steps=["--steps", "200"],
         printed=r"mean: ([\d.]+) tokens/s",
         unit="tokens/s",
         options=[
@@ -363,6 +367,8 @@ def train(place: Place, log: Log) -> None:
     """Run the script of a log twice, with its own arguments and with other ones."""
     for run, arguments in (("train", []), ("other", log.other)):
         words = [*log.command, *arguments]
+        if place.is_trial:
+            words += log.few_steps
         file = log.file(place, run)
         file.parent.mkdir(parents=True, exist_ok=True)
         print(f"$ python {' '.join(words)} > {file.relative_to(ROOT)}", flush=True)
