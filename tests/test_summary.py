@@ -308,29 +308,59 @@ def test_frameworks_are_columns_and_batch_topology_and_input_are_rows(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"facts": {"cpu": "Xeon"}}, "Xeon"),
-        ({"device": "npu", "gpus": 1}, "NPU · "),
-        ({"facts": {"driver": "550"}}, "driver 550"),
-        ({"facts": {"memory": "8 GiB"}}, "memory 8 GiB"),
-        ({"facts": {"paddle": "2.6.2"}}, "Paddle 2.6.2"),
-        ({"facts": {"variables": "MKL=1 " * 20}}, "variables MKL=1"),
-        ({"protocol": "quick"}, "quick (2 + 5 steps)"),
-        ({"measured_steps": 50}, "published (20 + 50 steps)"),
-    ],
-)
+BLOCKS = [
+    ({"facts": {"cpu": "Xeon"}}, "Xeon"),
+    ({"device": "npu", "gpus": 1}, "NPU"),
+    ({"facts": {"driver": "550"}}, "driver 550"),
+    ({"facts": {"memory": "8 GiB"}}, "memory 8 GiB"),
+    ({"facts": {"kernel": "6.8"}}, "kernel 6.8"),
+    ({"facts": {"paddle": "2.6.2"}}, "Paddle 2.6.2"),
+    ({"facts": {"variables": "MKL=1 " * 20}}, "variables MKL=1"),
+    ({"protocol": "quick"}, "quick (2 + 5 steps)"),
+    ({"measured_steps": 50}, "published (20 + 50 steps)"),
+]
+"""What is measured differently -> how it is named."""
+
+
+@pytest.mark.parametrize(("change", "words"), BLOCKS)
 def test_hardware_versions_and_protocols_have_separate_tables(tmp_path, change, words):
-    usual = measured([1.0])
-    other = measured([2.0], **change)
-    section = fastest(tmp_path, usual, other)
+    usual = [measured([1.0], batch_size=size) for size in (4, 8)]
+    others = [measured([2.0], batch_size=size, **change) for size in (4, 8)]
+    section = fastest(tmp_path, *usual, *others)
     first, second = tables(section)
     for _caption, rows in (first, second):
-        assert len(rows) == 1
+        assert len(rows) == 2
     one, another = captions(section)
     assert (words in one) + (words in another) == 1
     assert one != another
+
+
+@pytest.mark.parametrize(("change", "words"), BLOCKS)
+def test_blocks_of_a_single_row_share_a_table_that_tells_in_what_they_differ(
+    tmp_path, change, words
+):
+    usual = measured([1.0])
+    other = measured([2.0], **change)
+    ((caption, rows),) = tables(fastest(tmp_path, usual, other))
+    assert "A row for each machine, set of versions and protocol" in caption
+    one, another = (row["Measured with"] for row in rows)
+    assert (words in one) + (words in another) == 1
+    assert words not in caption
+
+
+def test_what_the_blocks_of_a_shared_table_agree_in_is_its_caption(tmp_path):
+    results = [measured([1.0], facts={"paddle": version}) for version in ("3.3.1", "2.6.2")]
+    ((caption, rows),) = tables(fastest(tmp_path, *results))
+    assert caption.endswith("AMD EPYC (family 25 model 17) · published (20 + 100 steps)")
+    assert {row["Measured with"] for row in rows} == {"Paddle 3.3.1", "Paddle 2.6.2"}
+
+
+def test_features_of_the_cpu_tell_blocks_apart_only_if_nothing_else_does(tmp_path):
+    one, other = {"cpu_features": "avx2"}, {"cpu_features": "avx512"}
+    alone = [measured([1.0], facts=facts) for facts in (one, other)]
+    assert "CPU features avx512" in fastest(tmp_path / "a", *alone).html
+    beside_cpu = [measured([1.0], facts=one), measured([1.0], facts=other | {"cpu": "Xeon"})]
+    assert "CPU features" not in fastest(tmp_path / "b", *beside_cpu).html
 
 
 def test_tables_are_named_by_gpus_and_node_differences(tmp_path):
@@ -339,8 +369,8 @@ def test_tables_are_named_by_gpus_and_node_differences(tmp_path):
     mixed = alike.model_validate(alike.model_dump() | {"nodes": [node]})
     gpus = ["NVIDIA A100-SXM4-40GB, 40 GiB"] * 2
     other = measured([2.0], facts={"gpus": gpus}, **GPU)
-    section = fastest(tmp_path, alike, mixed, other)
-    names = captions(section)
+    ((_caption, rows),) = tables(fastest(tmp_path, alike, mixed, other))
+    names = [row["Measured with"] for row in rows]
     of_gpus = [name for name in names if name.startswith("2 × NVIDIA A100-SXM4-40GB")]
     of_nodes = [name for name in names if "nodes_differ gpus: A100" in name]
     assert len(of_gpus) == 1

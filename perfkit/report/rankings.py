@@ -38,6 +38,8 @@ from perfkit.report.text.names import verdict_name
 
 MOST_ROWS = 200
 """Rows of the tables, at most."""
+FEWEST_JOINED = 2
+"""Blocks of a single row from which they share a table."""
 MOST_ANSWERS = 5
 """Rows whose fastest framework is stated above the tables, at most."""
 
@@ -76,7 +78,7 @@ class NumberCell:
 @dataclass(frozen=True)
 class FrameworkTable:
     """A table with a row per kind of work and a column per framework. A row begins with cells
-    that name its work."""
+    that name its work, and one on what it was measured with, if the caption doesn't tell."""
 
     caption: Markup
     frameworks: Sequence[str]
@@ -89,8 +91,21 @@ class FrameworkTable:
     @property
     def section(self) -> Section:
         headings = [_("Model"), _("Precision"), _("Batch"), _("Topology"), _("Input")]
-        headings += [_("Unit"), *map(NumberHeading, self.frameworks)]
+        headings += [_("Unit"), _("Measured with"), *map(NumberHeading, self.frameworks)]
         return table(self.rows, headings, self.caption, as_cards=True)
+
+
+@dataclass(frozen=True)
+class TableBlock:
+    """A block of measurements and its rows."""
+
+    block: blocks.Block
+    rows: Sequence[TableRow]
+
+    @property
+    def facts(self) -> list[str]:
+        """Hardware, versions, protocol, and other facts of the block."""
+        return [*self.block.parts, *self.block.other_facts]
 
 
 def fastest(summary: Summary) -> Section:
@@ -179,22 +194,68 @@ def _times(ratio: Estimate, base: str) -> str:
 def _tables(
     summary: Summary, cells: pd.DataFrame, by_row: Mapping[int, Ranking]
 ) -> list[FrameworkTable]:
-    """Return a table per block of measurements."""
-    tables = []
+    """Return a table per block of measurements; blocks of a single row share one."""
+    every = []
     for block in blocks.captioned(cells, translations()):
-        caption = strong(block.caption)
-        if block.facts:
-            caption += Markup("<br><small>%s</small>") % block.facts
         rows = table_rows(block.measurements, translations())
-        measured = {name for row in rows for name in row.cells}
-        frameworks = [name for name in blocks.NAMES if name in measured]
-        table_cells = []
-        for row in rows:
-            ranking = by_row.get(row.number)
-            numbers = [_number_cell(summary, row, name, ranking) for name in frameworks]
-            table_cells.append([*_work_cells(row), *numbers])
-        tables.append(FrameworkTable(caption, frameworks, table_cells))
-    return tables
+        every.append(TableBlock(block, rows))
+    single = [block for block in every if len(block.rows) == 1]
+    if len(single) < FEWEST_JOINED:
+        return [_block_table(summary, block, by_row) for block in every]
+    several = [block for block in every if len(block.rows) > 1]
+    tables = [_block_table(summary, block, by_row) for block in several]
+    return [*tables, _joined_table(summary, single, by_row)]
+
+
+def _block_table(
+    summary: Summary, block: TableBlock, by_row: Mapping[int, Ranking]
+) -> FrameworkTable:
+    """Return the table of a block."""
+    caption = strong(block.block.caption)
+    if block.block.facts:
+        caption += Markup("<br><small>%s</small>") % block.block.facts
+    frameworks = _frameworks(block.rows)
+    rows = []
+    for row in block.rows:
+        numbers = _number_cells(summary, row, frameworks, by_row)
+        rows.append([*_work_cells(row), "", *numbers])
+    return FrameworkTable(caption, frameworks, rows)
+
+
+def _joined_table(
+    summary: Summary, single: Sequence[TableBlock], by_row: Mapping[int, Ranking]
+) -> FrameworkTable:
+    """Return a table with a row for each of these blocks, which have one each. A row tells in
+    what its block differs, the caption in what all agree."""
+    first, *others = (block.facts for block in single)
+    shared = [fact for fact in first if all(fact in facts for facts in others)]
+    caption = strong(_("A row for each machine, set of versions and protocol"))
+    if shared:
+        caption += Markup("<br><small>%s</small>") % " · ".join(shared)
+    frameworks = _frameworks([block.rows[0] for block in single])
+    rows = []
+    for block in single:
+        (row,) = block.rows
+        own = [fact for fact in block.facts if fact not in shared]
+        numbers = _number_cells(summary, row, frameworks, by_row)
+        rows.append([*_work_cells(row), " · ".join(own), *numbers])
+    return FrameworkTable(caption, frameworks, rows)
+
+
+def _frameworks(rows: Iterable[TableRow]) -> list[str]:
+    """Return the names of the rows' frameworks in the order of columns."""
+    measured = {name for row in rows for name in row.cells}
+    return [name for name in blocks.NAMES if name in measured]
+
+
+def _number_cells(
+    summary: Summary,
+    row: TableRow,
+    frameworks: Iterable[str],
+    by_row: Mapping[int, Ranking],
+) -> list[NumberCell | None]:
+    ranking = by_row.get(row.number)
+    return [_number_cell(summary, row, name, ranking) for name in frameworks]
 
 
 def _work_cells(row: TableRow) -> list[Any]:

@@ -4,13 +4,19 @@ A block is a table: its measurements agree in the machine, the protocol and each
 versions. A row is one kind of work, a cell a framework in a row.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from gettext import NullTranslations
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from perfkit.analysis.comparison.keys import FOLLOWING, HARDWARE, SCRIPT_WORK, WORK
+from perfkit.analysis.comparison.keys import (
+    FOLLOWING,
+    HARDWARE,
+    SCRIPT_WORK,
+    WORK,
+    rarely_tells,
+)
 from perfkit.analysis.comparison.stored import InterleavedComparison
 from perfkit.analysis.wording import column_value, size_text, telling_apart, work_title
 from perfkit.core.frameworks import DISPLAY_NAMES
@@ -86,11 +92,19 @@ def work_of(measurement: Mapping[str, Any]) -> Work:
 class Block(NamedTuple):
     """The measurements of a block under its caption."""
 
-    caption: str
+    parts: Sequence[str]
     """Hardware, the frameworks' versions and the protocol."""
-    facts: str
+    other_facts: Sequence[str]
     """Other facts in which the blocks of a page differ."""
     measurements: pd.DataFrame
+
+    @property
+    def caption(self) -> str:
+        return " · ".join(self.parts)
+
+    @property
+    def facts(self) -> str:
+        return " · ".join(self.other_facts)
 
 
 def placed(
@@ -162,11 +176,21 @@ def varying(cells: pd.DataFrame, key: str) -> pd.DataFrame:
     return frame[counts > 1]
 
 
-def captioned(frame: pd.DataFrame, language: NullTranslations = ENGLISH) -> Iterator[Block]:
-    """Yield the blocks of these rows with their captions."""
+def captioned(frame: pd.DataFrame, language: NullTranslations = ENGLISH) -> list[Block]:
+    """Return the blocks of these rows with their captions. Facts that rarely explain a
+    difference, such as the CPU's features, are in them only if others do not tell the blocks
+    apart."""
     differing = _differing(frame)
-    for _number, rows in frame.groupby("block"):
-        yield _block(rows, differing, language)
+    telling = [key for key in differing if not rarely_tells(key.removeprefix("environment."))]
+    blocks = _blocks(frame, telling, language)
+    texts = {(block.caption, block.facts) for block in blocks}
+    return blocks if len(texts) == len(blocks) else _blocks(frame, differing, language)
+
+
+def _blocks(
+    frame: pd.DataFrame, differing: list[str], language: NullTranslations
+) -> list[Block]:
+    return [_block(rows, differing, language) for _number, rows in frame.groupby("block")]
 
 
 def _differing(frame: pd.DataFrame) -> list[str]:
@@ -198,7 +222,7 @@ def _block(rows: pd.DataFrame, differing: list[str], language: NullTranslations)
             facts.append(column_value(key, values, language))
     protocol = N_("%(protocol)s (%(warmup_steps)d + %(measured_steps)d steps)")
     caption.append(language.gettext(protocol) % first)
-    return Block(" · ".join(caption), " · ".join(facts), rows)
+    return Block(caption, facts, rows)
 
 
 def title(

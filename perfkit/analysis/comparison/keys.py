@@ -134,15 +134,16 @@ def differing(a: Mapping[str, KeyValue], b: Mapping[str, KeyValue]) -> Differenc
 
 def telling(differences: Differences) -> Differences:
     """Return the differences that may explain a ratio."""
-    return {key: values for key, values in differences.items() if not _rarely_tells(key)}
+    return {key: values for key, values in differences.items() if not rarely_tells(key)}
 
 
 def rarely_telling(differences: Differences) -> list[str]:
     """Return the keys of the other differences: they are named without their values."""
-    return [key for key in differences if _rarely_tells(key)]
+    return [key for key in differences if rarely_tells(key)]
 
 
-def _rarely_tells(key: str) -> bool:
+def rarely_tells(key: str) -> bool:
+    """Return whether a difference in this key rarely explains a ratio."""
     return key in RARELY_TELLING or key.endswith(COMMIT)
 
 
