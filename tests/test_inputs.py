@@ -274,13 +274,8 @@ def run(*words):
     ("model", "options", "message", "others"),
     [
         ("resnet50", [], "images", []),
-        (
-            "bert",
-            ["--sequence-length", 64],
-            "sequences of 64 tokens, 0.0 MB, from the language refer",
-            [[]],
-        ),
-        ("gpt", [], "sequences of 1024 tokens, 0.1 MB", []),
+        ("bert", ["--sequence-length", 64], "sequences of 64 tokens", [[]]),
+        ("gpt", [], "sequences of 1024 tokens, 65.5 kB, from the language refer", []),
     ],
 )
 def test_samples_creates_a_data_set_and_recognizes_it(
@@ -290,6 +285,7 @@ def test_samples_creates_a_data_set_and_recognizes_it(
     code, output = run(*command, 32, *options)
     assert code == 0
     assert f"32 {message}" in output
+    assert re.search(r", [1-9][\d.]* [kM]B", output)
     created = contents(tmp_path / "s")
     code, output = run(*command, 32, *options)
     assert code == 0

@@ -167,6 +167,11 @@ class TooFewPairs(PairStatement):
     reached: PreciseShare
     enough: int
 
+    def english(self) -> str:
+        if self.n == 1:
+            return N_("Can't tell at %(level)s by a single pair; %(enough)s pairs are enough.")
+        return self.sentence
+
 
 class TooFewRepeats(PairStatement):
     """The range of all repeats beside a published number does not reach the level."""
@@ -180,6 +185,11 @@ class TooFewRepeats(PairStatement):
     n: int
     reached: PreciseShare
     enough: int
+
+    def english(self) -> str:
+        if self.n == 1:
+            return N_("Can't tell at %(level)s by a single repeat; n=%(enough)s is enough.")
+        return self.sentence
 
 
 class TooFewOfEach(PairStatement):
@@ -195,6 +205,14 @@ class TooFewOfEach(PairStatement):
     n_b: int
     reached: PreciseShare
     enough: int
+
+    def english(self) -> str:
+        if self.n_a == self.n_b == 1:
+            return N_(
+                "Can't tell at %(level)s by a single repeat of each; %(enough)s repeats of "
+                "each are enough."
+            )
+        return self.sentence
 
 
 class SeeWarnings(PairStatement):

@@ -18,6 +18,7 @@ from perfkit.audit.formats import Semantics
 from perfkit.audit.log import Log, LogError, prints_of, windows_of
 from perfkit.audit.rows import json_records, parsed
 from perfkit.audit.statements import FactValue, MedianRepeats, Note
+from perfkit.core.format import amount
 from perfkit.core.results.frames import steps_of
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement, ResultError, Store, read_result
@@ -90,7 +91,7 @@ def _of_measurement(path: Path, measurement: Measurement) -> Log:
     frame = _measured_steps(path, measurement)
     frame = frame[frame["repeat"].isin(indices)]
     log = _log(path, _to_the_end(frame, result), _facts(result))
-    name = f"throughput, median of {throughput.n} repeats"
+    name = f"throughput, median of {amount(throughput.n, 'repeat')}"
     log.reported = [figure(f"{name}, samples/s", throughput.value, 1)]
     if throughput.n > 1:
         log.notes = [Note(MedianRepeats(indices=indices, repeats=throughput.n))]

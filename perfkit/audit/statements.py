@@ -218,6 +218,9 @@ class NulBytes(Finding):
     sentence = N_("%(count)s NUL bytes were left out.")
     count: int
 
+    def english(self) -> str:
+        return N_("A NUL byte was left out.") if self.count == 1 else self.sentence
+
 
 class NoLineEnd(Finding):
     """The file does not end with a line end. A number at its very end is ignored."""
@@ -283,6 +286,14 @@ class FiguresOfEach(Finding):
     )
     rates: int
     records: int
+
+    def english(self) -> str:
+        if self.rates == 1:
+            return N_(
+                "The file has a throughput in %(records)s records, such as one per node: their "
+                "median is told."
+            )
+        return self.sentence
 
 
 class LineTooLong(Finding):
@@ -352,6 +363,14 @@ class EvaluationLeftOut(Finding):
     spans: str
     count: int
     seconds: Printed
+
+    def english(self) -> str:
+        if self.count == 1:
+            return N_(
+                "An evaluation within the %(spans)s, %(seconds)s s, is left out of the "
+                "throughput, but not of the reported samples / time."
+            )
+        return self.sentence
 
 
 class EvaluationIncluded(Finding):
@@ -694,6 +713,11 @@ class OddRates(Finding):
     sentence = N_("%(count)s printed rates are zero, negative or infinite; ignored.")
     count: int
 
+    def english(self) -> str:
+        if self.count == 1:
+            return N_("A printed rate is zero, negative or infinite; ignored.")
+        return self.sentence
+
 
 class NegativeAccuracy(Finding):
     """A printed accuracy is below zero."""
@@ -702,6 +726,11 @@ class NegativeAccuracy(Finding):
     sentence = N_("%(count)s printed accuracies are negative; the lowest is %(lowest)s.")
     count: int
     lowest: Printed
+
+    def english(self) -> str:
+        if self.count == 1:
+            return N_("A printed accuracy is negative: %(lowest)s.")
+        return self.sentence
 
 
 class LossNotFinite(Finding):

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from perfkit.cli import options
+from perfkit.core.format import amount
 from perfkit.core.paths import outputs_path
 from perfkit.core.request import RequestError
 
@@ -100,7 +101,8 @@ def _compare_live(
     found = plan_interleaved(request.notebook, names[1:], request.values, **shares)
     protocol = found.plan.protocol
     click.echo(
-        f"{len(found.variants)} variants, {protocol.repeats} interleaved repeats of each, "
+        f"{amount(len(found.variants), 'variant')}, "
+        f"{amount(protocol.repeats, 'interleaved repeat')} of each, "
         f"{protocol.warmup_steps} + {protocol.measured_steps} steps: {found.folder.name}",
         err=True,
     )

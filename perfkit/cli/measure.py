@@ -10,6 +10,7 @@ import click
 from perfkit.cli import options
 from perfkit.cli.notebook import execute, model_notebook
 from perfkit.core.command import run_command
+from perfkit.core.format import amount, size
 from perfkit.core.models import MODELS, model_named
 from perfkit.core.parameters import with_absolute_paths
 from perfkit.core.request import RequestError
@@ -310,29 +311,29 @@ def samples(
     data = SAMPLE_DATA[facts.data]
     count = count or data.default_count
     place = config.data_folder
-    content = f"{count} {facts.sample}s"
+    content = amount(count, facts.sample)
     if facts.sample == "sequence":
         content += f" of {config.sample_size} tokens"
     if digest(config):
         _require_same(config, data.file, count)
         click.echo(f"{place} already has {content}")
         return
-    content += f", {_make_samples(config, data, count):.1f} MB"
+    content += f", {size(_make_samples(config, data, count))}"
     if data.source:
         content += f", from {data.source}"
     click.echo(f"{place}: {content}")
 
 
-def _make_samples(config: "Config", data: "SampleData", count: int) -> float:
-    """Create sample data in the configuration's folder; return its size in MB."""
+def _make_samples(config: "Config", data: "SampleData", count: int) -> int:
+    """Create sample data in the configuration's folder; return its bytes."""
     from perfkit.core.driver.progress import Bar
 
-    megabytes = 0.0
+    total = 0
     with Bar("Sample data", count) as bar:
         for sample_bytes in data.make(config.data_folder, count, config.sample_size):
-            megabytes += sample_bytes / 1e6
+            total += sample_bytes
             bar.advance(1)
-    return megabytes
+    return total
 
 
 def _require_same(config: "Config", file: str, count: int) -> None:

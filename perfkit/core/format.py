@@ -82,6 +82,14 @@ def amount(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def size(count: int) -> str:
+    """Return a number of bytes in the largest unit of which there is one: "3.21 kB"."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= factor:
+            return f"{number(count / factor, 3)} {unit}"
+    return amount(count, "byte")
+
+
 def counted(names: Iterable[str]) -> str:
     """Return shortened names, each once and with its count: "8 × V100"; a single name alone."""
     counts = Counter(map(shortened, names))

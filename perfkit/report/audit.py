@@ -76,7 +76,11 @@ def audit_headline(folder: str | Path) -> Section:
     """The answer of the log, or the logs side by side, and counts of claims by state."""
     audit = _read(folder)
     title = _text(folder, "title", audit.label)
-    return title + answers(audit) + _text(folder, "headline", audit, claim_counts(audit))
+    counts = claim_counts(audit)
+    if [claim.place for claim in audit.claims] == [GIVEN]:
+        (claim,) = audit.claims
+        counts = [f"{claim.text}: {state_text(claim)}"]
+    return title + answers(audit) + _text(folder, "headline", audit, counts)
 
 
 # From the published number to steady steps.
@@ -154,7 +158,7 @@ def waterfall_chart(waterfalls: Waterfalls) -> Figure:
         axes.axvline(0, color=INK, linewidth=1)
         left, right = axes.get_xlim()
         axes.set_xlim(min(left, -NARROWEST), max(right, NARROWEST))
-        axes.set_yticks(range(len(labels)), [shortened(label, 48) for label in labels])
+        axes.set_yticks(range(len(labels)), [shortened(label, 56) for label in labels])
         axes.set(xlabel=axis, ylabel="")
         seaborn.move_legend(axes, "lower left", bbox_to_anchor=(0, 1), ncol=2, title="")
     return figure

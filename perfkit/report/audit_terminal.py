@@ -8,7 +8,7 @@ from typing import Literal
 from perfkit.audit import dlperf
 from perfkit.audit.audit import GIVEN, Audit, AuditedLog, Claim, LocatedFinding
 from perfkit.audit.statements import DIGITS
-from perfkit.core.format import number, percent, shortened
+from perfkit.core.format import amount, number, percent, shortened
 from perfkit.report.audit_answer import (
     answer_text,
     lacking_text,
@@ -95,7 +95,7 @@ def _left_out(reasons: Sequence[str]) -> list[str]:
     for reason in reasons[:MOST_LEFT_OUT]:
         lines += fitted(f"left out: {shortened(reason, LONGEST_REASON)}")
     if len(reasons) > MOST_LEFT_OUT:
-        lines.append(f"left out: {len(reasons) - MOST_LEFT_OUT} more files")
+        lines.append(f"left out: {amount(len(reasons) - MOST_LEFT_OUT, 'more file')}")
     return lines
 
 
@@ -180,7 +180,7 @@ def _folded(log: AuditedLog) -> list[str]:
     counts = []
     for count, noun in ((len(log.figures), "statistic"), (len(log.facts), "fact")):
         if count:
-            counts.append(f"{count} {noun}{'s' if count > 1 else ''}")
+            counts.append(amount(count, noun))
     return ["", f"--all shows {' and '.join(counts)}."] if counts else []
 
 
@@ -273,8 +273,7 @@ def _claim(claim: Claim, names: Names) -> list[str]:
     details += explanation_lines(claim, "= ")
     closest = closest_text(claim)
     if closest:
-        noun = "figure" if claim.tried == 1 else "figures"
-        details.append(f"{closest}; {claim.tried} {noun} tried")
+        details.append(f"{closest}; {amount(claim.tried, 'figure')} tried")
     for stage in claim.waterfall[1:]:
         name = stage_text(stage.stage)
         if stage.figure:

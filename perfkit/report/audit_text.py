@@ -20,6 +20,7 @@ from perfkit.audit.statements import (
 from perfkit.core.format import change, number, percent
 from perfkit.core.statements import N_
 from perfkit.report.text.language import gettext as _
+from perfkit.report.text.language import ngettext
 from perfkit.report.text.statements import sentence
 
 MOST_EXPLANATIONS = 5
@@ -125,12 +126,14 @@ def steps_text(figure: Figure) -> str:
         return _("line %(line)d") % {"line": figure.line}
     if figure.statistic in OF_ONE_LINE:
         return _("one line")
-    lines = _("%(prints)d lines") % {"prints": figure.prints}
+    count = {"prints": figure.prints}
+    lines = ngettext("%(prints)d line", "%(prints)d lines", figure.prints) % count
     if figure.first is None or figure.last is None:
         return lines
     if figure.prints == figure.steps < figure.last - figure.first + 1:
         # Each line is of one step, and steps between them are not printed.
-        lines = _("%(prints)d printed steps") % {"prints": figure.prints}
+        words = ngettext("%(prints)d printed step", "%(prints)d printed steps", figure.prints)
+        lines = words % count
     steps = _("steps %(first)d–%(last)d") % figure.ends()
     if figure.epochs > 1:
         ends = figure.ends() | {"epochs": figure.epochs}

@@ -45,6 +45,7 @@ from perfkit.report.links import Site
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import ForestRow, forest
 from perfkit.report.text.language import gettext as _
+from perfkit.report.text.language import ngettext
 from perfkit.report.text.names import device_name, peak_share, variant_name, variant_names
 from perfkit.report.text.statements import sentence
 
@@ -193,7 +194,11 @@ def _shortfall(comparison: InterleavedComparison, variant: Variant) -> Section:
     complete = variant.number.n if variant.number else 0
     if complete == comparison.repeats and not (variant.failure or variant.differs):
         return Section()
-    count = _("%(n)s of %(all)s repeats are complete.")
+    count = ngettext(
+        "%(n)s of %(all)s repeat is complete.",
+        "%(n)s of %(all)s repeats are complete.",
+        comparison.repeats,
+    )
     texts: list[Text] = [
         Markup("%s:") % strong(variant_name(variant, comparison)),
         count % {"n": complete, "all": comparison.repeats},

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from string import ascii_uppercase
 
 from perfkit.analysis.fleet.stored import Fleet, FleetColumn, FleetNode, NodeCell, name_order
-from perfkit.core.format import counted, interval, minute, number, percent, plain
+from perfkit.core.format import amount, counted, interval, minute, number, percent, plain
 from perfkit.core.statements import N_
 from perfkit.report.text.terminal import tabulated, wrapped
 
@@ -127,7 +127,7 @@ def _details(node: FleetNode, columns: Sequence[FleetColumn]) -> Iterator[str]:
     yield wrapped(f"{plain(node.node)}: {', '.join(ratios)}")
     sentences = [statement.text() for statement in node.explanations[:MOST_EXPLANATIONS]]
     if len(node.explanations) > MOST_EXPLANATIONS:
-        sentences.append(f"{len(node.explanations) - MOST_EXPLANATIONS} more differences")
+        sentences.append(amount(len(node.explanations) - MOST_EXPLANATIONS, "more difference"))
     text = "; ".join(sentences) or "nothing stored differs from good nodes"
     yield wrapped(plain(text), "  ")
     past = past_text(lowest_cell(columns, node))

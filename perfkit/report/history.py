@@ -86,8 +86,12 @@ def _findings(history: History) -> Section:
     for series in history.series:
         fall = series.fall(history.threshold)
         if fall and not series.regressed:
-            words = _("%(name)s: a lower level (× %(ratio)s) began %(count)s measurements ago.")
             ago = len(series.points) - fall.start
+            words = ngettext(
+                "%(name)s: a lower level (× %(ratio)s) began %(count)s measurement ago.",
+                "%(name)s: a lower level (× %(ratio)s) began %(count)s measurements ago.",
+                ago,
+            )
             facts = {"name": series.name, "ratio": number(fall.ratio), "count": ago}
             section += paragraph(strong(words % facts))
     return section

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from perfkit.analysis.comparison.history import History, Series
 from perfkit.analysis.comparison.keys import Differences, format_pair
 from perfkit.analysis.ratios import Ratio
-from perfkit.core.format import interval, number, plain
+from perfkit.core.format import amount, interval, number, plain
 from perfkit.core.statements import N_
 from perfkit.report.text.names import verdict_name
 from perfkit.report.text.terminal import wrapped
@@ -31,8 +31,7 @@ def history_text(history: History) -> str:
         lines += ["No configuration has been measured three times yet.", ""]
     if history.left_out:
         count = history.left_out
-        measurements = "1 measurement" if count == 1 else f"{count} measurements"
-        lines.append(f"left out: {measurements} in series of fewer than three")
+        lines.append(f"left out: {amount(count, 'measurement')} in series of fewer than three")
     regressed = sum(series.regressed for series in history.series)
     lines.append(f"{len(history.series)} series, {regressed} regressed")
     return "\n".join(lines)
@@ -58,7 +57,7 @@ def _series(series: Series, threshold: float) -> Iterator[str]:
         yield "  REGRESSED"
     elif fall:
         ago = count - fall.start
-        yield f"  a lower level (× {number(fall.ratio)}) began {ago} measurements ago"
+        yield f"  a lower level (× {number(fall.ratio)}) began {amount(ago, 'measurement')} ago"
 
 
 def _times(ratio: Ratio) -> str:
@@ -71,5 +70,5 @@ def _facts(changes: Differences) -> str:
     if not facts:
         return "no change of environment"
     if len(facts) > MOST_FACTS:
-        facts = [*facts[:MOST_FACTS], f"+{len(facts) - MOST_FACTS} facts"]
+        facts = [*facts[:MOST_FACTS], f"+{amount(len(facts) - MOST_FACTS, 'fact')}"]
     return "; ".join(facts)

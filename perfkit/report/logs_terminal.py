@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from perfkit.audit.audit import Audit
+from perfkit.core.format import amount
 from perfkit.report.audited_logs import (
     base_names,
     log_table,
@@ -47,7 +48,8 @@ def logs_lines(audit: Audit, names: Mapping[str, str], *, everything: bool) -> l
     else:
         lines += _above(titles_of_rows, texts)
     if len(logs) < len(audit.logs):
-        lines.append(f"and {len(audit.logs) - len(logs)} more trainings (--all shows them)")
+        others = amount(len(audit.logs) - len(logs), "more training")
+        lines.append(f"and {others} (--all shows them)")
     for note in table_notes(audit):
         lines += fitted(note)
     return lines

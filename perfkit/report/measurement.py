@@ -9,7 +9,7 @@ from markupsafe import Markup
 from perfkit.analysis.diagnosis.stored import AnyDiagnosis, read_diagnosis
 from perfkit.analysis.warnings import MeasurementChecks, check
 from perfkit.core.config import Config
-from perfkit.core.format import minute
+from perfkit.core.format import amount, minute
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import model_of
 from perfkit.core.results.schema import Result
@@ -92,7 +92,8 @@ def _incomplete(measurement: Measurement) -> str:
     advice = f"Logs: {Store(measurement.folder).log_folder}"
     complete = len(result.complete_repeats)
     if complete:
-        kept = f"{complete} of {result.protocol.repeats} repeats are kept"
+        repeats = amount(result.protocol.repeats, "repeat")
+        kept = f"{complete} of {repeats} {'is' if result.protocol.repeats == 1 else 'are'} kept"
         advice = f"{kept}; the same command continues. {advice}"
     return f"{result.id} {result.status}: {reason}\n{advice}"
 

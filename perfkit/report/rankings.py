@@ -33,7 +33,7 @@ from perfkit.report.rendering import page_warnings
 from perfkit.report.section import Section
 from perfkit.report.summary import LIVE_COMPARISON, Summary
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.language import translations
+from perfkit.report.text.language import ngettext, translations
 from perfkit.report.text.names import verdict_name
 
 MOST_ROWS = 200
@@ -332,7 +332,12 @@ def _remarks(cell: Cell) -> list[str]:
     remarks = []
     if cell.status == "partial":
         counts = {"state": _("partial"), "n": cell.n, "repeats": cell.repeats}
-        state = _("%(state)s: %(n)s of %(repeats)s repeats") % counts
+        words = ngettext(
+            "%(state)s: %(n)s of %(repeats)s repeat",
+            "%(state)s: %(n)s of %(repeats)s repeats",
+            1 if cell.repeats == 1 else 2,
+        )
+        state = words % counts
         remarks.append(f"{state}, {cell.failure}" if cell.failure else state)
     if cell.count > 1:
         remarks.append(_("1 of %(count)d measurements") % {"count": cell.count})

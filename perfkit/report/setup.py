@@ -24,6 +24,7 @@ from perfkit.report.elements import (
 from perfkit.report.section import Section, folded
 from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
+from perfkit.report.text.language import ngettext
 
 
 def parameters(measurement: Measurement) -> Section:
@@ -173,7 +174,8 @@ def environment(measurement: Measurement) -> Section:
             rows.append([names.fact_name(name), value])
     for reason, facts in unread.items():
         rows.append([", ".join(facts), f"{_('not read')} ({reason})"])
-    summary = _("%(count)d facts") % {"count": len(readings)}
+    words = ngettext("%(count)d fact", "%(count)d facts", len(readings))
+    summary = words % {"count": len(readings)}
     return folded(summary, table(rows, [_("Fact"), _("Value")]))
 
 

@@ -144,10 +144,13 @@ def _aspects(aspects: Mapping[str, bool]) -> list[str]:
 def _too_few_steps(result: Result) -> str:
     if result.protocol.steps >= FEWEST_STEPS:
         return ""
-    words = _(
-        "%(steps)s steps are too few to judge a steady state; at least %(fewest)s are needed."
+    steps = result.protocol.steps
+    words = ngettext(
+        "%(steps)s step is too few to judge a steady state; at least %(fewest)s are needed.",
+        "%(steps)s steps are too few to judge a steady state; at least %(fewest)s are needed.",
+        steps,
     )
-    return words % {"steps": result.protocol.steps, "fewest": FEWEST_STEPS}
+    return words % {"steps": steps, "fewest": FEWEST_STEPS}
 
 
 def repeats(measurement: Measurement) -> Section:
@@ -428,7 +431,8 @@ def raw_files(measurement: Measurement) -> Section:
         name = path.relative_to(folder).as_posix()
         rows.append([file_link(name), f"{path.stat().st_size:,}"])
     files_table = table(rows, [_("File"), _("Bytes")])
-    count = _("%(count)s files") % {"count": len(rows)}
+    words = ngettext("%(count)s file", "%(count)s files", len(rows))
+    count = words % {"count": len(rows)}
     return (section + folded(count, files_table)).on_page_in(folder)
 
 

@@ -17,7 +17,7 @@ from perfkit.analysis.fleet.stored import Fleet
 from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import cells_of
 from perfkit.analysis.published.matches import Match, match
-from perfkit.core.format import interval, minute, number, percent
+from perfkit.core.format import amount, interval, minute, number, percent
 from perfkit.core.paths import outputs_path
 from perfkit.core.results.frames import records
 from perfkit.core.results.outputs import load, measurements
@@ -66,7 +66,7 @@ class Summary:
         return cls(site, frame, comparisons, unreadable)
 
     def __repr__(self) -> str:
-        return f"Summary({self.outputs}: {len(self.measurements)} measurements)"
+        return f"Summary({self.outputs}: {amount(len(self.measurements), 'measurement')})"
 
     @property
     def outputs(self) -> Path:

@@ -104,9 +104,12 @@ def _script(config: ScriptConfig) -> Markup:
 def _protocol(name: str, protocol: Protocol) -> str:
     """Return the protocol in words, with the name as given."""
     repeats = str(protocol.repeats)
-    words = _(
+    words = ngettext(
+        "Protocol %(name)s: %(repeats)s repeat of %(warmup)s warm-up and %(measured)s "
+        "measured steps.",
         "Protocol %(name)s: %(repeats)s repeats of %(warmup)s warm-up and %(measured)s "
-        "measured steps."
+        "measured steps.",
+        protocol.repeats,
     )
     return words % {
         "name": name,
@@ -240,7 +243,12 @@ def _unfinished(result: Result) -> Section:
     """Return the state of a measurement that is not complete, and the reason."""
     counts = {"done": len(result.complete_repeats), "all": result.protocol.repeats}
     state = Markup("%s:") % alarm(_(result.status))
-    done = _("%(done)s of %(all)s repeats are complete.") % counts
+    words = ngettext(
+        "%(done)s of %(all)s repeat is complete.",
+        "%(done)s of %(all)s repeats are complete.",
+        result.protocol.repeats,
+    )
+    done = words % counts
     if result.failure:
         return paragraph(state, done, code(result.failure.code), sentence(result.failure))
     words = _("It is running or was interrupted; the same command continues it.")

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.core.driver.live import LastLine
-from perfkit.core.format import interval, number
+from perfkit.core.format import amount, interval, number
 from perfkit.core.work import work_of
 from perfkit.report.text.terminal import wrapped
 from perfkit.sweep.jobs import missing
@@ -211,7 +211,7 @@ def _seconds_of_repeats(statuses: Iterable[JobStatus]) -> dict[tuple[str, str], 
 
 def repeats_words(status: JobStatus) -> str:
     left = repeats_left(status)
-    return "1 repeat" if left == 1 else f"{left} repeats"
+    return amount(left, "repeat")
 
 
 def repeats_left(status: JobStatus) -> int:

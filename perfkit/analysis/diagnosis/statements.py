@@ -104,7 +104,7 @@ class TrainingBound(InputCost):
 class Mixed(InputCost):
     code = "mixed"
     sentence = N_(
-        "Input and training limit: the input costs %(cost)s of the throughput (%(level)s "
+        "Limited by input and training: the input costs %(cost)s of the throughput (%(level)s "
         "interval %(low)s to %(high)s), though alone it is faster than training."
     )
 
@@ -143,8 +143,8 @@ class ScriptTrainingBound(WaitForData):
 class ScriptMixed(WaitForData):
     code = "script-mixed"
     sentence = N_(
-        "Input and training limit: training waits for data for %(shares)s of its time, though "
-        "the input alone is faster."
+        "Limited by input and training: training waits for data for %(shares)s of its time, "
+        "though the input alone is faster."
     )
 
 

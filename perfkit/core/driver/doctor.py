@@ -3,11 +3,12 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.cluster import ClusterLauncher, remove_abandoned
 from perfkit.core.driver.failures import NodeError
+from perfkit.core.format import amount
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import model_of
 from perfkit.core.paths import stored_path
@@ -55,9 +56,12 @@ class FactAbsent(Diagnostic):
 class GpusForbidden(Diagnostic):
     code = "gpus_forbidden"
     outcome = "absent"
-    sentence = "this process has no permission to use %(forbidden)s GPUs of this machine"
+    sentence = "this process has no permission to use %(gpus)s of this machine"
     subject: str = "gpus"
     forbidden: int
+
+    def parts(self) -> dict[str, Any]:
+        return {"gpus": amount(self.forbidden, "GPU")}
 
 
 class NoDataNeeded(Diagnostic):
@@ -74,9 +78,10 @@ class DataRead(Diagnostic):
     folder: str
 
     def english(self) -> str:
-        if self.sample == "image":
-            return "%(count)s images in %(folder)s"
-        return "%(count)s sequences in %(folder)s"
+        return "%(samples)s in %(folder)s"
+
+    def parts(self) -> dict[str, Any]:
+        return {"samples": amount(self.count, self.sample)}
 
 
 class ScriptRead(Diagnostic):

@@ -82,7 +82,8 @@ class PlainTimer:
         """Return the line that is printed at the end."""
         measure = f"To measure it with warm-up, repeats and an interval: {run_command()}"
         if self.last.step < FEWEST_STEPS:
-            return f"{self.last.step} steps are too few to tell a throughput. {measure}"
+            few = "1 step is" if self.last.step == 1 else f"{self.last.step} steps are"
+            return f"{few} too few to tell a throughput. {measure}"
         first = self._first_counted()
         steps = self.last.step - first.step
         throughput = steps * self.work.samples_per_step / (self.last.seconds - first.seconds)

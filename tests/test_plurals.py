@@ -1,0 +1,94 @@
+"""Counts and their nouns: one file, two files."""
+
+import re
+
+import pytest
+from conftest import cli
+from log_writers import paddleclas
+from made import measured, stored, write_all
+
+import perfkit
+from perfkit.audit.statements import (
+    EvaluationLeftOut,
+    FiguresOfEach,
+    NegativeAccuracy,
+    NulBytes,
+    OddRates,
+)
+from perfkit.core.format import amount, size
+from perfkit.report.comparison_text import comparison_text
+from perfkit.report.site import write_site
+
+PLURALS = "files|repeats|steps|lines|measurements|warnings|logs|numbers|ranks|facts|pairs"
+WRONG = re.compile(rf"(?<![\d.,–-])\b1 (?:{PLURALS})\b")
+"""A single one of several."""
+
+
+def text_of(page):
+    return " ".join(re.sub(r"<[^>]*>", " ", page).split())
+
+
+def test_amounts_have_a_singular():
+    assert amount(1, "repeat") == "1 repeat"
+    assert amount(0, "repeat") == "0 repeats"
+    assert amount(1234, "more file") == "1,234 more files"
+    assert amount(2, "match", "matches") == "2 matches"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (1, "1 byte"),
+        (512, "512 bytes"),
+        (3_214, "3.21 kB"),
+        (45_000, "45.0 kB"),
+        (12_345_678, "12.3 MB"),
+        (2_000_000_000, "2.00 GB"),
+    ],
+)
+def test_sizes_have_a_unit_of_which_there_is_one(count, text):
+    assert size(count) == text
+
+
+def test_pages_of_a_single_repeat_have_no_plural(tmp_path):
+    made = write_all(tmp_path, measured([100.0]))
+    stored(made / "raw")
+    write_site(tmp_path, lambda _done: None)
+    pages = [*tmp_path.rglob("*.html")]
+    assert len(pages) > 3
+    for page in pages:
+        text = text_of(page.read_text())
+        assert WRONG.findall(text) == [], page.name
+    (page,) = (page for page in pages if "b32" in str(page) and page.name == "report.html")
+    assert "Protocol published, changed: 1 repeat of 20 warm-up" in text_of(page.read_text())
+
+
+def test_a_comparison_of_single_repeats_has_no_plural(tmp_path):
+    a = write_all(tmp_path / "a", measured([100.0]))
+    b = write_all(tmp_path / "b", measured([101.0]))
+    text = comparison_text(perfkit.compare(a, b))
+    assert WRONG.findall(" ".join(text.split())) == []
+
+
+def test_an_audit_of_a_single_line_has_no_plural(tmp_path):
+    path = tmp_path / "PaddleClas_ResNet50_bs256_fp32_DP_N1C8_log"
+    path.write_text(paddleclas([0.5] * 10, 10))
+    done = cli("audit", path, "--all")
+    assert "1 line" in done.stdout
+    assert WRONG.findall(" ".join(done.stdout.split())) == []
+
+
+@pytest.mark.parametrize(
+    "finding",
+    [
+        NulBytes(count=1),
+        OddRates(count=1),
+        NegativeAccuracy(count=1, lowest=-0.5),
+        EvaluationLeftOut(spans="epochs", count=1, seconds=3.0),
+        FiguresOfEach(rates=1, records=4),
+    ],
+)
+def test_findings_about_one_thing_are_in_the_singular(finding):
+    assert not re.search(r"\b1 \w+", finding.text())
+    several = {name: 2 for name in ("count", "rates") if hasattr(finding, name)}
+    assert "2 " in finding.model_copy(update=several).text()
