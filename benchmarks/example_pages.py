@@ -2,9 +2,9 @@
 of them all. Notebooks and logs of workers stay behind."""
 
 import getpass
+import re
 import shutil
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 from stages import StageError, perfkit
@@ -68,20 +68,20 @@ def check_size(target: Path) -> None:
 
 def check_names(target: Path) -> None:
     """Raise StageError if a file names a folder, the host or the user of this machine."""
-    names = [*machine_names()]
+    names = machine_names()
     for file in target.rglob("*"):
-        if file.is_file():
-            content = file.read_bytes()
-            for name in names:
-                if name.encode() in content:
-                    raise StageError(f"{file.relative_to(ROOT)} has {name!r}, of this machine")
+        if not file.is_file():
+            continue
+        found = names.search(file.read_bytes())
+        if found:
+            name = found.group().decode()
+            raise StageError(f"{file.relative_to(ROOT)} has {name!r}, of this machine")
 
 
-def machine_names() -> Iterator[str]:
-    """Yield what no published file may have."""
-    yield from ("/home/", "/root/", "/tmp/", str(ROOT))
-    # `root` and `localhost` are also plain words.
-    if getpass.getuser() != "root":
-        yield getpass.getuser()
-    if socket.gethostname() != "localhost":
-        yield socket.gethostname()
+def machine_names() -> re.Pattern[bytes]:
+    """Return the pattern of what no published file may have."""
+    folders = [re.escape(folder) for folder in ("/home/", "/root/", "/tmp/", str(ROOT))]
+    words = {getpass.getuser(), socket.gethostname()} - {"root", "localhost"}
+    # Whole words: a host may be called vm.
+    names = [rf"(?<![\w.-]){re.escape(word)}(?![\w-])" for word in words]
+    return re.compile("|".join([*folders, *names]).encode())

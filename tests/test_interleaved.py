@@ -33,6 +33,7 @@ from perfkit.analysis.comparison.stored import (
     read_comparison,
     write_comparison,
 )
+from perfkit.core.paths import ROOT
 from perfkit.core.results.repeat import Peak
 from perfkit.core.results.store import Measurement, ResultError
 from perfkit.report.comparison_text import comparison_text, interleaved_text
@@ -569,6 +570,19 @@ def test_thread_pools_may_differ_across_environments(tmp_path):
     other = made(tmp_path, [10.0] * 2, "other", 10, threads=1, seed=1)
     (pair,) = judged(base, other, variants=variants).pairs
     assert pair.across == {"threads": ("libgomp=2", "libgomp=1")}
+
+
+def test_a_stored_comparison_names_no_folder_of_the_machine(tmp_path):
+    variants = {"python=None": {"python": None}}
+    variants["python=peer/bin/python"] = {"python": str(ROOT / "peer" / "bin" / "python")}
+    base = made(tmp_path, [10.0] * 2)
+    other = made(tmp_path, [10.0] * 2, "other", 10, seed=1)
+    stored = judged(base, other, variants=variants)
+    assert [variant.values["python"] for variant in stored.variants] == [
+        None,
+        "peer/bin/python",
+    ]
+    assert str(ROOT) not in stored.model_dump_json()
 
 
 # Storage and pages.

@@ -103,7 +103,7 @@ def test_the_examples_are_replaced_by_results_and_raw_steps_alone(tmp_path):
 def test_a_file_that_names_the_host_is_not_published(tmp_path, monkeypatch):
     monkeypatch.setattr(example_pages, "ROOT", tmp_path)
     monkeypatch.setattr(example_pages.socket, "gethostname", lambda: "kestrel7")
-    write(tmp_path, "a/result.json")
+    write(tmp_path, "a/result.json", text='{"models": "kestrel70"}')
     example_pages.check_names(tmp_path)
     write(tmp_path, "b/result.json", text='{"host": "kestrel7"}')
     with pytest.raises(StageError, match=r"b/result\.json has 'kestrel7'"):

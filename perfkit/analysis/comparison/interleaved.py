@@ -11,6 +11,7 @@ from perfkit.analysis.comparison.pairs import Operand, Pair, judge_pair, measure
 from perfkit.analysis.comparison.stored import InterleavedComparison, PairResult, Variant
 from perfkit.analysis.ratios import PairRatio, turns
 from perfkit.analysis.utilization import utilization
+from perfkit.core.request.resolve import with_portable_paths
 from perfkit.core.results.repeat import Repeat
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement, ResultError
@@ -97,7 +98,7 @@ def _variant(
         of_highest_peak = throughput.value * used.flops / highest_peak
     return Variant(
         name=name,
-        values=values,
+        values=with_portable_paths(values),
         id=operand.name,
         number=operand.number if throughput else None,
         failure=result.failure,

@@ -32,7 +32,7 @@ def resolve(request: Mapping[str, Any], gpus: int = 0) -> Config:
         **_defaults_of_work(model, framework, device, values.get("precision", "")),
         **values,
     }
-    return Config(**_with_portable_paths(values))
+    return Config(**with_portable_paths(values))
 
 
 def resolve_script(
@@ -49,7 +49,7 @@ def resolve_script(
     with suppress(ValueError, AttributeError):
         # The same words give the same configuration, however they are quoted.
         values["arguments"] = shlex.join(shlex.split(values.get("arguments", "")))
-    return ScriptConfig(**_with_portable_paths(values))
+    return ScriptConfig(**with_portable_paths(values))
 
 
 def _set_values(request: Mapping[str, Any], kind: type[RunConfig]) -> dict[str, Any]:
@@ -62,7 +62,8 @@ def _set_values(request: Mapping[str, Any], kind: type[RunConfig]) -> dict[str, 
     return values
 
 
-def _with_portable_paths(values: Mapping[str, Any]) -> dict[str, Any]:
+def with_portable_paths(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of parameters, with paths as they are stored: without user names."""
     portable = dict(values)
     for name in select(is_path=True):
         path = values.get(name)
