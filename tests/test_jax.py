@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 from narrow import replace_sizes
+from retried import holds_once
 from sides import side_of, step
 
 from perfkit.analysis.warnings import window_disagrees
@@ -93,11 +94,15 @@ def timed(trainer, device, steps, warmup_steps=2):
 def test_steps_are_submitted_without_waiting_and_timed_when_their_update_is_ready(narrow):
     late(jnp.ones(2)).block_until_ready()
     trainer = LateTrainer(SIDE.trainer(MODEL))
-    window, seconds, submitted = timed(trainer, WatchedDevice(jax), steps=4)
-    assert min(seconds) > 0.5 * max(seconds)
-    assert not window_disagrees(window.seconds, seconds)
-    # The last step was submitted before the first one could be complete.
-    assert submitted[-1] - submitted[0] < seconds[0]
+
+    def check(_attempt):
+        window, seconds, submitted = timed(trainer, WatchedDevice(jax), steps=4)
+        assert min(seconds) > 0.5 * max(seconds)
+        assert not window_disagrees(window.seconds, seconds)
+        # The last step was submitted before the first one could be complete.
+        assert submitted[-1] - submitted[0] < seconds[0]
+
+    holds_once(check)
 
 
 def test_an_event_completes_with_the_update_not_with_the_loss(narrow):

@@ -16,7 +16,10 @@ from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.request.resolve import resolve
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+SECONDS = 500
+"""Limit of all trainings of a framework, or of one with large gradients. Its first test takes a
+minute of two cores for JAX, longer if other tests run beside it."""
 RANKS, STEPS, SAMPLES = 2, 3, 16
 """SAMPLES: of all ranks per step."""
 GRADIENTS, FULL = {"sharding": "gradients"}, {"sharding": "full"}
@@ -260,7 +263,7 @@ def train(framework, folder):
         supervised(folder, "together", command) as together,
         supervised(folder, "alone", [*run, "alone"]) as alone,
     ):
-        statuses = [together.wait(200), alone.wait(200)]
+        statuses = [together.wait(SECONDS), alone.wait(SECONDS)]
     ends = [log.read_text()[-3000:] for log in folder.rglob("*log*") if log.is_file()]
     assert statuses == [0, 0], "\n".join(ends)
 
@@ -324,6 +327,6 @@ def test_jaxs_ranks_share_out_right_sums_of_large_gradients(tmp_path):
     logs = tmp_path / "together"
     command = launch(resolve(request), NodeRank(), logs, "job", run)
     with supervised(tmp_path, "together", command) as together:
-        status = together.wait(200)
+        status = together.wait(SECONDS)
     ends = [log.read_text()[-3000:] for log in logs.glob("*log")]
     assert status == 0, "\n".join(ends)

@@ -7,6 +7,7 @@ executor waits after the forward and the backward program, for custom devices on
 import numpy as np
 import pytest
 from accelerator.fake import trained
+from retried import holds_once
 
 # With seed 1 no gradient of the narrow models overflows by itself.
 ON_GPU = {"framework": "paddle", "device": "gpu", "gpus": 1, "input": "synthetic", "seed": 1}
@@ -47,6 +48,11 @@ def configuration(case, **changes):
     return values | changes
 
 
+KERNEL_SECONDS = 0.0005
+LATE = configuration("resnet50 fp32") | {"kernel_seconds": KERNEL_SECONDS}
+"""A training whose kernels all take this long."""
+
+
 @pytest.fixture(scope="module")
 def steps(plugin, tmp_path_factory):
     folder = tmp_path_factory.mktemp("steps")
@@ -63,7 +69,7 @@ def special(plugin, samples, tmp_path_factory):
     dataloader = {"input": "dataloader", "data_dir": str(samples), "dataloader_workers": 1}
     configurations = {
         "overflow": amp | {"overflow_at": 4},
-        "late": fp32 | {"kernel_seconds": 0.0005},
+        "late": LATE,
         "forgetful": fp32 | {"kernel_seconds": 0.002, "forgetful": True},
         "accumulating": fp32 | {"accumulate": 2},
         "dataloader": fp32 | dataloader,
@@ -160,15 +166,30 @@ def test_an_overflow_skips_the_step_and_halves_the_loss_scale(special):
     assert np.isfinite(answer["losses"]).all()
 
 
-def test_event_times_sum_to_the_window(special):
-    answer = special["late"]
-    kernels = answer["steps"][-1]["kernels"]
-    *_warm_up, first, last = answer["seconds"]
-    assert last >= 0.0005 * kernels
-    # On a busy machine, the thread that polls the events may wake up milliseconds late.
-    assert first + last == pytest.approx(answer["window"], rel=0.02, abs=0.01)
-    # Event synchronization happens only at the end of the window.
-    for step in answer["steps"]:
+@pytest.fixture
+def late_again(plugin, tmp_path):
+    """Trains with late kernels once more."""
+
+    def train():
+        (answer,) = trained(plugin, "gpu", tmp_path, [LATE])
+        return answer
+
+    return train
+
+
+def test_event_times_sum_to_the_window(special, late_again):
+    def check(attempt):
+        answer = late_again() if attempt else special["late"]
+        *_warm_up, first, last = answer["seconds"]
+        assert last >= KERNEL_SECONDS * answer["steps"][-1]["kernels"]
+        # The thread that polls the events may wake up milliseconds late.
+        assert first + last == pytest.approx(answer["window"], rel=0.02, abs=0.01)
+
+    holds_once(check)
+
+
+def test_events_are_waited_for_only_at_the_end_of_the_window(special):
+    for step in special["late"]["steps"]:
         assert step.get("event_syncs", 0) == 0
 
 
