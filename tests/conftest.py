@@ -39,8 +39,8 @@ for variable in ("SLURM_JOB_NUM_NODES", "SLURMD_NODENAME"):  # also within a Slu
     os.environ.pop(variable, None)
 # Waiting PyTorch and Paddle threads would otherwise spin on cores that parallel tests need.
 os.environ |= {"GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
-# Tests compile many small programs with JAX and run each for a few steps: machine code that is not
-# optimized, of the same operations, takes half of the time.
+# Tests compile many small programs of JAX and run each for a few steps: without optimizing the
+# machine code, which takes half of the time.
 os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
 
 SMALL = {

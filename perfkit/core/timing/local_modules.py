@@ -3,7 +3,9 @@
 import os
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -16,36 +18,45 @@ def late_modules(script: Path, static_modules: Iterable[str]) -> list[str]:
     """Return the names of the modules in or below the script's folder that this process has
     imported, without those in `static_modules`, and of the packages from further folders on
     the path, such as one that the script itself has added."""
-    folder = Path(os.path.realpath(script)).parent
-    beside = {*local_modules(folder)}
+    modules = modules_by_folder()
+    beside = {*modules_below(_real(script).parent, modules)}
     late = beside - {*static_modules}
     for other in source_folders():
-        elsewhere = {*local_modules(other)} - beside
+        elsewhere = {*modules_below(other, modules)} - beside
         late |= {name.partition(".")[0] for name in elsewhere}
     return sorted(late)
 
 
 def source_folders() -> Iterator[Path]:
     """Yield the folders on the path with neither Python's own nor installed modules."""
-    standard_library = os.path.realpath(sysconfig.get_path("stdlib"))
+    standard_library = _real(sysconfig.get_path("stdlib"))
     for entry in sys.path:
-        folder = Path(os.path.realpath(entry))
+        folder = _real(entry)
         if not folder.is_relative_to(standard_library) and not INSTALLED & {*folder.parts}:
             yield folder
 
 
-def local_modules(folder: Path) -> Iterator[str]:
-    """Yield the names of the imported modules in or below a folder, without packages that are
-    installed there."""
+def modules_below(folder: Path, modules: Mapping[Path, list[str]]) -> Iterator[str]:
+    """Yield the names of the modules in or below a folder, without packages that are installed
+    there."""
+    for other, names in modules.items():
+        if other.is_relative_to(folder) and not INSTALLED & {*other.relative_to(folder).parts}:
+            yield from names
+
+
+def modules_by_folder() -> dict[Path, list[str]]:
+    """Return the names of the imported modules by the folder of their files."""
+    # Resolving the path of each of a framework's thousands of modules takes a second; they are
+    # in a few hundred folders.
+    real_folder = cache(_real)
+    modules = defaultdict(list)
     for name, module in [*sys.modules.items()]:
         root, _dot, _rest = name.partition(".")
-        if root in ("__main__", "__mp_main__", PACKAGE):
-            continue
-        file = _file_of(module)
-        if file and file.is_relative_to(folder):
-            below = file.relative_to(folder)
-            if not INSTALLED & {*below.parts}:
-                yield name
+        file = None if root in ("__main__", "__mp_main__", PACKAGE) else _file_of(module)
+        if file:
+            folder = _real(file).parent if file.is_symlink() else real_folder(file.parent)
+            modules[folder].append(name)
+    return modules
 
 
 def _file_of(module: ModuleType) -> Path | None:
@@ -53,9 +64,11 @@ def _file_of(module: ModuleType) -> Path | None:
     modules that are no files, such as torch.ops, have a relative one."""
     try:
         file = module.__file__
-        if not file or not Path(file).is_absolute():
-            return None
-        return Path(os.path.realpath(file))
+        return Path(file) if file and Path(file).is_absolute() else None
     # A module may be any object, of which attributes may have any effect.
     except Exception:
         return None
+
+
+def _real(path: Path | str) -> Path:
+    return Path(os.path.realpath(path))
