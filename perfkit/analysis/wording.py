@@ -32,6 +32,8 @@ def column_value(column: str, value: Any, language: NullTranslations = ENGLISH) 
         return counted(device.split(",")[0] for device in str(value).split("; "))
     if column == "arguments":
         return arguments_text(value) or language.gettext(N_("no arguments"))
+    if column == "node":
+        return language.gettext(N_("node %(name)s")) % {"name": shortened(value)}
     if column == "script_sha256":
         return f"script {str(value)[:8]}"
     if column == "python":

@@ -1,6 +1,6 @@
 """Sections of an audit's page. Each raises ResultError for a folder without an audit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -217,7 +217,8 @@ def audit_claims(folder: str | Path) -> Section:
     section = Section()
     for part, rows_of_part in rows.items():
         section += table(rows_of_part, headings, part)
-    return section + _text(folder, "without_log", sorted(without_log.items()), audit.claims)
+    tables = [(name, _without_log(claims)) for name, claims in sorted(without_log.items())]
+    return section + _text(folder, "without_log", tables, audit.claims)
 
 
 def _part(claim: Claim) -> str:
@@ -250,13 +251,29 @@ def _place(claim: Claim, log_number: int | None) -> Markup:
     """Return where a number was published, with a link to its log."""
     place = "" if claim.place == GIVEN else claim.place
     if claim.framework:
-        name = FRAMEWORK_NAMES[claim.framework]
-        batch = _("batch %(size)s") % {"size": claim.batch_size}
-        place = f"{name}, {claim.topology}, {batch}"
+        place = ", ".join(_cell(claim))
     log = (claim.log or "").split("/")[-1]
     link = Markup('<a href="#log%s">%s</a>') % (log_number, log)
     cell = Markup('<div style="min-width: 8em; overflow-wrap: anywhere">%s</div>')
     return cell % _lines([*filter(None, [place]), link])
+
+
+def _cell(claim: Claim) -> list[str]:
+    """Return the place of a number in its table: framework, topology and batch size."""
+    assert claim.framework
+    batch = _("batch %(size)s") % {"size": claim.batch_size}
+    return [FRAMEWORK_NAMES[claim.framework], claim.topology or "–", batch]
+
+
+def _without_log(claims: Iterable[Claim]) -> list[str]:
+    """Return numbers without a log, each with its place in the table."""
+    numbers = []
+    for claim in claims:
+        place = claim.place
+        if claim.framework:
+            place = ", ".join([*_cell(claim), claim.precision or "–", claim.gpu or "–"])
+        numbers.append(f"{claim.text} ({place})")
+    return numbers
 
 
 def _state(claim: Claim) -> str:

@@ -98,7 +98,7 @@ def judge_fleet(
             judged.append(column)
         elif column.quantity == "throughput":
             # Peaks are missing where no rank could measure them.
-            not_judged.append(_too_few_nodes(column))
+            not_judged.append(_too_few_nodes(column, language))
     rules = replace(rules, columns=len(judged) or 1)
     columns = [_judged(column, rules, language) for column in judged]
     return Fleet(
@@ -111,12 +111,19 @@ def judge_fleet(
     )
 
 
-def _too_few_nodes(column: Column) -> str:
+def _too_few_nodes(column: Column, language: NullTranslations) -> str:
     """Return why a workload is not judged, with the nodes that have a measurement."""
     workload = column.workload
-    count = f"nodes with two complete repeats: {len(column.repeats)}"
-    names = ", ".join(sorted(workload.by_node, key=name_order))
-    return f"{workload.name}: {count}, at least {FEWEST_NODES} are compared: {names}"
+    words = N_(
+        "%(workload)s: nodes with two complete repeats: %(count)s, at least %(fewest)s are "
+        "compared: %(names)s"
+    )
+    return language.gettext(words) % {
+        "workload": workload.name,
+        "count": len(column.repeats),
+        "fewest": FEWEST_NODES,
+        "names": ", ".join(sorted(workload.by_node, key=name_order)),
+    }
 
 
 def _columns(workloads: Sequence[Workload]) -> Iterator[Column]:

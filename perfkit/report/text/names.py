@@ -44,6 +44,8 @@ def stored_value(value: Any) -> str:
     match value:
         case bool():
             text = _("yes") if value else _("no")
+        case "yes" | "no":
+            text = _(text)
         case int():
             text = f"{value:,}"
         case float():
