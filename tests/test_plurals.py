@@ -1,4 +1,4 @@
-"""Counts and their nouns: one file, two files."""
+"""Counts and their nouns (one file, two files), and digits that tell nothing."""
 
 import re
 
@@ -16,6 +16,7 @@ from perfkit.audit.statements import (
     OddRates,
 )
 from perfkit.core.format import amount, size
+from perfkit.report.audit_text import reported_text
 from perfkit.report.comparison_text import comparison_text
 from perfkit.report.site import write_site
 
@@ -76,6 +77,19 @@ def test_an_audit_of_a_single_line_has_no_plural(tmp_path):
     done = cli("audit", path, "--all")
     assert "1 line" in done.stdout
     assert WRONG.findall(" ".join(done.stdout.split())) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("9.157509569779507e+16", "9.15751e+16"),
+        ("307.93593720000000", "307.936"),
+        ("0.148", "0.148"),
+        ("2026-01-01T00:00:00", "2026-01-01T00:00:00"),
+    ],
+)
+def test_a_number_with_many_digits_of_a_log_is_rounded(text, shown):
+    assert reported_text(text) == shown
 
 
 @pytest.mark.parametrize(

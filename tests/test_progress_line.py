@@ -90,7 +90,7 @@ def test_time_left_is_estimated_from_all_variants_steps(clock, open_terminal):
         shown.show(1, 10, 2.0, last=True)
         assert shown.row.time_left == "02:00"
     last = lines(terminal)[-1]
-    assert re.fullmatch(r"b repeat 1/3 step 10/10 2 images/s ━+╸?╺?━+ 02:00 left", last)
+    assert re.fullmatch(r"b repeat 1/3 step 10/10 2\.000 images/s ━+╸?╺?━+ 02:00 left", last)
 
 
 def test_progress_follows_the_reversed_order_of_even_rounds(open_terminal):
@@ -126,7 +126,8 @@ def test_the_rate_of_an_earlier_repeat_is_marked_until_the_window_begins(open_te
     open_terminal()
     with RepeatsProgress(2, 10, "images/s") as shown:
         shown.show(1, 10, 2.0, last=True)
-        for step, throughput, rate in ((0, None, "last 2"), (3, None, "last 2"), (9, 3.0, "3")):
+        last = "last 2.000"
+        for step, throughput, rate in ((0, None, last), (3, None, last), (9, 3.0, "3.000")):
             shown.show(2, step, throughput, last=True)
             assert shown.row.text.endswith(f" {rate} images/s")
 

@@ -35,6 +35,7 @@ from perfkit.report.audit_text import (
     explanation_lines,
     figure_rows,
     finding_text,
+    reported_text,
     short_names,
     stage_text,
     state_text,
@@ -374,7 +375,7 @@ def _details(log: AuditedLog) -> LogDetails:
     facts = []
     for name, fact in log.facts.items():
         facts.append(FactText(name, str(fact.value), sentence(fact.by)))
-    reported = [FactText(name, text) for name, text in log.reported.items()]
+    reported = [FactText(name, reported_text(text)) for name, text in log.reported.items()]
     headings = [
         _("Statistic"),
         _("Range"),

@@ -24,6 +24,7 @@ from perfkit.report.audit_text import (
     explanation_lines,
     figure_rows,
     finding_text,
+    reported_text,
     short_names,
     stage_text,
     state_text,
@@ -134,7 +135,7 @@ def _reported(log: AuditedLog) -> list[str]:
         return []
     reported = []
     for name, text in [*log.reported.items()][-REPORTED:]:
-        reported.append(shortened(f"{name} {text}", LONGEST_NAME))
+        reported.append(shortened(f"{name} {reported_text(text)}", LONGEST_NAME))
     text = f"also reported: {', '.join(reported)}"
     if len(log.reported) > REPORTED:
         text += f" and {len(log.reported) - REPORTED} more"
@@ -224,7 +225,8 @@ def _everything(log: AuditedLog) -> list[str]:
     lines = ["", *fitted(f"{rates}a printed line covers {covers_text(log)}", "  ")]
     lines += fitted(f"facts: {facts}", "  ")
     if log.reported:
-        reported = ", ".join(f"{name} {text}" for name, text in log.reported.items())
+        texts = [f"{name} {reported_text(text)}" for name, text in log.reported.items()]
+        reported = ", ".join(texts)
         lines += fitted(f"reported: {reported}", "  ")
     reference = log.reference
     if reference and reference.wait_share is not None:

@@ -25,6 +25,8 @@ from perfkit.report.text.statements import sentence
 
 MOST_EXPLANATIONS = 5
 """Explanations of a number that are shown, at most; the JSON has all."""
+LONGEST_NUMBER = 12
+"""Characters of a number that a log reports, at most."""
 STATES: dict[ClaimState, str] = {
     "reproduced": N_("reproduced"),
     "near": N_("near"),
@@ -248,6 +250,16 @@ def quantity_value(quantity: LogQuantity, claim: Claim) -> str:
     if claim.quantity == "MFU":
         return f"{value} %"
     return f"{value} {claim.quantity}"
+
+
+def reported_text(text: str) -> str:
+    """Return a figure that a log reports, with six digits if it is a number with many more."""
+    if len(text) <= LONGEST_NUMBER:
+        return text
+    try:
+        return f"{float(text):.{DIGITS}g}"
+    except ValueError:
+        return text
 
 
 # Logs and findings.

@@ -14,6 +14,8 @@ from contextlib import suppress
 from math import inf
 from typing import Any, NamedTuple, Self
 
+from perfkit.core.format import number
+
 LOG_SECONDS = 15
 """Seconds between two lines in a log, or 5 % of the time so far if that is more."""
 
@@ -211,7 +213,7 @@ class RepeatsProgress:
         if throughput is None:
             return f"- {self.unit}"
         last = "" if has_window_begun else "last "
-        return f"{last}{throughput:.4g} {self.unit}"
+        return f"{last}{number(throughput)} {self.unit}"
 
     def _show(self, text: str, *, at_once: bool = False) -> None:
         self.row = ProgressLine(text, self.share, self._seconds_left())

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
+from perfkit.core.format import number as rounded
 from perfkit.core.paths import results_path
 from perfkit.core.results.schema import SCHEMA_VERSION, Result
 from perfkit.core.script_config import TAGS
@@ -147,10 +148,10 @@ class Measurement(Store):
 
     def __repr__(self) -> str:
         throughput = self.result.throughput
-        number = "no number"
+        rate = "no number"
         if throughput:
-            number = f"{throughput.value:.4g} {throughput.unit}"
-        return f"Measurement({self.result.id}: {self.result.status}, {number})"
+            rate = f"{rounded(throughput.value)} {throughput.unit}"
+        return f"Measurement({self.result.id}: {self.result.status}, {rate})"
 
 
 def read_result(path: Path) -> Result:

@@ -88,8 +88,8 @@ class PlainTimer:
         steps = self.last.step - first.step
         throughput = steps * self.work.samples_per_step / (self.last.seconds - first.seconds)
         return (
-            f"{throughput:.4g} {self.work.unit}/s of this process in the last {steps} steps, "
-            f"by the host's clock, with the wait for data, without pauses. {measure}"
+            f"{_rounded(throughput)} {self.work.unit}/s of this process in the last {steps} "
+            f"steps, by the host's clock, with the wait for data, without pauses. {measure}"
         )
 
     def _first_counted(self) -> Mark:
@@ -106,3 +106,8 @@ def run_command() -> str:
     if arguments:
         command += ["--", *arguments]
     return shlex.join(command)
+
+
+def _rounded(rate: float) -> str:
+    """Return a rate with four significant digits or more, but no exponent: "25,004"."""
+    return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.4g}"
