@@ -151,7 +151,8 @@ def _quantity_table(comparison: SetupComparison, steps: int) -> Section:
     for quantity in comparison.checks:
         name, precision = quantity_name(quantity, steps), PRECISIONS[quantity.precision]
         agrees = stored_value(quantity.agreed)
-        rows.append([name, precision, *numbers_of(quantity), agrees, quantity.where])
+        where = foreign(quantity.where) if quantity.where else None
+        rows.append([name, precision, *numbers_of(quantity), agrees, where])
     headings = [
         *(_("Check"), _("Precision"), _("Base"), _("Other"), _("Difference"), _("Allowed")),
         *(_("Agrees"), _("Largest difference")),
