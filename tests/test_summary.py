@@ -2,14 +2,15 @@
 
 import re
 import shutil
-from itertools import product
+from itertools import pairwise, product
 
+import matplotlib
 import nbformat
 import pandas as pd
 import pytest
 import seaborn
 from bs4 import BeautifulSoup
-from made import measured, name_of, script_measured, with_start, write_all
+from made import measured, name_of, script_measured, with_start, write_all, write_many
 from matplotlib.collections import PathCollection
 
 import perfkit
@@ -658,15 +659,57 @@ def test_exploring_without_measurements_names_the_command(monkeypatch):
         exploring.load_any("outputs")
 
 
+def cell_with(text):
+    """Return the source of the cell of the explore notebook that has this text."""
+    notebook = nbformat.read(ROOT / "notebooks" / "explore.ipynb", 4)
+    (cell,) = [cell for cell in notebook.cells if text in cell.source]
+    return cell.source
+
+
+@pytest.mark.parametrize("count", [1, 20, pytest.param(220, marks=pytest.mark.slow)])
+def test_rows_of_the_explore_notebook_are_legible_for_any_number_of_measurements(
+    tmp_path, count
+):
+    write_many(tmp_path, count, raw=False)
+    names = {"exploring": exploring, "seaborn": seaborn}
+    _folder, names["measurements"] = exploring.load_any(str(tmp_path))
+    with matplotlib.rc_context():
+        exec(cell_with("tail(200)"), names)
+        figure = names["grid"].figure
+        figure.canvas.draw()
+    rows = 0
+    for axes in figure.axes:
+        labels = [label.get_window_extent() for label in axes.get_yticklabels()]
+        rows += len(labels)
+        gaps = [above.y0 - below.y1 for above, below in pairwise(labels)]
+        assert all(gap > 2 for gap in gaps)
+        assert all(label.x0 >= 0 for label in labels)
+        assert axes.get_position().width > 0.4
+    chosen = names["chosen"]
+    assert len(chosen) == min(count, 200)
+    assert rows == len(chosen.drop_duplicates(["panel", "name"]))
+    assert figure.get_figheight() < 3 + 0.3 * rows + len(figure.axes)
+
+
+def test_explored_differences_are_short_and_rounded(tmp_path):
+    first = measured([1.0, 2.0, 1234.5678], label="a" * 40, facts={"cpu": "avx " * 50})
+    write_all(tmp_path, first, measured([7.0, 8.0, 9.123456]))
+    two = exploring.named(perfkit.load(tmp_path))
+    table = exploring.differences(two)
+    assert table.loc["throughput_high"].tolist() == ["1235", "9.123"]
+    assert table.loc["environment.cpu", table.columns[0]].endswith("avx…")
+    assert table.map(len).max(axis=None) <= 80
+    assert "folder" not in table.index
+    assert all("aaa…" in name or "aaa" not in name for name in table.columns)
+
+
 def test_the_explore_notebook_runs_without_raw_steps(tmp_path):
     outputs = write_all(tmp_path, measured([1.0]))
     chosen = perfkit.load(outputs).assign(panel="", name="")
     folder = outputs / chosen["folder"][0]
     shutil.rmtree(folder / "repeats")
-    notebook = nbformat.read(ROOT / "notebooks" / "explore.ipynb", 4)
-    (cell,) = [cell for cell in notebook.cells if "load_steps(" in cell.source]
     names = {"perfkit": perfkit, "seaborn": seaborn, "chosen": chosen, "folder": outputs}
-    exec(cell.source, names)
+    exec(cell_with("load_steps("), names)
     assert names["raw"].empty
     assert "grid" not in names
 

@@ -1,19 +1,39 @@
 """Tables of measurements for notebooks/explore.ipynb, which draws and changes them."""
 
+from functools import partial
+from math import isnan
 from typing import Any
 
 import pandas as pd
 
 import perfkit
 from perfkit.analysis.comparison.blocks import with_told
+from perfkit.core.format import interval, number, one_line, shortened
 from perfkit.core.frameworks import DISPLAY_NAMES
+from perfkit.core.paths import ROOT
+from perfkit.report.style import COLOURS
 
-EXAMPLES = "outputs/examples"
+EXAMPLES = ROOT / "outputs" / "examples"
 TRAITS = ["framework", "precision", "batch_size", "topology", "input"]
 """Columns that a measurement is named by."""
-COLUMNS = ["model", *TRAITS, "image_size", "sequence_length", "label", "status", "throughput"]
-COLUMNS += ["throughput_low", "throughput_high", "unit", "data_wait_share", "folder"]
+COLUMNS = ["work", *TRAITS, "label", "throughput", "interval", "unit", "status"]
 """Columns of the table of all measurements."""
+NUMBERS = ["batch_size", "throughput"]
+"""Columns of that table with numbers alone."""
+WIDTH, ROW_HEIGHT, PANEL_HEIGHT = 13.5, 0.23, 1.1
+"""Inches of a figure: its width, at which JupyterLab need not scale it in a window of 1440
+pixels, and the heights of a row and of a panel's title and axes."""
+ROWS: dict[str, Any]
+ROWS = {"x": "repeat_throughputs", "y": "name", "hue": "framework", "palette": COLOURS}
+ROWS |= {"row": "panel", "sharex": False, "sharey": False, "legend": False}
+"""Arguments of seaborn.catplot for a row per measurement, a dot per repeat and a panel per
+`panel`; names in rows begin with the framework, so that a legend is not needed."""
+DIGITS = 4
+"""Significant digits of a number."""
+LONGEST = 80
+"""Most characters of a value in the table of differences."""
+LONGEST_LABEL = 24
+"""Most characters of a label in a measurement's name."""
 
 
 def load_any(outputs: str) -> tuple[str, pd.DataFrame]:
@@ -22,10 +42,44 @@ def load_any(outputs: str) -> tuple[str, pd.DataFrame]:
     folder = outputs
     measurements = perfkit.load(outputs)
     if not measurements["throughput"].any():
-        folder = EXAMPLES
-        measurements = perfkit.load(EXAMPLES)
+        folder = str(EXAMPLES)
+        measurements = perfkit.load(folder)
     assert measurements["throughput"].any(), "Nothing measured: perfkit run resnet50"
     return folder, measurements.replace({"framework": DISPLAY_NAMES}).sort_values("created")
+
+
+def overview(measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of all measurements, the newest first, without columns that have no
+    value."""
+    columns = {"work": _works(measurements)}
+    throughputs = measurements["throughput"].map(number, na_action="ignore")
+    columns["throughput"] = throughputs.fillna("–")
+    columns["interval"] = measurements.apply(_interval, axis="columns")
+    table = measurements.assign(**columns)[COLUMNS].iloc[::-1]
+    has_value = table.notna() & table.ne("")
+    return table.loc[:, has_value.any()].map(one_line)
+
+
+def _interval(measurement: "pd.Series[Any]") -> str:
+    low, high = measurement["throughput_low"], measurement["throughput_high"]
+    return "–" if isnan(low) else interval(low, high)
+
+
+def _works(measurements: pd.DataFrame) -> "pd.Series[str]":
+    """Return the model of each measurement, with the size of its images or sequences."""
+    pixels = measurements["image_size"].map(", {:.0f} px".format, na_action="ignore")
+    tokens = measurements["sequence_length"].map(", {:.0f} tokens".format, na_action="ignore")
+    return measurements["model"] + pixels.fillna(tokens).fillna("")
+
+
+def show(table: pd.DataFrame, **options: Any) -> None:
+    """Show a table of texts and numbers in whole columns, which wrap, with itables' options."""
+    import itables
+
+    places = [place for place, name in enumerate(table.columns) if name in NUMBERS]
+    right = {"className": "dt-right", "targets": places}
+    left = {"className": "dt-left", "targets": "_all"}
+    itables.show(table, classes="display compact", columnDefs=[right, left], **options)
 
 
 def named(measurements: pd.DataFrame) -> pd.DataFrame:
@@ -33,13 +87,11 @@ def named(measurements: pd.DataFrame) -> pd.DataFrame:
     the size of its samples, and their `name` in it, which ends with a label or an id. A script
     has its arguments, and the precision and samples per step that it told, in its name."""
     frame = with_told(measurements.query("throughput.notna()"))
-    pixels = frame["image_size"].map("{:.0f} px, ".format, na_action="ignore")
-    tokens = frame["sequence_length"].map("{:.0f} tokens, ".format, na_action="ignore")
-    size = pixels.fillna(tokens).fillna("")
-    frame["panel"] = frame["model"] + ", " + size + frame["unit"]
+    frame["panel"] = _works(frame) + ", " + frame["unit"]
     is_ambiguous = frame.duplicated(["panel", *TRAITS, "label"], keep=False)
     has_own_label = frame["label"].ne("") & ~is_ambiguous
-    frame["ending"] = frame["label"].where(has_own_label, frame["id"].str[-8:])
+    labels = frame["label"].map(partial(shortened, longest=LONGEST_LABEL))
+    frame["ending"] = labels.where(has_own_label, frame["id"].str[-8:])
     traits = [name for name in (*TRAITS, "arguments", "ending") if name in frame]
     frame["name"] = frame[traits].apply(_words, axis="columns")
     return frame
@@ -56,6 +108,16 @@ def repeats_of(measurements: pd.DataFrame) -> pd.DataFrame:
     return measurements.explode("repeat_throughputs", ignore_index=True).infer_objects()
 
 
+def rows_of(measurements: pd.DataFrame) -> dict[str, Any]:
+    """Return the arguments of seaborn.catplot that draw the repeats of measurements in rows, in
+    a figure as high as these need."""
+    rows = measurements.groupby("panel", sort=False).size()
+    heights = rows * ROW_HEIGHT + PANEL_HEIGHT
+    height = heights.mean()
+    ratios = {"gridspec_kws": {"height_ratios": [*heights]}}
+    return ROWS | {"height": height, "aspect": WIDTH / height, "facet_kws": ratios}
+
+
 def with_most_similar(measurements: pd.DataFrame, chosen: "pd.Series[str]") -> pd.DataFrame:
     """Return the chosen measurement and, if there is one, the measurement of its panel that has
     most values in common with it."""
@@ -69,11 +131,20 @@ def ratio(two: pd.DataFrame) -> str:
     if len(two) < 2:
         return "No second measurement"
     first, second = two.iloc[0], two.iloc[1]
-    value = first["throughput"] / second["throughput"]
-    return f"{value:.3f} = {first['name']}\n      / {second['name']}"
+    value = number(first["throughput"] / second["throughput"], DIGITS)
+    return f"{value} = {first['name']}\n      / {second['name']}"
 
 
 def differences(two: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns in which measurements differ, one below another."""
-    columns = two.drop(columns="repeat_throughputs").astype(str).set_index("name").T
-    return columns[columns.nunique(axis="columns") > 1]
+    """Return the columns in which measurements differ, one below another, in short texts."""
+    derived = ["repeat_throughputs", "folder", "ending"]
+    columns = two.drop(columns=derived).set_index("name").T
+    differs = columns.astype(str).nunique(axis="columns") > 1
+    return columns[differs].map(_text)
+
+
+def _text(value: Any) -> str:
+    """Return a value of any column in few characters."""
+    if isinstance(value, float):
+        return "–" if isnan(value) else number(value, DIGITS)
+    return shortened(value, LONGEST)
