@@ -5,6 +5,7 @@ measurement = perfkit.measure(plan.config, plan.protocol)
 frame = perfkit.load("outputs")
 """
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -28,6 +29,15 @@ _HOME = {
     "time_trainer": "core.timing.huggingface",
 }
 
+DISPLAYED = {
+    "analysis.comparison.stored": ["Comparison", "InterleavedComparison"],
+    "analysis.comparison.history": ["History"],
+    "analysis.diagnosis.stored": ["Diagnosis", "ScriptDiagnosis"],
+    "analysis.fleet.stored": ["Fleet"],
+    "analysis.verification.stored": ["Verification"],
+}
+"""Module -> its results that display themselves in a notebook (report/displays.py)."""
+
 __all__ = sorted(_HOME)  # noqa: PLE0605
 
 
@@ -41,3 +51,28 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(f"perfkit.{_HOME[name]}"), name)
     raise AttributeError(f"module 'perfkit' has no attribute {name!r}")
+
+
+def _show(result: Any, printer: Any, is_cycle: bool) -> None:
+    """Print a result; as usual where the extra `report` is not installed."""
+    try:
+        displays = import_module("perfkit.report.displays")
+    except ModuleNotFoundError:
+        printer.text(repr(result))
+    else:
+        displays.show(result, printer, is_cycle)
+
+
+def _register_displays() -> None:
+    """Have the IPython that runs this process, if one does, show results by their text."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    if not shell:
+        return
+    plain = shell.display_formatter.formatters["text/plain"]
+    for module, names in DISPLAYED.items():
+        for name in names:
+            plain.for_type_by_name(f"perfkit.{module}", name, _show)
+
+
+_register_displays()

@@ -39,6 +39,7 @@ curves.py       its sections on batch sizes and scaling
 published.py    sections of the page of published tables
 published_cells.py  cells of published tables in words
 published_charts.py charts of published tables
+displays.py     results of Python calls as text in a notebook
 exploring.py    tables for the notebook explore.ipynb
 index.py        index of an outputs folder
 index_rows.py   its rows, a measurement each
