@@ -158,6 +158,32 @@ def test_a_log_without_rates_and_batch_size_says_so(write):
 
 
 @pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({}, "batch size, with BERT also accumulation) are unknown"),
+        (
+            {"batch_size": 480, "unit": "tokens/s"},
+            "the tokens of its batch of 480 sequences are unknown: give their length by -p "
+            "sequence_length N.",
+        ),
+        (
+            {"batch_size": 480, "model": "bert", "step": "update"},
+            "how many batches of 480 make a step is unknown",
+        ),
+        (
+            {"global_batch_size": 480, "unit": "frames/s"},
+            "how many of its units a batch of 480 has is unknown",
+        ),
+    ],
+)
+def test_what_is_unknown_of_a_step_does_not_contradict_its_batch_size(facts, expected):
+    step = facts.pop("step", "batch")
+    log = make_log(windows(20), facts=facts, step=step)
+    finding = findings_of(log)["no_batch_size"].finding
+    assert expected in finding.text()
+
+
+@pytest.mark.parametrize(
     ("batch", "is_checked"),
     [({"batch_size": 15}, False), ({"batch_size": 8, "accumulate": 2}, True), ({}, True)],
 )

@@ -47,6 +47,7 @@ def test_every_framework_that_can_be_requested_is_supported():
 @pytest.mark.parametrize("framework", ["oneflow", "caffe", None, 7, []])
 def test_an_unknown_framework_is_rejected_with_all_other_problems(framework):
     request = {"framework": framework, "precision": "fp8", "device": "cpu"}
+    request["input"] = "synthetic"
     with pytest.raises(RequestError) as refused:
         plan("resnet50", request)
     first, second = refused.value.problems
@@ -69,13 +70,12 @@ def test_frameworks_support_only_allowed_parameter_values():
         ("tensorflow", "NHWC", "dynamic", "dataloader"),
     ],
 )
-def test_defaults_depend_on_the_framework(framework, layout, execution, source, tmp_path):
+def test_defaults_depend_on_the_framework(framework, layout, execution, source):
     if not FRAMEWORKS[framework].version:
         pytest.skip("not installed")
     images = planned(framework)
     assert (images.layout, images.execution) == (layout, execution)
-    (tmp_path / "shard.hdf5").touch()
-    sequences = planned(framework, "bert", input=None, data_dir=str(tmp_path))
+    sequences = resolve({"framework": framework, "model": "bert", "device": "cpu"})
     assert (sequences.layout, sequences.input) == (None, source)
 
 
@@ -123,7 +123,8 @@ def test_unsupported_values_are_rejected_with_the_supported_ones(
 def test_a_missing_framework_is_named_with_the_install_command(monkeypatch):
     monkeypatch.setattr("perfkit.core.system.software._installed", lambda name: name != "torch")
     assert problems("torch") == [
-        "framework: PyTorch is not installed; to install it: pip install -e '.[torch]'"
+        "framework: PyTorch is not installed; to install it (up to 2.7 GB, since PyPI's build "
+        "for Linux has CUDA's libraries): pip install -c constraints.txt -e '.[torch]'"
     ]
     assert planned("paddle").framework == "paddle"
 

@@ -31,7 +31,7 @@ from PIL import Image
 
 from perfkit.cli.notebook import NotebookError, execute, model_notebook
 from perfkit.cli.options import TOO_LITTLE_MEMORY
-from perfkit.core.format import number
+from perfkit.core.format import minute, number
 from perfkit.core.models import MODELS, model_named
 from perfkit.core.parameters import parameters
 from perfkit.core.paths import ROOT
@@ -208,6 +208,11 @@ def test_a_continued_run_says_how_many_repeats_are_finished(fake, tmp_path):
     continued = run(command, env=fake)
     assert continued.returncode == 0, continued.stderr
     assert "Finished repeats: 1 of 2" in continued.stderr
+    complete = run(command, env=fake)
+    assert complete.returncode == 0, complete.stderr
+    (told,) = re.findall("Already measured on .*", complete.stderr)
+    created = measured(tmp_path / "outputs").result.created
+    assert told == f"Already measured on {minute(created)}; -p label NAME measures again"
 
 
 def test_perfkit_run_stores_the_executed_notebook_and_all_parameters(ran):
@@ -243,8 +248,8 @@ def test_ctrl_c_keeps_finished_repeats_and_leaves_no_traceback_or_process(
     assert process.returncode == 130
     measuring, interrupted, page = output.splitlines()
     assert measuring.startswith("Measuring ")
-    assert interrupted.startswith("Interrupted; finished repeats are kept")
-    assert page.endswith("report.html")
+    assert interrupted.startswith("Interrupted before a repeat was finished;")
+    assert page == f"Page: {measured(outputs).page_file}"
     assert measured(outputs).result.failure.code == "interrupted"
     assert not worker_processes()
     assert [child for child in children if child.is_running()] == []
@@ -512,7 +517,13 @@ def test_perfkit_run_exits_with_1_for_a_failed_run_and_names_its_page(
     words = as_options(request(tmp_path / "outputs", timeout=1, label="2024"))
     done = run([*PERFKIT, "run", own_notebook if own else "resnet50", *words])
     assert done.returncode == 1
-    assert "timeout" in done.stderr and "report.html" in done.stderr
+    failed = measured(tmp_path / "outputs")
+    *_measuring, name, failure, remedy, logs, page = done.stderr.splitlines()
+    assert name == f"{failed.folder.name} failed:"
+    assert failure == "  timeout: repeat 1 took over 1 s"
+    assert remedy == "  Remedy: a longer limit: -p timeout 2"
+    assert logs == f"Logs: {failed.folder / 'logs'}"
+    assert page == f"Page: {failed.page_file}", "it has no finished repeats"
     assert "Traceback" not in done.stderr
     assert measured(tmp_path / "outputs").result.config.label == "2024", "it stays text"
 

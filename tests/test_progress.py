@@ -63,7 +63,7 @@ def test_the_headline_shows_counts_running_jobs_and_the_time_left(measurement):
     assert headline("quick", statuses, in_turn=True) == (
         f"quick: 1 done, 1 running of 3; about {left} left; batch_size 2 (3 repeats left)"
     )
-    assert headline("quick", statuses[2:], in_turn=True) == "quick: starting of 1"
+    assert headline("quick", statuses[2:], in_turn=True) == "quick: 0 done of 1"
     assert headline("quick", statuses[:1], in_turn=True).endswith("; writing the report")
 
 

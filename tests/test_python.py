@@ -104,9 +104,10 @@ def test_missing_packages_are_listed_with_the_install_command(new_environment):
     assert missing == PackagesMissing(
         python=python,
         modules=["numpy", "pydantic", "threadpoolctl", "paddle", "PIL", "h5py"],
-        packages="numpy pydantic threadpoolctl paddlepaddle pillow h5py",
+        packages="-c constraints.txt numpy pydantic threadpoolctl paddlepaddle pillow h5py",
     )
-    assert f"to install: {python} -m pip install numpy pydantic" in missing.text()
+    command = f"{python} -m pip install -c constraints.txt numpy pydantic"
+    assert f"to install: {command}" in missing.text()
 
 
 def test_versions_are_read_from_the_workers_environment(new_environment):

@@ -12,6 +12,7 @@ from perfkit.audit.figure import TIMED, Figure, Period, Statistic
 from perfkit.audit.log import Columns, Log, some_of
 from perfkit.audit.rate_check import rate_findings
 from perfkit.audit.recompute import Figures
+from perfkit.audit.samples import SAMPLES, unit_of
 from perfkit.audit.slow_windows import SlowWindows
 from perfkit.audit.statements import (
     ClockDiffers,
@@ -36,6 +37,7 @@ from perfkit.audit.statements import (
     Restarts,
     Resumed,
     SlowPrint,
+    Unknown,
 )
 from perfkit.audit.steps import END, WARMUP, inside
 from perfkit.core.models import Model, find_model
@@ -67,8 +69,30 @@ def findings_of(name: str, figures: Figures, slow: SlowWindows) -> list[LocatedF
     if figures.log.semantics.step == "epoch":
         notes.insert(0, Note(EpochTimes()))
     elif figures.rows and not figures.shown and not figures.samples.are_known:
-        notes.insert(0, Note(NoBatchSize()))
+        notes.insert(0, Note(_no_batch_size(figures)))
     return [LocatedFinding(finding=finding, file=name, line=line) for finding, line in notes]
+
+
+def _no_batch_size(figures: Figures) -> NoBatchSize:
+    """Return what is unknown of the samples of a step."""
+    log = figures.log
+    batch = log.number("batch_size") or log.number("global_batch_size")
+    if not batch:
+        return NoBatchSize()
+    return NoBatchSize(unknown=_unknown(figures), batch=round(batch))
+
+
+def _unknown(figures: Figures) -> Unknown:
+    """Return what is unknown of the samples of a step whose batch size is known."""
+    log = figures.log
+    if figures.stated_samples.are_known:
+        return "contradicted"
+    unit = unit_of(log)
+    if unit == "tokens/s" and not log.number("sequence_length"):
+        return "sequence length"
+    if unit not in (*SAMPLES, "tokens/s"):
+        return "unit"
+    return "accumulation"
 
 
 def _of_log(figures: Figures, slow: SlowWindows) -> Iterator[Note]:

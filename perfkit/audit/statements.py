@@ -404,6 +404,10 @@ class NoPrints(Finding):
     )
 
 
+Unknown = Literal["batch size", "sequence length", "accumulation", "unit", "contradicted"]
+"""What is not known of the samples of a step."""
+
+
 class NoBatchSize(Finding):
     """There are steps and times, but neither rates nor the samples of a step."""
 
@@ -412,6 +416,40 @@ class NoBatchSize(Finding):
         "No throughput: the log prints no rate, and the samples of a step (batch size, with "
         "BERT also accumulation) are unknown: give the batch size by -p batch_size N."
     )
+    unknown: Unknown = "batch size"
+    batch: Verbatim | None = None
+    """the batch size that the log, its name or the command line tells"""
+
+    @property
+    def option(self) -> str:
+        """The option that tells what is unknown."""
+        return "-p sequence_length N" if self.unknown == "sequence length" else ""
+
+    def english(self) -> str:
+        match self.unknown:
+            case "sequence length":
+                return N_(
+                    "No throughput: the log prints no rate, and the tokens of its batch of "
+                    "%(batch)s sequences are unknown: give their length by -p sequence_length "
+                    "N."
+                )
+            case "accumulation":
+                return N_(
+                    "No throughput: the log prints no rate, and how many batches of %(batch)s "
+                    "make a step is unknown: give the samples of an update by -p batch_size N."
+                )
+            case "unit":
+                return N_(
+                    "No throughput: the log prints no rate, and how many of its units a batch "
+                    "of %(batch)s has is unknown."
+                )
+            case "contradicted":
+                return N_(
+                    "No throughput: the log prints no rate that it can be computed from, and "
+                    "contradicts the batch of %(batch)s in its name: give the batch size by -p "
+                    "batch_size N."
+                )
+        return self.sentence
 
 
 class FewerSteps(Finding):

@@ -115,7 +115,7 @@ def _fail_by(error: OSError) -> None:
     if error.errno in UNUSABLE and error.filename:
         fail(f"{error.filename}: {error.strerror}; use another path", 2)
     if error.errno in NO_ROOM:
-        advice = "Finished repeats are kept. Free disk space and try again."
+        advice = "Stored results are kept. Free disk space and try again."
         fail(f"disk_full: {error}\n{advice}", 1)
     if error.filename:
         # A failing disk, or a folder removed during the run.

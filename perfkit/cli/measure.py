@@ -3,12 +3,12 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from perfkit.cli import options
-from perfkit.cli.notebook import execute, model_notebook
+from perfkit.cli.notebook import NotebookError, execute, model_notebook
 from perfkit.core.command import run_command
 from perfkit.core.format import amount, size
 from perfkit.core.models import MODELS, model_named
@@ -66,13 +66,12 @@ def run(model: str, arguments: str | None, values: options.Values) -> None:
     executed = store.log_folder / "papermill.ipynb"
     # Papermill keeps the injected cell of an executed copy only if it is given no value.
     error = execute(notebook.path, executed, notebook.injected | values)
-    page = ""
+    page: Path | None = None
     if store.result_file.exists() and not (error and error.name == RequestError.__name__):
         own = executed if notebook.is_own else None
         page = _page(folder, own, write=error is not None or notebook.is_own)
     if error:
-        statuses = {RequestError.__name__: 2, KeyboardInterrupt.__name__: options.INTERRUPTED}
-        options.fail(error.message + page, statuses.get(error.name, 1))
+        _fail_by(error, folder, planned.protocol.repeats, page)
     if not is_complete(folder):
         options.fail(f"{notebook.path}: the notebook left no complete result in {folder}", 1)
     _print_outcome(folder)
@@ -87,12 +86,11 @@ def _print_notices(planned: Plan) -> None:
 
 
 def _announce(folder: Path, repeats: int) -> None:
-    """Print whether the measurement in `folder` begins, continues or is complete."""
+    """Print whether the measurement in `folder` begins or continues."""
     from perfkit.core.driver.measure import finished_repeats, is_complete
 
     if is_complete(folder):
-        click.echo(f"Already measured: {folder.name}", err=True)
-        click.echo("To measure again, set a label: -p label NAME", err=True)
+        # The notebook says so.
         return
     click.echo(f"Measuring {folder.name}", err=True)
     finished = finished_repeats(folder)
@@ -100,10 +98,31 @@ def _announce(folder: Path, repeats: int) -> None:
         click.echo(f"Finished repeats: {finished} of {repeats}", err=True)
 
 
-def _page(folder: Path, own: Path | None, *, write: bool) -> str:
-    """Return a line with the page of the measurement in `folder`. With `write`, write it with
-    the cells of the user's `own` notebook, or because the kernel died before writing it."""
+def _fail_by(error: NotebookError, folder: Path, repeats: int, page: Path | None) -> NoReturn:
+    """Print the error of the notebook, line by line, and the page, and exit."""
     from perfkit.core.driver.measure import finished_repeats
+    from perfkit.report.text.terminal import wrapped
+
+    statuses = {RequestError.__name__: 2, KeyboardInterrupt.__name__: options.INTERRUPTED}
+    message = error.message
+    if error.name == KeyboardInterrupt.__name__:
+        finished = finished_repeats(folder)
+        message = "Interrupted before a repeat was finished; the same command starts again."
+        if finished:
+            kept = f"{finished} of {repeats} repeats are kept"
+            message = f"Interrupted; {kept}, and the same command continues."
+    lines = []
+    for line in message.splitlines():
+        text = line.lstrip()
+        lines.append(wrapped(text, " " * (len(line) - len(text))))
+    if page:
+        lines.append(f"Page: {page}")
+    options.fail("\n".join(lines), statuses.get(error.name, 1))
+
+
+def _page(folder: Path, own: Path | None, *, write: bool) -> Path:
+    """Return the page of the measurement in `folder`. With `write`, write it with the cells of
+    the user's `own` notebook, or because the kernel died before writing it."""
     from perfkit.core.results.store import Measurement, Store
 
     if write:
@@ -111,8 +130,7 @@ def _page(folder: Path, own: Path | None, *, write: bool) -> str:
         from perfkit.report.measurement import write_measurement
 
         write_measurement(Measurement.read(folder), executed=own)
-    name = "Page with the finished repeats" if finished_repeats(folder) else "Page"
-    return f"\n{name}: {Store(folder).page_file}"
+    return Store(folder).page_file
 
 
 def _print_outcome(folder: Path) -> None:

@@ -21,7 +21,6 @@ PLAN_CALL = re.compile(r"^[^#\n]*\bplan\(\s*[\"'](\w*)[\"']", re.MULTILINE)
 """A cell's call of `perfkit.plan`; the group is the model's name."""
 KERNEL_START_SECONDS = 300
 """On a busy node, or with packages on a network disk, papermill's 60 s may be too little."""
-INTERRUPTED = "Interrupted; finished repeats are kept, and the same command continues."
 
 
 @dataclass(frozen=True)
@@ -203,7 +202,7 @@ def _without_format(path: Path) -> str:
 def _named_error(name: str, message: str) -> NotebookError:
     """Return an error of the notebook; some types have no message that a user understands."""
     messages = {
-        "KeyboardInterrupt": INTERRUPTED,
+        "KeyboardInterrupt": "Interrupted.",
         "MemoryError": message or TOO_LITTLE_MEMORY,
         "DeadKernelError": "The notebook's kernel died.",
     }

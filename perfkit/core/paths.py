@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -51,6 +52,19 @@ def results_path(path: str | Path) -> Path:
 def outputs_path(path: str | Path = OUTPUTS) -> Path:
     """Return the path of results that a request names, as `results_path`, without links."""
     return Path(os.path.realpath(results_path(path)))
+
+
+def constraints_path(file: str) -> Path:
+    """Return the path of the checkout's file of tested versions, as short as it can be typed in
+    the working directory."""
+    return Path(file) if Path.cwd() == ROOT else ROOT / file
+
+
+def in_checkout(command: str) -> str:
+    """Return a command that works in the checkout for the working directory."""
+    if Path.cwd() == ROOT or not IS_CHECKOUT:
+        return command
+    return f"cd {shlex.quote(str(ROOT))} && {command}"
 
 
 def stored_path(path: str) -> Path:

@@ -492,15 +492,21 @@ class PackagesMissing(Refusal):
     python: str
     modules: list[str]
     packages: str
-    """names for pip, separated by spaces"""
+    """names for pip, separated by spaces, after the option for tested versions"""
 
 
 class FrameworkMissing(Refusal):
     code = "framework_missing"
-    sentence = "%(framework)s is not installed; to install it: %(command)s"
     parameter: str = "framework"
     framework: str
     command: str
+    download: str | None = None
+    """what the command downloads, if it is much"""
+
+    def english(self) -> str:
+        if self.download is None:
+            return "%(framework)s is not installed; to install it: %(command)s"
+        return "%(framework)s is not installed; to install it (%(download)s): %(command)s"
 
 
 class CpuBuild(Refusal):

@@ -7,7 +7,7 @@ from perfkit.audit.answer import Answer, ModelSpeed, Speed
 from perfkit.audit.audit import AuditedLog
 from perfkit.audit.figure import StepTime
 from perfkit.audit.printed import PrintedQuantity
-from perfkit.audit.statements import FactValue
+from perfkit.audit.statements import FactValue, NoBatchSize
 from perfkit.core.format import number, percent, shortened
 from perfkit.core.statements import N_
 from perfkit.report.text.language import gettext as _
@@ -173,6 +173,9 @@ def lacking_text(log: AuditedLog) -> str:
     speed = answer.speed
     if not speed:
         options = ["-p batch_size N"]
+        for each in log.findings:
+            if isinstance(each.finding, NoBatchSize) and each.finding.option:
+                options = [each.finding.option]
         if log.fact("ranks") is None:
             options.append("-p devices N")
         stated = {"options": " ".join(options)}

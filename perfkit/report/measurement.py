@@ -9,9 +9,11 @@ from markupsafe import Markup
 from perfkit.analysis.diagnosis.stored import AnyDiagnosis, read_diagnosis
 from perfkit.analysis.warnings import MeasurementChecks, check
 from perfkit.core.config import Config
-from perfkit.core.format import amount, minute
+from perfkit.core.format import amount, minute, plain
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import model_of
+from perfkit.core.results.failures import Failure
+from perfkit.core.results.remedies import remedy
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import NOTEBOOK, RESULT, Measurement, ResultError, Store
 from perfkit.core.script_config import SCRIPT, AnyConfig, ScriptConfig
@@ -86,16 +88,30 @@ def outcome(measurement: Measurement) -> Section:
 
 
 def _incomplete(measurement: Measurement) -> str:
-    """Return the reason why a measurement is not complete, and what to do."""
+    """Return the reasons why a measurement is not complete, one per line, and what to do."""
     result = measurement.result
-    reason = result.failure.line() if result.failure else "not finished"
-    advice = f"Logs: {Store(measurement.folder).log_folder}"
+    lines = [f"{result.id} {result.status}:"]
+    if result.failure:
+        lines += failure_lines(result.failure, result.config)
+    else:
+        lines.append("  not finished")
     complete = len(result.complete_repeats)
     if complete:
         repeats = amount(result.protocol.repeats, "repeat")
         kept = f"{complete} of {repeats} {'is' if result.protocol.repeats == 1 else 'are'} kept"
-        advice = f"{kept}; the same command continues. {advice}"
-    return f"{result.id} {result.status}: {reason}\n{advice}"
+        lines.append(f"{kept}; the same command continues.")
+    lines.append(f"Logs: {Store(measurement.folder).log_folder}")
+    return "\n".join(lines)
+
+
+def failure_lines(failure: Failure, config: AnyConfig) -> list[str]:
+    """Return a failure for a terminal: a line for each error, and what may help."""
+    first, *others = [plain(line) for line in failure.text().splitlines()] or [""]
+    lines = [f"  {failure.code}: {first}", *(f"  {line}" for line in others)]
+    help_against = remedy(failure, config)
+    if help_against:
+        lines.append(f"  Remedy: {help_against}")
+    return lines
 
 
 def notebook_name(config: AnyConfig) -> str:

@@ -57,7 +57,7 @@ def headline(name: str, statuses: list[JobStatus], *, in_turn: bool) -> str:
     counts = Counter(status.state for status in statuses)
     states: tuple[State, ...] = (*ENDED, "running")
     numbers = [f"{counts[state]} {state}" for state in states if counts[state]]
-    summary = f"{name}: {', '.join(numbers) or 'starting'} of {len(statuses)}"
+    summary = f"{name}: {', '.join(numbers) or '0 done'} of {len(statuses)}"
     pending = [status for status in statuses if status.state not in ENDED]
     if not pending:
         return f"{summary}; writing the report"

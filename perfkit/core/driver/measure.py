@@ -13,9 +13,10 @@ from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.cluster import ClusterLauncher, remove_abandoned
 from perfkit.core.driver.conclusion import Reported
 from perfkit.core.driver.failures import NodeError, unwritten
-from perfkit.core.driver.progress import RepeatsProgress
+from perfkit.core.driver.progress import RepeatsProgress, display
 from perfkit.core.driver.repeat import run_repeat
 from perfkit.core.driver.workers import Launcher
+from perfkit.core.format import minute
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.inputs import InputError
 from perfkit.core.inputs.data_set import digest, examine
@@ -65,7 +66,18 @@ def measure(config: AnyConfig, protocol: Protocol) -> Measurement:
     if wrong := problems(config, len(devices)):
         raise RequestError(wrong)
     environment = read_environment(config.framework, config.data_folder, config.interpreter)
+    _tell_if_complete(measurement_folder(config, protocol, environment))
     return resume(config, protocol, environment)
+
+
+def _tell_if_complete(folder: Path) -> None:
+    """Print that a measurement is stored already, since nothing will be measured."""
+    if is_complete(folder):
+        created = store.read_result(Store(folder).result_file).created
+        with display() as shown:
+            shown.print(
+                f"Already measured on {minute(created)}; -p label NAME measures again\n"
+            )
 
 
 def resume(

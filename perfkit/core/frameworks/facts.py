@@ -65,7 +65,11 @@ class Framework(ABC):
     package: str
     """its name for pip"""
     install: str
-    """command that installs it"""
+    """command that installs it, in the checkout"""
+    download: str = ""
+    """what that command downloads, if it is much"""
+    constraints: str = "constraints.txt"
+    """the checkout's file with tested versions of it and of other packages"""
     gpu_install: str = ""
     """command that installs a build for GPUs, if it is another one"""
     blackwell_install: str = ""

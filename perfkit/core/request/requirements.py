@@ -8,6 +8,7 @@ from perfkit.core import refusals
 from perfkit.core.config import Config, RunConfig
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import Framework
+from perfkit.core.paths import constraints_path, in_checkout
 from perfkit.core.refusals import Refusal
 from perfkit.core.results.identity import Reading
 from perfkit.core.script_config import AnyConfig
@@ -77,6 +78,9 @@ def lacking(config: AnyConfig, devices: int) -> Iterator[Refusal]:
         framework = FRAMEWORKS[config.framework]
         names = PIP_NAMES | {framework.module: framework.package}
         packages = [names.get(module, module) for module in software.lacking]
+        if framework.module in software.lacking:
+            # Tested versions would replace those that another version of the framework needs.
+            packages = ["-c", str(constraints_path(framework.constraints)), *packages]
         yield refusals.PackagesMissing(
             python=config.interpreter, modules=software.lacking, packages=" ".join(packages)
         )
@@ -101,11 +105,15 @@ def _lacking_packages(
 ) -> Iterator[Refusal]:
     framework = FRAMEWORKS[config.framework]
     command = framework.install
+    download = framework.download or None
     if config.device == "gpu" and framework.gpu_install:
-        command = framework.gpu_install
+        command, download = framework.gpu_install, None
+    command = in_checkout(command)
     is_cpu_build = not software.versions.get(framework.gpu_fact, "none")
     if framework.module in software.lacking:
-        yield refusals.FrameworkMissing(framework=framework.display_name, command=command)
+        yield refusals.FrameworkMissing(
+            framework=framework.display_name, command=command, download=download
+        )
     elif config.device == "gpu" and has_gpus and is_cpu_build:
         yield refusals.CpuBuild(framework=framework.display_name, command=command)
     elif config.device == "gpu":
@@ -149,5 +157,7 @@ def _missing_architecture(
         gpu=gpu,
         capability=capability,
         architectures=architectures,
-        command=framework.blackwell_install if is_blackwell else framework.gpu_install,
+        command=in_checkout(
+            framework.blackwell_install if is_blackwell else framework.gpu_install
+        ),
     )

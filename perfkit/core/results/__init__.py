@@ -7,6 +7,7 @@ repeat.py      models of a repeat
 events.py      lines of the raw files
 schema.py      models of result.json
 failures.py    why a run failed: a class for each code
+remedies.py    what may help against a failure
 store.py       a measurement's folder: paths, atomic writes, strict reading
 summarize.py   a repeat's numbers from the raw events of its ranks
 telemetry.py   summary of the telemetry in a repeat's window

@@ -12,7 +12,7 @@ from perfkit.analysis.verdicts import Verdict
 WIDTH = 80
 COMMAND = re.compile(
     r"(^|(?<=[:;] ))perfkit [a-z]+ .*|-p \w+ \S+|(--\w+ \w+ ?)+$"
-    r"|(conda env|docker run|\S+ -m pip) [^;]*"
+    r"|(conda env|docker run|pip install|\S+ -m pip) [^;]*"
 )
 """A command or its options, up to the end of a text. A command of perfkit begins the text or
 follows a colon or a semicolon."""

@@ -28,7 +28,7 @@ class Jax(Framework):
     marker = "^"
     module = "jax"
     package = "jax"
-    install = "pip install -e '.[jax]'"
+    install = "pip install -c constraints.txt -e '.[jax]'"
     gpu_install = "pip install -e '.[jax-cu12]'"
     supports: ClassVar = {
         "precision": ("fp32", "bf16"),

@@ -12,6 +12,7 @@ class MXNet(Framework):
     marker = "v"
     module = "mxnet"
     package = "mxnet"
+    constraints = "environments/mxnet.txt"
     install = "make peers; to use it: -p python .venv-mxnet/bin/python"
     supports: ClassVar = {
         "model": ("resnet50", "vgg16"),

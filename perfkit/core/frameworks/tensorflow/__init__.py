@@ -11,7 +11,7 @@ class TensorFlow(Framework):
     marker = "D"
     module = "tensorflow"
     package = "tensorflow"
-    install = "pip install -e '.[tensorflow]'"
+    install = "pip install -c constraints.txt -e '.[tensorflow]'"
     supports: ClassVar = {
         "model": ("resnet50", "vgg16", "bert", "gpt"),
         "precision": ("fp32", "amp", "bf16"),

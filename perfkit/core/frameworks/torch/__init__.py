@@ -28,7 +28,9 @@ class Torch(Framework):
     marker = "s"
     module = "torch"
     package = "torch"
-    install = "pip install -e '.[torch]'"
+    install = "pip install -c constraints.txt -e '.[torch]'"
+    # 2.13.0 for Python 3.11 on x86-64, from PyPI.
+    download = "up to 2.7 GB, since PyPI's build for Linux has CUDA's libraries"
     supports: ClassVar = {
         "device": ("cpu", "gpu"),
         "precision": ("fp32", "amp", "bf16"),
