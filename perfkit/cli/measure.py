@@ -113,8 +113,8 @@ def _fail_by(error: NotebookError, folder: Path, repeats: int, page: Path | None
             message = f"Interrupted; {kept}, and the same command continues."
     lines = []
     for line in message.splitlines():
-        text = line.lstrip()
-        lines.append(wrapped(text, " " * (len(line) - len(text))))
+        # Errors are indented. Paths stay whole.
+        lines.append(wrapped(line.strip(), "  ") if line.startswith("  ") else line)
     if page:
         lines.append(f"Page: {page}")
     options.fail("\n".join(lines), statuses.get(error.name, 1))
