@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from random import Random
 
 import pytest
@@ -18,7 +18,7 @@ from perfkit.analysis.series import segment
 from perfkit.core.results.outputs import load
 from perfkit.core.results.store import RESULT, read_result
 from perfkit.core.statistics import ratio_interval
-from perfkit.report.history import history_overview, history_series
+from perfkit.report.history import chart, history_overview, history_series
 from perfkit.report.history_text import history_text
 from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
@@ -281,6 +281,35 @@ def test_a_result_contradicting_its_raw_files_is_not_judged(tmp_path):
     assert len(only.points) == 3
     assert only.regressed is False
     assert f"{newest.name}: contradicts its raw files" in history_overview(summary).html
+
+
+def chart_of(tmp_path, count):
+    """Return the axes of the chart of so many measurements, each with another kernel."""
+    results = []
+    for day in range(count):
+        created = f"2026-{1 + day // 28:02}-{1 + day % 28:02}T10:00:00+00:00"
+        result = measured([10.0, 10.1], facts={"kernel": f"6.{day}"})
+        results.append(result.model_copy(update={"created": created}))
+    (axes,) = chart(only_series(tmp_path, *results)).axes
+    return axes
+
+
+@pytest.mark.parametrize("count", [5, 40])
+def test_names_in_the_chart_do_not_overlap_each_other_or_the_points(tmp_path, count):
+    axes = chart_of(tmp_path, count)
+    dates = [tick.get_text() for tick in axes.get_xticklabels()]
+    assert len(dates) <= 12
+    assert dates[0] == "2026-01-01"
+    assert {tick.get_rotation() for tick in axes.get_xticklabels()} == {45}
+    axes.figure.canvas.draw()
+    width_of_a_measurement = axes.get_window_extent().width / count
+    height_of_a_line = axes.texts[0].get_fontsize() * axes.figure.dpi / 72
+    places = [text.get_position() for text in axes.texts]
+    assert places[0][0] == 0.5
+    assert all(height > 1 for _x, height in places), "above the axes"
+    between = min(after[0] - before[0] for before, after in pairwise(places))
+    # Lines of text at 45° are as far from each other as the places' distance / √2.
+    assert between * width_of_a_measurement / 2**0.5 > height_of_a_line
 
 
 def test_the_page_shows_series_and_changes_with_escaped_names(tmp_path, monkeypatch):

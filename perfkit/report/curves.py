@@ -24,6 +24,8 @@ from perfkit.report.text.language import translations
 
 MOST_PANELS = 12
 """Panels that are drawn, at most."""
+MOST_LEVEL_TICKS = 6
+"""Ticks of a panel whose names are level; more are slanted, so that they do not overlap."""
 COLUMNS = 3
 """Panels beside each other, at most."""
 
@@ -128,7 +130,8 @@ def _draw_panel(axes: Axes, panel: pd.DataFrame, curves: Curves) -> None:
     axes.set_title("\n".join(textwrap.wrap(title, 46, max_lines=3)), fontsize=8)
     axes.set(xscale="log", xlabel=curves.heading, ylabel=panel["unit"].iloc[0])
     values = panel[curves.vary].astype(str).groupby(panel[curves.x]).unique()
-    axes.set_xticks(values.index.astype(float), values.map("\n".join))
+    angle = 45 if len(values) > MOST_LEVEL_TICKS else 0
+    axes.set_xticks(values.index.astype(float), values.map("\n".join), rotation=angle)
     axes.xaxis.set_minor_locator(NullLocator())
     if curves.y == "speedup":
         _compare_to_ideal(axes, panel)

@@ -1,5 +1,7 @@
 """Sections of the history's page."""
 
+from typing import Any
+
 import pandas as pd
 from markupsafe import Markup
 from matplotlib.axes import Axes
@@ -8,6 +10,7 @@ from matplotlib.figure import Figure
 from perfkit.analysis.comparison.history import RECENT, Change, History, Point, Series
 from perfkit.analysis.comparison.keys import Differences, contrasted
 from perfkit.analysis.ratios import Ratio
+from perfkit.analysis.wording import column_value
 from perfkit.core.format import interval, minute, number, percent, plain, shortened
 from perfkit.core.units import GIB
 from perfkit.report.elements import (
@@ -36,6 +39,9 @@ from perfkit.report.text.statements import sentence
 MOST_CHARTS = 20
 """Series whose charts are drawn; the table lists all series."""
 MOST_TICKS = 12
+MARK_WIDTH = 0.025
+"""Width of a slanted name, as a share of the axis."""
+SLANTED: dict[str, Any] = {"rotation": 45, "rotation_mode": "anchor"}
 LEAST_HEIGHT = 0.02
 """Least margin above and below the points, in median throughputs."""
 MOST_FACTS = 4
@@ -249,14 +255,13 @@ def chart(series: Series) -> Figure:
         }
         for x, point in enumerate(series.points)
     )
-    with new_figure(8, 3.2) as (figure, (axes,)):
+    with new_figure(8, 3.6) as (figure, (axes,)):
         estimates(axes, points, "x", "throughput", series.framework)
-        for x, point in enumerate(series.points):
-            _mark_change(axes, x, point)
-        _draw_levels(axes, series, points["throughput"])
+        _mark_changes(axes, series)
+        _draw_levels(axes, series, points)
         count, names = len(points), _point_names(series)
         ticks = range(0, count, -(-count // MOST_TICKS))
-        axes.set_xticks(ticks, [names[x] for x in ticks], rotation=20)
+        axes.set_xticks(ticks, [names[x] for x in ticks], **SLANTED, ha="right")
         axes.set(ylabel=series.unit, xlim=(-0.7, count - 0.3))
         axes.grid(visible=False, axis="x")
     return figure
@@ -267,33 +272,54 @@ def _point_names(series: Series) -> list[str]:
     dates = [point.created[:10] for point in series.points]
     if len({*dates}) == len(dates):
         return dates
-    return [plain(point.label) or minute(point.created) for point in series.points]
+    return [
+        shortened(plain(point.label) or minute(point.created), 24) for point in series.points
+    ]
 
 
-def _mark_change(axes: Axes, x: int, point: Point) -> None:
-    """Draw a dotted line, with the first change, before a measurement whose environment
-    changed."""
-    facts = [name for name in point.changes if name != "label"]
-    if not facts:
-        return
-    axes.axvline(x - 0.5, color=FAINT, linestyle=":", linewidth=1)
-    _before, after = contrasted(facts[0], *point.changes[facts[0]], width=16)
-    text = f"{plain(facts[0])} {shortened(after, 18)}"
-    at_bottom = axes.get_xaxis_transform()
-    axes.text(x - 0.45, 0.02, text, transform=at_bottom, color=INK, rotation=90, size=7)
+def _mark_changes(axes: Axes, series: Series) -> None:
+    """Draw a dotted line before each measurement whose environment changed, and name the first
+    change above the axes. Of changes so near each other that their names would overlap, the
+    first is named."""
+    least_distance = MARK_WIDTH * len(series.points)
+    last_named = -least_distance
+    above = axes.get_xaxis_transform()
+    for x, point in enumerate(series.points):
+        facts = [name for name in point.changes if name != "label"]
+        if not facts:
+            continue
+        axes.axvline(x - 0.5, color=FAINT, linestyle=":", linewidth=1)
+        if x - last_named >= least_distance:
+            name = _change_name(facts[0], point)
+            axes.text(x - 0.5, 1.01, name, transform=above, color=INK, size=7, **SLANTED)
+            last_named = x
 
 
-def _draw_levels(axes: Axes, series: Series, throughputs: "pd.Series[float]") -> None:
-    """Draw a line at each level's median, and name each change's ratio. The axis does not start
-    at 0: a change of a few percent must be visible. The least margin keeps noise from filling
-    the chart."""
-    colour = COLOURS[series.framework]
+def _change_name(fact: str, point: Point) -> str:
+    _before, after = contrasted(fact, *point.changes[fact], width=16)
+    if fact == "script_sha256":
+        return column_value(fact, after)
+    return f"{plain(fact)} {shortened(after, 18)}"
+
+
+def _draw_levels(axes: Axes, series: Series, points: pd.DataFrame) -> None:
+    """Draw a line at each level's median, and name each change's ratio beside the first point
+    of the new level. The axis does not start at 0: a change of a few percent must be visible.
+    The least margin keeps noise from filling the chart."""
+    colour, throughputs = COLOURS[series.framework], points["throughput"]
     for first, last in series.levels:
         level = throughputs[first : last + 1].median()
         axes.hlines(level, first - 0.4, last + 0.4, color=colour, linewidth=1.5, alpha=0.6)
     low, high = axes.dataLim.y0, axes.dataLim.y1
     margin = max(0.25 * (high - low), LEAST_HEIGHT * throughputs.median())
     axes.set_ylim(low - margin, high + margin)
+    tops = points["throughput_high"].astype(float).fillna(throughputs)
     for change in series.changes:
-        text, at = f"× {number(change.ratio, 3)}", (change.start, throughputs[change.start])
-        axes.annotate(text, at, (0, 14), textcoords="offset points", ha="center")
+        beside = (change.start, tops[change.start])
+        axes.annotate(
+            f"× {number(change.ratio, 3)}",
+            beside,
+            (3, 5),
+            textcoords="offset points",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+        )

@@ -6,6 +6,7 @@ from functools import cache
 from importlib.metadata import distribution
 from itertools import cycle
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Literal, NamedTuple
 
 import matplotlib.style
@@ -31,6 +32,8 @@ SHADES = ["#86aee8", "#1f5fbf", "#0a2a5e"]
 """Light to dark, for ordered lines."""
 STYLE = Path(__file__).parent / "chart.mplstyle"
 LayoutName = Literal["constrained", "compressed", "tight"]
+NAME_WIDTH = 42
+"""Most characters in a line of a row's name."""
 HEADROOM = 1.1
 """Top of an axis relative to the highest value."""
 
@@ -96,7 +99,8 @@ def forest(rows: Sequence[ForestRow], label: str) -> Figure:
             _draw_ratio(axes, y, row)
         axes.axvline(1, color=INK, linewidth=1)
         axes.set(xscale="log", xlabel=label, ylim=(len(rows) - 0.4, -0.6))
-        axes.set_yticks(range(len(rows)), [row.name for row in rows])
+        names = [wrap(row.name, NAME_WIDTH, max_lines=2, placeholder=" …") for row in rows]
+        axes.set_yticks(range(len(rows)), map("\n".join, names))
         axes.grid(visible=False, axis="y")
         low, high = axes.get_xlim()
         is_narrow = high < 4 * low
