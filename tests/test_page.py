@@ -14,6 +14,7 @@ from made import (
     made_result,
     measured,
     rank_events,
+    script_measured,
     stored,
     with_raw_files,
     with_start,
@@ -328,6 +329,33 @@ def test_the_tiles_show_throughput_limit_and_trust(tmp_path):
     assert "perfkit diagnose resnet50 -p batch_size 8 " in limit
     assert "No warnings" in trust
     assert "Not checked: step times" in trust
+
+
+def test_the_tile_of_a_limit_says_why_there_is_no_diagnosis(tmp_path):
+    synthetic = stored(tmp_path / "synthetic")
+    limit = tiles(synthetic)[1]
+    assert "Synthetic input takes no time, so there is nothing to diagnose." in limit
+    unreadable = keep(tmp_path / "unreadable", measured([4.0]))
+    (unreadable.folder / "diagnosis.json").write_text("{")
+    limit = tiles(unreadable)[1]
+    assert "be read: diagnosis.json" in " ".join(limit.split())
+    several = {"device": "gpu", "gpus": 8, "nodes": 2, "launcher": "srun"}
+    of_nodes = keep(tmp_path / "nodes", measured([4.0], **several))
+    assert "A diagnosis needs a single node." in tiles(of_nodes)[1]
+    silent = keep(tmp_path / "silent", script_measured([]))
+    assert "The script told nothing: no repeat is complete." in tiles(silent)[1]
+
+
+def test_a_single_warning_is_a_sentence_and_several_are_a_table(tmp_path):
+    spread = [10.0, 11.0, 12.0, 11.2, 10.7, 11.3, 10.9]
+    single = report.warnings(keep(tmp_path / "single", measured(spread))).html
+    assert "<table" not in single
+    assert "<code>wide_interval</code>" in single
+    assert "The interval spans" in single
+    same = {"status": "complete", "throughput": 4.0, "steps_per_second": 1.0}
+    constant = Repeat(index=1, loss_first=7.0, loss_last=7.0, **same)
+    two = stored(tmp_path / "m", repeats=[constant, Repeat(index=2, **same)])
+    assert len(BeautifulSoup(report.warnings(two).html, "html.parser")("tr")) == 3
 
 
 def test_the_trust_tile_names_the_worst_warning(tmp_path):

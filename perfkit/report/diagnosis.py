@@ -37,11 +37,17 @@ def diagnosis_text(diagnosis: AnyDiagnosis, config: AnyConfig) -> str:
 
 
 def obstacle(result: Result) -> Text:
-    """Return why a measurement of several nodes, or of a script, can't be diagnosed, and what
-    to change; empty if nothing is in the way."""
+    """Return why a measurement can't be diagnosed, and what to change; empty if nothing is in
+    the way."""
     if result.config.nodes > 1:
         return _("A diagnosis needs a single node.")
-    if result.told and not result.told.counts_data_wait:
+    if isinstance(result.config, Config):
+        if result.config.input == "synthetic":
+            return _("Synthetic input takes no time, so there is nothing to diagnose.")
+        return ""
+    if not result.told:
+        return _("The script told nothing: no repeat is complete.")
+    if not result.told.counts_data_wait:
         advice = _("To diagnose it, read its batches through the timer and measure again:")
         return joined([advice, code("for batch in timer.batches(loader):")])
     return ""
@@ -54,9 +60,7 @@ def diagnose_command(result: Result) -> str:
     if obstacle(result):
         return ""
     if not isinstance(config, Config):
-        return _script_command(result, config) if result.told else ""
-    if config.input == "synthetic":
-        return ""
+        return _script_command(result, config)
     return _as_diagnosis(run_command(config.model, _necessary_values(result, config)))
 
 

@@ -14,6 +14,7 @@ from perfkit.analysis.wording import column_value
 from perfkit.core.format import interval, minute, number, percent, plain, shortened
 from perfkit.core.units import GIB
 from perfkit.report.elements import (
+    Text,
     code,
     hint,
     joined,
@@ -198,10 +199,37 @@ def _heading(series: Series, address: str) -> Section:
 
 
 def _changes(series: Series, site: Site) -> Section:
+    """Return a table of the changes of level; a single one in words."""
+    if len(series.changes) == 1:
+        (change,) = series.changes
+        return _change(change, series.points[change.start], site)
     rows = [_change_row(change, series.points[change.start], site) for change in series.changes]
     headings = [_("First measurement of the level"), _("Ratio of levels")]
     headings += [_("Level of the interval"), _("p-value"), _("Changed environment")]
     return table(rows, [*headings, _("Machine or software")], as_cards=True)
+
+
+def _change(change: Change, first: Point, site: Site) -> Section:
+    """Return a change of level in words; `first` is the first measurement of the new level."""
+    words = Markup(
+        _(
+            "From %(first)s on, the level is × %(ratio)s (%(interval)s, %(level)s) of the one "
+            "before; p-value %(p_value)s."
+        )
+    )
+    figures = {
+        "first": link(site.address(first.folder), minute(first.created)),
+        "ratio": number(change.ratio),
+        "interval": interval(*change.interval),
+        "level": percent(change.interval_level, 4),
+        "p_value": f"{change.p_value:.2g}",
+    }
+    environment = _("Changed environment: %(facts)s.")
+    facts = {"facts": _facts(first.changes) or _("none known")}
+    texts: list[Text] = [words % figures, Markup(environment) % facts]
+    if change.attribution:
+        texts.append(sentence(change.attribution.statement))
+    return paragraph(*texts)
 
 
 def _change_row(change: Change, first: Point, site: Site) -> list[str | None]:

@@ -92,8 +92,7 @@ def _diagnosis(measurement: Measurement) -> Section:
         return bullets(lines)
     command = diagnose_command(result)
     if not command:
-        reason = obstacle(result)
-        return paragraph(reason) if reason else Section()
+        return paragraph(obstacle(result))
     advice = _("To find out what limits the throughput, with new repeats:")
     if result.told:
         advice = _("To find out what limits the throughput, with these repeats:")

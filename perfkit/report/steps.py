@@ -118,13 +118,16 @@ def warnings(measurement: Measurement) -> Section:
     result, checks = measurement.result, checked(measurement).checks
     if not result.complete_repeats:
         return paragraph(_("There is no complete repeat to judge."))
-    section = paragraph(_("No warnings."))
-    if checks.warnings:
-        rows = [
-            [severity_mark(severity([warning.code])), code(warning.code), sentence(warning)]
-            for warning in checks.warnings
-        ]
+    rows = [
+        [severity_mark(severity([warning.code])), code(warning.code), sentence(warning)]
+        for warning in checks.warnings
+    ]
+    if len(rows) > 1:
         section = table(rows, [_("Severity"), _("Warning"), _("Meaning")])
+    elif rows:
+        section = paragraph(*rows[0])
+    else:
+        section = paragraph(_("No warnings."))
     aspects = checked_aspects(result, checks.profiles)
     return section + note(*_aspects(aspects), _too_few_steps(result))
 

@@ -123,12 +123,12 @@ def headline(measurement: Measurement) -> Section:
     """Three tiles (throughput, limit, trust), the failure if any, and related pages."""
     page = checked(measurement)
     result, problems = page.result, page.checks.disagreements
-    diagnosis, _problem = stored_diagnosis(page)
+    diagnosis, problem = stored_diagnosis(page)
     section = render("measurement", "title", None, names.title(result))
     if problems:
         warning = alarm(_("Do not use this result: it contradicts its raw files."))
         section += paragraph(warning, foreign(problems[0]))
-    tiles = [_throughput_tile(page), _limit_tile(result, diagnosis), _trust_tile(page)]
+    tiles = [_throughput_tile(page), _limit_tile(result, diagnosis, problem), _trust_tile(page)]
     section += render("measurement", "tiles", page.folder, tiles)
     place = {"topology": result.config.topology, "device": names.device(result)}
     where = _("Topology %(topology)s on %(device)s.") % place
@@ -200,16 +200,18 @@ def dot_chart(result: Result) -> DotChart:
     return DotChart(colour, dots, across(throughput.value), interval)
 
 
-def _limit_tile(result: Result, diagnosis: AnyDiagnosis | None) -> Tile:
+def _limit_tile(result: Result, diagnosis: AnyDiagnosis | None, problem: str) -> Tile:
+    """Return what limits the throughput, or why that is unknown; `problem` is the reason why a
+    stored diagnosis can't be read."""
     value, lines = _("not diagnosed"), list[Text]()
-    command = diagnose_command(result)
     if diagnosis:
         value = _(LIMITED_BY[diagnosis.verdict])
         lines.append(sentence(verdict_of(diagnosis)))
-    elif command:
-        lines.append(code(command))
-    elif reason := obstacle(result):
-        lines.append(reason)
+    elif problem:
+        lines.append(joined([_("The diagnosis can't be read:"), foreign(problem)]))
+    else:
+        command = diagnose_command(result)
+        lines.append(code(command) if command else obstacle(result))
     wait, used = result.data_wait_share, utilization(result)
     if wait is not None:
         share = {"share": percent(wait, 2)}
