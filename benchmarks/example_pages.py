@@ -35,6 +35,7 @@ def replace(outputs: str, target: str) -> None:
     copy(ROOT / outputs, ROOT / target)
     slow_node = 1
     perfkit("fleet", target, statuses=[0, slow_node])
+    (ROOT / target / "fleet" / "notebook.ipynb").unlink(missing_ok=True)
     perfkit("report", target)
     check_size(ROOT / target)
     check_names(ROOT / target)
