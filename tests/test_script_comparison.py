@@ -9,6 +9,7 @@ from perfkit.analysis.comparison import ComparisonError
 from perfkit.analysis.comparison.history import history
 from perfkit.analysis.comparison.interleaved import judge_interleaved
 from perfkit.analysis.comparison.interleaved_plan import InterleavedPlan, plan_interleaved
+from perfkit.analysis.comparison.interleaved_run import _short_names
 from perfkit.analysis.culprit import attributed
 from perfkit.core.request import RequestError
 from perfkit.core.results.repeat import Peak
@@ -71,6 +72,14 @@ def test_copies_of_one_script_are_no_variants(script):
     copy.write_text(script.read_text())
     with pytest.raises(RequestError, match="same"):
         planned(script, f"script={copy}", f"script={script}")
+
+
+def test_the_progress_names_the_arguments_that_differ(script):
+    common = "--data /a/long/folder/of/tokens"
+    plan = planned(script, f"arguments={common} --lr 1", f"arguments={common} --lr 2")
+    assert _short_names(plan) == ["--lr 1", "--lr 2"]
+    plan = planned(script, "cpu_tuning=False", "cpu_tuning=True")
+    assert _short_names(plan) == ["cpu_tuning=False", "cpu_tuning=True"]
 
 
 # Judged comparisons.

@@ -152,6 +152,22 @@ def _differing_words(values: Sequence[str]) -> list[str]:
     return [" ".join(word for word in words if word not in shared) for words in options]
 
 
+def variant_arguments(
+    arguments: str, every: Sequence[str], language: NullTranslations = ENGLISH
+) -> str:
+    """Return the arguments that tell a variant of a script from `every` variant."""
+    if not arguments:
+        return language.gettext(N_("no arguments"))
+    own = own_options(arguments, every)
+    if own:
+        return arguments_text(" ".join(own))
+    lacking = lacking_options(arguments, every)
+    if lacking:
+        words = language.gettext(N_("without %(options)s"))
+        return words % {"options": arguments_text(", ".join(lacking))}
+    return arguments_text(arguments)
+
+
 def traits(row: Mapping[str, Any], language: NullTranslations = ENGLISH) -> dict[str, str]:
     """Return column -> text of the parameters in a row of `perfkit.load` that differ from the
     default, apart from model, framework, precision, batch size, topology and input; of a

@@ -15,6 +15,7 @@ from perfkit.analysis.comparison.stored import (
     Variant,
     write_comparison,
 )
+from perfkit.analysis.wording import variant_arguments
 from perfkit.core.driver.measure import BEING_MEASURED, alone, resume
 from perfkit.core.driver.progress import RepeatsProgress, round_order
 from perfkit.core.results.store import Measurement, make_folder
@@ -36,7 +37,7 @@ def measure_interleaved(plan: InterleavedPlan, say: Callable[[str], None]) -> No
 
 
 def _measure(plan: InterleavedPlan, say: Callable[[str], None]) -> None:
-    names = [*plan.variants]
+    names = _short_names(plan)
     # Checks all variants before any is measured.
     measurements = [_resume(plan, number, 0) for number in range(len(names))]
     _store(plan, measurements)
@@ -57,6 +58,14 @@ def _measure(plan: InterleavedPlan, say: Callable[[str], None]) -> None:
                     progress.variants.remove(name)
             if 0 not in remaining or len(remaining) < 2:
                 return
+
+
+def _short_names(plan: InterleavedPlan) -> list[str]:
+    """Return the variants as typed; of a script, the arguments in which they differ."""
+    if plan.named != ["arguments"]:
+        return [*plan.variants]
+    every = [str(values["arguments"]) for values in plan.variants.values()]
+    return [variant_arguments(arguments, every) for arguments in every]
 
 
 def _resume(

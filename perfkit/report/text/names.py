@@ -171,30 +171,17 @@ def variant_name(variant: Variant, comparison: InterleavedComparison) -> str:
 
 def _script_variant(values: Mapping[str, Any], comparison: InterleavedComparison) -> str:
     parts = []
+    every = [str(other.values.get("arguments") or "") for other in comparison.variants]
     for name, value in values.items():
         match name:
             case "script":
                 parts.append(plain(str(value)))
             case "arguments":
-                parts.append(_own_arguments(str(value), comparison))
+                arguments = wording.variant_arguments(str(value), every, translations())
+                parts.append(arguments)
             case _:
                 parts.append(plain(f"{name}={value}"))
     return " ".join(parts)
-
-
-def _own_arguments(arguments: str, comparison: InterleavedComparison) -> str:
-    """Return the arguments that tell a variant from the others."""
-    if not arguments:
-        return _("no arguments")
-    every = [str(other.values.get("arguments") or "") for other in comparison.variants]
-    own = wording.own_options(arguments, every)
-    if own:
-        return wording.arguments_text(" ".join(own))
-    lacking = wording.lacking_options(arguments, every)
-    if lacking:
-        options = wording.arguments_text(", ".join(lacking))
-        return _("without %(options)s") % {"options": options}
-    return wording.arguments_text(arguments)
 
 
 def variant_names(comparison: InterleavedComparison) -> list[str]:
