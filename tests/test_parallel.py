@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
-from functools import cache
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from made_once import made_once
 
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import NodeRank
@@ -237,12 +238,10 @@ def trained(processes, tmp_path_factory):
     """Returns a folder with a framework's results of every case: of ranks together and of a
     single process."""
 
-    @cache
     def folder_of(framework):
         pytest.importorskip(framework)
-        folder = tmp_path_factory.mktemp(framework)
-        train(framework, folder)
-        return folder
+        make = partial(train, framework)
+        return made_once(tmp_path_factory, f"parallel-{framework}", make)
 
     return folder_of
 
