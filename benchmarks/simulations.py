@@ -14,8 +14,9 @@ from math import ceil
 
 import numpy as np
 
+from perfkit.analysis.comparison.drops import Judged, standing_drop
 from perfkit.analysis.fleet.judgement import USUAL_RULES, NodeRepeats, judge
-from perfkit.analysis.series import segment
+from perfkit.analysis.series import LEVEL, detectable_drop, segment
 from perfkit.analysis.verdicts import THRESHOLD, verdict
 from perfkit.core.config import AUTO, AUTO_WARMUP, PROTOCOLS, Protocol
 from perfkit.core.driver.progress import round_order
@@ -415,6 +416,50 @@ def change_points():
             )
 
 
+def called_regressed(noise, simulations, measurements, n=7, session=0.0, seed=SEED):
+    """Return the share of constant series that are called a regression."""
+    random = np.random.default_rng([seed, [*NOISE].index(noise)])
+    alarms = []
+    for _ in range(simulations):
+        series = series_of(random, noise, n, session)[:measurements].tolist()
+        judged = Judged(series, segment(series), 0, LEVEL, THRESHOLD)
+        alarms.append(standing_drop(judged) is not None)
+    return share(alarms)
+
+
+def found_detectable(noise, simulations, measurements, n=7, session=0.0, seed=SEED):
+    """Return the share of series in which a drop of the next measurement by the size that is
+    called detectable in place of the newest one is found there, and the median of that size."""
+    random = np.random.default_rng([seed, [*NOISE].index(noise)])
+    found, sizes = [], []
+    for _ in range(simulations):
+        *series, fresh = series_of(random, noise, n, session)[: measurements + 1]
+        size = detectable_drop([values.tolist() for values in series], ())
+        dropped = [*series[:-1], fresh * (1 - size)]
+        changes = segment([values.tolist() for values in dropped]).change_points
+        found.append(any(change.start == measurements - 1 for change in changes))
+        sizes.append(size)
+    return share(found), float(np.median(sizes))
+
+
+def drops():
+    """A series without a drop is called a regression in at most 5 % at any time, and a drop of
+    the size that the history calls detectable is found at once in about 90 %."""
+    simulations = SIMULATIONS // 10
+    for noise, session in product(NOISE, (0.0, 0.005, 0.01)):
+        alarms = []
+        for measurements in (5, 10, 50):
+            rate = called_regressed(noise, simulations, measurements, session=session)
+            alarms.append(f"{measurements} measurements {rate:.2%}")
+        yield f"{noise}, sessions {session:.1%}, regressed: {', '.join(alarms)}"
+        rates = []
+        for measurements, n in ((5, 5), (10, 7), (49, 7)):
+            figures = (noise, simulations // 4, measurements, n, session)
+            rate, size = found_detectable(*figures)
+            rates.append(f"{measurements} x {n} repeats {rate:.0%} ({size:.1%})")
+        yield f"{noise}, sessions {session:.1%}, detectable drop found: {', '.join(rates)}"
+
+
 FLEETS = {4: 1000, 16: 1000, 64: 400, 256: 100, 512: 60}
 """Nodes of a fleet -> simulated fleets of each kind."""
 FLEET_NOISE = (0.003, 0.01, 0.03)
@@ -575,6 +620,7 @@ def fleet_advice():
 
 CLAIMS = {
     "change_points": change_points,
+    "drops": drops,
     "coverage_of_medians": coverage_of_medians,
     "stopping": stopping,
     "flagged_outliers": flagged_outliers,

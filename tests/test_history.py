@@ -1,20 +1,21 @@
 """Series of measurements: where their level changes, without false alarms from noise."""
 
 import json
-import re
 import shutil
 from functools import partial
 from itertools import chain, pairwise
 from random import Random
 
+import click
 import pytest
 import simulations
 from bs4 import BeautifulSoup
 from conftest import cli
 from made import forget_repeats, measured, with_start, write_all
 
+import perfkit
 from perfkit.analysis.comparison.history import history
-from perfkit.analysis.series import segment
+from perfkit.analysis.series import detectable_drop, segment
 from perfkit.core.results.outputs import load
 from perfkit.core.results.store import RESULT, read_result
 from perfkit.core.statistics import ratio_interval
@@ -52,6 +53,14 @@ def history_of(tmp_path, *results):
 def only_series(tmp_path, *results):
     (only,) = history_of(tmp_path, *results).series
     return only
+
+
+run = partial(cli, "history")
+
+
+def on_one_line(text):
+    """Return a text on one line, without colours."""
+    return " ".join(click.unstyle(text).split())
 
 
 def history_page(outputs):
@@ -159,32 +168,167 @@ def test_a_series_joins_worker_environments_and_names_their_changes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("levels", "regressed", "lower"),
+    ("levels", "regressed"),
     [
-        ([100] * 8 + [94], True, False),
-        ([100] * 8 + [94] * 2, True, False),
-        ([100] * 8 + [94] * 3, False, True),
-        ([100] * 8 + [94] * 4 + [100] * 4, False, False),
-        ([100] * 6 + [90, 92], True, False),
-        ([100] * 6 + [90] * 2 + [92], False, True),
-        ([100] * 8 + [106], False, False),
-        ([100] * 9, False, False),
+        ([100] * 8 + [94], True),
+        ([100] * 8 + [94] * 2, True),
+        # A drop that lasts stays red.
+        ([100] * 8 + [94] * 5, True),
+        ([100] * 8 + [94] * 4 + [100] * 4, False),
+        ([100] * 6 + [90, 92], True),
+        ([100] * 6 + [90] * 2 + [92] * 3, True),
+        ([100] * 8 + [106], False),
+        ([100] * 9, False),
     ],
 )
-def test_a_regression_is_a_drop_within_the_last_two_measurements(
-    tmp_path, monkeypatch, levels, regressed, lower
+def test_a_regression_lasts_while_the_newest_level_is_below_the_best(
+    tmp_path, levels, regressed
+):
+    judged = history_of(tmp_path, *series(levels))
+    (only,) = judged.series
+    assert judged.regressed == regressed
+    assert only.regressed == regressed
+    assert (only.verdict == "slower") == regressed
+    assert ("Regression: the newest level is" in history_text(judged)) == regressed
+
+
+def test_a_regression_says_how_to_accept_it(tmp_path):
+    labels = ["nightly"] * 8 + ["driver-570", "nightly", "nightly"]
+    by_label = only_series(tmp_path / "a", *series([100] * 8 + [94] * 3, labels=labels))
+    assert by_label.outcome.since == "driver-570"
+    assert "To accept it: -p label accepted-NAME" in by_label.outcome.text()
+    by_day = only_series(tmp_path / "b", *series([100] * 8 + [94] * 3))
+    assert by_day.outcome.since == "2026-01-09"
+    results = series([100] * 8 + [94] * 3)
+    hours = []
+    for hour, result in enumerate(results):
+        created = f"2026-01-01T{hour:02}:00:00+00:00"
+        hours.append(result.model_copy(update={"created": created}))
+    by_time = only_series(tmp_path / "c", *hours)
+    assert by_time.outcome.since == "2026-01-01T08:00:00+00:00"
+
+
+def test_an_accepting_label_ends_a_regression_until_the_next_drop(tmp_path):
+    levels = [100] * 8 + [94] * 3
+    labels = [""] * 9 + ["accepted-driver-570", ""]
+    accepted = history_of(tmp_path / "accepted", *series(levels, labels=labels))
+    assert not accepted.regressed
+    assert "accepted: the level of 2026-01-10 accepted-driver-570" in history_text(accepted)
+    again = only_series(tmp_path / "again", *series([*levels, 88], labels=[*labels, ""]))
+    assert again.regressed
+    assert again.drop.ratio == pytest.approx(88 / 94, rel=0.01)
+    before = [""] * 7 + ["accepted-too-early"] + [""] * 3
+    assert history_of(tmp_path / "before", *series(levels, labels=before)).regressed
+
+
+@pytest.mark.parametrize("since", ["driver-570", "2026-01-09", "2026-01-09T00:00"])
+def test_since_accepts_the_level_of_a_label_or_day(tmp_path, since):
+    labels = [""] * 8 + ["driver-570"] * 3
+    outputs = write_all(tmp_path / "outputs", *series([100] * 8 + [94] * 3, labels=labels))
+    assert run(outputs, "--check").exit_code == 1
+    assert run(outputs, "--check", "--since", since).exit_code == 0
+    assert run(outputs, "--check", "--since", "2026-01-08").exit_code == 1
+
+
+@pytest.mark.parametrize("since", ["driver-580", "2026-02-01", "yesterday"])
+def test_since_that_no_measurement_has_is_refused(tmp_path, since):
+    outputs = write_all(tmp_path / "outputs", *series([100] * 3, labels=["driver-570"] * 3))
+    refused = run(outputs, "--check", "--since", since)
+    assert refused.exit_code == 2
+    assert f"--since: {since}: no measurement of a series" in on_one_line(refused.stderr)
+
+
+def few_repeats(values, repeats):
+    """Return daily results at these levels with so many repeats."""
+    results = []
+    for day, value in enumerate(values):
+        spread = [value * (1 + 0.002 * number) for number in range(repeats)]
+        created = f"2026-01-{day + 1:02}T00:00:00+00:00"
+        results.append(measured(spread).model_copy(update={"created": created}))
+    return results
+
+
+@pytest.mark.parametrize(
+    ("values", "repeats", "enough"),
+    [
+        ([22.5, 22.4, 22.6, 22.5, 10.4], 2, "Its repeats: 2; enough for each measurement: 4."),
+        ([22.5, 22.4, 10.4], 2, "Its repeats: 2; enough for each measurement: 4."),
+        ([22.5, 22.4, 22.6], 7, "Measurements of this level: 3; enough: 4."),
+    ],
+)
+def test_too_little_to_find_any_drop_is_grey_and_says_what_is_enough(
+    tmp_path, monkeypatch, values, repeats, enough
 ):
     monkeypatch.setattr("perfkit.report.site.SUMMARY_PAGES", ["history"])
-    results = series(levels)
-    judged = history_of(tmp_path, *results)
-    assert judged.regressed == regressed
-    assert judged.series[0].regressed == regressed
-    # An older drop is no regression, but it is not called well either.
-    page = history_page(tmp_path / "outputs")
-    for text in (history_text(judged), page):
-        sentence = re.search(r"a lower level .× 0.9\d+. began 3 meas", text)
-        assert bool(sentence) == lower
-    assert (">▲<" in page) == lower
+    outputs = write_all(tmp_path / "outputs", *few_repeats(values, repeats))
+    checked = run(outputs, "--check")
+    text = on_one_line(checked.stdout)
+    assert checked.exit_code == 0
+    assert "Can't tell: no drop, however large, could have been found" in text
+    assert enough in text
+    assert "Can't tell for 1 of 1 series: a drop over 2 % could have been missed." in text
+    assert "No drop" not in text
+    page = BeautifulSoup(history_page(outputs), "html.parser").get_text()
+    assert enough in on_one_line(page)
+    assert "○" in page
+    assert "●" not in page
+
+
+def test_a_quiet_series_has_no_drop_over_the_threshold(tmp_path, monkeypatch):
+    monkeypatch.setattr("perfkit.report.site.SUMMARY_PAGES", ["history"])
+    outputs = write_all(tmp_path / "outputs", *few_repeats([100.0] * 9, 7))
+    checked = run(outputs, "--check")
+    assert "No drop over 2 %: one of 0.79 % or more" in on_one_line(checked.stdout)
+    page = BeautifulSoup(history_page(outputs), "html.parser").get_text()
+    assert "● No drop over 2 % in 1 series." in on_one_line(page)
+    assert "○" not in page
+
+
+def test_the_detectable_drop_is_the_smallest_that_is_found(tmp_path):
+    random = Random(4)
+    repeats = [noisy(random, 100.0, 1.0, repeats=7) for _measurement in range(12)]
+    smallest = detectable_drop(repeats, ())
+    larger = [*repeats[:-1], [value * (1 - smallest) * 0.999 for value in repeats[-1]]]
+    (change,) = segment(larger).change_points
+    assert change.start == 11
+    smaller = [*repeats[:-1], [value * (1 - smallest / 3) for value in repeats[-1]]]
+    assert segment(smaller).change_points == []
+    results = series([100] * 9)
+    file = tmp_path / "history.json"
+    assert run(write_all(tmp_path / "outputs", *results), "--json", file).exit_code == 0
+    (stored,) = json.loads(file.read_text())["series"]
+    throughputs = [result.throughputs for result in results]
+    assert stored["detectable_drop"] == pytest.approx(detectable_drop(throughputs, ()))
+    assert stored["outcome"]["params"]["detectable"] == stored["detectable_drop"]
+
+
+@pytest.mark.parametrize("noise", simulations.NOISE)
+def test_a_drop_of_the_detectable_size_is_found_at_once(noise):
+    found, _size = simulations.found_detectable(noise, 40, measurements=10, session=0.005)
+    assert found >= 0.8
+
+
+@pytest.mark.parametrize("noise", simulations.NOISE)
+def test_noise_alone_is_no_regression(noise):
+    assert simulations.called_regressed(noise, 100, measurements=10, session=0.01) <= 0.05
+
+
+def test_a_newest_measurement_that_is_slower_than_the_last_is_not_called_well(tmp_path):
+    """The series scatters too much to call it a lower level: measure again."""
+    only = only_series(tmp_path, *series([100, 106] * 5 + [100]))
+    assert only.changes == []
+    assert only.newest.verdict == "slower"
+    assert only.outcome.code == "not_yet"
+    assert only.verdict == "undecided"
+
+
+def test_history_and_compare_answer_alike(tmp_path):
+    results = series([100, 100, 100, 100.4, 97], labels=["a", "b", "c", "d", "e"])
+    outputs = write_all(tmp_path / "outputs", *results)
+    (only,) = history(load(outputs)).series
+    (pair,) = perfkit.compare("label:d", "label:e", outputs=outputs).pairs
+    assert (only.newest.ratio, only.newest.interval) == (pair.ratio, pair.interval)
+    assert only.newest.verdict == pair.verdict == "slower"
 
 
 def test_the_newest_measurement_is_compared_with_the_previous_one(tmp_path):
@@ -195,17 +339,14 @@ def test_the_newest_measurement_is_compared_with_the_previous_one(tmp_path):
     assert low < 0.9 < high
 
 
-run = partial(cli, "history")
-
-
 def test_check_exits_with_1_for_a_regression(tmp_path):
     outputs = write_all(tmp_path / "outputs", *series([100] * 8 + [94]))
     unchecked = run(outputs)
     assert unchecked.exit_code == 0
     checked = run(outputs, "--check")
     assert checked.exit_code == 1
-    assert "REGRESSED" in checked.output
-    assert "1 series, 1 regressed" in checked.output
+    assert "Regression: the newest level is" in checked.output
+    assert "1 series: 1 regression" in checked.output
     for line in checked.output.splitlines():
         assert len(line) <= 80
     tolerant = run(outputs, "--check", "--threshold", "10")

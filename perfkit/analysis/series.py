@@ -19,7 +19,7 @@ moving ranges (Shewhart; ISO 7870-2).
 
 from collections.abc import Collection, Sequence
 from itertools import chain, pairwise
-from math import comb, log, sqrt
+from math import comb, exp, inf, log, sqrt
 from statistics import median
 from typing import NamedTuple
 
@@ -78,9 +78,72 @@ def segment(
     p_values = _accepted(throughputs, changes, scatter, test_level)
     change_points = []
     for start, p_value in p_values.items():
-        before, after = _repeats(*_neighbours(throughputs, [*p_values], start))
+        before, after = repeats_around(*_neighbours(throughputs, [*p_values], start))
         change_points.append(ChangePoint(start, ratio_interval(after, before), p_value))
     return Segmentation(change_points, test_level, scatter)
+
+
+def detectable_drop(
+    throughputs: Repeats, starts: Collection[int], level: float = LEVEL
+) -> float | None:
+    """Return the smallest drop at the newest measurement, as a share, that would have been
+    found; None if none would have been, however large. `starts` are the change points.
+
+    Each measurement of the newest level takes the place of the newest one in turn, with its own
+    repeats: a drop as large as returned would have been found at any of them. So it includes
+    how much the series' repeats and sessions scatter. A drop that lasts is found by and by even
+    if it is smaller."""
+    count = len(throughputs)
+    test_level = level / comb(count + 1, 3)
+    scatter = _scatter_with_a_drop(throughputs)
+    begin = max(start for start in (0, *starts) if start < count - 1)
+    end = count - 1 if count - 1 in starts else count
+    alike = throughputs[begin:end][-REACH - 1 :]
+    shifts = []
+    for position, newest in enumerate(alike):
+        others = [*alike[:position], *alike[position + 1 :]] or alike
+        shift = _shift_found(others, newest, scatter, test_level)
+        if shift is None:
+            return None
+        shifts.append(shift)
+    return 1 - exp(-max(0.0, *shifts))
+
+
+def _scatter_with_a_drop(throughputs: Repeats) -> float:
+    """Return the scatter that the series would have after a large drop at the newest
+    measurement; infinite if the drop itself would be half of the ranges."""
+    medians = [log(median(values)) for values in throughputs]
+    ranges = [abs(later - earlier) for earlier, later in pairwise(medians[:-1])]
+    return 1.4826 * median([*ranges, inf]) / sqrt(2)
+
+
+def _shift_found(
+    before: Repeats, newest: Sequence[float], scatter: float, test_level: float
+) -> float | None:
+    """Return by how much the logarithm of the newest measurement must fall until the exact
+    test and the scatter both show a change; None if no fall is enough."""
+    error = scatter * sqrt(1 / len(before) + 1)
+    repeats_before, repeats_after = repeats_around(before, [newest])
+    counts = len(repeats_before), len(repeats_after)
+    if error == inf or not _can_be_significant(*counts, test_level):
+        return None
+    shift = log(median(newest) / median(map(median, before)))
+    ratio = ratio_interval(repeats_after, repeats_before, 1 - test_level)
+    return max(shift + LIMIT * error, log(ratio.high))
+
+
+def _can_be_significant(before: int, after: int, test_level: float) -> bool:
+    """Return whether the exact test of so many repeats can reach its level at all."""
+    return 2 / comb(before + after, after) <= test_level
+
+
+def can_find_drop(measurements: int, of_level: int, repeats: int, level: float) -> bool:
+    """Return whether a drop, if large enough, is found at the newest of so many measurements
+    with so many repeats each, `of_level` of them since the last change."""
+    before = min(repeats * min(of_level - 1, REACH), MOST_REPEATS)
+    is_seen = measurements > FEWEST_MEASUREMENTS
+    test_level = level / comb(measurements + 1, 3)
+    return is_seen and _can_be_significant(before, repeats, test_level)
 
 
 def _scatter(medians: Sequence[float]) -> float:
@@ -140,11 +203,11 @@ def _p_value(before: Repeats, after: Repeats, scatter: float) -> float:
     shift = log(median(map(median, after)) / median(map(median, before)))
     if abs(shift) <= LIMIT * error:
         return 1.0
-    first, second = _repeats(before, after)
+    first, second = repeats_around(before, after)
     return float(mannwhitneyu(second, first, method="exact").pvalue)
 
 
-def _repeats(before: Repeats, after: Repeats) -> tuple[list[float], list[float]]:
+def repeats_around(before: Repeats, after: Repeats) -> tuple[list[float], list[float]]:
     """Return the repeats nearest to a change, at most MOST_REPEATS before and after it."""
     repeats_before = [*chain.from_iterable(before)]
     repeats_after = [*chain.from_iterable(after)]

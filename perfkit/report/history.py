@@ -7,13 +7,14 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from perfkit.analysis.comparison.history import RECENT, Change, History, Point, Series
+from perfkit.analysis.comparison.history import Change, History, Point, Series
 from perfkit.analysis.comparison.keys import Differences, contrasted
 from perfkit.analysis.ratios import Ratio
 from perfkit.analysis.wording import column_value
 from perfkit.core.format import interval, minute, number, percent, plain, shortened
 from perfkit.core.units import GIB
 from perfkit.report.elements import (
+    NumberHeading,
     Text,
     code,
     hint,
@@ -23,11 +24,11 @@ from perfkit.report.elements import (
     more,
     note,
     paragraph,
-    severity_mark,
     strong,
     table,
+    verdict_mark,
 )
-from perfkit.report.history_text import RATIO_NOTE
+from perfkit.report.history_text import RATIO_NOTE, drop_words, missed
 from perfkit.report.links import Site
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import COLOURS, FAINT, INK, estimates, new_figure
@@ -50,8 +51,8 @@ MOST_FACTS = 4
 
 
 def history_overview(summary: Summary) -> Section:
-    """The series that regressed, and a table of all series: newest throughput, ratio to the
-    previous measurement, last change of level. Then the reasons why results are left out."""
+    """What was found, and a table of all series: newest throughput, drop, detectable drop,
+    ratio to the previous measurement, last change of level. Then why results are left out."""
     history = summary.history
     if history.series:
         section = _findings(history) + _all_series(history) + _method(history)
@@ -71,9 +72,10 @@ def history_overview(summary: Summary) -> Section:
 
 
 def _findings(history: History) -> Section:
-    """Return which series regressed, and which have been lower for longer."""
+    """Return which series regressed, and whether drops would have been found in the others."""
     regressed = [series for series in history.series if series.regressed]
     count = len(history.series)
+    section = Section()
     if regressed:
         words = ngettext(
             "%(count)s of %(all)s series regressed:",
@@ -82,59 +84,47 @@ def _findings(history: History) -> Section:
         )
         names = "; ".join(series.name for series in regressed)
         finding = f"{words % {'count': len(regressed), 'all': count}} {names}."
-    else:
+        section += paragraph(verdict_mark("slower"), strong(finding))
+    if any(series.verdict == "undecided" for series in history.series):
+        section += paragraph(verdict_mark("undecided"), strong(missed(history)))
+    elif not regressed:
         words = ngettext(
-            "No regression in the newest %(recent)s measurements of %(count)s series.",
-            "No regression in the newest %(recent)s measurements of %(count)s series.",
+            "No drop over %(threshold)s in %(count)s series.",
+            "No drop over %(threshold)s in %(count)s series.",
             count,
         )
-        finding = words % {"recent": RECENT, "count": count}
-    section = paragraph(strong(finding))
-    for series in history.series:
-        fall = series.fall(history.threshold)
-        if fall and not series.regressed:
-            ago = len(series.points) - fall.start
-            words = ngettext(
-                "%(name)s: a lower level (× %(ratio)s) began %(count)s measurement ago.",
-                "%(name)s: a lower level (× %(ratio)s) began %(count)s measurements ago.",
-                ago,
-            )
-            facts = {"name": series.name, "ratio": number(fall.ratio), "count": ago}
-            section += paragraph(strong(words % facts))
+        facts = {"threshold": percent(history.threshold), "count": count}
+        section += paragraph(verdict_mark("no difference"), strong(words % facts))
     return section
 
 
 def _all_series(history: History) -> Section:
-    rows = []
-    for series in history.series:
-        newest, last_change = series.points[-1], None
-        began = None
-        if series.changes:
-            last_change = _ratio(series.changes[-1])
-            began = _day(series.points[series.changes[-1].start])
-        row = [
-            _mark(series, history.threshold),
-            series.name,
-            len(series.points),
-            _day(newest),
-            f"{number(newest.throughput)} {series.unit}",
-            _ratio(series.newest),
-            verdict_name(series.newest.verdict, history.threshold),
-            began,
-            last_change,
-        ]
-        rows.append(row)
-    headings = ["", _("Series"), _("Measurements"), _("Newest"), _("Throughput")]
-    headings += [_("Ratio to the previous"), _("Verdict"), _("Last change")]
-    return table(rows, [*headings, _("Ratio of levels")], as_cards=True)
+    rows = [_series_row(series, history.threshold) for series in history.series]
+    headings: list[Text] = ["", _("Series"), _("Measurements"), _("Newest"), _("Throughput")]
+    headings += [_("Drop"), NumberHeading(_("Detectable drop")), _("Ratio to the previous")]
+    return table(rows, [*headings, _("Last change"), _("Ratio of levels")], as_cards=True)
 
 
-def _mark(series: Series, threshold: float) -> Markup:
-    """Return an error for a series that regressed, a caution for one that is lower since
-    longer."""
-    if series.regressed:
-        return severity_mark("error")
-    return severity_mark("caution" if series.fall(threshold) else None)
+def _series_row(series: Series, threshold: float) -> list[Any]:
+    newest, last_change, began = series.points[-1], None, None
+    if series.changes:
+        last_change = _ratio(series.changes[-1])
+        began = _day(series.points[series.changes[-1].start])
+    detectable = _("none")
+    if series.detectable_drop is not None:
+        detectable = percent(series.detectable_drop, 2)
+    return [
+        verdict_mark(series.verdict),
+        series.name,
+        len(series.points),
+        _day(newest),
+        f"{number(newest.throughput)} {series.unit}",
+        drop_words(series.verdict, threshold),
+        detectable,
+        f"{verdict_name(series.newest.verdict, threshold)}: {_ratio(series.newest)}",
+        began,
+        last_change,
+    ]
 
 
 def _day(point: Point) -> str:
@@ -149,15 +139,13 @@ def _method(history: History) -> Section:
     words = _(
         "A series is one configuration, measured at least three times. A change of level is "
         "accepted by an exact test of the repeats on both sides; a series without any change "
-        "has a false one with a probability of at most %(level)s. A regression is a change to "
-        "a level that is lower by more than %(threshold)s, in the newest %(recent)s "
-        "measurements."
+        "has a false one with a probability of at most %(level)s. A regression is a newest "
+        "level below the best accepted one by more than %(threshold)s; a label that begins "
+        "with accepted accepts the level of its measurement. The detectable drop would have "
+        "been found at any measurement of the newest level, whose own repeats and scatter it "
+        "includes; a smaller one that lasts is found later."
     )
-    facts = {
-        "level": percent(history.level),
-        "threshold": percent(history.threshold),
-        "recent": RECENT,
-    }
+    facts = {"level": percent(history.level), "threshold": percent(history.threshold)}
     return note(words % facts, _(RATIO_NOTE))
 
 
@@ -165,7 +153,7 @@ def _method(history: History) -> Section:
 
 
 def history_series(summary: Summary) -> Section:
-    """A chart and the changes of each series, series that regressed first."""
+    """What each series shows, with a chart and its changes; series that regressed first."""
     section = Section()
     site, folder = summary.site, summary.folder
     ordered = sorted(summary.history.series, key=lambda series: not series.regressed)
@@ -178,9 +166,11 @@ def history_series(summary: Summary) -> Section:
 
 
 def _heading(series: Series, address: str) -> Section:
-    name = series.name
-    if series.regressed:
-        name = joined([severity_mark("error"), name])
+    name = joined([verdict_mark(series.verdict), series.name])
+    texts: list[Text] = [strong(sentence(series.outcome))]
+    if series.accepted:
+        accepted = _("The level of %(when)s was accepted.")
+        texts.append(accepted % {"when": _when(series.accepted)})
     count = len(series.changes)
     changes = _("No change of level.")
     if count:
@@ -194,8 +184,13 @@ def _heading(series: Series, address: str) -> Section:
         "scatter": percent(series.scatter_share, 2),
         "test": percent(series.test_level, 2),
     }
-    heading = Markup('<h3 id="%s">%s</h3>') % (address, name)
-    return markup(heading) + paragraph(changes, words % facts)
+    heading = markup(Markup('<h3 id="%s">%s</h3>') % (address, name))
+    return heading + paragraph(*texts) + paragraph(changes, words % facts)
+
+
+def _when(point: Point) -> str:
+    """Return the day of a measurement, and its label."""
+    return f"{_day(point)} {plain(point.label)}".rstrip()
 
 
 def _changes(series: Series, site: Site) -> Section:

@@ -1,6 +1,7 @@
 """Series: the measurements of one configuration over time, versions and labels, with their
 change points."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from gettext import NullTranslations
 from itertools import pairwise
@@ -9,7 +10,17 @@ from typing import Any, Literal
 import pandas as pd
 
 from perfkit.analysis.comparison.blocks import FACTS, named, numbered, title
+from perfkit.analysis.comparison.drops import (
+    Drop,
+    DropStatement,
+    Judged,
+    accepted_from,
+    outcome,
+    standing_drop,
+)
 from perfkit.analysis.comparison.keys import PROTOCOL, WORK, Differences
+from perfkit.analysis.comparison.refusals import NothingSince
+from perfkit.analysis.comparison.selections import ComparisonError
 from perfkit.analysis.culprit import Attribution, attributed
 from perfkit.analysis.ratios import Ratio, estimated
 from perfkit.analysis.series import FEWEST_MEASUREMENTS, LEVEL, segment
@@ -33,8 +44,8 @@ NAME = ["model", "model_size", "name", "used", "batch_size", "topology", "input"
 """Columns that always name a series; others are added if series differ in them."""
 NEAREST = 5
 """Measurements on each side of a change from which it is attributed."""
-RECENT = 2
-"""A lower level is reported as a regression while it has at most this many measurements."""
+A_TIME = re.compile(r"\d{4}-\d\d-\d\d(T[\d:.+Z-]*)?")
+"""A date, or a time in ISO 8601 (UTC), that `--since` takes."""
 
 
 class Point(Stored):
@@ -64,17 +75,6 @@ class Change(Ratio):
     attribution: Attribution | None = None
 
 
-def newest_drop(changes: Sequence[Change], threshold: float) -> Change | None:
-    """Return the newest drop that has not recovered: the newest level is lower than the level
-    before it by more than `threshold`."""
-    level = 1.0
-    for change in reversed(changes):
-        level *= change.ratio
-        if level < 1 - threshold:
-            return change
-    return None
-
-
 class Newest(Ratio):
     """The newest measurement compared with the previous one."""
 
@@ -87,8 +87,10 @@ class Series(Stored):
 
     `test_level` is the level of a single test that keeps the level of the series;
     `scatter_share` is the standard deviation between consecutive measurements / median. The
-    series has `regressed` if the level fell by more than the threshold within the newest two
-    measurements."""
+    series has `regressed` while it has a `drop`: since the level of the measurement
+    `judged_from` (from 0), which was accepted. `detectable_drop` is the smallest drop, as a
+    share, that would have been found at the newest measurement; None if none would have been.
+    `outcome` says what this shows."""
 
     name: str
     framework: str
@@ -98,11 +100,21 @@ class Series(Stored):
     test_level: float
     scatter_share: float
     newest: Newest
+    judged_from: int
+    drop: Drop | None
+    detectable_drop: float | None
+    outcome: DropStatement
     regressed: bool
 
-    def fall(self, threshold: float) -> Change | None:
-        """Return the newest drop by more than `threshold` that has not recovered."""
-        return newest_drop(self.changes, threshold)
+    @property
+    def verdict(self) -> Verdict:
+        """slower: a drop; no difference: no drop over the threshold; undecided: can't tell."""
+        return self.outcome.verdict
+
+    @property
+    def accepted(self) -> Point | None:
+        """The measurement that accepts its level; None if all measurements are judged."""
+        return self.points[self.judged_from] if self.judged_from else None
 
     @property
     def levels(self) -> Iterator[tuple[int, int]]:
@@ -117,7 +129,7 @@ class History(Stored):
     series without any, `threshold` the share that a regression exceeds; `left_out` counts
     measurements whose series is too short."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     level: float
     threshold: float
     series: list[Series]
@@ -131,23 +143,27 @@ def history(
     threshold: float = THRESHOLD,
     language: NullTranslations = ENGLISH,
     read: Callable[[str], Result] | None = None,
+    since: str = "",
 ) -> History:
     """Return the series among `measurements` (perfkit.load), the most recently measured first;
     their names are in a language.
 
     `level` is the probability of a false change point in a series without any. A series has
-    regressed if the level fell by more than `threshold` (a share) at one of its RECENT newest
-    measurements. `read` returns the result in a folder, a value of the column `folder`; with
-    it, changes are attributed to machine or software."""
+    regressed while its newest level is below the best accepted one by more than `threshold` (a
+    share). `read` returns the result in a folder, a value of the column `folder`; with it,
+    changes are attributed to machine or software. `since`, a label or a time, accepts the level
+    at the first measurement with it; raises ComparisonError if there is none."""
     frame = named(measurements[measurements["throughput"].notna()])
     frame = frame.sort_values(["created", "folder"])
     frame["series"] = numbered(frame, SERIES)
     sizes = frame.groupby("series")["series"].transform("size")
     long = frame[sizes >= FEWEST_MEASUREMENTS]
+    if since and not _is_anywhere(since, long):
+        raise ComparisonError([NothingSince(value=since)])
     names = series_names(long, SERIES, language)
     every = []
     for number, rows in long.groupby("series", sort=False):
-        series = _series(names[number], records(rows), level, threshold)
+        series = _series(names[number], records(rows), level, threshold, since)
         if read:
             series = _with_attributions(series, threshold, read)
         every.append(series)
@@ -161,7 +177,39 @@ def history(
     )
 
 
-def _series(name: str, rows: list[dict[str, Any]], level: float, threshold: float) -> Series:
+def _is_anywhere(since: str, rows: pd.DataFrame) -> bool:
+    """Return whether a measurement has this label, or was made at this time or later."""
+    is_later = bool(A_TIME.fullmatch(since)) and bool((rows["created"] >= since).any())
+    return is_later or bool((rows["label"] == since).any())
+
+
+def _first_since(since: str, rows: Sequence[dict[str, Any]]) -> int:
+    """Return the first measurement with this label or, without any, at this time or later; the
+    first of all if there is neither."""
+    if not since:
+        return 0
+    labelled = [index for index, row in enumerate(rows) if row["label"] == since]
+    if labelled or not A_TIME.fullmatch(since):
+        return min(labelled, default=0)
+    later = [index for index, row in enumerate(rows) if row["created"] >= since]
+    return min(later, default=len(rows) - 1)
+
+
+def _since(start: int, rows: Sequence[dict[str, Any]]) -> str:
+    """Return what `--since` takes for the measurement `start`: its label if no earlier one has
+    it, else its day or, if an earlier one is of that day, its time."""
+    label, created = rows[start]["label"], rows[start]["created"]
+    earlier = rows[:start]
+    if label and all(row["label"] != label for row in earlier):
+        return str(label)
+    day = created[:10]
+    has_day = any(row["created"] >= day for row in earlier)
+    return str(created if has_day else day)
+
+
+def _series(
+    name: str, rows: list[dict[str, Any]], level: float, threshold: float, since: str
+) -> Series:
     throughputs = [row["repeat_throughputs"] for row in rows]
     differences: list[Differences] = [{}]
     for before, after in pairwise(rows):
@@ -177,8 +225,11 @@ def _series(name: str, rows: list[dict[str, Any]], level: float, threshold: floa
         points.append(_point(row, differs))
     ratio = ratio_interval(throughputs[-1], throughputs[-2], PAIR_LEVEL)
     newest = Newest(**estimated(ratio), verdict=verdict(ratio, PAIR_LEVEL, threshold))
-    drop = newest_drop(changes, threshold)
-    first_recent = len(rows) - RECENT
+    labels = [row["label"] or "" for row in rows]
+    judged_from = max(accepted_from(labels), _first_since(since, rows))
+    judged = Judged(throughputs, segmentation, judged_from, level, threshold)
+    drop = standing_drop(judged)
+    accepts = _since(drop.start, rows) if drop else ""
     return Series(
         name=name,
         framework=rows[0]["name"],
@@ -188,7 +239,11 @@ def _series(name: str, rows: list[dict[str, Any]], level: float, threshold: floa
         test_level=segmentation.test_level,
         scatter_share=segmentation.scatter,
         newest=newest,
-        regressed=drop is not None and drop.start >= first_recent,
+        judged_from=judged_from,
+        drop=drop,
+        detectable_drop=judged.detectable,
+        outcome=outcome(judged, drop, accepts, ratio),
+        regressed=drop is not None,
     )
 
 

@@ -61,6 +61,16 @@ class ThresholdOutOfRange(ComparisonRefusal):
     value: str
 
 
+class NothingSince(ComparisonRefusal):
+    code = "nothing_since"
+    sentence = (
+        "%(value)s: no measurement of a series has this label, or was made on this day or "
+        "later; a day is written as 2026-11-23, a time as 2026-11-23T21:06 (UTC)"
+    )
+    parameter: str = "--since"
+    value: str
+
+
 # What A and B select.
 
 
