@@ -739,6 +739,7 @@ def test_numbers_are_aligned_to_the_right_whatever_stands_beside_them(open_page,
         Page(Site(tmp_path), folder, "Tables").write(Markup(table.html))
         tab = open_page(folder / "report.html")
         assert [aligned(tab, place) for place in (1, 2, 3, 4)] == [{"left"}] + [{"right"}] * 3
+        assert tab.locator('td[role="cell"][data-label]').count() == (8 if as_cards else 0)
 
 
 def test_a_downloaded_table_is_complete_and_has_no_formula(open_page, tmp_path):

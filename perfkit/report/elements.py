@@ -207,9 +207,9 @@ def _heading(column: Column, *, as_cards: bool) -> str:
 
 def _cell(column: Column, cell: Markup | None, *, as_cards: bool) -> str:
     """Return a cell; on cards, one with a value has its heading as label."""
-    label = ""
+    label = Markup()
     if as_cards:
-        label = ' role="cell"'
+        label = Markup(' role="cell"')
         if cell and cell.strip():
             label += Markup(' data-label="%s"') % column.label
     return f'<td style="{column.style}"{label}>{DASH if cell is None else cell}</td>'
