@@ -266,7 +266,7 @@ def test_a_fault_ends_perfkit_run_with_1_and_its_own_code(
     plant(fault)
     done = perfkit_run(request_of(outputs, **changes))
     assert done.returncode == 1
-    assert f": {code}: " in done.stderr
+    assert f"\n  {code}: " in done.stderr
     assert to_keep() == before
     frame = perfkit.load(outputs)
     (row,) = records(frame[frame["failure"] == code])
