@@ -327,7 +327,10 @@ def test_the_tiles_show_throughput_limit_and_trust(tmp_path):
     assert "8.000 – 8.000 (50 %, n=2)" in throughput
     assert "Data wait: up to 10 % of a window" in limit
     assert "perfkit diagnose resnet50 -p batch_size 8 " in limit
-    assert "No warnings" in trust
+    assert "○ Can't tell" in " ".join(unescape(trust).split())
+    assert "2 repeats show neither their spread nor a difference" in trust
+    assert "4 repeats are enough" in trust
+    assert "●" not in trust
     assert "Not checked: step times" in trust
 
 

@@ -215,6 +215,26 @@ class TooFewOfEach(PairStatement):
         return self.sentence
 
 
+class FewRepeats(PairStatement):
+    """A measurement has too few repeats to be told from another one."""
+
+    code = "few_repeats"
+    sentence = N_(
+        "Can't tell: %(n)s repeats show neither their spread nor a difference at %(level)s; "
+        "%(enough)s repeats are enough."
+    )
+    n: int
+    level: PreciseShare
+    enough: int
+
+
+def few_repeats(n: int) -> FewRepeats | None:
+    """Return how many repeats a measurement of `n` needs to be told from another one; None if
+    it has them."""
+    enough = fewest_of_each(LEVEL)
+    return FewRepeats(n=n, level=LEVEL, enough=enough) if n < enough else None
+
+
 class SeeWarnings(PairStatement):
     """A side has warnings; `sides` has the names of such sides and the codes."""
 

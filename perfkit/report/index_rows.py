@@ -10,6 +10,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from perfkit.analysis.distinctions import Row, distinctions
+from perfkit.analysis.verdicts import few_repeats
 from perfkit.analysis.warning_types import severity
 from perfkit.analysis.wording import (
     arguments_text,
@@ -27,7 +28,7 @@ from perfkit.report.text.language import file_name, translations
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import device_name, interval_words, traits
 
-SORTED_SEVERITIES = (None, "notice", "caution", "error")
+SORTED_SEVERITIES = (None, "undecided", "notice", "caution", "error")
 """Severities in the order in which the index sorts them."""
 
 
@@ -148,7 +149,7 @@ def index_row(outputs: Path, row: Row, told_apart: Sequence[str]) -> IndexRow:
         "data-precision": precision,
         "data-input": row["input"],
         "data-status": row["status"],
-        "data-severity": _facet(codes),
+        "data-severity": _facet(codes, row),
         "data-unit": row["unit"],
         "data-size": sample_size(row, translations()),
         "data-codes": " ".join(codes or ()),
@@ -159,7 +160,7 @@ def index_row(outputs: Path, row: Row, told_apart: Sequence[str]) -> IndexRow:
         _batch(row),
         Cell(_("Devices"), row["topology"], topology_size(row["topology"])[0], "number"),
         _throughput(row),
-        _warnings(codes),
+        _warnings(codes, row),
         Cell(_("Input"), span(row["input"] or "–")),
         Cell(_("Status"), _status(row)),
         _start(row),
@@ -172,9 +173,15 @@ def _note(text: str) -> Markup:
     return span(text, "note")
 
 
-def _facet(codes: Sequence[str] | None) -> str:
+def _severity(codes: Sequence[str], row: Row) -> str | None:
+    """Return the severity of a measurement's warnings; undecided if it has none, but too few
+    repeats to tell."""
+    return severity(codes) or ("undecided" if few_repeats(row["n"]) else None)
+
+
+def _facet(codes: Sequence[str] | None, row: Row) -> str:
     """Return the severity by which rows are filtered; empty if it is unknown."""
-    return "" if codes is None else severity(codes) or "none"
+    return "" if codes is None else _severity(codes, row) or "none"
 
 
 def _name(row: Row, page: Path, told_apart: Sequence[str]) -> Markup:
@@ -262,15 +269,16 @@ def _throughput(row: Row) -> Cell:
     return Cell(_("Throughput"), content, value, "number rate")
 
 
-def _warnings(codes: Sequence[str] | None) -> Cell:
+def _warnings(codes: Sequence[str] | None, row: Row) -> Cell:
     """Return the worst warning and the number of others; a dash if they are unknown."""
     if codes is None:
         return Cell(_("Warnings"), "–", "", "warned")
-    level = severity(codes)
+    level = _severity(codes, row)
     names = {
         "error": _("error"),
         "caution": _("caution"),
         "notice": _("notice"),
+        "undecided": _("can't tell"),
         None: _("none"),
     }
     mark = Markup('<span class="mark %s"%s>%s %s</span>')

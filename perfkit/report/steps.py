@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from perfkit.analysis.diagnosis.stored import FILE as DIAGNOSIS
 from perfkit.analysis.diagnosis.stored import RAW_FOLDER
+from perfkit.analysis.verdicts import few_repeats
 from perfkit.analysis.warning_types import severity
 from perfkit.analysis.warnings import checked_aspects, submission_shares
 from perfkit.core.config import Config
@@ -127,7 +128,8 @@ def warnings(measurement: Measurement) -> Section:
     elif rows:
         section = paragraph(*rows[0])
     else:
-        section = paragraph(_("No warnings."))
+        few = few_repeats(len(result.complete_repeats))
+        section = paragraph(sentence(few) if few else _("No warnings."))
     aspects = checked_aspects(result, checks.profiles)
     return section + note(*_aspects(aspects), _too_few_steps(result))
 

@@ -10,6 +10,7 @@ from perfkit.analysis.comparison.stored import comparisons_with
 from perfkit.analysis.diagnosis.statements import verdict_of
 from perfkit.analysis.diagnosis.stored import AnyDiagnosis, Diagnosis
 from perfkit.analysis.utilization import utilization
+from perfkit.analysis.verdicts import few_repeats
 from perfkit.analysis.warning_types import severity
 from perfkit.analysis.warnings import checked_aspects
 from perfkit.analysis.wording import arguments_text
@@ -238,6 +239,10 @@ def _trust_tile(page: CheckedMeasurement) -> Tile:
     line = _("All checks passed.")
     if unchecked:
         line = _("Not checked: %(what)s.") % {"what": ", ".join(unchecked)}
+    few = few_repeats(len(result.complete_repeats))
+    if few:
+        value = joined([severity_mark("undecided"), _("Can't tell")])
+        return Tile(_("Trust"), value, [sentence(few), line])
     return Tile(_("Trust"), joined([mark, _("No warnings")]), [line])
 
 

@@ -1,10 +1,12 @@
 """A measurement's number and warnings in words, for its page and for a terminal."""
 
+from perfkit.analysis.verdicts import few_repeats
 from perfkit.analysis.warnings import MeasurementChecks
 from perfkit.core.format import number, percent
 from perfkit.core.results.schema import Result
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
+from perfkit.report.text.statements import sentence
 
 
 def number_words(result: Result) -> str:
@@ -25,8 +27,9 @@ def number_words(result: Result) -> str:
 def warning_words(checks: MeasurementChecks) -> str:
     """Return the number of warnings and their codes, worst first."""
     codes = [warning.code for warning in checks.warnings]
+    few = few_repeats(len(checks.profiles))
     if not codes:
-        return _("no warnings")
+        return sentence(few) if few else _("no warnings")
     words = ngettext(
         "%(count)d warning: %(codes)s", "%(count)d warnings: %(codes)s", len(codes)
     )
