@@ -42,6 +42,8 @@ os.environ |= {"GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 # Tests compile many small programs of JAX and run each for a few steps: without optimizing the
 # machine code, which takes half of the time.
 os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
+# The processes that PyTorch would start to compile in take longer to start than they save.
+os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 
 SMALL = {
     "device": "cpu",
