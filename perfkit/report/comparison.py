@@ -17,12 +17,14 @@ from perfkit.analysis.comparison.keys import (
     telling,
 )
 from perfkit.analysis.comparison.stored import (
+    ComparedNumber,
     InterleavedComparison,
     PairResult,
     Variant,
     read_comparison,
 )
 from perfkit.analysis.ratios import Turn
+from perfkit.analysis.verdicts import few_repeats
 from perfkit.analysis.warning_types import severity, worst_first
 from perfkit.core.format import interval, minute, number, one_line, percent, plain
 from perfkit.core.paths import outputs_path
@@ -255,11 +257,15 @@ def _variant_row(variant: Variant, page: ComparisonPage) -> list[Any]:
     else:
         cells += [None] * 4
     cells += [peak_share([variant.of_own_peak]), peak_share([variant.of_highest_peak])]
-    cells.append(_warnings(result.warnings) if result else None)
+    cells.append(_warnings(result) if result else None)
     return cells
 
 
-def _warnings(codes: list[str]) -> Markup:
+def _warnings(result: ComparedNumber) -> Markup:
+    """Return the warnings of a variant, or that it has too few repeats to tell."""
+    codes = result.warnings
+    if not codes and few_repeats(result.n or 0):
+        return Markup("%s %s") % (severity_mark("undecided"), _("can't tell"))
     names = ", ".join(worst_first(codes)) or _("none")
     return Markup("%s %s") % (severity_mark(severity(codes)), names)
 
