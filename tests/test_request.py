@@ -353,7 +353,13 @@ def test_cuda_visible_devices_is_parsed_like_cuda(variable, selected):
         ("jax", "pip install -e '.[jax-cu12]'"),
     ],
 )
-def test_a_cpu_build_on_a_gpu_is_rejected_with_a_fix(framework, command):
+def test_a_cpu_build_on_a_gpu_is_rejected_with_a_fix(monkeypatch, framework, command):
+    # PyTorch on PyPI is a build for GPUs.
+    for_a_cpu = {FRAMEWORKS[framework].gpu_fact: None}
+    monkeypatch.setattr(
+        "perfkit.core.request.requirements.software_for",
+        lambda _config: Software("3.12.1", for_a_cpu, []),
+    )
     config = resolve({"model": "resnet50", "input": "synthetic", "framework": framework}, 4)
     (refusal,) = problems_here(config, 4)
     assert isinstance(refusal, CpuBuild) and refusal.command == command

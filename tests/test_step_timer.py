@@ -370,8 +370,9 @@ def test_a_device_whose_work_can_not_be_timed_is_refused():
 
 
 @pytest.fixture
-def measuring_timer(tmp_path, clock):
-    """A timer of a PyTorch script in this process, without the process's session."""
+def measuring_timer(processes, tmp_path, clock):
+    """A timer of a PyTorch script in this process, without the process's session. PyTorch's
+    build for GPUs starts ldconfig as it is imported."""
     pytest.importorskip("torch")
     rank = ScriptRank(tmp_path, "", warmup_steps=5)
     raw = RawFile(rank_file(rank.raw_folder, 0))

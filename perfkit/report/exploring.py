@@ -53,7 +53,7 @@ def overview(measurements: pd.DataFrame) -> pd.DataFrame:
     value."""
     columns = {"work": _works(measurements)}
     throughputs = measurements["throughput"].map(number, na_action="ignore")
-    columns["throughput"] = throughputs.fillna("–")
+    columns["throughput"] = throughputs.astype(object).fillna("–")
     columns["interval"] = measurements.apply(_interval, axis="columns")
     table = measurements.assign(**columns)[COLUMNS].iloc[::-1]
     has_value = table.notna() & table.ne("")
@@ -69,7 +69,8 @@ def _works(measurements: pd.DataFrame) -> "pd.Series[str]":
     """Return the model of each measurement, with the size of its images or sequences."""
     pixels = measurements["image_size"].map(", {:.0f} px".format, na_action="ignore")
     tokens = measurements["sequence_length"].map(", {:.0f} tokens".format, na_action="ignore")
-    return measurements["model"] + pixels.fillna(tokens).fillna("")
+    sizes = pixels.astype(object).fillna(tokens).fillna("")
+    return measurements["model"] + sizes
 
 
 def show(table: pd.DataFrame, **options: Any) -> None:

@@ -146,7 +146,7 @@ def _newest_comparisons(
     for comparison in sorted(comparisons, key=lambda comparison: comparison.created):
         for variant in comparison.variants:
             started[variant.id] = comparison.created
-    return ids.map(started).fillna("")
+    return ids.map(lambda measurement_id: started.get(measurement_id, ""))
 
 
 def _block_numbers(frame: pd.DataFrame) -> "pd.Series[int]":
