@@ -1,7 +1,8 @@
 # Everything is installed into .venv; nothing else on the machine is touched.
 PYTHON ?= python3
 BIN := .venv/bin
-INSTALL := $(BIN)/pip install -qq --constraint constraints.txt --editable
+# Of files with hashes, perfkit itself cannot be one, nor what builds it in an isolated environment.
+PERFKIT := $(BIN)/pip install -qq --no-deps --no-build-isolation --editable .
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
 
 PEERS := paddle2 torch-old mxnet
@@ -69,21 +70,13 @@ kills: .venv/cpu
 docs: .venv/cpu
 	$(BIN)/python docs/reference.py
 
-## constraints: write the newest versions that pyproject.toml allows into constraints.txt
-constraints: .venv/bin/pip
-	$(BIN)/pip install --quiet --dry-run --ignore-installed --report .venv/newest.json \
-		'.[cpu,torch,jax,tensorflow,huggingface,lab,test]'
-	# Local version parts are dropped: CPU-only builds have one (2.13.0+cpu).
-	{ sed '/^[^#]/d' constraints.txt; $(BIN)/python -c 'import json; \
-		found = [package["metadata"] for package in json.load(open(".venv/newest.json"))["install"]]; \
-		found.sort(key=lambda package: package["name"].lower()); \
-		print(*("%(name)s==%(version)s" % package for package in found), sep="\n")' | \
-		sed '/^perfkit==/d; s/+.*//'; } > .venv/constraints.txt
-	mv .venv/constraints.txt constraints.txt
+## constraints: write the newest versions that pyproject.toml allows, and the hashes of their files
+constraints: .venv-uv/bin/uv
+	.venv-uv/bin/python requirements/renew.py $<
 
 ## clean: remove .venv and the environments of make peers
 clean:
-	rm -rf .venv $(PEERS:%=.venv-%)
+	rm -rf .venv .venv-uv $(PEERS:%=.venv-%)
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
@@ -91,9 +84,14 @@ clean:
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; \
 		echo "No venv module: apt-get install python3-venv"; exit 2; }
 
-.venv/cpu: .venv/bin/pip pyproject.toml constraints.txt
+.venv-uv/bin/uv:
+	$(PYTHON) -m venv .venv-uv
+	.venv-uv/bin/pip install -qq uv
+
+.venv/cpu: .venv/bin/pip pyproject.toml requirements/cpu.txt
 	@echo "Installing Paddle, DALI and papermill into .venv (about 2.3 GB, a minute or two)"
-	$(INSTALL) '.[cpu]'
+	$(BIN)/pip install -qq --require-hashes --requirement requirements/cpu.txt
+	$(PERFKIT)
 	@$(BIN)/python -c 'import ctypes; ctypes.CDLL("libgomp.so.1")' 2>/dev/null || \
 		{ echo "Paddle needs libgomp: apt-get install libgomp1"; exit 2; }
 	@touch $@
@@ -111,14 +109,14 @@ clean:
 		--editable '.[test]' 'nvidia-dali-cuda120==2.4.0'
 	@touch $@
 
-.venv/test: .venv/cpu
-	$(INSTALL) '.[cpu,torch,jax,tensorflow,huggingface,lab,test]'
+.venv/test: .venv/cpu requirements/test.txt
+	$(BIN)/pip install -qq --require-hashes --requirement requirements/test.txt
 	@touch $@
 
 # For the accessibility tests of pages in Chromium, which are skipped without it.
 .venv/axe:
 	npm install --silent --no-audit --no-fund --prefix $@ axe-core@4.10.3
 
-.venv/lab: .venv/cpu
-	$(INSTALL) '.[cpu,lab]'
+.venv/lab: .venv/cpu requirements/lab.txt
+	$(BIN)/pip install -qq --require-hashes --requirement requirements/lab.txt
 	@touch $@

@@ -2,15 +2,17 @@
 
 import ast
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import requires
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+import renew
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
@@ -18,6 +20,8 @@ from ruamel.yaml import YAML
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.paths import ROOT
 from perfkit.core.request.requirements import OF_INPUT, PIP_NAMES, WORKER
+
+PYTHON = platform.python_version()
 
 REPORT = "perfkit[report]"
 """What the frameworks' extras bring besides the framework."""
@@ -90,34 +94,60 @@ def test_environments_for_gpus_have_the_pytest_of_make_gpu(name):
     assert "pytest>=8.3" in environment["dependencies"][-1]["pip"]
 
 
-def pinned(file="constraints.txt"):
-    """Return the version of each package in a file of pins."""
-    versions = {}
+def pins(file):
+    """Yield the requirement of each line in a file of pins, such as numpy==2.3.5 ; marker."""
     for line in (ROOT / file).read_text().splitlines():
-        if not line.startswith("#"):
-            name, version = line.split("==")
-            versions[canonicalize_name(name)] = version
+        if line[0] not in "# ":
+            yield Requirement(re.sub(r" +(#.*|\\)$", "", line))
+
+
+def pinned(file, python=PYTHON):
+    """Return the version of each package that a file of pins has for a version of Python."""
+    on_linux = {"python_full_version": python, "sys_platform": "linux", "os_name": "posix"}
+    versions = {}
+    for pin in pins(file):
+        if not pin.marker or pin.marker.evaluate(on_linux):
+            (version,) = pin.specifier
+            versions[canonicalize_name(pin.name)] = version.version
     return versions
 
 
 @pytest.mark.parametrize("target", ["report", "test", "lab", "lint", "bench", "docs"])
-def test_make_installs_only_the_versions_in_constraints_txt(target):
+def test_make_installs_by_hashes_and_nothing_that_these_require(target):
     installs = [line for line in would_run(target) if "pip install" in line]
     assert installs
-    versions = pinned()
     for line in installs:
-        assert "--constraint constraints.txt" in line
-        extras = re.search(r"\.\[([\w,]+)\]", line)[1]
-        for requirement in required(extras.split(",")):
-            version = versions[canonicalize_name(requirement.name)]
-            assert requirement.specifier.contains(version), requirement
+        words = line.split()
+        by_hashes = "--require-hashes" in words and "--editable" not in words
+        alone = {"--no-deps", "--no-build-isolation", "--editable"} <= {*words}
+        assert by_hashes or alone, line
 
 
-def test_constraints_txt_has_every_dependency():
-    versions = pinned()
-    # PyTorch's wheel from PyPI also requires CUDA's libraries, which are not pinned.
-    followed = {("torch", "")}
-    waiting = required(("cpu", "torch", "jax", "tensorflow", "huggingface", "lab", "test"))
+@pytest.mark.parametrize("name", renew.EXTRAS)
+def test_a_file_with_hashes_has_the_versions_of_constraints_txt(name):
+    file = f"requirements/{name}.txt"
+    text = (ROOT / file).read_text()
+    of_constraints = {(pin.name, pin.specifier) for pin in pins("constraints.txt")}
+    assert {(pin.name, pin.specifier) for pin in pins(file)} <= of_constraints
+    for pin in re.split(r"^(?=\w)", text, flags=re.MULTILINE)[1:]:
+        assert re.search(r"\n    --hash=sha256:[0-9a-f]{64}", pin), pin
+
+
+@pytest.mark.parametrize("python", ["3.11.2", "3.12.1", "3.13.0"])
+@pytest.mark.parametrize("name", renew.EXTRAS)
+def test_a_file_with_hashes_has_what_its_extras_and_the_build_require(name, python):
+    versions = pinned(f"requirements/{name}.txt", python)
+    for requirement in required(renew.EXTRAS[name]) + building():
+        version = versions[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(version), requirement
+
+
+@pytest.mark.parametrize("name", renew.EXTRAS)
+def test_a_file_with_hashes_has_every_dependency(name):
+    """Of the packages that are installed as pinned, as make installs all of them."""
+    versions = pinned(f"requirements/{name}.txt")
+    followed = set()
+    waiting = required(renew.EXTRAS[name])
     while waiting:
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
@@ -125,12 +155,48 @@ def test_constraints_txt_has_every_dependency():
         for extra in {"", *requirement.extras}:
             if (name, extra) not in followed:
                 followed.add((name, extra))
-                waiting += dependencies(name, extra)
+                waiting += dependencies(name, versions[name], extra)
 
 
-def dependencies(name, extra):
-    """Yield what an installed package requires here, with or for one of its extras."""
-    for requirement in map(Requirement, requires(name) or ()):
+@pytest.mark.parametrize(
+    "file", ["constraints.txt", *map("requirements/{}.txt".format, renew.EXTRAS)]
+)
+def test_files_of_pins_name_no_index(file):
+    text = (ROOT / file).read_text()
+    assert "://" not in text and "--index" not in text and "--extra-index" not in text
+
+
+def test_renewing_names_each_package_that_has_a_newer_release():
+    chosen = renew.pins_by_name(
+        "# A comment.\n"
+        "h5py==3.14.0  # via tensorflow-cpu\n"
+        "jax==0.10.2 ; python_full_version < '3.12'  # via perfkit\n"
+        "jax==0.12.0 ; python_full_version >= '3.12'  # via perfkit\n"
+        "six==1.17.0              # via astunparse\n"
+    )
+    newest = renew.pins_by_name(
+        "h5py==3.16.0\n"
+        "jax==0.10.2 ; python_full_version < '3.12'\n"
+        "jax==0.12.0 ; python_full_version >= '3.12'\n"
+        "six==1.17.0\n"
+    )
+    assert [*renew.older_than_newest(chosen, newest)] == [
+        "h5py 3.14.0, not 3.16.0; required by tensorflow-cpu",
+        "jax 0.10.2 where python_full_version < '3.12'; elsewhere 0.12.0",
+    ]
+
+
+def building():
+    """Return what builds perfkit, of pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return [*map(Requirement, project["build-system"]["requires"])]
+
+
+def dependencies(name, pinned_version, extra):
+    """Yield what a package requires here, with or for one of its extras, if the installed
+    version is the pinned one."""
+    is_pinned = metadata.version(name).partition("+")[0] == pinned_version
+    for requirement in map(Requirement, (is_pinned and metadata.requires(name)) or ()):
         if not requirement.marker or requirement.marker.evaluate({"extra": extra}):
             yield requirement
 
