@@ -306,7 +306,7 @@ def contents(folder):
 def test_samples_rejects_an_unsupported_sequence_length(tmp_path):
     code, output = run(tmp_path, "--sequence-length", 128)
     assert code == 2
-    assert "sequence_length: no effect with resnet50" in output
+    assert "sequence_length: resnet50 does not take it" in output
     code, output = run(tmp_path, "--for", "bert", "--sequence-length", 513)
     assert code == 2
     assert "bert has 512 positions" in output

@@ -200,7 +200,8 @@ def test_validation_files_are_ignored(tmp_path):
     expected = r"expected token files \(\*train\*\.bin, .*\), found none"
     with pytest.raises(InputError, match=expected):
         examine(config(tmp_path))
-    with pytest.raises(RequestError, match=r"token files .*; .*: perfkit samples --for gpt"):
+    advice = r"token files .*; to create sample data: perfkit samples \S+ --for gpt"
+    with pytest.raises(RequestError, match=advice):
         plan("gpt", {"data_dir": str(tmp_path), "device": "cpu"}, skip_checks=["machine"])
     write(tmp_path / "train.bin", range(40))
     (file,) = examine(config(tmp_path)).files
