@@ -4,6 +4,7 @@ has no GPU."""
 import os
 import re
 import sys
+from importlib.metadata import version
 
 import pynvml
 import pytest
@@ -370,9 +371,12 @@ def test_pytorchs_own_list_of_architectures_decides(nvml, monkeypatch, listed):
 
 @pytest.mark.usefixtures("processes")
 def test_the_installed_frameworks_list_their_architectures():
-    """These are builds for the CPU, whose lists are empty."""
-    for name in ("paddle", "torch"):
-        assert FRAMEWORKS[name].architectures(sys.executable) == []
+    """Paddle's is a build for the CPU, whose list is empty, as that of PyTorch's would be."""
+    assert FRAMEWORKS["paddle"].architectures(sys.executable) == []
+    listed = FRAMEWORKS["torch"].architectures(sys.executable)
+    is_cpu_build = version("torch").endswith("+cpu")
+    assert (listed == []) == is_cpu_build
+    assert all(name.startswith("sm_") for name in listed)
 
 
 def test_paddles_list_is_read_from_its_file_without_an_import(tmp_path, monkeypatch):

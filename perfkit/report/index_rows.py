@@ -278,7 +278,7 @@ def _warnings(codes: Sequence[str] | None, row: Row) -> Cell:
         "error": _("error"),
         "caution": _("caution"),
         "notice": _("notice"),
-        "undecided": _("can't tell"),
+        "undecided": _("too few repeats"),
         None: _("none"),
     }
     mark = Markup('<span class="mark %s"%s>%s %s</span>')
