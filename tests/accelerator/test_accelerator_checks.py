@@ -19,9 +19,11 @@ SECONDS = 500
 
 
 def test_the_gpu_checks_run_on_the_fake_accelerator(plugin):
+    # PyTorch's builds for GPUs need a real one.
+    selected = f"({' or '.join(CHECKS)}) and not torch"
     words = ["-c", "tests/gpu/pytest.ini", "--confcutdir", "tests/gpu", "tests/gpu", "--small"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, "-k", " or ".join(CHECKS)],
+        [sys.executable, "-m", "pytest", *words, "-k", selected],
         capture_output=True,
         text=True,
         check=False,
