@@ -183,9 +183,9 @@ def test_the_index_tells_runs_of_a_script_apart_by_their_arguments(tmp_path):
         "train.py",
         "train.py --compile",
     ]
-    batch, precision = group.rows[0].cells[2], group.rows[0].cells[1]
-    assert batch.content == "64"
-    assert "–" in precision.content
+    cells = group.rows[0].cells
+    assert cells["batch"].content == "64"
+    assert "–" in cells["precision"].content
 
 
 def test_a_summary_of_scripts_alone_has_a_row_for_each_of_their_arguments(tmp_path):

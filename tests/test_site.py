@@ -276,7 +276,7 @@ def warned(text):
     warnings = {}
     page = BeautifulSoup(text, "html.parser")
     for row in page.select("tr[data-folder]"):
-        cell = row.select_one(".warned")
+        cell = row.select_one("td.warnings")
         cell_text = " ".join(cell.get_text().split())
         titles = [mark["title"] for mark in cell.select("[title]")]
         warnings[row["data-folder"]] = (cell_text, *titles)

@@ -15,7 +15,7 @@ from perfkit.core.format import interval, minute, number
 from perfkit.report.audit_text import claim_counts
 from perfkit.report.contents import Listed, contents
 from perfkit.report.elements import Text, code, joined, link, span, verdict_mark
-from perfkit.report.index_rows import headings, model_groups
+from perfkit.report.index_rows import HEADINGS, model_groups
 from perfkit.report.pages import Page
 from perfkit.report.text.language import file_name, ngettext
 from perfkit.report.text.language import gettext as _
@@ -109,7 +109,7 @@ class Index:
             contents=contents(self._sections(outputs)),
             links=self._links(outputs),
             stale=_stale() if self.is_summary_old else "",
-            headings=headings(),
+            headings=HEADINGS,
             groups=model_groups(outputs, self.measurements),
             comparisons=self._listed(outputs, "comparisons"),
             audits=self._listed(outputs, "audits"),

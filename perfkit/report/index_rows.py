@@ -22,6 +22,7 @@ from perfkit.analysis.wording import (
 from perfkit.core.format import number
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.results.frames import topology_size
+from perfkit.core.statements import N_
 from perfkit.report.elements import Text, code, joined, severity_mark, span, strong
 from perfkit.report.rendering import page_warnings
 from perfkit.report.text.language import file_name, translations
@@ -34,8 +35,9 @@ SORTED_SEVERITIES = (None, "undecided", "notice", "caution", "error")
 
 @dataclass(frozen=True)
 class Heading:
-    """The heading of a column: its key in addresses, how the column is sorted, the attribute of
-    rows that has its facet for filters, and the attribute within which it is sorted, if any."""
+    """The heading of a column: its key in addresses and in the style sheet, how the column is
+    sorted, the attribute of rows that has its facet for filters, and the attribute within which
+    it is sorted, if any."""
 
     key: str
     name: str
@@ -56,52 +58,40 @@ class Heading:
         }
 
 
-def headings() -> list[Heading]:
-    """Return the headings of the table of measurements."""
-    return [
-        Heading("model", _("Model"), facet="model"),
-        Heading("framework", _("Framework"), facet="framework"),
-        Heading("precision", _("Precision"), facet="precision"),
-        Heading("batch", _("Batch"), "number"),
-        Heading("devices", _("Devices"), "number"),
-        Heading("throughput", _("Throughput"), "number", within="unit"),
-        Heading("warnings", _("Warnings"), facet="severity"),
-        Heading("input", _("Input"), facet="input"),
-        Heading("status", _("Status"), facet="status"),
-        Heading("begun", _("Started (UTC)")),
-    ]
+HEADINGS = (
+    Heading("model", N_("Model"), facet="model"),
+    Heading("framework", N_("Framework"), facet="framework"),
+    Heading("precision", N_("Precision"), facet="precision"),
+    Heading("batch", N_("Batch"), "number"),
+    Heading("devices", N_("Devices"), "number"),
+    Heading("throughput", N_("Throughput"), "number", within="unit"),
+    Heading("warnings", N_("Warnings"), facet="severity"),
+    Heading("input", N_("Input"), facet="input"),
+    Heading("status", N_("Status"), facet="status"),
+    Heading("begun", N_("Started (UTC)")),
+)
+"""The headings of the table of measurements."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a measurement's row: the heading of its column, what it shows, the value that
-    it is sorted by, and its class in the style sheet."""
+    """A cell of a measurement's row: what it shows, and the value that it is sorted by if that
+    is another one."""
 
-    label: str
     content: Text
     sorts: Any = None
-    style: str | None = None
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        return {
-            "role": "cell",
-            "data-label": self.label,
-            "class": self.style,
-            "data-sorts": self.sorts,
-        }
 
 
 @dataclass(frozen=True)
 class IndexRow:
     """A measurement's row: the attributes that filters use, the name with a link to its page,
-    the setup in words, and the cells of the other columns."""
+    the setup in words, and the cells of the other columns by the keys of their headings."""
 
-    attributes: Mapping[str, str]
+    attributes: Mapping[str, str | None]
     name: Text
     label: str
     setup: str
-    cells: Sequence[Cell]
+    cells: Mapping[str, Cell]
 
 
 @dataclass(frozen=True)
@@ -139,14 +129,22 @@ def index_row(outputs: Path, row: Row, told_apart: Sequence[str]) -> IndexRow:
     """Return a measurement's row of the index; `told_apart` has the facts that tell it from
     rows that read alike."""
     page = outputs / row["folder"] / "report.html"
-    precision = used_precision(row)
-    codes = None if row["throughput"] is None else page_warnings(page)
-    attributes = {
+    has_number = row["throughput"] is not None
+    codes = page_warnings(page) if has_number else None
+    name = _name(row, page, told_apart)
+    setup = " · ".join([_setup(row), *told_apart])
+    return IndexRow(_attributes(row, codes), name, row["label"], setup, _cells(row, codes))
+
+
+def _attributes(row: Row, codes: Sequence[str] | None) -> dict[str, str | None]:
+    """Return the attributes that filters use; `codes` are those of warnings, None if they are
+    unknown."""
+    return {
         "role": "row",
         "data-folder": row["folder"],
         "data-model": row["model"],
         "data-framework": row["framework"],
-        "data-precision": precision,
+        "data-precision": used_precision(row),
         "data-input": row["input"],
         "data-status": row["status"],
         "data-severity": _facet(codes, row),
@@ -154,19 +152,22 @@ def index_row(outputs: Path, row: Row, told_apart: Sequence[str]) -> IndexRow:
         "data-size": sample_size(row, translations()),
         "data-codes": " ".join(codes or ()),
     }
-    cells = [
-        Cell(_("Framework"), _framework(row)),
-        Cell(_("Precision"), _precision(precision, row["precision"])),
-        _batch(row),
-        Cell(_("Devices"), row["topology"], topology_size(row["topology"])[0], "number"),
-        _throughput(row),
-        _warnings(codes, row),
-        Cell(_("Input"), span(row["input"] or "–")),
-        Cell(_("Status"), _status(row)),
-        _start(row),
-    ]
-    setup = " · ".join([_setup(row), *told_apart])
-    return IndexRow(attributes, _name(row, page, told_apart), row["label"], setup, cells)
+
+
+def _cells(row: Row, codes: Sequence[str] | None) -> dict[str, Cell]:
+    """Return the cells beside the name, by the keys of their headings."""
+    devices, _nodes = topology_size(row["topology"])
+    return {
+        "framework": Cell(_framework(row)),
+        "precision": Cell(_precision(row)),
+        "batch": Cell(batch_text(row), _samples(row)),
+        "devices": Cell(row["topology"], devices),
+        "throughput": _throughput(row),
+        "warnings": _warnings(codes, row),
+        "input": Cell(span(row["input"] or "–")),
+        "status": Cell(_status(row)),
+        "begun": _start(row),
+    }
 
 
 def _note(text: str) -> Markup:
@@ -231,27 +232,23 @@ def _setup(row: Row) -> str:
     return " · ".join(filter(None, [work, python, device_name(row)]))
 
 
-def _precision(used: str | None, requested: str | None) -> Markup:
+def _precision(row: Row) -> Markup:
     """Return the effective precision, and what was requested if that differs; of a script, what
     it told."""
+    used, requested = used_precision(row), row["precision"]
     if requested is None or used == requested:
         return span(used or "–")
     words = _("requested: %(precision)s") % {"precision": requested}
     return joined([span(used or ""), _note(words)])
 
 
-def _batch(row: Row) -> Cell:
-    """Return the batch size with the micro-batches of a step; of a script, the samples per step
-    that it told."""
-    return Cell(_("Batch"), batch_text(row), _samples(row), "number")
-
-
 def _samples(row: Row) -> int | None:
+    """Return the batch size; of a script, the samples per step that it told."""
     return row["batch_size"] or row.get("told.samples_per_step")
 
 
 def batch_text(row: Row) -> str:
-    """Return the batch size as the index shows it, a dash without one."""
+    """Return the batch size with the micro-batches of a step, a dash without one."""
     size = _samples(row)
     text = "–" if size is None else str(size)
     if (row["accumulate"] or 1) > 1:
@@ -262,17 +259,16 @@ def batch_text(row: Row) -> str:
 def _throughput(row: Row) -> Cell:
     value = row["throughput"]
     if value is None:
-        return Cell(_("Throughput"), _("no number"), "", "number rate")
+        return Cell(_("no number"), "")
     ends = (row["throughput_low"], row["throughput_high"])
     interval = interval_words(*ends, row["interval_level"], row["n"])
-    content = joined([strong(number(value)), row["unit"], _note(interval)])
-    return Cell(_("Throughput"), content, value, "number rate")
+    return Cell(joined([strong(number(value)), row["unit"], _note(interval)]), value)
 
 
 def _warnings(codes: Sequence[str] | None, row: Row) -> Cell:
     """Return the worst warning and the number of others; a dash if they are unknown."""
     if codes is None:
-        return Cell(_("Warnings"), "–", "", "warned")
+        return Cell("–", "")
     level = _severity(codes, row)
     names = {
         "error": _("error"),
@@ -287,7 +283,7 @@ def _warnings(codes: Sequence[str] | None, row: Row) -> Cell:
     texts += map(code, codes[:1])
     if len(codes) > 1:
         texts.append(Markup("+%d") % (len(codes) - 1))
-    return Cell(_("Warnings"), joined(texts), SORTED_SEVERITIES.index(level), "warned")
+    return Cell(joined(texts), SORTED_SEVERITIES.index(level))
 
 
 def _status(row: Row) -> Markup:
@@ -299,5 +295,5 @@ def _status(row: Row) -> Markup:
 
 def _start(row: Row) -> Cell:
     created = row["created"]
-    content = joined([created[:10], _note(created[11:16])])
-    return Cell(_("Started (UTC)"), content, created, "begun")
+    day, time = created[:10], created[11:16]
+    return Cell(joined([day, _note(time)]), created)
