@@ -129,10 +129,15 @@ def test_a_gain_and_the_loss_of_going_back_have_the_same_culprit():
     assert loss.explained == pytest.approx(1 / gain.explained)
 
 
-def test_a_change_of_a_script_which_has_no_rates_is_left_open():
-    sides = [script_measured(BEFORE)], [script_measured(AFTER)]
+@pytest.mark.parametrize(
+    ("told", "doubt"), [({}, "untold precision"), ({"precision": "bf16"}, "no rates")]
+)
+def test_a_change_of_a_script_which_has_no_rates_is_left_open(told, doubt):
+    sides = [script_measured(BEFORE, told=told)], [script_measured(AFTER, told=told)]
     found = attributed(*sides, around(0.9), THRESHOLD)
-    assert (found.culprit, found.doubt) == ("undecided", "no rates")
+    assert (found.culprit, found.doubt) == ("undecided", doubt)
+    tells_what_to_type = 'StepTimer(…, precision="bf16")' in found.statement.text()
+    assert tells_what_to_type == (doubt == "untold precision")
 
 
 def test_a_change_within_the_threshold_is_attributed_to_nothing():

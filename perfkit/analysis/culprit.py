@@ -25,7 +25,7 @@ from perfkit.core.statements import N_, Statement
 from perfkit.core.statistics import Estimate, ratio_interval
 
 Culprit = Literal["machine", "software", "both", "undecided"]
-Doubt = Literal["", "no rates", "noise", "input", "unknown input"]
+Doubt = Literal["", "no rates", "untold precision", "noise", "input", "unknown input"]
 RATES = {
     "matrix product": "sustained_matmul_flops_per_second",
     "copy": "sustained_copy_bytes_per_second",
@@ -56,8 +56,9 @@ class Attribution(Stored):
     the wait for data did not; both: they changed, and explain only a part; undecided: the rates
     or the input leave it open"""
     doubt: Doubt = ""
-    """why it is undecided: no rates, as in older results; noise: their intervals are too wide;
-    input: the wait for data changed; unknown input: nothing tells the wait for data"""
+    """why it is undecided: no rates, as in older results; untold precision: a script does not
+    tell the precision in which to measure them; noise: their intervals are too wide; input: the
+    wait for data changed; unknown input: nothing tells the wait for data"""
     explained: float | None = None
     """ratio of throughputs up to which the change of the rates explains it"""
     rates: list[RateChange]
@@ -101,6 +102,14 @@ class NoRates(CulpritStatement):
     sentence = N_("Machine or software: unknown, since a measurement has no sustained rates.")
 
 
+class PrecisionUntold(CulpritStatement):
+    code = "precision_untold"
+    sentence = N_(
+        "Machine or software: unknown, since the script does not tell the precision in which "
+        'to measure sustained rates: StepTimer(…, precision="bf16").'
+    )
+
+
 class RatesTooNoisy(CulpritStatement):
     code = "rates_too_noisy"
     sentence = N_("Machine or software: can't tell; the rates vary too much: %(rates)s.")
@@ -121,6 +130,7 @@ STATEMENTS: dict[str, type[CulpritStatement]] = {
     "software": SoftwareChanged,
     "both": BothChanged,
     "no rates": NoRates,
+    "untold precision": PrecisionUntold,
     "noise": RatesTooNoisy,
     "input": InputChanged,
     "unknown input": InputUnknown,
@@ -159,7 +169,9 @@ def attributed(
         return None
     rates = _rates(before, after, throughput.level)
     if not rates:
-        return Attribution(culprit="undecided", doubt="no rates", rates=[])
+        is_untold = any(_is_precision_untold(result) for result in [*before, *after])
+        doubt: Doubt = "untold precision" if is_untold else "no rates"
+        return Attribution(culprit="undecided", doubt=doubt, rates=[])
     faster = before if throughput.value < 1 else after
     evidence = Evidence(
         throughput=throughput,
@@ -168,6 +180,11 @@ def attributed(
         waits=_waits(before, after),
     )
     return attribute(evidence, threshold)
+
+
+def _is_precision_untold(result: Result) -> bool:
+    """Return whether the result is of a script that does not tell its precision."""
+    return bool(result.told and result.told.precision is None)
 
 
 def attribute(evidence: Evidence, threshold: float) -> Attribution:

@@ -15,9 +15,13 @@ from perfkit.core.frameworks import DISPLAY_NAMES
 from perfkit.core.parameters import ABOUT, parameters, select, takes
 from perfkit.core.results.schema import Result
 from perfkit.core.script_config import SCRIPT, ScriptConfig
+from perfkit.core.statements import N_
 from perfkit.core.statistics import median
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import translations
+
+TOO_FEW = N_("too few repeats to test")
+"""Beside a ratio, in place of an interval that does not reach the level."""
 
 
 def peak_share(shares: Sequence[float | None]) -> str:
