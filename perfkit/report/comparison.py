@@ -164,7 +164,8 @@ def _verdict(comparison: InterleavedComparison, pair: PairResult) -> Section:
     variant = variant_name(comparison.variant_of(pair), comparison)
     statement = pair.statement(comparison.level, comparison.threshold, base, variant)
     caution = pair.caution(base, variant)
-    texts: list[Text] = [verdict_mark(pair.verdict), strong(sentence(statement)), _ratio(pair)]
+    texts: list[Text] = [verdict_mark(pair.verdict), strong(sentence(statement))]
+    texts.append(_ratio(pair, comparison.level))
     if caution:
         texts.append(sentence(caution))
     if pair.out_of_turn:
@@ -177,9 +178,9 @@ def _verdict(comparison: InterleavedComparison, pair: PairResult) -> Section:
     return paragraph(*texts)
 
 
-def _ratio(pair: PairResult) -> str:
-    if len(pair.turns) == 1:
-        return _("Ratio %(ratio)s; one pair, no interval.") % {"ratio": number(pair.ratio)}
+def _ratio(pair: PairResult, level: float) -> str:
+    if pair.interval_level < level:
+        return _("Ratio %(ratio)s; too few pairs to test.") % {"ratio": number(pair.ratio)}
     low, high = pair.interval
     words = _("Ratio %(ratio)s; %(level)s interval %(low)s – %(high)s from %(n)s pairs.")
     return words % {

@@ -24,7 +24,13 @@ from perfkit.analysis.verdicts import WORDS, Verdict
 from perfkit.analysis.wording import arguments_text, long_title, own_options
 from perfkit.core.format import amount, interval, number, percent, plain
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.report.text.names import interval_words, peak_share, variant_name, verdict_name
+from perfkit.report.text.names import (
+    TOO_FEW,
+    interval_words,
+    peak_share,
+    variant_name,
+    verdict_name,
+)
 from perfkit.report.text.statements import sentence
 from perfkit.report.text.terminal import coloured, tabulated, wrapped
 
@@ -99,16 +105,18 @@ def _number_lines(comparison: Comparison) -> Iterator[str]:
         yield _pair_name(pair.keys, PAIR_NAMES)
         yield from _side("A  ", pair.a.name, pair.a)
         yield from _side("B  ", pair.b.name, pair.b)
-        yield from _ratio("B / A", pair, "A", "B")
+        yield from _ratio("B / A", pair, comparison.level, "A", "B")
     elif pairs:
         units = sorted({pair.a.unit for pair in pairs})
-        levels = sorted({pair.interval_level for pair in pairs})
-        achieved = ", ".join(percent(level, 4) for level in levels)
-        yield from _table(pairs, comparison.threshold)
+        yield from _table(pairs, comparison)
         yield ""
-        yield wrapped(
-            f"A and B are medians in {' or '.join(units)}; intervals achieve {achieved}."
-        )
+        medians = f"A and B are medians in {' or '.join(units)}"
+        levels = {pair.interval_level for pair in pairs}
+        reached = sorted(level for level in levels if level >= comparison.level)
+        if reached:
+            achieved = ", ".join(percent(level, 4) for level in reached)
+            medians += f"; intervals achieve {achieved}"
+        yield wrapped(f"{medians}.")
     if pairs:
         yield ""
 
@@ -126,10 +134,10 @@ def _side(prefix: str, name: str, side: ComparedNumber) -> Iterator[str]:
         yield wrapped(f"warnings: {', '.join(side.warnings)}", indent)
 
 
-def _ratio(heading: str, pair: PairResult, a: str, b: str) -> Iterator[str]:
+def _ratio(heading: str, pair: PairResult, level: float, a: str, b: str) -> Iterator[str]:
     """Yield the ratio of a pair with its interval, and what else is known about it."""
-    sure = "no interval (n=1)"
-    if pair.interval_level:
+    sure = TOO_FEW
+    if pair.interval_level >= level:
         count = f", n={amount(len(pair.turns), 'pair')}" if pair.turns else ""
         sure = f"{interval(*pair.interval)} ({percent(pair.interval_level, 4)}{count})"
     yield wrapped(f"{heading}  {number(pair.ratio)}  {sure}", "  ")
@@ -144,7 +152,7 @@ def _pair_name(values: Mapping[str, KeyValue], keys: Iterable[str]) -> str:
     """Return these keys of a pair as a short name."""
     names = []
     for key in keys:
-        if key not in values:
+        if values.get(key) is None:
             continue
         if key in PAIR_NAMES:
             names.append(PAIR_NAMES[key](values[key]))
@@ -153,7 +161,7 @@ def _pair_name(values: Mapping[str, KeyValue], keys: Iterable[str]) -> str:
     return ", ".join(names)
 
 
-def _table(pairs: list[PairResult], threshold: float) -> Iterator[str]:
+def _table(pairs: list[PairResult], comparison: Comparison) -> Iterator[str]:
     """Yield the lines of a table of pairs, which are named by the keys in which they differ, or
     by their measurements if that doesn't tell them apart."""
     keys = []
@@ -169,11 +177,13 @@ def _table(pairs: list[PairResult], threshold: float) -> Iterator[str]:
     verdicts: dict[str, Verdict] = {}
     for name, pair in zip(names, pairs, strict=True):
         numbers = [number(pair.a.value), number(pair.b.value), number(pair.ratio)]
-        words = verdict_name(pair.verdict, threshold)
+        words = verdict_name(pair.verdict, comparison.threshold)
         if pair.regressed:
             words = f"{words}, a regression"
         verdicts[words] = pair.verdict
-        rows.append([name, *numbers, interval(*pair.interval), words])
+        is_tested = pair.interval_level >= comparison.level
+        ends = interval(*pair.interval) if is_tested else "–"
+        rows.append([name, *numbers, ends, words])
     headings = ["", "A", "B", "B / A", "interval", "verdict"]
     for line in tabulated(rows, headings, left=["interval", "verdict"]):
         yield _with_colour(line, verdicts)
@@ -368,7 +378,7 @@ def _kept(variant: Variant) -> str:
 def _interleaved_pair(pair: PairResult, comparison: InterleavedComparison) -> Iterator[str]:
     base = variant_name(comparison.base, comparison)
     variant = variant_name(comparison.variant_of(pair), comparison)
-    yield from _ratio(f"{variant} / {base}", pair, base, variant)
+    yield from _ratio(f"{variant} / {base}", pair, comparison.level, base, variant)
     ratios = ", ".join(map(number, pair.ratios))
     yield wrapped(f"pair by pair: {ratios}", "  ")
     for note in _pair_notes(pair):
