@@ -14,7 +14,7 @@ from math import ceil
 
 import numpy as np
 
-from perfkit.analysis.comparison.drops import Judged, standing_drop
+from perfkit.analysis.comparison.drops import Judged, standing_drop, without_untested
 from perfkit.analysis.fleet.judgement import USUAL_RULES, NodeRepeats, judge
 from perfkit.analysis.series import LEVEL, detectable_drop, segment
 from perfkit.analysis.verdicts import THRESHOLD, verdict
@@ -416,14 +416,18 @@ def change_points():
             )
 
 
-def called_regressed(noise, simulations, measurements, n=7, session=0.0, seed=SEED):
-    """Return the share of constant series that are called a regression."""
+def called_regressed(
+    noise, simulations, measurements, n=7, session=0.0, newest_n=None, seed=SEED
+):
+    """Return the share of constant series that are called a regression. `newest_n`: repeats of
+    the newest measurement, if it has fewer than `n`."""
     random = np.random.default_rng([seed, [*NOISE].index(noise)])
     alarms = []
     for _ in range(simulations):
         series = series_of(random, noise, n, session)[:measurements].tolist()
+        series[-1] = series[-1][:newest_n]
         judged = Judged(series, segment(series), 0, LEVEL, THRESHOLD)
-        alarms.append(standing_drop(judged) is not None)
+        alarms.append(standing_drop(without_untested(judged)) is not None)
     return share(alarms)
 
 

@@ -1,6 +1,7 @@
 """Series of measurements: where their level changes, without false alarms from noise."""
 
 import json
+import re
 import shutil
 from functools import partial
 from itertools import chain, pairwise
@@ -309,8 +310,12 @@ def test_a_drop_of_the_detectable_size_is_found_at_once(noise):
 
 
 @pytest.mark.parametrize("noise", simulations.NOISE)
-def test_noise_alone_is_no_regression(noise):
-    assert simulations.called_regressed(noise, 100, measurements=10, session=0.01) <= 0.05
+@pytest.mark.parametrize("newest_n", [1, 7])
+def test_noise_alone_is_no_regression(noise, newest_n):
+    rate = simulations.called_regressed(
+        noise, 100, measurements=10, session=0.01, newest_n=newest_n
+    )
+    assert rate <= 0.05
 
 
 def test_a_newest_measurement_that_is_slower_than_the_last_is_not_called_well(tmp_path):
@@ -464,3 +469,69 @@ def test_the_page_shows_series_and_changes_with_escaped_names(tmp_path, monkeypa
     assert "&lt;b&gt;" in page
     assert "<b>\x1b" not in page
     assert "\x1b" not in run(outputs).output
+
+
+def with_newest(results, values, **parameters):
+    """Return the results and one more of the next day with these repeats."""
+    created = f"2026-01-{len(results) + 1:02}T00:00:00+00:00"
+    newest = measured(values, **parameters).model_copy(update={"created": created})
+    return [*results, newest]
+
+
+@pytest.mark.parametrize("drop_lasts", [1, 2, 3])
+@pytest.mark.parametrize("fast", [[101.0], [150.0], [1000.0, 900.0]])
+def test_a_newest_measurement_with_too_few_repeats_does_not_hide_a_drop(
+    tmp_path, drop_lasts, fast
+):
+    results = with_newest(series([100] * 8 + [94] * drop_lasts), fast)
+    outputs = write_all(tmp_path / "outputs", *results)
+    checked = run(outputs, "--check")
+    text = on_one_line(checked.stdout)
+    assert checked.exit_code == 1
+    assert re.search("Regression: the newest level is [56].* slower", text)
+    assert re.search(r"2026-01-09 × 0\.9[34]", text)
+    assert "– " not in text.split("newest of")[1].split("before:")[0], "no interval"
+    assert "of the measurement before: too few repeats to test" in text
+    few = f"too few repeats to test whether the drop has ended: {len(fast)}; enough"
+    assert few in text
+
+
+@pytest.mark.parametrize("since", ["v4", "2026-01-05"])
+def test_the_measurement_at_which_judging_begins_is_not_compared(tmp_path, since):
+    labels = ["v0", "v1", "v2", "v3", "v4"]
+    results = series([100, 100, 100, 100, 18.5], labels=labels)
+    outputs = write_all(tmp_path / "outputs", *results)
+    text = on_one_line(run(outputs, "--check", "--since", since).stdout)
+    assert "No drop: judging begins at the newest measurement, whose level is accepted." in text
+    assert "accepted: the level of 2026-01-05 v4" in text
+    assert "slower" not in text
+    assert "Measure again" not in text
+    assert "of the measurement before" not in text
+
+
+def test_repeats_made_for_an_interleaved_comparison_are_in_no_series(tmp_path):
+    labels = ["a", "live-0c1d2e", "b", "live-run", "live-ffffff", "c"]
+    only = only_series(tmp_path, *series([100] * 6, labels=labels))
+    assert [point.label for point in only.points] == ["a", "b", "live-run", "c"]
+
+
+def test_the_axis_of_the_chart_does_not_go_below_0(tmp_path):
+    (axes,) = chart(only_series(tmp_path, *series([100] * 4 + [1]))).axes
+    assert axes.get_ylim()[0] == 0
+
+
+def test_enough_repeats_or_an_accepting_label_end_a_drop_before_few_repeats(tmp_path):
+    recovered = with_newest(series([100] * 8 + [94] * 2 + [100]), [150.0])
+    assert not only_series(tmp_path / "recovered", *recovered).regressed
+    accepted = with_newest(series([100] * 8 + [94] * 2), [94.0], label="accepted-driver")
+    assert not only_series(tmp_path / "accepted", *accepted).regressed
+
+
+def test_a_series_of_few_repeats_recovers_as_soon_as_a_new_level_is_shown(tmp_path):
+    values = [100 + day / 10 for day in range(10)] + [90.0] * 10 + [101.0] * 4
+    results = few_repeats(values, 2)
+    assert only_series(tmp_path / "low", *results[:20]).regressed
+    untested = only_series(tmp_path / "untested", *results[:21])
+    assert untested.regressed
+    assert untested.untested.n == 2
+    assert not only_series(tmp_path / "recovered", *results).regressed

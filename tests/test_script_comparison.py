@@ -1,5 +1,7 @@
 """Comparisons, series and published numbers beside measurements of scripts."""
 
+import re
+
 import click
 import pytest
 from made import keep, measured, script_measured, write_all
@@ -10,6 +12,7 @@ from perfkit.analysis.comparison.history import history
 from perfkit.analysis.comparison.interleaved import judge_interleaved
 from perfkit.analysis.comparison.interleaved_plan import InterleavedPlan, plan_interleaved
 from perfkit.analysis.comparison.interleaved_run import _short_names
+from perfkit.analysis.comparison.keys import LIVE_LABEL
 from perfkit.analysis.culprit import attributed
 from perfkit.core.request import RequestError
 from perfkit.core.results.repeat import Peak
@@ -51,6 +54,14 @@ def test_variants_of_a_script_are_its_switches(script):
     assert plan.command.startswith(start)
 
 
+def test_the_label_of_variants_without_one_keeps_them_out_of_series(script):
+    plan = planned(script, "arguments=", "arguments=--compile")
+    labels = {each.config.label for each in plan.plans}
+    assert all(re.fullmatch(LIVE_LABEL, label) for label in labels)
+    named = planned(script, "arguments=", "arguments=--compile", label="nightly")
+    assert {each.config.label for each in named.plans} == {"nightly"}
+
+
 def test_arguments_are_the_rest_of_a_variant_whatever_they_contain(script):
     plan = planned(script, "cpu_tuning=False,arguments=--set a=1,gpus=2", "arguments=")
     first = plan.plans[0].config
@@ -83,6 +94,28 @@ def test_the_progress_names_the_arguments_that_differ(script):
 
 
 # Judged comparisons.
+
+
+def stored_text(tmp_path, base, other):
+    """Return the text of the comparison of two results of one script."""
+    return click.unstyle(comparison_text(perfkit.compare(*folders(tmp_path, base, other))))
+
+
+def test_a_stored_comparison_names_a_script_by_what_is_known(tmp_path):
+    base, other = script_measured(BASE), script_measured(SLOWER)
+    (named,) = (
+        line for line in stored_text(tmp_path, base, other).splitlines() if ", CPU" in line
+    )
+    assert "None" not in named
+    assert named == "train.py, PyTorch, CPU, 1x1"
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_ratio_of_too_few_repeats_has_no_interval(tmp_path, n):
+    base, other = script_measured(BASE[:n]), script_measured(SLOWER[:n])
+    text = stored_text(tmp_path, base, other)
+    assert "B / A  0.9000  too few repeats to test\n" in text
+    assert text.startswith("Can't tell at 95 %")
 
 
 def judged(tmp_path, *results):

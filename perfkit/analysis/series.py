@@ -146,6 +146,18 @@ def can_find_drop(measurements: int, of_level: int, repeats: int, level: float) 
     return is_seen and _can_be_significant(before, repeats, test_level)
 
 
+def untested_measurements(throughputs: Repeats, level: float = LEVEL) -> int:
+    """Return how many of the newest measurements have together too few repeats to be a level of
+    their own, however much they differ."""
+    count = len(throughputs)
+    test_level = level / comb(count + 1, 3)
+    for size in range(1, count):
+        before, after = repeats_around(throughputs[:-size][-REACH:], throughputs[-size:])
+        if _can_be_significant(len(before), len(after), test_level):
+            return size - 1
+    return count - 1
+
+
 def _scatter(medians: Sequence[float]) -> float:
     """Return the standard deviation between consecutive measurements, from the logarithms of
     their medians. The median of the moving ranges is robust against a few changes of level."""

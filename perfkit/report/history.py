@@ -7,7 +7,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from perfkit.analysis.comparison.history import Change, History, Point, Series
+from perfkit.analysis.comparison.history import Change, History, Newest, Point, Series
 from perfkit.analysis.comparison.keys import Differences, contrasted
 from perfkit.analysis.ratios import Ratio
 from perfkit.analysis.wording import column_value
@@ -35,7 +35,7 @@ from perfkit.report.style import COLOURS, FAINT, INK, estimates, new_figure
 from perfkit.report.summary import Summary
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
-from perfkit.report.text.names import verdict_name
+from perfkit.report.text.names import TOO_FEW, verdict_name
 from perfkit.report.text.statements import sentence
 
 MOST_CHARTS = 20
@@ -121,10 +121,17 @@ def _series_row(series: Series, threshold: float) -> list[Any]:
         f"{number(newest.throughput)} {series.unit}",
         drop_words(series.verdict, threshold),
         detectable,
-        f"{verdict_name(series.newest.verdict, threshold)}: {_ratio(series.newest)}",
+        series.compared and _compared(series.compared, threshold),
         began,
         last_change,
     ]
+
+
+def _compared(newest: Newest, threshold: float) -> str:
+    """Return the verdict on the newest measurement and its ratio to the previous one."""
+    if not newest.is_tested:
+        return f"{_(TOO_FEW)}: {number(newest.ratio)}"
+    return f"{verdict_name(newest.verdict, threshold)}: {_ratio(newest)}"
 
 
 def _day(point: Point) -> str:
@@ -168,6 +175,8 @@ def history_series(summary: Summary) -> Section:
 def _heading(series: Series, address: str) -> Section:
     name = joined([verdict_mark(series.verdict), series.name])
     texts: list[Text] = [strong(sentence(series.outcome))]
+    if series.untested:
+        texts.append(sentence(series.untested))
     if series.accepted:
         accepted = _("The level of %(when)s was accepted.")
         texts.append(accepted % {"when": _when(series.accepted)})
@@ -335,7 +344,7 @@ def _draw_levels(axes: Axes, series: Series, points: pd.DataFrame) -> None:
         axes.hlines(level, first - 0.4, last + 0.4, color=colour, linewidth=1.5, alpha=0.6)
     low, high = axes.dataLim.y0, axes.dataLim.y1
     margin = max(0.25 * (high - low), LEAST_HEIGHT * throughputs.median())
-    axes.set_ylim(low - margin, high + margin)
+    axes.set_ylim(max(0.0, low - margin), high + margin)
     tops = points["throughput_high"].astype(float).fillna(throughputs)
     for change in series.changes:
         beside = (change.start, tops[change.start])

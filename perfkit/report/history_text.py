@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from perfkit.analysis.comparison.history import History, Point, Series
+from perfkit.analysis.comparison.history import History, Newest, Point, Series
 from perfkit.analysis.comparison.keys import Differences, format_pair
 from perfkit.analysis.ratios import Ratio
 from perfkit.analysis.verdicts import Verdict
@@ -11,7 +11,7 @@ from perfkit.core.format import amount, interval, number, percent, plain
 from perfkit.core.statements import N_
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
-from perfkit.report.text.names import verdict_name
+from perfkit.report.text.names import TOO_FEW, verdict_name
 from perfkit.report.text.terminal import coloured, wrapped
 
 RATIO_NOTE = N_(
@@ -51,19 +51,29 @@ def _series(series: Series, threshold: float) -> Iterator[str]:
     point = series.points[-1]
     count, day = len(series.points), point.created[:10]
     throughput = f"{number(point.throughput)} {series.unit}"
-    verdict = verdict_name(series.newest.verdict, threshold)
     yield wrapped(plain(series.name))
     yield coloured(wrapped(series.outcome.text(), "  "), series.verdict)
+    if series.untested:
+        yield wrapped(series.untested.text(), "  ")
     if series.accepted:
         yield wrapped(f"accepted: the level of {_when(series.accepted)}", "  ")
     yield wrapped(f"{throughput}, newest of {count}, {day}", "  ")
-    yield wrapped(f"{_times(series.newest)} of the measurement before: {verdict}", "  ")
+    if series.compared:
+        yield wrapped(_compared(series.compared, threshold), "  ")
     for change in series.changes:
         first = series.points[change.start]
         facts = _facts(first.changes)
         yield wrapped(f"{first.created[:10]} {_times(change)}: {facts}", "  ")
         if change.attribution:
             yield wrapped(change.attribution.statement.text(), "    ")
+
+
+def _compared(newest: Newest, threshold: float) -> str:
+    """Return the ratio of the newest measurement to the one before, with its verdict."""
+    if not newest.is_tested:
+        return f"× {number(newest.ratio)} of the measurement before: {_(TOO_FEW)}"
+    verdict = verdict_name(newest.verdict, threshold)
+    return f"{_times(newest)} of the measurement before: {verdict}"
 
 
 def _when(point: Point) -> str:

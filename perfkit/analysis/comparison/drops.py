@@ -2,13 +2,16 @@
 
 The newest level of a series is compared with the best accepted one. Every level is accepted
 until a lower one begins; a measurement whose label begins with `accepted` accepts the level
-that it belongs to, and judging begins there. The smallest drop that could have been found
-follows from the series' own repeats and scatter (`detectable_drop`): without it, a series
-without a drop can't be told from one whose drop is too small to see.
+that it belongs to, and judging begins there. Newest measurements with too few repeats to be a
+level of their own do not end a drop (`without_untested`).
+
+The smallest drop that could have been found follows from the series' own repeats and scatter
+(`detectable_drop`): without it, a series without a drop can't be told from one whose drop is
+too small to see.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 from typing import ClassVar
@@ -21,6 +24,8 @@ from perfkit.analysis.series import (
     can_find_drop,
     detectable_drop,
     repeats_around,
+    segment,
+    untested_measurements,
 )
 from perfkit.analysis.verdicts import (
     LEVEL,
@@ -95,6 +100,14 @@ class NotYet(DropStatement):
     change: Speed
 
 
+class JudgingBegins(DropStatement):
+    """The newest measurement is the first one that is judged."""
+
+    code = "judging_begins"
+    verdict = "no difference"
+    sentence = N_("No drop: judging begins at the newest measurement, whose level is accepted.")
+
+
 class SmallDropsHidden(DropStatement):
     """No drop was found, but only one larger than the threshold would have been."""
 
@@ -131,6 +144,18 @@ class TooFewMeasurementsForDrops(DropStatement):
     enough: int
 
 
+class NewestUntested(DropStatement):
+    """Beside a drop: the newest measurement has too few repeats to end it."""
+
+    code = "newest_untested"
+    sentence = N_(
+        "The newest measurement has too few repeats to test whether the drop has ended: "
+        "%(n)s; enough for each measurement: %(enough)s."
+    )
+    n: int
+    enough: int
+
+
 @dataclass(frozen=True)
 class Judged:
     """What is judged about drops: the repeats of each measurement in chronological order, their
@@ -161,6 +186,21 @@ def accepted_from(labels: Sequence[str]) -> int:
     return max(accepting, default=0)
 
 
+def without_untested(judged: Judged, declared: Collection[int] = ()) -> Judged:
+    """Return the series without its newest measurements that together have too few repeats to
+    be a level of their own, if they would hide a drop that stood before them; else the series
+    as it is. `declared` are the measurements whose environment changed."""
+    untested = untested_measurements(judged.throughputs, judged.level)
+    if not untested or standing_drop(judged):
+        return judged
+    throughputs = judged.throughputs[:-untested]
+    earlier = [index for index in declared if index < len(throughputs)]
+    segmentation = segment(throughputs, earlier, judged.level)
+    before = replace(judged, throughputs=throughputs, segmentation=segmentation)
+    has_newer_level = judged.starts[-1] > before.starts[-1]
+    return before if standing_drop(before) and not has_newer_level else judged
+
+
 def standing_drop(judged: Judged) -> Drop | None:
     """Return how far the newest level is below the best level since `judged_from`; None if it
     isn't, or by no more than the threshold."""
@@ -170,6 +210,8 @@ def standing_drop(judged: Judged) -> Drop | None:
     for start, end in zip(judged.starts, ends, strict=True):
         if end > judged.judged_from:
             levels.append(throughputs[start:end])
+    if not levels:
+        return None
     heights = [median(map(median, level)) for level in levels]
     best = heights.index(max(heights))
     if best == len(levels) - 1:
@@ -190,6 +232,8 @@ def outcome(judged: Judged, drop: Drop | None, since: str, newest: Estimate) -> 
         low, high = drop.interval
         level = drop.interval_level
         return Dropped(change=drop.ratio, low=low, high=high, level=level, since=since)
+    if 0 < judged.judged_from == len(judged.throughputs) - 1:
+        return JudgingBegins()
     if has_regressed(newest, LEVEL, threshold):
         return NotYet(change=newest.value)
     if detectable is None:
@@ -208,7 +252,22 @@ def _too_few(judged: Judged) -> DropStatement:
     for more in range(1, REACH):
         if can_find_drop(measurements + more, of_level + more, n, judged.level):
             return TooFewMeasurementsForDrops(n=of_level, enough=of_level + more)
-    enough = n
+    return TooFewRepeatsForDrops(n=n, enough=_enough_repeats(judged))
+
+
+def _enough_repeats(judged: Judged) -> int:
+    """Return how many repeats of each measurement are enough to find a drop at the next one."""
+    measurements = len(judged.throughputs)
+    of_level = measurements - judged.starts[-1]
+    enough = len(judged.throughputs[-1])
     while not can_find_drop(measurements + 1, of_level + 1, enough, judged.level):
         enough += 1
-    return TooFewRepeatsForDrops(n=n, enough=enough)
+    return enough
+
+
+def newest_untested(judged: Judged) -> NewestUntested | None:
+    """Return that the newest measurement has too few repeats to be a level of its own, and how
+    many are enough; None if it has them."""
+    if not untested_measurements(judged.throughputs, judged.level):
+        return None
+    return NewestUntested(n=len(judged.throughputs[-1]), enough=_enough_repeats(judged))

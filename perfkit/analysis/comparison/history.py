@@ -14,11 +14,15 @@ from perfkit.analysis.comparison.drops import (
     Drop,
     DropStatement,
     Judged,
+    JudgingBegins,
+    NewestUntested,
     accepted_from,
+    newest_untested,
     outcome,
     standing_drop,
+    without_untested,
 )
-from perfkit.analysis.comparison.keys import PROTOCOL, WORK, Differences
+from perfkit.analysis.comparison.keys import LIVE_LABEL, PROTOCOL, WORK, Differences
 from perfkit.analysis.comparison.refusals import NothingSince
 from perfkit.analysis.comparison.selections import ComparisonError
 from perfkit.analysis.culprit import Attribution, attributed
@@ -80,6 +84,11 @@ class Newest(Ratio):
 
     verdict: Verdict
 
+    @property
+    def is_tested(self) -> bool:
+        """Whether both measurements have enough repeats for a verdict."""
+        return self.interval_level >= PAIR_LEVEL
+
 
 class Series(Stored):
     """The measurements of one configuration, at least FEWEST_MEASUREMENTS, in chronological
@@ -90,7 +99,8 @@ class Series(Stored):
     series has `regressed` while it has a `drop`: since the level of the measurement
     `judged_from` (from 0), which was accepted. `detectable_drop` is the smallest drop, as a
     share, that would have been found at the newest measurement; None if none would have been.
-    `outcome` says what this shows."""
+    `outcome` says what this shows; `untested`, beside a drop, that the newest measurement has
+    too few repeats to end it."""
 
     name: str
     framework: str
@@ -104,12 +114,19 @@ class Series(Stored):
     drop: Drop | None
     detectable_drop: float | None
     outcome: DropStatement
+    untested: NewestUntested | None = None
     regressed: bool
 
     @property
     def verdict(self) -> Verdict:
         """slower: a drop; no difference: no drop over the threshold; undecided: can't tell."""
         return self.outcome.verdict
+
+    @property
+    def compared(self) -> Newest | None:
+        """The newest measurement compared with the previous one; None if judging begins at it,
+        since the previous level does not count."""
+        return None if isinstance(self.outcome, JudgingBegins) else self.newest
 
     @property
     def accepted(self) -> Point | None:
@@ -146,14 +163,16 @@ def history(
     since: str = "",
 ) -> History:
     """Return the series among `measurements` (perfkit.load), the most recently measured first;
-    their names are in a language.
+    their names are in a language. Measurements that `perfkit compare --live` or `perfkit
+    diagnose` labelled are left out: their repeats were interleaved with those of others.
 
     `level` is the probability of a false change point in a series without any. A series has
     regressed while its newest level is below the best accepted one by more than `threshold` (a
     share). `read` returns the result in a folder, a value of the column `folder`; with it,
     changes are attributed to machine or software. `since`, a label or a time, accepts the level
     at the first measurement with it; raises ComparisonError if there is none."""
-    frame = named(measurements[measurements["throughput"].notna()])
+    is_live = measurements["label"].fillna("").str.fullmatch(LIVE_LABEL)
+    frame = named(measurements[measurements["throughput"].notna() & ~is_live])
     frame = frame.sort_values(["created", "folder"])
     frame["series"] = numbered(frame, SERIES)
     sizes = frame.groupby("series")["series"].transform("size")
@@ -215,9 +234,14 @@ def _series(
     for before, after in pairwise(rows):
         differences.append(_differences(before, after))
     declared = [index for index, differs in enumerate(differences) if differs]
+    labels = [row["label"] or "" for row in rows]
+    judged_from = max(accepted_from(labels), _first_since(since, rows))
     segmentation = segment(throughputs, declared, level)
+    whole = Judged(throughputs, segmentation, judged_from, level, threshold)
+    judged = without_untested(whole, declared)
+    drop = standing_drop(judged)
     changes = []
-    for point in segmentation.change_points:
+    for point in judged.segmentation.change_points:
         estimate = estimated(point.ratio)
         changes.append(Change(start=point.start, **estimate, p_value=point.p_value))
     points = []
@@ -225,10 +249,6 @@ def _series(
         points.append(_point(row, differs))
     ratio = ratio_interval(throughputs[-1], throughputs[-2], PAIR_LEVEL)
     newest = Newest(**estimated(ratio), verdict=verdict(ratio, PAIR_LEVEL, threshold))
-    labels = [row["label"] or "" for row in rows]
-    judged_from = max(accepted_from(labels), _first_since(since, rows))
-    judged = Judged(throughputs, segmentation, judged_from, level, threshold)
-    drop = standing_drop(judged)
     accepts = _since(drop.start, rows) if drop else ""
     return Series(
         name=name,
@@ -236,13 +256,14 @@ def _series(
         unit=rows[0]["unit"],
         points=points,
         changes=changes,
-        test_level=segmentation.test_level,
-        scatter_share=segmentation.scatter,
+        test_level=judged.segmentation.test_level,
+        scatter_share=judged.segmentation.scatter,
         newest=newest,
         judged_from=judged_from,
         drop=drop,
-        detectable_drop=judged.detectable,
-        outcome=outcome(judged, drop, accepts, ratio),
+        detectable_drop=whole.detectable,
+        outcome=outcome(whole, drop, accepts, ratio),
+        untested=newest_untested(whole) if drop else None,
         regressed=drop is not None,
     )
 

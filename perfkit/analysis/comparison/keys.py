@@ -38,6 +38,9 @@ WORK = tuple(name for name in in_notebook_order(Config) if name not in NOT_WORK)
 """Parameters that define the work."""
 MODEL_KEYS = (*WORK, "topology", *REPORTED, *PROTOCOL, *HARDWARE, "nodes_differ")
 """Keys in which two measurements of models must agree, except those given by `--across`."""
+LIVE_LABEL = r"live-[0-9a-f]{6}"
+"""The label, as a regular expression, of measurements that were made for an interleaved
+comparison without a label of their own (interleaved_plan.py)."""
 SCRIPT_WORK = ("arguments", "script_sha256")
 """Parameters and content of a script; `model` is its file's name."""
 TOLD = ("precision", "parameters", "samples_per_step", "unit")
