@@ -123,10 +123,7 @@ def audit(
     if claim:
         checked = _check_one(claim, logs[0], tolerance)
         claims.append(with_single_lines(checked, logs[0]))
-    figures = {log.name: of_log for log, of_log in logs}
-    claims = [
-        with_other_lines(each, figures[each.log]) if each.log else each for each in claims
-    ]
+    claims = _with_other_lines(claims, logs)
     audited_logs = [log for log, _figures in logs]
     ratios = [*log_ratios(logs)]
     return Audit(
