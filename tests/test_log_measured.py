@@ -9,6 +9,7 @@ from made import measured, rank_events, with_raw_files
 from perfkit.audit.auditing import audit, files_of
 from perfkit.core.paths import ROOT
 from perfkit.core.results.store import Measurement, folders
+from perfkit.report.audit_terminal import audit_text
 
 EXAMPLES = [*folders(ROOT / "outputs/examples")]
 EXAMPLE = EXAMPLES[0]
@@ -75,6 +76,14 @@ def test_a_folder_of_measurements_stands_for_their_results():
     results = [file for file in files if file.name == "result.json"]
     assert len(results) == len(EXAMPLES)
     assert not any("repeats" in file.parts for file in files)
+
+
+def test_two_measurements_are_told_apart_by_their_folders(tmp_path):
+    for name in ("series-one", "series-two"):
+        shutil.copytree(EXAMPLE, tmp_path / name)
+    lines = audit_text(audit(files_of([tmp_path]))).splitlines()
+    titles = [line.split()[0] for line in lines if line.startswith("series")]
+    assert titles[-2:] == ["series-one", "series-two"]
 
 
 def test_a_measurement_without_a_complete_repeat_is_left_out(tmp_path):

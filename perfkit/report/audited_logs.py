@@ -8,6 +8,7 @@ from typing import NamedTuple
 from perfkit.audit.audit import Audit, AuditedLog
 from perfkit.audit.verdicts import LogRatio, Verdict
 from perfkit.core.format import percent, shortened
+from perfkit.core.results.store import RESULT
 from perfkit.report.audit_answer import digits_text
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence
@@ -29,12 +30,12 @@ def without_middle(text: str, longest: int = LONGEST_NAME) -> str:
 
 def base_names(logs: Sequence[AuditedLog], names: Mapping[str, str]) -> dict[str, str]:
     """Return the names of logs without their folders, or their short names where several files
-    have the same name."""
+    have the same name; of several measurements those of their folders."""
     without_folder = {log.name: Path(log.name).name for log in logs}
     all_names = [*without_folder.values()]
     for name, base_name in without_folder.items():
         if all_names.count(base_name) > 1:
-            without_folder[name] = names[name]
+            without_folder[name] = names[name].removesuffix(f"/{RESULT}")
     return without_folder
 
 
