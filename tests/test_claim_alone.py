@@ -322,6 +322,15 @@ def test_the_command_leads_with_the_answer_in_80_columns():
     assert "NVIDIA H100 datasheet" in on_one_line(done.stdout)
 
 
+def test_the_mistakes_of_each_reading_are_told_apart():
+    done = cli("audit", "--claim", "219,000 tokens/s", *words({"devices": "8"} | LLAMA_8B))
+    headings = [line for line in done.stdout.splitlines() if line.startswith("Mistakes")]
+    assert headings == [
+        "Mistakes that would explain it as that of all:",
+        "Mistakes that would explain it as that of one:",
+    ]
+
+
 @pytest.mark.parametrize(
     "stated",
     [

@@ -111,7 +111,8 @@ def _mistake_lines(reading: Reading, claim: ClaimAlone) -> list[str]:
     """Return the mistakes that would explain a reading, if no other reading is possible."""
     if not reading.mistakes or claim.verdict == "possible":
         return []
-    lines = ["", "Mistakes that would explain it:"]
+    reading_of = f" {SCOPES[reading.of]}" if len(claim.readings) > 1 else ""
+    lines = ["", f"Mistakes that would explain it{reading_of}:"]
     for mistake in reading.mistakes:
         lines.append(wrapped(f"- {mistake.text()}", "  "))
     return lines
