@@ -453,6 +453,32 @@ def test_a_number_printed_in_another_line_is_told_with_the_line(tmp_path, claim,
     assert f"printed_otherwise: Line {number} {words}" in on_one_line(done.stdout)
 
 
+ARGUMENTS = """trace_buffer_size ............... 2000
+tokens_per_second_buffer ........ 8777
+seq_length 4096, validation at 7777.5 tokens/s
+"""
+"""Lines of arguments and of an evaluation."""
+
+
+@pytest.mark.parametrize(
+    ("claim", "state"),
+    [
+        ("2,000 TFLOP/s/GPU", "not reproduced"),
+        ("8777 tokens/s", "not reproduced"),
+        ("4096 tokens/s", "not reproduced"),
+        ("7777.5 tokens/s", "printed otherwise"),
+        ("7777.5 TFLOP/s", "not reproduced"),
+        ("8777", "printed otherwise"),
+    ],
+)
+def test_a_claim_with_a_unit_is_found_only_beside_its_unit_or_name(tmp_path, claim, state):
+    path = written(tmp_path)
+    path.write_text(path.read_text() + ARGUMENTS)
+    words = [("sequence_length", "128"), ("parameters", "1e9")]
+    (checked,) = audit([path], claim=claim, stated=stated_facts(words)).claims
+    assert checked.state == state
+
+
 @pytest.mark.parametrize("claim", ["1234.57", "1234", "55.625", "2026", "3", "234.56"])
 def test_a_number_is_not_found_in_other_numbers_times_or_by_few_digits(tmp_path, claim):
     path = written(tmp_path)
