@@ -16,9 +16,11 @@ from made_logs import (
 import perfkit
 from perfkit.analysis.published.cells import cells_of
 from perfkit.audit import claims
+from perfkit.audit.audit import ClaimedNumber
+from perfkit.audit.claims import check_claim
 from perfkit.audit.log import ReportedFigure
 from perfkit.audit.matching import cells_for, claims_of_tables, differences
-from perfkit.report.audit_text import explained_value, state_text
+from perfkit.report.audit_text import explained_value, explanation_text, state_text
 
 BERT = {"model": "bert", "framework": "torch", "nodes": 4, "ranks": 32, "batch_size": 48}
 NO_COUNT = {"model": "resnet50"}
@@ -70,6 +72,24 @@ def test_a_claim_for_another_device_count_is_not_reproduced():
     assert best.value == pytest.approx(4812.5)
     assert claim.state == "not reproduced"
     assert codes(claim.findings) == {"other_count"}
+
+
+def test_the_figure_of_one_device_reproduces_a_number_of_the_command_line():
+    rates = [250.0, *[300.78125] * 11]
+    claim = claimed(f"{np.mean(rates):.6f}", make_log(windows(12, rate=rates)))
+    assert claim.state == "reproduced"
+    (located,) = claim.findings
+    assert located.finding.reference == pytest.approx(300.78125)
+    assert explanation_text(claim.explanations[0]).endswith("of one device")
+    (protocol,) = [stage for stage in claim.waterfall if stage.stage == "protocol"]
+    assert protocol.value == pytest.approx(protocol.figure.per_device)
+
+
+def test_the_figure_of_one_device_does_not_reproduce_a_published_number():
+    number = ClaimedNumber(text="300.78125", value=300.78125, place="table", table="table")
+    claim = check_claim(number, recomputed(make_log(windows(12, rate=300.78125))))
+    assert claim.state == "not reproduced"
+    assert "other_count" in codes(claim.findings)
 
 
 def test_a_claim_for_some_device_count_is_reproduced_if_the_log_has_none():

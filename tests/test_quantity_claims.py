@@ -1,14 +1,16 @@
 """Claims with a unit: how they are read, and the numbers of a log in the same quantity."""
 
+import numpy as np
 import pytest
 from conftest import cli
 from log_writers import paddleclas
-from made_logs import FACTS, codes, make_log, recomputed, windows
+from made_logs import FACTS, by_statistic, codes, make_log, recomputed, windows
 
 from perfkit.audit.figure import StepTime
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.quantity import claimed_quantity
 from perfkit.audit.quantity_claims import check_quantity
+from perfkit.audit.statements import ClaimNeeds
 from perfkit.report.audit_text import closest_text, explanation_lines
 
 GPT = {
@@ -178,7 +180,17 @@ def test_without_parameters_or_gpu_a_log_has_no_utilization():
     for unknown in ("parameters", "gpu"):
         facts = {name: value for name, value in GPT.items() if name != unknown}
         log = make_log(windows(12, rate=RATE), facts=facts)
-        assert checked("45 % MFU", log).state == "no number"
+        claim = checked("45 % MFU", log)
+        assert claim.state == "no number"
+        option = {"parameters": "-p parameters N", "gpu": "-p gpu_model NAME"}[unknown]
+        (located,) = claim.findings
+        assert located.finding == ClaimNeeds(quantity="MFU", options=[option])
+
+
+def test_nothing_is_asked_for_if_a_log_counts_images():
+    claim = checked("45 % MFU", make_log(windows(12, rate=RATE), facts=FACTS | {"gpu": "H100"}))
+    assert claim.state == "no number"
+    assert not claim.findings
 
 
 @pytest.mark.parametrize("text", [f"{TOKENS * FULL / 1e12:.3f} TFLOP/s/GPU", "26.2 % MFU"])
@@ -260,6 +272,17 @@ def test_the_closest_number_is_told_in_the_claims_quantity(gpt):
     assert checked("41,000 tokens/s", gpt, tolerance=0.01).state == "near"
 
 
+@pytest.mark.parametrize(("of", "field"), [("device", "per_device"), ("all", "throughput")])
+def test_the_answer_of_the_audit_itself_is_reproduced(of, field):
+    rates = RATE + np.random.default_rng(1).normal(0, 0.01, 200)
+    rates[:50] -= 1
+    log = make_log(windows(200, rate=rates), facts=GPT)
+    steady = by_statistic(log)["samples/time", "steady"]
+    claim = checked(f"{2048 * getattr(steady, field):.6f} tokens/s", log)
+    assert claim.state == "reproduced"
+    assert [(quantity.figure, quantity.of) for quantity in claim.quantities] == [(steady, of)]
+
+
 def test_a_claim_of_images_keeps_the_findings_of_a_statistic():
     log = make_log(windows(12, rate=[*[300.0] * 11, 330.25]), facts=FACTS)
     claim = checked("2642 images/s", log)
@@ -282,7 +305,7 @@ def test_the_command_compares_a_quantity(log_file):
     done = cli("audit", log_file, "--claim", "807.571 images/s")
     assert done.exit_code == 0
     assert "807.571 images/s  reproduced" in done.stdout
-    assert "of all devices: 807.571 samples/s" in " ".join(done.stdout.split())
+    assert "of all devices: 807.571 images/s" in " ".join(done.stdout.split())
     assert cli("audit", log_file, "--claim", "807.571 images/s/GPU").exit_code == 1
 
 

@@ -16,7 +16,7 @@ from perfkit.audit.audit import (
     Stage,
     WaterfallStage,
 )
-from perfkit.audit.figure import BY_MEDIAN_STEP, Figure
+from perfkit.audit.figure import Figure, claimable
 from perfkit.audit.findings import APART
 from perfkit.audit.recompute import Figures, half_of
 from perfkit.audit.statements import (
@@ -77,12 +77,14 @@ def check_claim(
     difference = closest.value / number.value - 1
     reference = log.reference
     reference_difference = None
-    if reference and reference.throughput:
-        reference_difference = reference.throughput / number.value - 1
+    is_of_one = _is_of_one(number, explanations)
+    of_reference = _rate(reference, is_of_one=is_of_one)
+    if of_reference:
+        reference_difference = of_reference / number.value - 1
     claim = Claim(
         **dict(number),
         log=log.name,
-        state=_state(log, explanations, abs(difference) <= tolerance),
+        state=_state(number, log, explanations, abs(difference) <= tolerance),
         explanations=explanations,
         closest=closest.figure,
         difference=difference,
@@ -90,7 +92,7 @@ def check_claim(
         reference_difference=reference_difference,
         tried=len(candidates),
         chance=chance,
-        waterfall=waterfall(number.value, explanations, log),
+        waterfall=waterfall(number.value, explanations, log, is_of_one=is_of_one),
     )
     located = []
     for finding in (*findings, *_of_explanation(claim, audited)):
@@ -101,9 +103,7 @@ def check_claim(
 def _candidates(figures: Figures) -> list[Candidate]:
     """Return the candidates: first with the log's own device count, then with others."""
     whole, multiplied = [], []
-    for figure in (*figures.shown, *figures.skipping):
-        if figure.period == "steady" or figure.statistic in BY_MEDIAN_STEP:
-            continue
+    for figure in claimable([*figures.shown, *figures.skipping]):
         per_device, throughput = figure.per_device, figure.throughput
         if throughput:
             whole.append(Candidate(figure, None, throughput))
@@ -123,10 +123,27 @@ def _closest(number: ClaimedNumber, candidates: list[Candidate]) -> Candidate:
     return min(own_count, key=lambda candidate: abs(candidate.value - number.value))
 
 
-def _state(log: AuditedLog, explanations: list[Explanation], is_near: bool) -> ClaimState:
+def _is_of_one(number: ClaimedNumber, explanations: list[Explanation]) -> bool:
+    """Return whether a number of the command line is the figure of one device; those of a table
+    are of all devices."""
+    return bool(not number.table and explanations and explanations[0].devices == 1)
+
+
+def _rate(figure: Figure | None, *, is_of_one: bool) -> float | None:
+    """Return the throughput of one device or of all that a figure has, if any."""
+    if figure is None:
+        return None
+    return figure.per_device if is_of_one else figure.throughput
+
+
+def _state(
+    number: ClaimedNumber, log: AuditedLog, explanations: list[Explanation], is_near: bool
+) -> ClaimState:
     """Return the state of a claim that a log has figures for. Another device count than the
     log's explains a claim without reproducing it; figures that the log reports count as
     printed."""
+    if _is_of_one(number, explanations):
+        return "reproduced"
     for explanation in explanations:
         is_reported = explanation.figure.statistic == "reported" and explanation.devices == 1
         if explanation.devices is None or is_reported or log.fact("ranks") is None:
@@ -189,11 +206,15 @@ def match_digits(
 
 
 def waterfall(
-    claimed: float | None, explanations: list[Explanation], log: AuditedLog
+    claimed: float | None,
+    explanations: list[Explanation],
+    log: AuditedLog,
+    *,
+    is_of_one: bool = False,
 ) -> list[WaterfallStage]:
     """Return the stages from the claim over its explanation and samples / time of the
-    protocol's steps to all steady steps, as far as known, with the difference between
-    successive stages."""
+    protocol's steps to all steady steps, as far as known, of all devices or of one, with the
+    difference between successive stages."""
     stages: list[WaterfallStage] = []
 
     def add(stage: Stage, value: float | None, figure: Figure | None) -> None:
@@ -211,7 +232,7 @@ def waterfall(
     for period in periods:
         figure = log.figure(period)
         if figure:
-            add(period, figure.throughput, figure)
+            add(period, _rate(figure, is_of_one=is_of_one), figure)
     return stages
 
 
@@ -224,10 +245,11 @@ def _of_explanation(claim: Claim, audited: LogFigures) -> Iterator[Finding]:
     statistic = best.figure.statistic
     if best.truncated:
         yield Truncated(value=best.value, claimed=claim.text)
-    if best.devices is not None and log.fact("ranks") is not None:
+    is_of_one = _is_of_one(claim, claim.explanations)
+    if best.devices is not None and not is_of_one and log.fact("ranks") is not None:
         yield OtherCount(devices=best.devices, value=best.value)
     if statistic != "samples/time" and not audited.figures.is_sampled:
-        yield from _other_statistic(claim)
+        yield from _other_statistic(claim, is_of_one=is_of_one)
     if log.covers == "running" and statistic in ("mean of rates", "mean after skipping"):
         yield MeanOfRunning(skipped=best.figure.skipped)
     if best.devices is None and audited.figures.has_warmup:
@@ -236,12 +258,11 @@ def _of_explanation(claim: Claim, audited: LogFigures) -> Iterator[Finding]:
         yield ByChance(chance=claim.chance)
 
 
-def _other_statistic(claim: Claim) -> Iterator[Finding]:
+def _other_statistic(claim: Claim, *, is_of_one: bool) -> Iterator[Finding]:
     reference, difference = claim.reference, claim.reference_difference
-    if reference and difference is not None and abs(difference) > APART:
-        yield OtherStatistic(
-            difference=difference, reference=reference.value, **reference.ends()
-        )
+    rate = _rate(reference, is_of_one=is_of_one)
+    if reference and rate and difference is not None and abs(difference) > APART:
+        yield OtherStatistic(difference=difference, reference=rate, **reference.ends())
 
 
 def _warm_up_inside(best: Explanation, log: AuditedLog) -> Iterator[Finding]:

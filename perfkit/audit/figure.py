@@ -23,7 +23,7 @@ Statistic = Literal[
 TIMED: tuple[Statistic, ...] = ("samples/time", "clock")
 """Statistics that are samples / time."""
 BY_MEDIAN_STEP: tuple[Statistic, ...] = ("median step", "median step by clock")
-"""Statistics that no suite publishes: they explain no claim."""
+"""Statistics that nobody publishes: they explain no claim."""
 Period = Literal["all", "warm", "protocol", "steady"]
 """all: all steps; warm: without the first 20 of a training; protocol: steps 21 to 120 of one
 epoch; steady: from the step at which the steady-state test finds the final level."""
@@ -109,6 +109,20 @@ def first_figure(
             if (statistic, period) in existing:
                 return existing[statistic, period]
     return None
+
+
+def claimable(figures: Iterable[Figure]) -> list[Figure]:
+    """Return the figures that may be claimed: those that suites publish, then those of the
+    steady steps, which are the answer of an audit."""
+    published, steady = [], []
+    for figure in figures:
+        if figure.statistic in BY_MEDIAN_STEP:
+            continue
+        if figure.period != "steady":
+            published.append(figure)
+        elif figure.statistic in TIMED:
+            steady.append(figure)
+    return published + steady
 
 
 class StepTime(Stored):

@@ -13,7 +13,7 @@ from perfkit.audit.answer import (
     unit_of,
 )
 from perfkit.audit.audit import AuditedLog
-from perfkit.audit.figure import BY_MEDIAN_STEP, Figure
+from perfkit.audit.figure import Figure, claimable
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.quantity import ClaimedKind, LogQuantity, Of
 from perfkit.audit.recompute import Figures, half_unit
@@ -54,9 +54,8 @@ def log_quantities(log: AuditedLog, figures: Figures, kind: ClaimedKind) -> list
     if kind == "MFU":
         quantities += _printed_over_peak(log)
     for translation in _translations(log, kind):
-        for figure in (*figures.shown, *figures.skipping):
-            if figure.period != "steady" and figure.statistic not in BY_MEDIAN_STEP:
-                quantities += _converted(figure, translation)
+        for figure in claimable([*figures.shown, *figures.skipping]):
+            quantities += _converted(figure, translation)
     return quantities
 
 
@@ -97,8 +96,9 @@ def _step_times(log: AuditedLog, kind: ClaimedKind) -> Iterator[LogQuantity]:
     """Yield the times of a step, or the steps per second, of each period."""
     if kind not in ("s/step", "steps/s"):
         return
-    for time in log.step_times:
-        if time.period == "steady" or time.first is None or time.last is None:
+    # The steady steps are the answer of an audit; suites publish the others.
+    for time in sorted(log.step_times, key=lambda time: time.period == "steady"):
+        if time.first is None or time.last is None:
             continue
         seconds_by: dict[Literal["mean", "median"], float] = {
             "mean": time.mean_seconds,

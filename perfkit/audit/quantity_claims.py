@@ -2,7 +2,14 @@
 
 from collections.abc import Iterable, Iterator
 
-from perfkit.audit.answer import every_expert_counted
+from perfkit.audit.answer import (
+    TOKENS,
+    counts_every_expert,
+    every_expert_counted,
+    log_datasheet,
+    parameters_of_token,
+    unit_of,
+)
 from perfkit.audit.audit import (
     GIVEN,
     AuditedLog,
@@ -17,6 +24,7 @@ from perfkit.audit.log_quantities import log_quantities
 from perfkit.audit.quantity import Claimed, LogQuantity
 from perfkit.audit.statements import (
     ByChance,
+    ClaimNeeds,
     Finding,
     FlopsOverPeak,
     MeanOfRunning,
@@ -47,7 +55,8 @@ def check_quantity(claimed: Claimed, audited: LogFigures, tolerance: float = 0.0
     candidates = _sorted_by_scope(log_quantities(log, figures, claimed.kind), claimed)
     if not candidates:
         claim = Claim(**dict(number), log=log.name, state="no number")
-        return _with_findings(claim, _of_experts(claimed, log))
+        findings = [*_of_experts(claimed, log), *_needed(claimed, log)]
+        return _with_findings(claim, findings)
     values = [candidate.value for candidate in candidates]
     rounding = [candidate.rounding for candidate in candidates]
     matching = match_digits(claimed.value, claimed.half, values, rounding)
@@ -81,6 +90,25 @@ def _of_experts(claimed: Claimed, log: AuditedLog) -> Iterator[Finding]:
     """Yield the finding that no throughput is converted by FLOPs because of the experts."""
     if claimed.kind in BY_FLOPS:
         yield from every_expert_counted(log.facts)
+
+
+def _needed(claimed: Claimed, log: AuditedLog) -> Iterator[ClaimNeeds]:
+    """Yield what the command line has to state for a throughput of tokens in the claimed
+    quantity, if anything."""
+    unit = unit_of(log.facts)
+    if not log.figures or unit not in (TOKENS, "samples/s"):
+        return
+    options = []
+    if claimed.kind == "MFU" and log_datasheet(log.facts) is None:
+        options.append("-p gpu_model NAME")
+    is_of_experts = counts_every_expert(log.facts)
+    if claimed.kind in BY_FLOPS and not is_of_experts and not parameters_of_token(log.facts):
+        options.append("-p parameters N")
+    by_length = ("samples/s",) if unit == TOKENS else ("tokens/s", *BY_FLOPS)
+    if claimed.kind in by_length and log.fact("sequence_length") is None:
+        options.append("-p sequence_length N")
+    if options:
+        yield ClaimNeeds(quantity=claimed.kind, options=options)
 
 
 def _has_scope(quantity: LogQuantity, claimed: Claimed) -> bool:

@@ -900,6 +900,16 @@ class Ambiguous(Finding):
     sentence = N_("The log matches several published numbers equally well.")
 
 
+class ClaimNeeds(Finding):
+    """The log has no number in the claimed quantity, but would have one with further facts."""
+
+    code = "claim_needs"
+    sentence = N_("To convert the log's throughput to %(quantity)s, add %(options)s.")
+    quantity: str
+    options: list[str]
+    """options of the command line that state the facts"""
+
+
 class OneLine(Finding):
     """No statistic of the log has the claimed number, but single lines print it."""
 
@@ -1025,7 +1035,7 @@ class ByChance(Finding):
         "So few digits match easily: %(chance)s equally simple statistics are expected to "
         "match by chance."
     )
-    chance: Printed
+    chance: Digits2
 
 
 class Note(NamedTuple):

@@ -276,12 +276,14 @@ def _claim(claim: Claim, names: Names) -> list[str]:
     closest = closest_text(claim)
     if closest:
         details.append(f"{closest}; {amount(claim.tried, 'figure')} tried")
+    before = "the claim"
     for stage in claim.waterfall[1:]:
         name = stage_text(stage.stage)
         if stage.figure:
             name += f" ({steps_text(stage.figure)})"
         value, difference = number(stage.value, DIGITS), difference_text(stage.difference)
-        details.append(f"-> {name}: {value}, {difference}")
+        details.append(f"-> {name}: {value}, {difference} from {before}")
+        before = "the line above"
     if claim.reference and claim.reference.wait_share is not None:
         details.append(f"data wait in these steps: {wait_text(claim.reference)}")
     lines += [wrapped(detail, "    ") for detail in details]

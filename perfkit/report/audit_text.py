@@ -8,7 +8,7 @@ from typing import NamedTuple
 from perfkit.audit.audit import Audit, AuditedLog, Claim, ClaimState, Explanation, Stage
 from perfkit.audit.claims import FEWEST_TRIED
 from perfkit.audit.figure import Figure, Period, Statistic
-from perfkit.audit.quantity import LogQuantity
+from perfkit.audit.quantity import LogQuantity, counts_images
 from perfkit.audit.statements import (
     DIGITS,
     Finding,
@@ -166,6 +166,8 @@ def explanation_text(explanation: Explanation) -> str:
     figure = figure_text(explanation.figure)
     if explanation.devices is None:
         return figure
+    if explanation.devices == 1:
+        return _("%(figure)s of one device") % {"figure": figure}
     of_devices = {"figure": figure, "devices": explanation.devices}
     return _("%(figure)s of one device × %(devices)d") % of_devices
 
@@ -247,8 +249,11 @@ def quantity_text(quantity: LogQuantity) -> str:
 def quantity_value(quantity: LogQuantity, claim: Claim) -> str:
     """Return the value of a claimed quantity with its unit."""
     value = number(quantity.value, DIGITS)
-    if claim.quantity == "MFU":
-        return f"{value} %"
+    match claim.quantity:
+        case "MFU":
+            return f"{value} %"
+        case "samples/s" if counts_images(claim.text):
+            return f"{value} images/s"
     return f"{value} {claim.quantity}"
 
 
