@@ -313,7 +313,7 @@ ENDS = {
     ),
     "raises": (
         "raise ValueError('of the script')",
-        ("worker_error", {"detail": "ValueError: of the script"}),
+        ("worker_error", {"detail": "train.py, line 1: ValueError: of the script"}),
     ),
     "lacks memory": (
         "raise RuntimeError('CUDA out of memory')",
@@ -329,10 +329,13 @@ ENDS = {
         ("config_mismatch", None),
     ),
     "tells nonsense": (
-        "import perfkit; perfkit.StepTimer(0)",
+        "import perfkit\n\nperfkit.StepTimer(0)",
         (
             "worker_error",
-            {"detail": "ValueError: samples_per_step=0: must be a whole number of at least 1"},
+            {
+                "detail": "train.py, line 3: ValueError: samples_per_step=0: must be a whole "
+                "number of at least 1"
+            },
         ),
     ),
 }
@@ -626,6 +629,13 @@ for rows in loader:
     assert len(read["intervals"]) >= 12
     assert all(seconds >= 8 * 0.02 for seconds in read["intervals"])
     assert sum(read["intervals"]) >= 3.0
+
+
+def test_a_generator_that_ends_early_has_no_speed_and_is_told_what_to_pass(rank):
+    code = MODEL + "\nfor _ in perfkit.StepTimer(8).batches(iter(range(9))): pass\n"
+    failed_with, params = rank(code, task="script_input").run().failure()
+    assert failed_with == "worker_error"
+    assert "pass an object that can be iterated over again, such as a Data" in params["detail"]
 
 
 def test_a_script_whose_batches_do_not_pass_the_timer_has_no_input_to_read(rank):

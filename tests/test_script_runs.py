@@ -205,7 +205,7 @@ def test_an_interrupted_measurement_of_a_script_continues_where_it_was(
             "",
             "if number == 3: [][1]",
             "worker_error",
-            "rank 0: IndexError: list index out of range",
+            "rank 0: train.py, line 24: IndexError: list index out of range",
             id="raises",
             marks=pytest.mark.slow,
         ),

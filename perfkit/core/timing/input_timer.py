@@ -53,8 +53,10 @@ class InputTimer:
             if len(intervals) >= FEWEST_BATCHES and sum(intervals) >= FEWEST_SECONDS:
                 return intervals
         raise RuntimeError(
-            f"timer.batches got an iterator that ends after {len(intervals)} more batches than "
-            "are prepared in advance, too few to tell its speed: pass the loader itself"
+            "timer.batches got a generator or another iterator that ends too early to tell its "
+            f"speed, after {len(intervals)} batches that count, and can't begin anew: pass an "
+            "object that can be iterated over again, such as a DataLoader, or have it yield at "
+            f"least {FEWEST_BATCHES} further batches, for {FEWEST_SECONDS:g} s"
         )
 
     def step(self, _loss: Any = None, *, result: Any = None) -> None:

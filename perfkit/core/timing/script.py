@@ -104,6 +104,14 @@ def ended(session: Session, error: BaseException | None, last_line: str) -> None
         os._exit(1)
 
 
+def place_in_script(error: BaseException, script: str) -> str:
+    """Return the line of the script that raised the exception or called what did: "train.py,
+    line 7: "; empty if none did."""
+    calls = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in calls if frame.f_code.co_filename == script]
+    return f"{Path(script).name}, line {lines[-1]}: " if lines else ""
+
+
 def failure_of(session: Session, error: BaseException | None, last_line: str) -> Failure:
     """Return the failure of a script that has ended before its task was complete: the timer's
     own error, also if the script has caught it, otherwise how the script has ended. `last_line`
@@ -113,6 +121,8 @@ def failure_of(session: Session, error: BaseException | None, last_line: str) ->
         return failure("late_warmup", step=error.step, last_step=error.last_step)
     if error is not None and not isinstance(error, SystemExit):
         code, message = classify(error)
+        if code == "worker_error":
+            message = f"{place_in_script(error, session.job.script)}{message}"
         return failure(code, detail=message)
     status = exit_status(error)
     if status:
