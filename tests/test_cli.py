@@ -42,6 +42,13 @@ def test_every_command_and_option_is_documented(name):
     assert f"`perfkit {name}" in getting_started.read_text()
 
 
+@pytest.mark.parametrize("name", ["history", "report", "fleet"])
+def test_a_folder_typed_as_an_option_is_refused_with_the_right_words(name):
+    done = CliRunner().invoke(main, [name, "--outputs", "h1"])
+    assert done.exit_code == 2
+    assert f"No such option '--outputs'. Type: {main.name} {name} OUTPUTS\n" in done.stderr
+
+
 @pytest.mark.usefixtures("processes")
 def test_a_terminal_that_is_not_utf_8_shows_escaped_characters():
     command = [sys.executable, "-c", "from perfkit.cli import main; main()"]

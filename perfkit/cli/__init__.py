@@ -87,8 +87,8 @@ class Commands(click.Group):
 
 
 def _with_advice(error: click.UsageError, arguments: list[str]) -> click.UsageError:
-    """Return the error; if it is about a parameter typed without -p, or about an option of a
-    script without `--`, with advice."""
+    """Return the error; if it is about a parameter typed without -p, an option of a script
+    without `--`, or an argument typed as an option, with advice."""
     from perfkit.core.parameters import parameters
 
     names = parameters()
@@ -97,15 +97,27 @@ def _with_advice(error: click.UsageError, arguments: list[str]) -> click.UsageEr
         name, sign, _value = word.partition("=")
         if before != "-p" and sign and name in names:
             loose.append(word)
-    names_script = any(word.endswith(".py") for word in arguments)
-    if isinstance(error, click.NoSuchOption) and names_script and DASHES not in arguments:
-        advice = f"{error.format_message()}\n{ARGUMENTS_FOLLOW}: -- {error.option_name}"
-        return click.UsageError(advice, error.ctx)
+    if isinstance(error, click.NoSuchOption):
+        return _with_advice_on_option(error, arguments)
     # Subclasses are other errors than an unexpected argument.
     if type(error) is not click.UsageError or not loose:
         return error
     advice = f"{error.message}\nParameters need -p: -p {loose[0]}"
     return click.UsageError(advice, error.ctx)
+
+
+def _with_advice_on_option(error: click.NoSuchOption, arguments: list[str]) -> click.UsageError:
+    names_script = any(word.endswith(".py") for word in arguments)
+    if names_script and DASHES not in arguments:
+        # Without click's guess at which of perfkit's own options is meant.
+        advice = f"{error.message}\n{ARGUMENTS_FOLLOW}: -- {error.option_name}"
+        return click.UsageError(advice, error.ctx)
+    if error.ctx:
+        for parameter in error.ctx.command.params:
+            if error.option_name == f"--{parameter.name}":
+                usage = f"{error.ctx.command_path} {str(parameter.name).upper()}"
+                return click.UsageError(f"{error.message} Type: {usage}", error.ctx)
+    return error
 
 
 def _fail_by(error: OSError) -> None:
