@@ -34,6 +34,7 @@ from perfkit.analysis.comparison.stored import (
     write_comparison,
 )
 from perfkit.core.paths import ROOT
+from perfkit.core.request import RequestError
 from perfkit.core.results.repeat import Peak
 from perfkit.core.results.store import Measurement, ResultError
 from perfkit.report.comparison_text import comparison_text, interleaved_text
@@ -252,6 +253,15 @@ def test_all_problems_are_reported_first_with_their_variant(compare, tmp_path):
     assert f"{second}input: set for all variants by -p" in message
     assert "\n  image_size: 16 is out of range; allowed: at least 32\n" in message
     assert "budget: not for --live" in message
+
+
+def test_variants_of_a_script_are_shown_by_its_arguments(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import perfkit, torch")
+    with pytest.raises(RequestError) as refused:
+        plan_interleaved("script", ["arguments=--x"], {"script": str(script), "device": "cpu"})
+    (problem,) = refused.value.problems
+    assert problem.endswith("the base first: arguments='' arguments='--x'")
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,18 @@ def test_a_misspelt_setting_of_the_tuning_is_rejected_with_a_suggestion():
             {"framework": "caffe", "precision": "bf16", "gpus": 8},
             ["framework: 'caffe' is not available", "gpus: 8 requested"],
         ),
+        # PyTorch's name for GPUs, and a number of them that is none.
+        (
+            "resnet50",
+            {"device": "cuda", "gpus": "x", "repeats": 0},
+            ["device: 'cuda' is not", "gpus: 'x' is of the wrong type", "repeats: 0 is out"],
+        ),
+        # A device type that the framework does not have, told once.
+        (
+            "resnet50",
+            {"framework": "torch", "device": "npu"},
+            ["device: 'npu' is not for framework=torch"],
+        ),
         # A script that is missing, and what the machine lacks.
         (
             "script",
@@ -220,6 +232,19 @@ def test_perfkit_run_names_all_errors_at_once():
     assert done.exit_code == 2
     starts = ["batch_size: 0 is", "gpus: 8 requested", "labl: no such parameter"]
     assert [start for start in starts if f"  {start}" not in done.stderr] == []
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_device_type_that_this_machine_lacks_is_told_beside_a_wrong_number():
+    device, gpus = problems(device="npu", gpus="x")
+    assert device.startswith("device: this machine has no device=npu; device types of Paddle")
+    assert gpus.startswith("gpus: 'x' is of the wrong type")
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0"])
+def test_the_name_of_gpus_in_pytorch_is_refused_with_that_of_perfkit(device):
+    refusal, *_others = problems(framework="torch", device=device, gpus=1)
+    assert refusal.endswith("allowed: cpu, gpu; did you mean 'gpu'?")
 
 
 def test_data_that_does_not_fit_is_refused_with_its_lines(tmp_path, samples):

@@ -235,6 +235,7 @@ def test_arguments_reach_the_script_exactly(folder, words):
         ({"script": "train.py", "framework": "tourch"}, "did you mean 'torch'?"),
         ({"script": "train.py", "argument": ""}, "did you mean 'arguments'?"),
         ({"script": "train.py", "batch_size": 8}, "batch_size: only for built-in models"),
+        ({"script": "train.py", "batchsize": 8}, "batch_size is only for built-in models; a"),
         ({"script": "train.py", "precision": "bf16"}, "precision: only for built-in models"),
         ({"script": "train.py", "gpus": 2}, "gpus: no effect with device=cpu; for several"),
         ({"script": "train.py", "hosts": "a,b"}, "hosts: no effect with launcher=local"),
@@ -464,6 +465,7 @@ def test_verify_says_that_it_can_not_look_into_a_script(folder):
     ("words", "expected"),
     [
         ("train.py --compile", "'--compile'.\nThe arguments of a script follow --"),
+        ("train.py --lr 1", "No such option '--lr'.\nThe arguments of a script follow --"),
         ("train.py --compile", "after those of perfkit: -- --compile\n"),
         ("train.py fast", "(fast)\nThe arguments of a script follow --, after those"),
         ("train.py fast -- slow", "after those of perfkit: -- fast slow\n"),

@@ -312,10 +312,19 @@ class NotOfModel(Refusal):
 
 class OfModelsOnly(Refusal):
     code = "of_models_only"
-    sentence = (
-        "only for built-in models; a script decides this itself: change the script, or give it "
-        "an argument: -- ARGUMENTS"
-    )
+    nearest: str | None = None
+    """the parameter of models that a misspelt name may mean"""
+
+    def english(self) -> str:
+        if self.nearest is None:
+            return (
+                "only for built-in models; a script decides this itself: change the script, or "
+                "give it an argument: -- ARGUMENTS"
+            )
+        return (
+            "no such parameter; %(nearest)s is only for built-in models; a script decides this "
+            "itself: change the script, or give it an argument: -- ARGUMENTS"
+        )
 
 
 class OfScriptsOnly(Refusal):
@@ -458,10 +467,9 @@ class GpusForbidden(Refusal):
 class NoDeviceOfType(Refusal):
     code = "no_device_of_type"
     sentence = (
-        "this machine has no device=%(device)s; device types of %(framework)s here: %(types)s. "
-        "To run on the CPU: -p device cpu, without gpus"
+        "this machine has no device=%(device)s; device types of %(framework)s here: %(types)s"
     )
-    parameter: str = "gpus"
+    parameter: str = "device"
     device: str
     framework: str
     types: list[str]

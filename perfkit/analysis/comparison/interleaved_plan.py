@@ -132,7 +132,7 @@ def plan_interleaved(
             planned.append((word, variant))
         of_variants.append((word, wrong))
     refused = [
-        *_of_all(words, shared, level),
+        *_of_all(model, words, shared, level),
         *_of_variants(of_variants),
         *_of_pairs(planned),
     ]
@@ -190,10 +190,12 @@ def _of_variants(variants: Sequence[tuple[str, list[Refusal]]]) -> Iterator[Refu
                 yield InVariant(parameter=word, refusal=refusal)
 
 
-def _of_all(words: Sequence[str], shared: Mapping[str, Any], level: float) -> Iterator[Refusal]:
+def _of_all(
+    model: str, words: Sequence[str], shared: Mapping[str, Any], level: float
+) -> Iterator[Refusal]:
     """Yield the refusals that do not depend on a single variant."""
     if len(words) < 2:
-        yield TooFewVariants(count=len(words))
+        yield TooFewVariants(count=len(words), of_script=model == SCRIPT)
     for name in ("interval_target", "budget"):
         if shared.get(name) is not None:
             yield NotForLive(parameter=name)

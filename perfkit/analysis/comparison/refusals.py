@@ -269,12 +269,20 @@ class SetTwice(ComparisonRefusal):
 
 class TooFewVariants(ComparisonRefusal):
     code = "too_few_variants"
-    sentence = (
-        "%(count)s given, but at least two are needed, the base first: framework=paddle "
-        "framework=torch"
-    )
     parameter: str = "variants"
     count: Verbatim
+    of_script: bool
+
+    def english(self) -> str:
+        if self.of_script:
+            return (
+                "%(count)s given, but at least two are needed, the base first: arguments='' "
+                "arguments='--x'"
+            )
+        return (
+            "%(count)s given, but at least two are needed, the base first: framework=paddle "
+            "framework=torch"
+        )
 
 
 class NotForLive(ComparisonRefusal):

@@ -68,13 +68,12 @@ def plan(
 
     `namespace` is a notebook's `globals()` or any mapping of names to values. Every public name
     with a plain literal counts as a parameter, so that misspelt names are noticed. Relative
-    paths start in the working directory. Skip checks
-    of this `machine` if another one measures, of its `requirements`, or of the `data`. Raises
-    RequestError with all problems.
+    paths start in the working directory. Skip checks of this `machine` if another one measures,
+    of its `requirements`, or of the `data`. Raises RequestError with all problems.
     """
     kind = ScriptConfig if model == SCRIPT else Config
     refused: list[Refusal] = []
-    values = _values(namespace, kind, refused)
+    values = _with_device(_values(namespace, kind, refused), refused)
     invalid: list[Refusal] = []
     make: Callable[[Values, list[Refusal]], AnyConfig | None]
     if model == SCRIPT:
@@ -122,6 +121,20 @@ def _values(
         if values.get(name, default) == default:
             values[name] = value
     return with_absolute_paths(values)
+
+
+def _with_device(values: Values, refused: list[Refusal]) -> Values:
+    """Return the values with `gpu` in the place of PyTorch's name for it, which is refused, so
+    that the errors of other values are found too."""
+    device = values.get("device")
+    if not isinstance(device, str) or not device.startswith("cuda"):
+        return values
+    refused.append(
+        NotAvailable(
+            parameter="device", value=repr(device), allowed=["cpu", "gpu"], nearest="gpu"
+        )
+    )
+    return values | {"device": "gpu"}
 
 
 def _taken(model: str, values: Values, refused: list[Refusal]) -> Values:

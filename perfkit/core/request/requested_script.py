@@ -57,7 +57,11 @@ def not_a_parameter(name: str, kind: type[RunConfig]) -> Refusal:
         return refusals.OfModelsOnly(parameter=name)
     if kind is not ScriptConfig and name in SCRIPT_FIELDS:
         return refusals.OfScriptsOnly(parameter=name)
-    return NoSuchParameter.of(name, fields_of(kind))
+    own = fields_of(kind)
+    nearest = nearest_name(name, [*own, *FIELDS])
+    if kind is ScriptConfig and nearest and nearest not in own:
+        return refusals.OfModelsOnly(parameter=name, nearest=nearest)
+    return NoSuchParameter.of(name, own)
 
 
 def requested_script(values: Mapping[str, Any], refused: list[Refusal]) -> RequestedScript:

@@ -61,7 +61,8 @@ def software_for(config: AnyConfig) -> Software:
 
 def lacking(config: AnyConfig, devices: int) -> Iterator[Refusal]:
     """Yield the requirements that this machine, with so many visible devices, does not meet."""
-    if config.accelerated and not 0 < config.gpus <= devices:
+    is_known = FRAMEWORKS[config.framework].takes(device=config.device)
+    if config.accelerated and is_known and not 0 < config.gpus <= devices:
         yield _too_few_devices(config, devices)
         forbidden = gpus.forbidden_count()
         if forbidden and config.device == "gpu":
