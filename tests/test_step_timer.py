@@ -62,9 +62,10 @@ def test_the_line_at_the_end_tells_the_throughput_of_at_least_half_of_the_steps(
     take_steps(timer, clock, slow, 50.0)
     take_steps(timer, clock, counted, 2.0)
     assert timer.summary() == (
-        f"4 images/s of this process in the last {counted} steps, by the host's clock, with "
-        "the wait for data, without pauses. To measure it with warm-up, repeats and an "
-        "interval: perfkit run train.py -- --lr 0.1"
+        f"4 images/s of this process in the last {counted} of {steps} steps (the first {slow} "
+        "are left out as warm-up), by the host's clock, with the wait for data, without "
+        "pauses. To measure it with warm-up, repeats and an interval: perfkit run train.py -- "
+        "--lr 0.1"
     )
 
 
@@ -120,7 +121,7 @@ print("trained")
     assert done.stdout == "trained\n"
     assert len(done.stderr.splitlines()) == lines
     if lines:
-        assert " images/s of this process in the last 12 steps" in done.stderr
+        assert " images/s of this process in the last 12 of 20 steps" in done.stderr
 
 
 @pytest.mark.parametrize(

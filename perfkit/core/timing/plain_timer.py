@@ -88,8 +88,9 @@ class PlainTimer:
         steps = self.last.step - first.step
         throughput = steps * self.work.samples_per_step / (self.last.seconds - first.seconds)
         return (
-            f"{_rounded(throughput)} {self.work.unit}/s of this process in the last {steps} "
-            f"steps, by the host's clock, with the wait for data, without pauses. {measure}"
+            f"{_rounded(throughput)} {self.work.unit}/s of this process in the last {steps} of "
+            f"{self.last.step} steps (the first {first.step} are left out as warm-up), by the "
+            f"host's clock, with the wait for data, without pauses. {measure}"
         )
 
     def _first_counted(self) -> Mark:
