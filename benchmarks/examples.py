@@ -64,13 +64,19 @@ class Place:
     def folder(self) -> Path:
         return ROOT / self.outputs
 
+    def tried(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return the parameters, in a trial with its values in the place of theirs."""
+        if not self.is_trial:
+            return parameters
+        replaced = parameters.keys() & TRIAL.keys()
+        return parameters | {name: TRIAL[name] for name in replaced}
+
     def options(self, **parameters: Any) -> list[str]:
         """Return `-p` options for these parameters; those that are None have no option, unless
         a trial sets them."""
+        parameters = self.tried(parameters)
         if self.is_trial:
-            replaced = parameters.keys() & TRIAL.keys()
-            parameters |= {name: TRIAL[name] for name in replaced}
-            parameters |= {"outputs_dir": self.outputs}
+            parameters["outputs_dir"] = self.outputs
         chosen = {name: value for name, value in parameters.items() if value is not None}
         return as_options(chosen)
 
@@ -100,10 +106,7 @@ class Place:
         self, spec: dict[str, Any], *options: str, environment: dict[str, str] | None = None
     ) -> None:
         """Measure every configuration of a parameters file with this content."""
-        parameters = {"device": "cpu", **spec["parameters"]}
-        if self.is_trial:
-            replaced = parameters.keys() & TRIAL.keys()
-            parameters |= {name: TRIAL[name] for name in replaced}
+        parameters = self.tried({"device": "cpu", **spec["parameters"]})
         parameters["outputs_dir"] = self.outputs
         with TemporaryDirectory() as folder:
             file = Path(folder) / "sweep.json"
