@@ -1,7 +1,7 @@
 # Everything is installed into .venv; nothing else on the machine is touched.
 PYTHON ?= python3
 BIN := .venv/bin
-# Of files with hashes, perfkit itself cannot be one, nor what builds it in an isolated environment.
+# perfkit itself has no hash, so it is installed apart, and what builds it by hashes before it.
 PERFKIT := $(BIN)/pip install -qq --no-deps --no-build-isolation --editable .
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
 

@@ -182,7 +182,7 @@ def test_event_times_sum_to_the_window(special, late_again):
         answer = late_again() if attempt else special["late"]
         *_warm_up, first, last = answer["seconds"]
         assert last >= KERNEL_SECONDS * answer["steps"][-1]["kernels"]
-        # The thread that polls the events may wake up milliseconds late.
+        # The fake's thread that completes the events may wake up milliseconds late.
         assert first + last == pytest.approx(answer["window"], rel=0.02, abs=0.01)
 
     holds_once(check)
