@@ -28,7 +28,7 @@ from perfkit.report.elements import (
     table,
     verdict_mark,
 )
-from perfkit.report.history_text import RATIO_NOTE, drop_words, missed
+from perfkit.report.history_text import RATIO_NOTE, drop_words, missed, when
 from perfkit.report.links import Site
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import COLOURS, FAINT, INK, estimates, new_figure
@@ -179,7 +179,7 @@ def _heading(series: Series, address: str) -> Section:
         texts.append(sentence(series.untested))
     if series.accepted:
         accepted = _("The level of %(when)s was accepted.")
-        texts.append(accepted % {"when": _when(series.accepted)})
+        texts.append(accepted % {"when": when(series.accepted)})
     count = len(series.changes)
     changes = _("No change of level.")
     if count:
@@ -195,11 +195,6 @@ def _heading(series: Series, address: str) -> Section:
     }
     heading = markup(Markup('<h3 id="%s">%s</h3>') % (address, name))
     return heading + paragraph(*texts) + paragraph(changes, words % facts)
-
-
-def _when(point: Point) -> str:
-    """Return the day of a measurement, and its label."""
-    return f"{_day(point)} {plain(point.label)}".rstrip()
 
 
 def _changes(series: Series, site: Site) -> Section:

@@ -56,7 +56,7 @@ def _series(series: Series, threshold: float) -> Iterator[str]:
     if series.untested:
         yield wrapped(series.untested.text(), "  ")
     if series.accepted:
-        yield wrapped(f"accepted: the level of {_when(series.accepted)}", "  ")
+        yield wrapped(f"accepted: the level of {when(series.accepted)}", "  ")
     yield wrapped(f"{throughput}, newest of {count}, {day}", "  ")
     if series.compared:
         yield wrapped(_compared(series.compared, threshold), "  ")
@@ -76,7 +76,7 @@ def _compared(newest: Newest, threshold: float) -> str:
     return f"{_times(newest)} of the measurement before: {verdict}"
 
 
-def _when(point: Point) -> str:
+def when(point: Point) -> str:
     """Return the day of a measurement, and its label."""
     return f"{point.created[:10]} {plain(point.label)}".rstrip()
 
