@@ -298,13 +298,17 @@ def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
     file = ROOT / "parameters" / f"{table}.yaml"
     configurations, _problems = read_sweep(file)
     count = len(configurations)
-    done = cli("sweep", file, "-n", "-p", f"outputs_dir={tmp_path}")
+    folders = ["-p", f"outputs_dir={tmp_path}"]
+    if table != "quick":
+        # Whether the checkout has sample data must not matter.
+        folders += ["-p", f"data_dir={tmp_path}"]
+    done = cli("sweep", file, "-n", *folders)
     assert done.exit_code == 0, done.stderr
     if table == "quick":
         assert done.stdout.count("run, 5 repeats") == count
         assert "skipped" not in done.stdout
         return
-    assert len(re.findall(r"skipped \(\d(?:, \d)?\)", done.stdout)) == count
+    assert len(re.findall(r"skipped \(\d(?:, \d)*\)", done.stdout)) == count
     assert "result" not in done.stdout.splitlines()[0]
     assert done.stdout.count("gpus: 8 requested") == 1
     _plan, _separator, reasons = done.stdout.partition("can't run")
@@ -313,7 +317,7 @@ def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
     text = " ".join(done.stdout.split())
     assert "gpus: 8 requested; visible on this machine: 0 GPUs" in text
     assert "launcher: srun needs a Slurm allocation" in text
-    refused = cli("sweep", file, "-p", f"outputs_dir={tmp_path}")
+    refused = cli("sweep", file, *folders)
     assert refused.exit_code == 2
     assert "nothing can run here: gpus: 8 requested" in " ".join(refused.stderr.split())
 
