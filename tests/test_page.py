@@ -34,6 +34,7 @@ from perfkit.core.results.identity import Reading
 from perfkit.core.results.repeat import Peak, Rank, Repeat
 from perfkit.report.contents import with_contents
 from perfkit.report.diagnosis import diagnose_command
+from perfkit.report.elements import verdict_mark
 from perfkit.report.measurement import MeasurementError, write_measurement
 from perfkit.report.step_charts import each_repeat, overlaid
 from perfkit.report.text import names
@@ -105,6 +106,15 @@ def test_a_page_lists_two_sections_or_more():
         page = BeautifulSoup(with_contents(Markup(html)), "html.parser")
         assert [link.get_text() for link in page.select("nav a")] == listed
         assert page.h1.find_next_sibling().name == ("nav" if listed else "h2")
+
+
+def test_the_list_of_sections_shows_marks_in_their_colours():
+    html = Markup('<h1>T</h1><h2 id="a">%s <a href="x">A</a></h2><h2 id="b">B</h2>')
+    page = BeautifulSoup(with_contents(html % verdict_mark("slower")), "html.parser")
+    link = page.select_one("nav a")
+    assert link.get_text() == "■ A"
+    assert link.span["style"] == "color: #cf222e"
+    assert link.a is None
 
 
 def many_steps(ranks):

@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from perfkit.report.elements import TAG, joined, link
+from perfkit.report.elements import joined, link
 from perfkit.report.text.language import gettext as _
 
 HEADING = re.compile(r'<h([23]) id="([^"]+)"[^>]*>(.*?)</h\1>', re.DOTALL)
 """A heading with an address: its level, its address, and its HTML."""
+ANCHOR = re.compile(r"</?a\b[^>]*>")
+"""The start or end of a link, of which a link can't have another one in it."""
 TITLE_END = "</h1>"
 FEWEST = 2
 """Sections, or parts of a single one, from which a page lists them."""
@@ -40,7 +42,7 @@ def sections_of(html: str) -> list[Listed]:
     of the third level in them."""
     sections: list[Listed] = []
     for level, address, name in HEADING.findall(html):
-        section = Listed(Markup(address), Markup(TAG.sub("", name)))
+        section = Listed(Markup(address), Markup(ANCHOR.sub("", name)))
         if level == "2":
             sections.append(section)
         elif sections:
