@@ -37,7 +37,9 @@ from perfkit.core.paths import ROOT
 from perfkit.core.request import RequestError
 from perfkit.core.results.repeat import Peak
 from perfkit.core.results.store import Measurement, ResultError
+from perfkit.report.comparison import ComparisonPage
 from perfkit.report.comparison_text import comparison_text, interleaved_text
+from perfkit.report.links import Site
 from perfkit.report.site import write_site
 from perfkit.report.text.language import file_name
 from perfkit.report.text.names import variant_name
@@ -413,6 +415,15 @@ def test_a_share_over_100_percent_of_the_peak_is_unreliable(tmp_path):
     message = words(interleaved_text(comparison))
     assert "unreliable, over 100 % of its own matrix-multiply peak, 0.0" in message
     assert message.count("unreliable") == 1
+    assert "The peak is the speed" in message
+
+
+def test_peaks_are_not_explained_where_none_is_known(tmp_path):
+    base, other = made(tmp_path, [4.0] * 6), made(tmp_path, [4.0] * 6, "b", 10)
+    comparison = judged(base, other)
+    assert "peak" not in words(interleaved_text(comparison))
+    page = ComparisonPage(tmp_path / "comparisons" / "made", comparison, Site.read(tmp_path))
+    assert "peak" not in report.comparison_variants(page).html
 
 
 @pytest.mark.parametrize(

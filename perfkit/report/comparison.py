@@ -226,13 +226,20 @@ def _differences(differs: Differences) -> list[Markup]:
 
 
 def comparison_variants(shown: Shown) -> Section:
-    """Throughput, shares of the measured peaks and warnings per variant."""
+    """Throughput, shares of the measured peaks, if any is known, and warnings per variant."""
     page = _page(shown)
     rows = [_variant_row(variant, page) for variant in page.comparison.variants]
     headings = [_("Variant"), _("Throughput"), _("Interval"), _("Level")]
     headings += [_("Number of repeats"), NumberHeading(_("Share of measured peak"))]
     headings += [NumberHeading(_("Share of highest peak")), _("Warnings")]
-    section = table(rows, headings, as_cards=True) + note(
+    section = table(rows, headings, as_cards=True)
+    if page.comparison.has_peaks:
+        section += _about_peaks()
+    return section.on_page_in(page.folder)
+
+
+def _about_peaks() -> Section:
+    return note(
         _(
             "The measured peak is the speed of the framework's matrix product in the same "
             "processes, the higher one of before and after the training; the share is the "
@@ -240,7 +247,6 @@ def comparison_variants(shown: Shown) -> Section:
             "relative to it, a variant with a low peak does not look efficient."
         )
     )
-    return section.on_page_in(page.folder)
 
 
 def _variant_row(variant: Variant, page: ComparisonPage) -> list[Any]:
@@ -257,7 +263,10 @@ def _variant_row(variant: Variant, page: ComparisonPage) -> list[Any]:
         cells += [percent(result.interval_level, 4), result.n]
     else:
         cells += [None] * 4
-    cells += [peak_share([variant.of_own_peak]), peak_share([variant.of_highest_peak])]
+    shares = ["", ""]
+    if page.comparison.has_peaks:
+        shares = [peak_share([variant.of_own_peak]), peak_share([variant.of_highest_peak])]
+    cells += shares
     cells.append(_warnings(result) if result else None)
     return cells
 

@@ -331,7 +331,9 @@ def interleaved_text(comparison: InterleavedComparison) -> str:
         lines += ["", *_interleaved_pair(pair, comparison)]
     lines.append("")
     if comparison.pairs:
-        lines += [wrapped(METHODS["pairs"]), wrapped(PEAK_NOTE)]
+        lines.append(wrapped(METHODS["pairs"]))
+        if comparison.has_peaks:
+            lines.append(wrapped(PEAK_NOTE))
     if not comparison.complete:
         lines.append("Not complete; the same command continues it and retries what failed:")
         lines.append(wrapped(comparison.command))

@@ -342,6 +342,11 @@ class InterleavedComparison(Stored):
         numbers = [variant.number for variant in self.variants]
         return all(n and n.n == self.repeats for n in numbers) and not self.failed
 
+    @property
+    def has_peaks(self) -> bool:
+        """Whether the share of a peak is known of any variant."""
+        return any(variant.of_own_peak is not None for variant in self.variants)
+
     def variant_of(self, pair: PairResult) -> Variant:
         return next(variant for variant in self.variants if variant.id == pair.b.name)
 
