@@ -93,7 +93,7 @@ def test_what_the_script_told_is_marked_and_what_the_timer_recognized_is_not(tmp
     text = text_of(report.script(measurement))
     assert "Precision bf16 told by the script" in text
     assert "GFLOP per sample, forward and backward 3.000 told by the script" in text
-    assert "Trainable parameters not told told by the script" in text
+    assert "Trainable parameters not told GFLOP" in text
     assert "Framework PyTorch 2.13.0 recognized by the timer" in text
     assert "a" * 64 in text
     assert "Local modules net" in text

@@ -38,7 +38,9 @@ def script(measurement: Measurement) -> Section:
     section = table(_content(result.config), headings)
     if not result.told:
         return section + paragraph(_("The script told nothing: no repeat is complete."))
-    rows = [[fact.name, fact.value, _source(fact)] for fact in _facts(result, result.told)]
+    rows = []
+    for fact in _facts(result, result.told):
+        rows.append([fact.name, fact.value or _("not told"), _source(fact)])
     section += table(rows, [*headings, _("Source")])
     return section + note(
         _(
@@ -66,22 +68,22 @@ def _untrusted(text: str) -> Markup:
 
 
 class ToldFact(NamedTuple):
-    """A fact that the script told, or that the timer recognized."""
+    """A fact that the script told, or that the timer recognized; its value is None if the
+    script did not tell it."""
 
     name: str
-    value: Text
+    value: Text | None
     is_checked: bool
 
 
 def _facts(result: Result, told: Told) -> Iterator[ToldFact]:
-    not_told = _("not told")
     size = names.told_batch(result)
     yield ToldFact(_("Samples of a step, per rank"), foreign(size), is_checked=False)
-    precision = foreign(plain(told.precision)) if told.precision else not_told
+    precision = foreign(plain(told.precision)) if told.precision else None
     yield ToldFact(_("Precision"), precision, is_checked=False)
-    parameters = f"{told.parameters:,}" if told.parameters else not_told
+    parameters = f"{told.parameters:,}" if told.parameters else None
     yield ToldFact(_("Trainable parameters"), parameters, is_checked=False)
-    flops = number(told.flops_per_sample / GIGA) if told.flops_per_sample else not_told
+    flops = number(told.flops_per_sample / GIGA) if told.flops_per_sample else None
     yield ToldFact(_("GFLOP per sample, forward and backward"), flops, is_checked=False)
     version = plain(f"{DISPLAY_NAMES[told.framework]} {told.framework_version or ''}")
     yield ToldFact(_("Framework"), foreign(version), is_checked=True)
@@ -93,6 +95,9 @@ def _facts(result: Result, told: Told) -> Iterator[ToldFact]:
 
 
 def _source(fact: ToldFact) -> Text:
+    """Return where a fact comes from; empty if the script did not tell it."""
+    if fact.value is None:
+        return ""
     if fact.is_checked:
         return _("recognized by the timer")
     return strong(_("told by the script"))
