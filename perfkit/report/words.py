@@ -25,8 +25,8 @@ def number_words(result: Result) -> str:
 
 
 def warning_words(checks: MeasurementChecks) -> str:
-    """Return the number of warnings and their codes, worst first."""
-    codes = [warning.code for warning in checks.warnings]
+    """Return the number of warnings, and their codes with their severities, worst first."""
+    codes = [f"{warning.code} ({_(warning.severity)})" for warning in checks.warnings]
     few = few_repeats(len(checks.profiles))
     if not codes:
         return sentence(few) if few else _("no warnings")
