@@ -336,7 +336,7 @@ def test_the_tiles_show_throughput_limit_and_trust(tmp_path):
     assert "8.000 images/s" in throughput
     assert "8.000 – 8.000 (50 %, n=2)" in throughput
     assert "Data wait: up to 10 % of a window" in limit
-    assert "perfkit diagnose resnet50 -p batch_size 8 " in limit
+    assert "perfkit diagnose resnet50  ( its options are under Limits )" in limit
     assert "○ Can't tell" in " ".join(unescape(trust).split())
     assert "2 repeats show neither their spread nor a difference" in trust
     assert "4 repeats are enough" in trust

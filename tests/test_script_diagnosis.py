@@ -133,7 +133,9 @@ def test_a_script_without_a_diagnosis_has_the_command_for_one(tmp_path):
     assert command.endswith(" -- --lr 0.1")
     measured_by = names.command(measurement.result)
     assert command.replace("diagnose", "run", 1) == measured_by
-    assert f"not diagnosed {command}" in text_of(report.headline(measurement).html)
+    headline = report.headline(measurement).html
+    assert "not diagnosed perfkit diagnose train.py ( its options" in text_of(headline)
+    assert '<a href="#Limits">its options are under Limits</a>' in headline
     advice = f"To find out what limits the throughput, with these repeats: {command}"
     assert advice in text_of(report.limits(measurement).html)
 

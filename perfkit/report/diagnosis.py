@@ -64,6 +64,13 @@ def diagnose_command(result: Result) -> str:
     return _as_diagnosis(run_command(config.model, _necessary_values(result, config)))
 
 
+def command_without_options(config: AnyConfig) -> str:
+    """Return the command that diagnoses a model or a script, without its options."""
+    if isinstance(config, ScriptConfig):
+        return _as_diagnosis(run_command(SCRIPT, {"script": config.script}))
+    return _as_diagnosis(run_command(config.model, {}))
+
+
 def _script_command(result: Result, config: ScriptConfig) -> str:
     """Return the command that diagnoses a script by the repeats that its folder has already."""
     values = names.requested(result) | {"script": config.script}

@@ -23,7 +23,12 @@ from perfkit.core.results.schema import Result, Throughput
 from perfkit.core.results.store import Measurement
 from perfkit.core.script_config import ScriptConfig
 from perfkit.core.steady import PUBLISHED_STEPS, published_throughput
-from perfkit.report.diagnosis import LIMITED_BY, diagnose_command, obstacle
+from perfkit.report.diagnosis import (
+    LIMITED_BY,
+    command_without_options,
+    diagnose_command,
+    obstacle,
+)
 from perfkit.report.elements import (
     Text,
     alarm,
@@ -211,8 +216,7 @@ def _limit_tile(result: Result, diagnosis: AnyDiagnosis | None, problem: str) ->
     elif problem:
         lines.append(joined([_("The diagnosis can't be read:"), foreign(problem)]))
     else:
-        command = diagnose_command(result)
-        lines.append(code(command) if command else obstacle(result))
+        lines.append(_diagnose_command(result) or obstacle(result))
     wait, used = result.data_wait_share, utilization(result)
     if wait is not None:
         share = {"share": percent(wait, 2)}
@@ -223,6 +227,20 @@ def _limit_tile(result: Result, diagnosis: AnyDiagnosis | None, problem: str) ->
         share = {"share": names.peak_share(used.shares)}
         lines.append(_("Share of measured peak: %(share)s") % share)
     return Tile(_("Limited by"), value, lines)
+
+
+def _diagnose_command(result: Result) -> Markup:
+    """Return the command that diagnoses the measurement; its options, if any, are in another
+    section. Empty if it can't be diagnosed."""
+    command = diagnose_command(result)
+    short = command_without_options(result.config)
+    if not command:
+        return Markup()
+    if command == short:
+        return code(command)
+    section = _("Limits")
+    options = _("its options are under %(section)s") % {"section": section}
+    return Markup("%s (%s)") % (code(short), link(f"#{section}", options))
 
 
 def _trust_tile(page: CheckedMeasurement) -> Tile:
