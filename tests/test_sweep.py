@@ -312,7 +312,9 @@ def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
     assert "result" not in done.stdout.splitlines()[0]
     assert done.stdout.count("gpus: 8 requested") == 1
     _plan, _separator, reasons = done.stdout.partition("can't run")
-    assert all(len(line) <= 80 for line in reasons.splitlines())
+    # A path is not broken.
+    lines = [line for line in reasons.splitlines() if str(tmp_path) not in line]
+    assert lines and all(len(line) <= 80 for line in lines)
     assert f"{count} of {count} can't run on this machine:" in done.stdout
     text = " ".join(done.stdout.split())
     assert "gpus: 8 requested; visible on this machine: 0 GPUs" in text
