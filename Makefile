@@ -17,7 +17,7 @@ report: .venv/cpu
 	@echo "Open outputs/index.html"
 
 ## check: lint, and the tests without processes, frameworks and simulations (under a minute)
-check: lint
+check: lint .venv/check
 	$(PYTEST) --quick -m 'not slow'
 
 ## test: all tests except the slow ones, on all cores (five minutes on two)
@@ -49,7 +49,7 @@ lab: .venv/lab
 		--ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/resnet50.ipynb
 
 ## lint: ruff, mypy, nbstripout
-lint: .venv/test
+lint: .venv/check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -109,7 +109,12 @@ clean:
 		--editable '.[test]' 'nvidia-dali-cuda120==2.4.0'
 	@touch $@
 
-.venv/test: .venv/cpu requirements/test.txt
+.venv/check: .venv/cpu requirements/check.txt
+	$(BIN)/pip install -qq --require-hashes --requirement requirements/check.txt
+	@touch $@
+
+# With PyTorch, JAX and TensorFlow, which on PyPI bring CUDA's libraries (10 GB).
+.venv/test: .venv/check requirements/test.txt
 	$(BIN)/pip install -qq --require-hashes --requirement requirements/test.txt
 	@touch $@
 

@@ -22,6 +22,7 @@ EVERYTHING = ("cpu", "torch", "jax", "tensorflow", "huggingface", "lab", "test")
 
 EXTRAS = {
     "cpu": ("cpu",),
+    "check": ("cpu", "test"),
     "lab": ("cpu", "lab"),
     "torch": ("torch",),
     "jax": ("jax",),

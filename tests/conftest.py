@@ -9,6 +9,7 @@ import sysconfig
 import tempfile
 import venv
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,10 @@ MODULES |= {str(Path(__file__).with_name("fake_trainer.py"))}
 RUN_HERE = 'for command; do :; done\nexec sh -c "$command"\n'
 IN_WORKER = "import sys\nif 'perfkit.core.worker.rank' in sys.orig_argv:\n"
 """Prefix of code for `plant` that runs only in workers."""
+needs_frameworks = pytest.mark.skipif(
+    not all(map(find_spec, ("torch", "jax", "tensorflow"))),
+    reason="needs PyTorch, JAX and TensorFlow: make .venv/test",
+)
 
 
 @pytest.fixture(scope="session")

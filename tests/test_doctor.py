@@ -9,7 +9,7 @@ from threading import Barrier
 from types import SimpleNamespace
 
 import pytest
-from conftest import as_options, cli
+from conftest import as_options, cli, needs_frameworks
 
 import perfkit
 from perfkit import report
@@ -87,6 +87,7 @@ def large_batches(small, samples, tmp_path):
     return small(input="dataloader", data_dir=str(data), **batches)
 
 
+@needs_frameworks
 def test_a_dataloader_that_must_fill_the_shared_memory_is_refused(large_batches, monkeypatch):
     """Docker's default of 64 MiB; each process holds a batch."""
     request = large_batches
@@ -130,6 +131,7 @@ def test_nccl_needs_shared_memory_on_several_gpus_of_a_node(monkeypatch, nvml, g
     assert "/dev/shm has 64 MiB free; DataLoader and NCCL may need 74 MiB" in notice.text()
 
 
+@needs_frameworks
 def test_too_little_shared_memory_is_reported(large_batches, monkeypatch):
     request = large_batches
     prefetched_batches = 2 * 8

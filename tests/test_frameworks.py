@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from conftest import needs_frameworks
 
 from perfkit.core.driver.settings import cpu_settings
 from perfkit.core.frameworks import FRAMEWORKS
@@ -165,6 +166,7 @@ def test_one_process_needs_no_launcher(framework):
     assert command(framework) == ["worker"]
 
 
+@needs_frameworks
 @pytest.mark.parametrize("gpus", [["0"], ["0", "1"]])
 @pytest.mark.parametrize("given", [{}, {"device": "gpu"}, {"gpus": 1}])
 def test_tensorflow_on_a_machine_with_gpus_is_refused_in_one_sentence(monkeypatch, gpus, given):
@@ -177,6 +179,7 @@ def test_tensorflow_on_a_machine_with_gpus_is_refused_in_one_sentence(monkeypatc
     ]
 
 
+@needs_frameworks
 def test_jax_on_the_cpus_of_several_nodes_is_refused():
     (problem,) = problems("jax", nodes=2, launcher="ssh", hosts="127.0.0.1,127.0.0.2")
     assert problem.startswith("nodes: JAX finds other nodes' CPUs only where")
@@ -210,6 +213,7 @@ def test_the_environment_has_only_the_training_frameworks_facts(framework):
     assert environment.keys() & facts_of_all == {*FRAMEWORKS[framework].facts}
 
 
+@needs_frameworks
 def test_versions_are_those_of_the_installed_packages():
     # The package's version may lack the CUDA version of its build.
     torch, _plus, _cuda = FRAMEWORKS["torch"].version.partition("+")

@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import pynvml
 import pytest
-from conftest import as_options, cli
+from conftest import as_options, cli, needs_frameworks
 
 from perfkit.core.config import Protocol
 from perfkit.core.driver.measure import measure
@@ -354,6 +354,7 @@ def test_capabilities_precede_architectures_by_number(capability, architectures,
     assert gpus.precedes_all(capability, architectures) == precedes
 
 
+@needs_frameworks
 @pytest.mark.parametrize("listed", [["sm_80", "sm_90"], ["sm_80", "compute_90"], []])
 def test_pytorchs_own_list_of_architectures_decides(nvml, monkeypatch, listed):
     """PTX runs on later GPUs, and without a list nothing is known."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import renew
+from conftest import needs_frameworks
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
@@ -112,7 +113,7 @@ def pinned(file, python=PYTHON):
     return versions
 
 
-@pytest.mark.parametrize("target", ["report", "test", "lab", "lint", "bench", "docs"])
+@pytest.mark.parametrize("target", ["report", "check", "test", "lab", "lint", "bench", "docs"])
 def test_make_installs_by_hashes_and_nothing_that_these_require(target):
     installs = [line for line in would_run(target) if "pip install" in line]
     assert installs
@@ -142,6 +143,7 @@ def test_a_file_with_hashes_has_what_its_extras_and_the_build_require(name, pyth
         assert requirement.specifier.contains(version), requirement
 
 
+@needs_frameworks
 @pytest.mark.parametrize("name", renew.EXTRAS)
 def test_a_file_with_hashes_has_every_dependency(name):
     """Of the packages that are installed as pinned, as make installs all of them."""

@@ -16,7 +16,7 @@ import click
 import fake_trainer
 import pytest
 from clusters import wait_for
-from conftest import as_options, cli
+from conftest import as_options, cli, needs_frameworks
 from drivers import faked
 from made import keep, measured
 
@@ -257,6 +257,7 @@ def test_all_problems_are_reported_first_with_their_variant(compare, tmp_path):
     assert "budget: not for --live" in message
 
 
+@needs_frameworks
 def test_variants_of_a_script_are_shown_by_its_arguments(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("import perfkit, torch")

@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from conftest import cli
+from conftest import cli, needs_frameworks
 
 import perfkit
 from perfkit.cli.options import separated
@@ -81,6 +81,7 @@ def test_a_wrong_value_is_rejected_with_the_allowed_ones(name, value, allowed):
     assert problem.startswith(f"{name}: ")
 
 
+@needs_frameworks
 @pytest.mark.parametrize(
     ("framework", "precision", "allowed"),
     [("paddle", "amp", "fp32"), ("jax", "amp", "fp32, bf16"), ("torch", "pure_fp16", "fp32")],
@@ -92,6 +93,7 @@ def test_an_unsupported_cpu_precision_is_rejected(framework, precision, allowed)
     assert "-p framework torch -p precision bf16" in problem
 
 
+@needs_frameworks
 def test_the_advised_precision_for_a_cpu_is_accepted():
     advice = {"framework": "torch", "precision": "bf16"}
     planned = plan("resnet50", {"input": "synthetic"} | advice)
@@ -195,10 +197,11 @@ def test_a_misspelt_setting_of_the_tuning_is_rejected_with_a_suggestion():
             ["device: 'cuda' is not", "gpus: 'x' is of the wrong type", "repeats: 0 is out"],
         ),
         # A device type that the framework does not have, told once.
-        (
+        pytest.param(
             "resnet50",
             {"framework": "torch", "device": "npu"},
             ["device: 'npu' is not for framework=torch"],
+            marks=needs_frameworks,
         ),
         # A script that is missing, and what the machine lacks.
         (
@@ -448,7 +451,12 @@ TWO = {"nodes": 2, "launcher": "ssh"}
             "model_size: resnet50 does not take it, only gpt, llama",
         ),
         ("gpt", {"model_size": "8b"}, "'8b' is not for gpt; allowed: 124M, 355M, 774M, 1558M"),
-        ("llama", {"framework": "tensorflow"}, "'llama' is not for framework=tensorflow"),
+        pytest.param(
+            "llama",
+            {"framework": "tensorflow"},
+            "'llama' is not for framework=tensorflow",
+            marks=needs_frameworks,
+        ),
         ("gpt", {"sequence_length": 2048}, "sequence_length"),
         ("resnet50", {"tf32": True}, "tf32: no effect with device=cpu"),
         ("resnet50", {"launcher": "srun"}, "'srun' is not for nodes=1; allowed: local"),

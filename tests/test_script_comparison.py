@@ -4,6 +4,7 @@ import re
 
 import click
 import pytest
+from conftest import needs_frameworks
 from made import keep, measured, script_measured, write_all
 
 import perfkit
@@ -45,6 +46,7 @@ def folders(tmp_path, *results):
 # Planned comparisons.
 
 
+@needs_frameworks
 def test_variants_of_a_script_are_its_switches(script):
     plan = planned(script, "arguments=", "arguments=--compile")
     assert [each.config.arguments for each in plan.plans] == ["", "--compile"]
@@ -54,6 +56,7 @@ def test_variants_of_a_script_are_its_switches(script):
     assert plan.command.startswith(start)
 
 
+@needs_frameworks
 def test_the_label_of_variants_without_one_keeps_them_out_of_series(script):
     plan = planned(script, "arguments=", "arguments=--compile")
     labels = {each.config.label for each in plan.plans}
@@ -62,6 +65,7 @@ def test_the_label_of_variants_without_one_keeps_them_out_of_series(script):
     assert {each.config.label for each in named.plans} == {"nightly"}
 
 
+@needs_frameworks
 def test_arguments_are_the_rest_of_a_variant_whatever_they_contain(script):
     plan = planned(script, "cpu_tuning=False,arguments=--set a=1,gpus=2", "arguments=")
     first = plan.plans[0].config
@@ -69,6 +73,7 @@ def test_arguments_are_the_rest_of_a_variant_whatever_they_contain(script):
     assert first.cpu_tuning is False
 
 
+@needs_frameworks
 def test_two_versions_of_a_script_are_variants(script):
     old = script.with_name("old.py")
     old.write_text("import torch\nimport perfkit\nprint(1)\n")
@@ -77,6 +82,7 @@ def test_two_versions_of_a_script_are_variants(script):
     assert names == ["old.py", "train.py"]
 
 
+@needs_frameworks
 def test_copies_of_one_script_are_no_variants(script):
     copy = script.parent / "copy" / script.name
     copy.parent.mkdir()
@@ -85,6 +91,7 @@ def test_copies_of_one_script_are_no_variants(script):
         planned(script, f"script={copy}", f"script={script}")
 
 
+@needs_frameworks
 def test_the_progress_names_the_arguments_that_differ(script):
     common = "--data /a/long/folder/of/tokens"
     plan = planned(script, f"arguments={common} --lr 1", f"arguments={common} --lr 2")
