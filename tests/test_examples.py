@@ -1,23 +1,40 @@
-"""The committed examples are complete, small and up to date."""
+"""The committed examples are complete, small, up to date, and measured by one commit on one
+machine: benchmarks/examples.py measures them."""
 
 import shutil
 import subprocess
 
 import pytest
+from conftest import cli
 
 import perfkit
 from perfkit.analysis.comparison.interleaved import disagreements
 from perfkit.analysis.comparison.stored import read_comparison
+from perfkit.analysis.diagnosis.stored import FILE as DIAGNOSIS
+from perfkit.analysis.verification.stored import read_verifications
+from perfkit.analysis.warnings import check
+from perfkit.audit.audit import audit_folders, read_audit
 from perfkit.core.models import MODELS
 from perfkit.core.paths import ROOT
+from perfkit.core.results.store import Measurement
 from perfkit.report.site import write_site
 
 EXAMPLES = ROOT / "outputs" / "examples"
+MACHINE = ["cpu", "cpu_cores", "cpu_features", "memory", "kernel", "os"]
+"""Facts of the environment that measurements on one machine share."""
+FOREIGN = "paddle-perf"
+"""Prefix of the audits of logs that others published."""
 
 
 @pytest.fixture(scope="module")
 def measurements():
     return perfkit.load(EXAMPLES)
+
+
+@pytest.fixture(scope="module")
+def comparisons():
+    folders = (EXAMPLES / "comparisons").iterdir()
+    return [read_comparison(folder) for folder in folders]
 
 
 def committed():
@@ -27,34 +44,126 @@ def committed():
     return [ROOT / line for line in listed.stdout.splitlines()]
 
 
+def test_the_examples_were_measured_by_one_clean_commit_on_one_machine(measurements):
+    assert set(measurements["environment.suite_modified"]) == {False}
+    (commit,) = set(measurements["environment.suite_commit"])
+    for verification in read_verifications(EXAMPLES, []):
+        assert verification.environment["suite_commit"].value == commit
+        assert verification.environment["suite_modified"].value is False
+    facts = measurements[[f"environment.{name}" for name in MACHINE]]
+    assert len(facts.astype(str).drop_duplicates()) == 1
+
+
+def test_the_examples_have_no_failure_and_no_warning_of_the_highest_severity(measurements):
+    assert set(measurements["status"]) == {"complete"}
+    assert not measurements.attrs["unreadable"]
+    for folder in measurements["folder"]:
+        warnings = check(Measurement.read(EXAMPLES / folder)).warnings
+        assert "error" not in {warning.severity for warning in warnings}, folder
+
+
 def test_the_examples_vary_batch_size_input_and_processes(measurements):
     assert measurements["batch_size"].nunique() >= 3
     assert measurements["input"].nunique() >= 2
-    assert {1, 2} <= set(measurements["processes"])
-    assert set(measurements["status"]) == {"complete"}
-    assert not measurements.attrs["unreadable"]
+    of_two = measurements[measurements["processes"] == 2]
+    (input_of_two,) = set(of_two["input"])
+    like_them = measurements["batch_size"].isin(of_two["batch_size"])
+    like_them &= measurements["input"] == input_of_two
+    assert {1, 2} == set(measurements["processes"][like_them])
 
 
-def test_the_examples_interleave_frameworks_verified_to_do_the_same_work():
-    comparisons = [read_comparison(folder) for folder in (EXAMPLES / "comparisons").iterdir()]
-    of_frameworks = [found for found in comparisons if "framework" in found.named]
-    assert {comparison.model for comparison in of_frameworks} == {*MODELS}
-    for comparison in of_frameworks:
+def test_the_examples_interleave_frameworks_verified_to_do_the_same_work(comparisons):
+    of_frameworks = {
+        comparison.model: comparison
+        for comparison in comparisons
+        if "framework" in comparison.named
+    }
+    variants = {model: len(found.variants) for model, found in of_frameworks.items()}
+    assert variants == {"resnet50": 5, "vgg16": 5, "bert": 4, "gpt": 4, "llama": 3}
+    assert variants.keys() == MODELS.keys()
+    for comparison in of_frameworks.values():
         assert comparison.complete
+        assert comparison.repeats >= 6
         assert disagreements(comparison, EXAMPLES) == []
         assert {pair.same_work.state for pair in comparison.pairs} == {"verified"}
         assert not any(pair.out_of_turn for pair in comparison.pairs)
 
 
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        ("gpt_torch.py", "arguments"),
+        ("resnet50", "python"),
+        ("resnet50", "input"),
+    ],
+)
+def test_the_examples_interleave_variants_of_a_script_versions_and_inputs(
+    model, named, comparisons
+):
+    (comparison,) = [found for found in comparisons if found.named == [named]]
+    assert comparison.model == model
+    assert comparison.complete
+    assert not any(pair.out_of_turn for pair in comparison.pairs)
+
+
+def test_the_examples_compare_two_versions_of_paddle(measurements):
+    assert {"2.6.2", "3.3.1"} <= set(measurements["environment.paddle"].dropna())
+
+
+def test_the_examples_diagnose_an_input(measurements):
+    diagnosed = [
+        name for name in measurements["folder"] if (EXAMPLES / name / DIAGNOSIS).exists()
+    ]
+    assert len(diagnosed) == 1
+
+
+def test_the_examples_have_a_measurement_in_the_steady_state(measurements):
+    (steady,) = measurements[measurements["protocol"] == "steady"].to_dict("records")
+    assert steady["repeats"] == 7
+
+
+def test_the_examples_have_a_series_that_fell_when_its_machine_was_throttled(measurements):
+    history = cli("history", EXAMPLES, "--check")
+    assert history.exit_code == 1
+    labels = measurements["label"]
+    throttled = measurements[labels.str.startswith("throttled")]
+    before = measurements[labels.str.startswith("paddle3")]
+    assert len(throttled) == 2
+    assert len(before) == 3
+    assert throttled["throughput"].max() < 0.9 * before["throughput"].min()
+
+
+def test_the_examples_have_a_fleet_of_four_nodes_one_of_which_is_slow(measurements, tmp_path):
+    nodes = measurements["node"].fillna("")
+    assert {*nodes} - {""} == {"node1", "node2", "node3", "node4"}
+    copy = tmp_path / "fleet"
+    copy.mkdir()
+    for folder in measurements["folder"][nodes != ""]:
+        shutil.copytree(EXAMPLES / folder, copy / folder)
+    assert cli("fleet", copy).exit_code == 1
+    assert (copy / "slow-nodes.txt").read_text().split() == ["node2"]
+    assert (EXAMPLES / "slow-nodes.txt").read_text().split() == ["node2"]
+
+
+def test_the_examples_audit_logs_made_here_with_right_and_wrong_claims():
+    states = {}
+    for folder in audit_folders(EXAMPLES):
+        if not folder.name.startswith(FOREIGN):
+            audit = read_audit(folder)
+            (claim,) = audit.claims
+            states[audit.label] = claim.state
+    names = ("huggingface", "script", "perfkit")
+    assert states == {
+        **{f"{name}-reproduced": "reproduced" for name in names},
+        **{f"{name}-not-reproduced": "not reproduced" for name in names},
+    }
+
+
 def test_the_examples_have_all_raw_steps_behind_their_numbers(measurements):
     for row in measurements.itertuples():
         steps = perfkit.load_steps(EXAMPLES / row.folder)
-        expected = row.repeats * row.processes * (row.warmup_steps + row.measured_steps)
-        assert len(steps) == expected
-
-
-def test_the_examples_were_measured_by_a_clean_commit(measurements):
-    assert set(measurements["environment.suite_modified"]) == {False}
+        windows = steps[steps["measured"]]
+        assert len(windows) == row.repeats * row.processes * row.measured_steps
 
 
 def test_the_examples_are_small_and_hold_no_local_paths():
