@@ -12,6 +12,7 @@ from narrow import replace_sizes
 from sides import PADDLE_2, SIDES, equal, side_of, step, use_float32
 
 from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.frameworks.functional.trainer import EPSILON
 from perfkit.core.frameworks.networks import NETWORKS, Outline
 from perfkit.core.models import MODELS, multiply_adds, optimizer_settings
 from perfkit.core.results.schema import Effective
@@ -347,6 +348,31 @@ def test_accumulated_micro_batches_equal_one_step_on_the_whole_batch(side, doubl
     for name, expected in whole.weights().items():
         assert expected.dtype == np.float64
         assert np.allclose(expected, weights[name], rtol=1e-9, atol=1e-11), name
+
+
+@of("torch", "jax", "tensorflow")
+@pytest.mark.usefixtures("processes")
+def test_adamw_takes_the_steps_of_its_formula(side, doubles):
+    """Excludes Paddle, whose learning rate is a float32."""
+    inspector = new_inspector(side, "bert", seed=0)
+    inspector.disable_dropout()
+    settings = optimizer_settings(side.config("bert", batch_size=2))
+    beta1, beta2 = settings.betas
+    # Without weight decay, as all parameters of one axis.
+    name = "seq_relationship.bias"
+    first_moment = second_moment = 0.0
+    for seed in range(3):
+        before = inspector.weights()[name]
+        inspector.trainer.backward(side.batch("bert", seed=seed))
+        gradient = inspector.gradients()[name]
+        inspector.trainer.update()
+        first_moment = beta1 * first_moment + (1 - beta1) * gradient
+        second_moment = beta2 * second_moment + (1 - beta2) * gradient**2
+        mean = first_moment / (1 - beta1 ** (seed + 1))
+        square = second_moment / (1 - beta2 ** (seed + 1))
+        expected = settings.learning_rate * mean / (np.sqrt(square) + EPSILON)
+        change = before - inspector.weights()[name]
+        assert np.allclose(change, expected, rtol=1e-9, atol=1e-18)
 
 
 @of(models=["vgg16", "bert"])

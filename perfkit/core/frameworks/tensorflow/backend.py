@@ -104,8 +104,8 @@ class Trainer(functional.Trainer):
 
     def _apply_momentum(self, gradients: Values) -> None:
         decay = self.optimizer_settings.weight_decay
-        rate = tf.cast(self.optimizer_settings.learning_rate, self.wide)
-        momentum = tf.cast(MOMENTUM, self.wide)
+        rate = tf.constant(self.optimizer_settings.learning_rate, self.wide)
+        momentum = tf.constant(MOMENTUM, self.wide)
         for name, value in self.values.items():
             (velocity,) = self.slots[name]
             tf.raw_ops.ResourceApplyMomentum(
@@ -118,10 +118,11 @@ class Trainer(functional.Trainer):
 
     def _apply_adamw(self, gradients: Values, steps: Tensor) -> None:
         """TensorFlow's Adam adds EPSILON before correcting the bias of the second moment,
-        Paddle's after it."""
+        Paddle's after it. Factors are constants, because tf.cast rounds a number of Python to
+        float32 first, and 1 - 0.999 is then wrong by 1e-5."""
         decay = self.optimizer_settings.weight_decay
-        rate = tf.cast(self.optimizer_settings.learning_rate, self.wide)
-        beta1, beta2 = (tf.cast(beta, self.wide) for beta in self.optimizer_settings.betas)
+        rate = tf.constant(self.optimizer_settings.learning_rate, self.wide)
+        beta1, beta2 = (tf.constant(beta, self.wide) for beta in self.optimizer_settings.betas)
         beta1_power, beta2_power = beta1**steps, beta2**steps
         epsilon = EPSILON * tf.sqrt(1 - beta2_power)
         for name, value in self.values.items():
