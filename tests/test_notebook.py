@@ -328,7 +328,7 @@ def test_a_failed_measurement_fails_papermill_and_writes_its_page(papermill, tmp
     assert "timeout: repeat 1 took over 1 s" in done.stderr
     assert measured(outputs).result.status == "failed"
     page = (measured(outputs).folder / "report.html").read_text()
-    assert "no number" in page and "timeout" in page
+    assert "timeout" in page and "a longer limit: -p timeout 2" in page
 
 
 def test_the_notebook_runs_interactively_and_shows_progress(tmp_path, fake, monkeypatch):

@@ -32,8 +32,9 @@ from perfkit.core.request.resolve import resolve
 from perfkit.core.results.failures import Timeout
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.repeat import Peak, Rank, Repeat
+from perfkit.core.results.store import Store
 from perfkit.report.contents import with_contents
-from perfkit.report.diagnosis import diagnose_command
+from perfkit.report.diagnosis import diagnose_command, obstacle
 from perfkit.report.elements import verdict_mark
 from perfkit.report.measurement import MeasurementError, write_measurement
 from perfkit.report.step_charts import each_repeat, overlaid
@@ -209,6 +210,62 @@ def test_publishing_an_incomplete_measurement_writes_the_page_and_raises(tmp_pat
     assert (tmp_path / "index.html").exists()
 
 
+def written(measurement):
+    """Write the page of a measurement and return it."""
+    write_measurement(measurement, notebook=True)
+    return BeautifulSoup(measurement.page_file.read_text(), "html.parser")
+
+
+def failed_at_once(folder):
+    """Return a measurement that failed before any step, with a log."""
+    measurement = keep(folder, measured([]))
+    log = Store(measurement.folder).log_file(1, "rank0")
+    log.parent.mkdir()
+    log.write_text("no room\n")
+    return measurement
+
+
+def test_the_page_of_a_failure_before_any_step_has_no_empty_section(tmp_path):
+    failed = failed_at_once(tmp_path / "m")
+    page = written(failed)
+    headings = [heading.get_text() for heading in page.select("main h2")]
+    assert headings == ["Parameters", "Environment", "Raw files"]
+    assert [link.get_text() for link in page.select(".sections li > a")] == headings
+    assert page.select("figure, .tile") == []
+    text = " ".join(page.main.get_text(" ").split())
+    assert "out_of_memory" in text and "no room" in text
+    assert "Remedy: a smaller batch: -p batch_size 16" in text
+    assert page.find("a", href="logs/1-rank0.log")
+    assert "perfkit run resnet50" in page.select_one("pre.command").get_text()
+    notebook = (failed.folder / "notebook.ipynb").read_text()
+    assert "No step was recorded." in notebook, "only the page leaves it out"
+
+
+def test_a_failure_after_a_complete_repeat_keeps_all_sections(tmp_path):
+    failure = Timeout(repeat=2, seconds=9)
+    page = written(stored(tmp_path / "m", status="partial", failure=failure))
+    assert len(page.select("main h2")) == 10
+    assert len(page.select(".tile")) == 3
+
+
+def test_the_text_of_a_user_keeps_the_heading_of_a_section_without_content(tmp_path):
+    failed = failed_at_once(tmp_path / "outputs" / "m")
+    executed = nbformat.read(ROOT / "notebooks" / "resnet50.ipynb", 4)
+    (place,) = [n for n, cell in enumerate(executed.cells) if cell.source == "## Telemetry"]
+    executed.cells.insert(place + 1, v4.new_markdown_cell("The fans were off."))
+    nbformat.write(executed, tmp_path / "executed.ipynb")
+    write_measurement(failed, executed=tmp_path / "executed.ipynb")
+    page = BeautifulSoup(failed.page_file.read_text(), "html.parser")
+    headings = [heading.get_text() for heading in page.select("main h2")]
+    assert headings == ["Telemetry", "Parameters", "Environment", "Raw files"]
+    assert "No window was measured." not in page.get_text()
+
+
+def test_a_script_that_told_nothing_cannot_be_diagnosed():
+    words = "The script told nothing: no repeat is complete."
+    assert obstacle(script_measured([])) == words
+
+
 def test_the_command_on_the_page_reproduces_the_request(tmp_path):
     odd = tmp_path / "a folder with 'quotes'"
     odd.mkdir()
@@ -355,8 +412,6 @@ def test_the_tile_of_a_limit_says_why_there_is_no_diagnosis(tmp_path):
     several = {"device": "gpu", "gpus": 8, "nodes": 2, "launcher": "srun"}
     of_nodes = keep(tmp_path / "nodes", measured([4.0], **several))
     assert "A diagnosis needs a single node." in tiles(of_nodes)[1]
-    silent = keep(tmp_path / "silent", script_measured([]))
-    assert "The script told nothing: no repeat is complete." in tiles(silent)[1]
 
 
 def test_a_single_warning_is_a_sentence_and_several_are_a_table(tmp_path):

@@ -1,5 +1,6 @@
 """HTML of a notebook's cells for a page: headings, text and outputs, without inputs."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from click import unstyle
@@ -16,17 +17,60 @@ HEADINGS = ("#", "##", "###")
 
 
 def cells_html(cells: list[NotebookNode]) -> Markup:
-    """Return the HTML of the cells that pages show. HTML in outputs is taken as it is: that of
-    a user's notebook was sanitized."""
+    """Return the HTML of the cells that pages show, without sections of which all outputs are
+    absences. HTML in outputs is taken as it is: that of a user's notebook was sanitized."""
     parts: list[Markup] = []
+    for section in _sections(cells):
+        if not _lacks_content(section):
+            for cell in section:
+                parts += _cell(cell)
+    return Markup("\n").join(parts)
+
+
+def _sections(cells: Iterable[NotebookNode]) -> Iterator[list[NotebookNode]]:
+    """Yield the shown cells before the first heading of a section, then those of each
+    section, its heading first."""
+    section: list[NotebookNode] = []
     for cell in cells:
         if HIDDEN & {*cell.metadata.get("tags", [])}:
             continue
-        if cell.cell_type == "markdown":
-            parts.append(_text(cell.source))
-        elif cell.cell_type == "code":
-            parts += map(_output, cell.outputs)
-    return Markup("\n").join(parts)
+        if _is_heading(cell):
+            yield section
+            section = []
+        section.append(cell)
+    yield section
+
+
+def _is_heading(cell: NotebookNode) -> bool:
+    """Return whether a cell is the heading of a section alone."""
+    source: str = cell.source
+    starts = cell.cell_type == "markdown" and source.startswith("## ")
+    return starts and "\n" not in source
+
+
+def _lacks_content(section: Iterable[NotebookNode]) -> bool:
+    """Return whether a section has outputs, but each is an absence, and no text of a user."""
+    outputs: list[NotebookNode] = []
+    for cell in section:
+        if cell.cell_type == "markdown" and not _is_heading(cell):
+            return False
+        outputs += cell.get("outputs", [])
+    return bool(outputs) and all(map(_is_absence, outputs))
+
+
+def _is_absence(output: NotebookNode) -> bool:
+    """Return whether an output only says what a measurement lacks; see section.absence."""
+    metadata = output.get("metadata", {}).get("perfkit")
+    return isinstance(metadata, dict) and metadata.get("absence") is True
+
+
+def _cell(cell: NotebookNode) -> Iterator[Markup]:
+    if cell.cell_type == "markdown":
+        yield _text(cell.source)
+    elif cell.cell_type == "code":
+        for output in cell.outputs:
+            if not _is_absence(output):
+                yield _output(output)
 
 
 def _text(source: str) -> Markup:

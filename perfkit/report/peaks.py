@@ -34,7 +34,7 @@ from perfkit.report.elements import (
     table,
 )
 from perfkit.report.measurement import stored_diagnosis
-from perfkit.report.section import Section
+from perfkit.report.section import Section, absence
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import peak_share
 from perfkit.report.text.statements import sentence
@@ -43,6 +43,8 @@ from perfkit.report.text.statements import sentence
 def limits(measurement: Measurement) -> Section:
     """The diagnosis, and the shares of the measured peak and the datasheet's peak."""
     result = measurement.result
+    if not result.complete_repeats:
+        return _without_repeats(measurement)
     used, sheet = utilization(result), datasheet(result)
     rows = _device_rows(result)
     if used:
@@ -51,13 +53,20 @@ def limits(measurement: Measurement) -> Section:
         rows += _datasheet_rows(result, sheet)
     section = _diagnosis(measurement)
     section += table(rows, [_("Limit"), NumberHeading(_("Median")), _("Range or source")])
-    if not used and result.complete_repeats:
-        return section + _no_share(result)
     if not used:
-        return section + paragraph(_("There is no complete repeat to judge."))
+        return section + _no_share(result)
     if max(used.shares) > 1:
         section += _unreliable()
     return section + _formula(result, used, sheet) + _arithmetic(result, used)
+
+
+def _without_repeats(measurement: Measurement) -> Section:
+    """Return the diagnosis of a measurement without a complete repeat, if it has one."""
+    section = paragraph(_("There is no complete repeat to judge."))
+    diagnosis, problem = stored_diagnosis(measurement)
+    if diagnosis or problem:
+        return _diagnosis(measurement) + section
+    return absence(section)
 
 
 def _no_share(result: Result) -> Section:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import quote
 
 from markupsafe import escape
@@ -40,11 +40,16 @@ FONT_FAMILY = re.compile(r"font-family: [^;\"<>]+; ")
 @dataclass(frozen=True)
 class Html:
     """Text and tables as HTML in which foreign text is already escaped. Its links are relative
-    to `page_folder`, if it has any."""
+    to `page_folder`, if it has any. Pages leave it out if it `is_absence`: if it only says what
+    a measurement lacks."""
 
     html: str
     page_folder: Path | None = None
-    metadata: ClassVar[dict[str, Any]] = {}
+    is_absence: bool = False
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return {"perfkit": {"absence": True}} if self.is_absence else {}
 
     def bundle(self, *, png: bool) -> dict[str, str]:
         """Return the text by its MIME types; `png` adds formats for other viewers."""
@@ -160,7 +165,8 @@ class Section:
         match self.parts[-1:], other.parts[:1]:
             case (Html() as last,), (Html() as first,):
                 html = f"{last.html}\n{first.html}"
-                text = Html(html, last.page_folder or first.page_folder)
+                folder = last.page_folder or first.page_folder
+                text = Html(html, folder, last.is_absence and first.is_absence)
                 return Section((*self.parts[:-1], text, *other.parts[1:]))
         return Section(self.parts + other.parts)
 
@@ -217,6 +223,16 @@ def _from_here(html: str, page_folder: Path) -> str:
 
 def picture(figure: Figure | Callable[[], Figure], alt: str) -> Section:
     return Section((Picture(figure, alt),))
+
+
+def absence(section: Section) -> Section:
+    """Return a section that only says what a measurement lacks, or explains it: notebooks show
+    it, pages leave it out, with its heading if nothing else is below that."""
+    parts = [
+        replace(part, is_absence=True) if isinstance(part, Html) else part
+        for part in section.parts
+    ]
+    return Section(tuple(parts))
 
 
 def folded(heading: str, section: Section) -> Section:

@@ -21,7 +21,7 @@ from perfkit.report.elements import (
     paragraph,
     table,
 )
-from perfkit.report.section import Section, folded
+from perfkit.report.section import Section, absence, folded
 from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
@@ -79,6 +79,8 @@ def effective_settings(measurement: Measurement) -> Section:
         section = _settings(result, effective) + _strategy(result, effective)
     elif isinstance(result.config, Config):
         section = paragraph(_("Unknown: no worker reached its first batch."))
+        if not result.complete_repeats:
+            section = absence(section)
     else:
         section = _facts(_chosen_by_nccl(result.nccl))
     rows = [[n.name, n.interface, names.stored_value(n.differs)] for n in result.nodes]
@@ -195,7 +197,8 @@ def method(measurement: Measurement) -> Section:
     else:
         items += _about_cpu(result)
     items.append(_about_interval(result))
-    return folded(_("How it is measured"), bullets(items))
+    section = folded(_("How it is measured"), bullets(items))
+    return section if result.complete_repeats else absence(section)
 
 
 def _about_repeat(result: Result) -> str:

@@ -34,7 +34,7 @@ from perfkit.report.elements import (
     table,
 )
 from perfkit.report.measurement import checked
-from perfkit.report.section import Section, folded
+from perfkit.report.section import Section, absence, folded
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
 from perfkit.report.text.names import fact_name, stored_value
@@ -57,7 +57,7 @@ def _no_steps(result: Result, problem: str) -> Section:
     if problem:
         return paragraph(_("The raw steps can't be read:"), foreign(problem))
     if not result.complete_repeats:
-        return paragraph(_("No step was recorded."))
+        return absence(paragraph(_("No step was recorded.")))
     return paragraph(_("The raw steps are missing."))
 
 
@@ -118,7 +118,7 @@ def warnings(measurement: Measurement) -> Section:
     """The warnings, worst first, and the checks that were made."""
     result, checks = measurement.result, checked(measurement).checks
     if not result.complete_repeats:
-        return paragraph(_("There is no complete repeat to judge."))
+        return absence(paragraph(_("There is no complete repeat to judge.")))
     rows = [
         [severity_mark(severity([warning.code])), code(warning.code), sentence(warning)]
         for warning in checks.warnings
@@ -163,7 +163,7 @@ def repeats(measurement: Measurement) -> Section:
     result = measurement.result
     section = _repeat_table(result)
     if not result.repeats:
-        section += paragraph(_("No repeat was run."))
+        section += absence(paragraph(_("No repeat was run.")))
     section += note(*_repeat_notes(result))
     ranks: dict[int, list[Rank]] = {}
     for repeat in result.complete_repeats:
@@ -369,7 +369,7 @@ def telemetry(measurement: Measurement) -> Section:
         return section + note(*_telemetry_notes(result))
     if result.complete_repeats:
         return section + paragraph(_("No sample was taken before and after a window."))
-    return section + paragraph(_("No window was measured."))
+    return absence(paragraph(_("No window was measured.")))
 
 
 def _telemetry_cells(telemetry: TelemetrySummary) -> list[str]:

@@ -18,7 +18,9 @@ from perfkit.core.config import Config, Protocol
 from perfkit.core.format import change, number, percent, plain
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import model_of
+from perfkit.core.paths import portable
 from perfkit.core.request.plan import Plan
+from perfkit.core.results.remedies import remedy
 from perfkit.core.results.schema import Result, Throughput
 from perfkit.core.results.store import Measurement
 from perfkit.core.script_config import ScriptConfig
@@ -33,6 +35,7 @@ from perfkit.report.elements import (
     Text,
     alarm,
     code,
+    file_link,
     foreign,
     joined,
     link,
@@ -48,6 +51,9 @@ from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
 from perfkit.report.text.statements import sentence
+
+MOST_LOGS = 8
+"""Logs beside a failure, at most; the section of raw files has all."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +132,8 @@ def _protocol(name: str, protocol: Protocol) -> str:
 
 
 def headline(measurement: Measurement) -> Section:
-    """Three tiles (throughput, limit, trust), the failure if any, and related pages."""
+    """Three tiles (throughput, limit, trust) if a repeat is complete, the failure if any, and
+    related pages."""
     page = checked(measurement)
     result, problems = page.result, page.checks.disagreements
     diagnosis, problem = stored_diagnosis(page)
@@ -134,21 +141,22 @@ def headline(measurement: Measurement) -> Section:
     if problems:
         warning = alarm(_("Do not use this result: it contradicts its raw files."))
         section += paragraph(warning, foreign(problems[0]))
-    tiles = [_throughput_tile(page), _limit_tile(result, diagnosis, problem), _trust_tile(page)]
-    section += render("measurement", "tiles", page.folder, tiles)
+    if result.complete_repeats:
+        limit = _limit_tile(result, diagnosis, problem)
+        tiles = [_throughput_tile(page), limit, _trust_tile(page)]
+        section += render("measurement", "tiles", page.folder, tiles)
+    if result.status != "complete":
+        section += _unfinished(page)
     place = {"topology": result.config.topology, "device": names.device(result)}
     where = _("Topology %(topology)s on %(device)s.") % place
     section += note(_protocol(names.protocol_name(result.protocol), result.protocol), where)
-    if result.status != "complete":
-        section += _unfinished(result)
     return section + _related(page, diagnosis)
 
 
 def _throughput_tile(page: CheckedMeasurement) -> Tile:
     result = page.result
     throughput, config = result.throughput, result.config
-    if not throughput:
-        return Tile(_("Throughput"), _("no number"))
+    assert throughput
     unit = plain(throughput.unit)
     low, high = throughput.interval or (None, None)
     lines: list[Text] = [
@@ -221,7 +229,7 @@ def _limit_tile(result: Result, diagnosis: AnyDiagnosis | None, problem: str) ->
     if wait is not None:
         share = {"share": percent(wait, 2)}
         lines.append(_("Data wait: up to %(share)s of a window") % share)
-    elif result.told and result.complete_repeats:
+    elif result.told:
         lines.append(_("Data wait: unknown, since the script does not tell it"))
     if used:
         share = {"share": names.peak_share(used.shares)}
@@ -245,8 +253,6 @@ def _diagnose_command(result: Result) -> Markup:
 
 def _trust_tile(page: CheckedMeasurement) -> Tile:
     result, checks = page.result, page.checks
-    if not result.complete_repeats:
-        return Tile(_("Trust"), "–", [_("There is no complete repeat to judge.")])
     mark = severity_mark(severity(warning.code for warning in checks.warnings))
     if checks.warnings:
         count = len(checks.warnings)
@@ -264,8 +270,10 @@ def _trust_tile(page: CheckedMeasurement) -> Tile:
     return Tile(_("Trust"), joined([mark, _("No warnings")]), [line])
 
 
-def _unfinished(result: Result) -> Section:
-    """Return the state of a measurement that is not complete, and the reason."""
+def _unfinished(measurement: Measurement) -> Section:
+    """Return the state of a measurement that is not complete, the reason, what may help, and
+    the logs of the last repeat."""
+    result = measurement.result
     counts = {"done": len(result.complete_repeats), "all": result.protocol.repeats}
     state = Markup("%s:") % alarm(_(result.status))
     words = ngettext(
@@ -275,9 +283,27 @@ def _unfinished(result: Result) -> Section:
     )
     done = words % counts
     if result.failure:
-        return paragraph(state, done, code(result.failure.code), sentence(result.failure))
+        failure = result.failure
+        section = paragraph(state, done, code(failure.code), sentence(failure))
+        # The page may be published; the remedy of a missing module has paths of this machine.
+        help_against = portable(remedy(failure, result.config))
+        if help_against:
+            section += paragraph(_("Remedy:"), foreign(help_against))
+        return section + _last_logs(measurement)
     words = _("It is running or was interrupted; the same command continues it.")
-    return paragraph(state, done, words)
+    return paragraph(state, done, words) + _last_logs(measurement)
+
+
+def _last_logs(measurement: Measurement) -> Section:
+    """Return links to the first logs of the last repeat; empty without a log."""
+    logs = measurement.log_files()
+    if not logs:
+        return Section()
+    last, _between, _name = logs[-1].name.partition("-")
+    paths = [f"{log.parent.name}/{log.name}" for log in logs if log.name.startswith(f"{last}-")]
+    links = joined(map(file_link, paths[:MOST_LOGS]), " · ")
+    heading = _("Logs of the last repeat:") if len(logs) > len(paths) else _("Logs:")
+    return paragraph(heading, links).on_page_in(measurement.folder)
 
 
 def _related(page: CheckedMeasurement, diagnosis: AnyDiagnosis | None) -> Section:

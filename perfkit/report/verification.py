@@ -16,7 +16,7 @@ from perfkit.core.models import model_named
 from perfkit.core.results.store import Measurement
 from perfkit.core.statements import N_
 from perfkit.report.elements import Text, code, foreign, note, paragraph, strong, table
-from perfkit.report.section import Section, folded
+from perfkit.report.section import Section, absence, folded
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import stored_value
 from perfkit.report.text.statements import sentence
@@ -130,7 +130,9 @@ def work_equivalence(measurement: Measurement) -> Section:
         section += paragraph(verdict, _how_compared(verification))
         section += folded(_("All checks"), _quantity_table(comparison, verification.steps))
     if not comparisons:
-        section += _not_verified(verify_command(config))
+        not_verified = _not_verified(verify_command(config))
+        has_number = bool(measurement.result.complete_repeats)
+        section += not_verified if has_number else absence(not_verified)
     if unreadable:
         section += paragraph(_("Not read:"), foreign("; ".join(unreadable)))
     if comparisons:

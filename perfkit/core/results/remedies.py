@@ -1,4 +1,4 @@
-"""What may help against a failure, as one sentence for terminals and notebooks, in English."""
+"""What may help against a failure, as one sentence, in English."""
 
 import re
 
