@@ -19,6 +19,7 @@ from perfkit.analysis.warning_types import (
     worst_first,
 )
 from perfkit.analysis.warnings import checked_aspects, untrained_losses, warnings_of
+from perfkit.core.format import number
 from perfkit.core.frameworks.effective import EXCHANGED_AFTERWARDS, EXCHANGED_MEANWHILE
 from perfkit.core.models import model_named
 from perfkit.core.request.plan import plan
@@ -107,6 +108,23 @@ def test_implausible_training_gives_a_warning(name, changes):
     result = measured(QUIET)
     implausible = changed(result, **changes)
     assert codes(implausible) == [name]
+
+
+@pytest.mark.parametrize(("throughput", "steps"), [(801, 51), (1602, 110), (123_000, 7700)])
+def test_a_window_under_a_tenth_of_a_second_names_the_steps_for_a_long_one(throughput, steps):
+    # 5 steps of 16 images.
+    (warning,) = warnings_of(measured([throughput] * 7, protocol="quick"), ())
+    assert warning.text() == (
+        f"Repeats 1, 2, 3, 4, 5, 6, 7: a window of {number(80 / throughput, 3)} s is too short "
+        "for its throughput to be trusted (under 0.1 s). For windows of a second: "
+        f"-p measured_steps {steps}"
+    )
+    assert steps * 16 / throughput >= 1
+    assert severity([warning.code]) == "caution"
+
+
+def test_a_window_of_a_tenth_of_a_second_is_long_enough():
+    assert codes(measured([800] * 7, protocol="quick")) == []
 
 
 def test_rows_of_different_numbers_in_a_script_give_a_warning():
@@ -247,7 +265,7 @@ def test_a_throughput_of_sequences_is_compared_with_the_whole_datasheet():
 def test_an_unknown_gpu_has_no_datasheet_to_exceed():
     facts = {"gpus": ["Some GPU, 32 GiB"]}
     result = measured([9e9] * 7, device="gpu", gpus=1, facts=facts)
-    assert codes(result) == []
+    assert codes(result) == ["short_window"]
 
 
 @pytest.mark.parametrize(

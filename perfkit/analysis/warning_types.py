@@ -18,6 +18,7 @@ from perfkit.core.statements import (
     Severity,
     Share,
     Statement,
+    Verbatim,
 )
 
 SEVERITIES: tuple[Severity, ...] = ("error", "caution", "notice")
@@ -162,6 +163,20 @@ class RawStepsUnreadable(MeasurementWarning):
     code = "raw_steps_unreadable"
     severity = "caution"
     sentence = N_("The raw steps can't be read, so step times were not checked.")
+
+
+class ShortWindow(MeasurementWarning):
+    """A repeat's window is shorter than 0.1 s."""
+
+    code = "short_window"
+    severity = "caution"
+    sentence = N_(
+        "%(repeats)s: a window of %(seconds)s s is too short for its throughput to be trusted "
+        "(under 0.1 s). For windows of a second: -p measured_steps %(steps)s"
+    )
+    repeats: Repeats
+    seconds: Digits3
+    steps: Verbatim
 
 
 class OtherLoad(MeasurementWarning):

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from math import log
+from math import ceil, log
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -35,6 +35,7 @@ from perfkit.analysis.warning_types import (
     PeakDisturbed,
     RawFilesDiffer,
     RawStepsUnreadable,
+    ShortWindow,
     SingleRepeat,
     SkippedSteps,
     SteadyDiffers,
@@ -133,6 +134,12 @@ GAP_SECONDS, GAP_SHARE = 5.0, 0.2
 """Telemetry may miss this much of a window, or this share of it."""
 SAME_WINDOW = 0.02
 """Largest difference between a window and the sum of its steps, as a share of the window."""
+
+
+SHORT_WINDOW = 0.1
+"""Seconds of a window below which a few milliseconds without a core are a large share of it."""
+LONG_ENOUGH = 1.0
+"""Seconds of the window that is advised instead."""
 
 
 class MeasurementChecks(NamedTuple):
@@ -307,6 +314,25 @@ def _about_windows(result: Result, profiles: list[RepeatProfile]) -> Warnings:
                 break
     if mismatched:
         yield WindowMismatch(repeats=mismatched)
+    yield from _about_short_windows(result)
+
+
+def _about_short_windows(result: Result) -> Warnings:
+    short = {}
+    for repeat in result.complete_repeats:
+        seconds = max(rank.window_seconds for rank in repeat.ranks)
+        if seconds < SHORT_WINDOW:
+            short[repeat.index] = seconds
+    if short:
+        shortest = min(short.values())
+        steps = ceil(LONG_ENOUGH * result.protocol.measured_steps / shortest)
+        yield ShortWindow(repeats=[*short], seconds=shortest, steps=_rounded_up(steps))
+
+
+def _rounded_up(count: int) -> int:
+    """Return the count with its first two digits, rounded up: 1234 as 1300."""
+    unit = 10 ** max(len(str(count)) - 2, 0)
+    return ceil(count / unit) * unit
 
 
 def window_disagrees(window_seconds: float, step_seconds: list[float]) -> bool:
