@@ -24,7 +24,7 @@ from perfkit.audit.claims import check_claim
 from perfkit.audit.joint_findings import joint_findings
 from perfkit.audit.log import ReportedFigure
 from perfkit.audit.matching import number_in_cell
-from perfkit.audit.statements import Note, NulBytes, ProtocolNotSteady, SameFile
+from perfkit.audit.statements import Finding, Note, NulBytes, ProtocolNotSteady, SameFile
 from perfkit.report.audit_text import finding_text, steps_text
 
 WAITS = 10 * (0.1 + 0.002 * (7 * np.arange(40) % 11))
@@ -86,6 +86,39 @@ def test_findings_have_their_figures(code, rows, fields):
 )
 def test_findings_have_their_lines(code, rows, line):
     assert findings_of(make_log(rows))[code].line == line
+
+
+OF_RATES = {
+    "mean_of_rates": windows(rate=[200.0, 400.0] * 6),
+    "clock_differs": windows(15, seconds=1.8, at=3.6 * np.arange(15)),
+    "protocol_not_steady": cold_epoch(),
+}
+"""Code of a finding about throughputs -> a log with it."""
+ONE_DEVICE = {name: FACTS[name] for name in ("model", "framework", "batch_size")}
+
+
+@pytest.mark.parametrize("code", OF_RATES)
+@pytest.mark.parametrize(
+    ("facts", "unit"), [(FACTS, "images/s"), (ONE_DEVICE, "images/s/device")]
+)
+def test_findings_about_throughputs_name_their_unit(code, facts, unit):
+    finding = findings_of(make_log(OF_RATES[code], facts=facts))[code].finding
+    assert len(re.findall(rf"\d {unit}[,. ]", finding.text())) == 2
+
+
+def test_findings_about_a_claim_name_the_unit_of_a_throughput():
+    claim = claimed("2642", make_log(windows(12, rate=[*[300.0] * 11, 330.25])))
+    findings = {located.code: located.finding for located in claim.findings}
+    assert re.search(r"\d images/s, ", findings["other_statistic"].text())
+
+
+def test_a_finding_of_an_older_audit_has_no_unit():
+    fields = {"mean": 300.5, "reference": 290.25, "share": 0.035, "first": 21, "last": 120}
+    stored = {"code": "mean_of_rates", "params": fields}
+    assert Finding.model_validate(stored).text() == (
+        "Over steps 21 to 120, the mean of the printed rates is 300.500, 3.5 % higher than "
+        "samples / time, 290.250."
+    )
 
 
 def test_pauses_are_told_first_with_the_answer_without_them():

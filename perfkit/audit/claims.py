@@ -19,6 +19,7 @@ from perfkit.audit.audit import (
 from perfkit.audit.figure import Figure, claimable
 from perfkit.audit.findings import APART
 from perfkit.audit.recompute import Figures, half_of
+from perfkit.audit.samples import rate_unit
 from perfkit.audit.statements import (
     ByChance,
     Finding,
@@ -249,27 +250,31 @@ def _of_explanation(claim: Claim, audited: LogFigures) -> Iterator[Finding]:
     if best.devices is not None and not is_of_one and log.fact("ranks") is not None:
         yield OtherCount(devices=best.devices, value=best.value)
     if statistic != "samples/time" and not audited.figures.is_sampled:
-        yield from _other_statistic(claim, is_of_one=is_of_one)
+        unit = rate_unit(audited.figures.log, of_all=not is_of_one)
+        yield from _other_statistic(claim, unit, is_of_one=is_of_one)
     if log.covers == "running" and statistic in ("mean of rates", "mean after skipping"):
         yield MeanOfRunning(skipped=best.figure.skipped)
     if best.devices is None and audited.figures.has_warmup:
-        yield from _warm_up_inside(best, log)
+        unit = rate_unit(audited.figures.log, of_all=True)
+        yield from _warm_up_inside(best, log, unit)
     if claim.chance > CHANCE and claim.tried >= FEWEST_TRIED:
         yield ByChance(chance=claim.chance)
 
 
-def _other_statistic(claim: Claim, *, is_of_one: bool) -> Iterator[Finding]:
+def _other_statistic(claim: Claim, unit: str, *, is_of_one: bool) -> Iterator[Finding]:
     reference, difference = claim.reference, claim.reference_difference
     rate = _rate(reference, is_of_one=is_of_one)
     if reference and rate and difference is not None and abs(difference) > APART:
-        yield OtherStatistic(difference=difference, reference=rate, **reference.ends())
+        yield OtherStatistic(
+            difference=difference, reference=rate, unit=unit, **reference.ends()
+        )
 
 
-def _warm_up_inside(best: Explanation, log: AuditedLog) -> Iterator[Finding]:
+def _warm_up_inside(best: Explanation, log: AuditedLog, unit: str) -> Iterator[Finding]:
     figure = best.figure
     warm = log.figure("warm", "protocol", of=[figure.statistic])
     if figure.period != "all" or figure.skipped or not warm or not warm.throughput:
         return
     difference = best.value / warm.throughput - 1
     if abs(difference) > WARM_UP_APART:
-        yield WarmUpInside(warm=warm.throughput, difference=difference)
+        yield WarmUpInside(warm=warm.throughput, unit=unit, difference=difference)

@@ -12,7 +12,7 @@ from perfkit.audit.figure import TIMED, Figure, Period, Statistic
 from perfkit.audit.log import Columns, Log, some_of
 from perfkit.audit.rate_check import rate_findings
 from perfkit.audit.recompute import Figures
-from perfkit.audit.samples import SAMPLES, unit_of
+from perfkit.audit.samples import SAMPLES, rate_unit, unit_of
 from perfkit.audit.slow_windows import SlowWindows
 from perfkit.audit.statements import (
     ClockDiffers,
@@ -164,6 +164,12 @@ class Pair(NamedTuple):
     other: Figure
     share: float
 
+    def unit(self, log: Log) -> str:
+        """Return the unit of both figures' values; empty if one is of all devices, the other
+        of one."""
+        of_all, other_of_all = bool(self.figure.throughput), bool(self.other.throughput)
+        return rate_unit(log, of_all=of_all) if of_all == other_of_all else ""
+
 
 def _pair(
     figures: Figures, of: tuple[Statistic, Period], other_of: tuple[Statistic, Period]
@@ -201,7 +207,11 @@ def _mean_of_rates(figures: Figures) -> Finding | None:
         if pair and pair.share > APART:
             mean, reference = pair.figure.value, pair.other.value
             return MeanOfRates(
-                mean=mean, reference=reference, share=pair.share, **pair.figure.ends()
+                mean=mean,
+                reference=reference,
+                unit=pair.unit(figures.log),
+                share=pair.share,
+                **pair.figure.ends(),
             )
     return None
 
@@ -216,7 +226,11 @@ def _clock(figures: Figures) -> Finding | None:
         if abs(pair.share) > CLOCK_APART + rounding:
             clock, reference = pair.figure.value, pair.other.value
             return ClockDiffers(
-                clock=clock, reference=reference, difference=pair.share, **pair.figure.ends()
+                clock=clock,
+                reference=reference,
+                unit=pair.unit(figures.log),
+                difference=pair.share,
+                **pair.figure.ends(),
             )
     return None
 
@@ -229,6 +243,7 @@ def _not_steady(figures: Figures) -> Finding | None:
             return ProtocolNotSteady(
                 protocol=protocol,
                 steady=steady,
+                unit=pair.unit(figures.log),
                 difference=pair.share,
                 basis="clock" if statistic == "clock" else "printed",
                 **pair.figure.ends(),

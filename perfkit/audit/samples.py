@@ -55,6 +55,12 @@ def unit_of(log: Log) -> object:
     return log.fact("unit") or (model and model.unit)
 
 
+def rate_unit(log: Log, *, of_all: bool) -> str:
+    """Return the unit of a throughput of all devices or of one; samples/s if it is unknown."""
+    unit = str(unit_of(log) or "samples/s")
+    return unit if of_all else f"{unit}/device"
+
+
 def accumulated_batches(log: Log) -> int:
     """Return the batches of an update. BERT suites accumulate by default, so an unknown number
     is 0 for them and 1 for others."""

@@ -599,7 +599,18 @@ class RateContradictsBatch(Finding):
         return self.sentence
 
 
-class MeanOfRates(Finding):
+class OfRates(Finding):
+    """A finding about throughputs. Their `unit` is empty in an audit of an older version."""
+
+    unit: str = ""
+
+    def with_unit(self, rate: float | str) -> str:
+        """Return a rate as text with its unit."""
+        text = rate if isinstance(rate, str) else number(rate, DIGITS)
+        return f"{text} {self.unit}".rstrip()
+
+
+class MeanOfRates(OfRates):
     """The mean of the printed rates is over 0.5 % above samples / time."""
 
     code = "mean_of_rates"
@@ -613,8 +624,12 @@ class MeanOfRates(Finding):
     first: Verbatim
     last: Verbatim
 
+    def parts(self) -> dict[str, Any]:
+        mean, reference = self.with_unit(self.mean), self.with_unit(self.reference)
+        return {"mean": mean, "reference": reference}
 
-class ClockDiffers(Finding):
+
+class ClockDiffers(OfRates):
     """Samples / time by the timestamps differs by over 2 % from the printed times of the same
     steps."""
 
@@ -628,6 +643,10 @@ class ClockDiffers(Finding):
     difference: Difference
     first: Verbatim
     last: Verbatim
+
+    def parts(self) -> dict[str, Any]:
+        clock, reference = self.with_unit(self.clock), self.with_unit(self.reference)
+        return {"clock": clock, "reference": reference}
 
 
 class SlowPrint(Finding):
@@ -643,7 +662,7 @@ class SlowPrint(Finding):
     of: Verbatim
 
 
-class ProtocolNotSteady(Finding):
+class ProtocolNotSteady(OfRates):
     """Samples / time over the protocol's steps differs by over 1 % from all steady steps."""
 
     code = "protocol_not_steady"
@@ -658,6 +677,10 @@ class ProtocolNotSteady(Finding):
     last: Verbatim
     basis: Literal["printed", "clock"] = "printed"
     """clock: both are by the timestamps of the lines"""
+
+    def parts(self) -> dict[str, Any]:
+        protocol, steady = self.with_unit(self.protocol), self.with_unit(self.steady)
+        return {"protocol": protocol, "steady": steady}
 
     def english(self) -> str:
         if self.basis == "clock":
@@ -991,7 +1014,7 @@ class SparsePeak(Finding):
     share: Share
 
 
-class OtherStatistic(Finding):
+class OtherStatistic(OfRates):
     """The claim is explained, but not by samples / time, which differs from it by over
     0.5 %."""
 
@@ -1005,6 +1028,9 @@ class OtherStatistic(Finding):
     first: Verbatim
     last: Verbatim
 
+    def parts(self) -> dict[str, Any]:
+        return {"reference": self.with_unit(self.reference)}
+
 
 class MeanOfRunning(Finding):
     """The explanation is a mean of rates that are running means themselves."""
@@ -1016,7 +1042,7 @@ class MeanOfRunning(Finding):
     skipped: int
 
 
-class WarmUpInside(Finding):
+class WarmUpInside(OfRates):
     """The explanation includes the first 20 steps, which change it by over 0.1 %."""
 
     code = "warm_up_inside"
@@ -1025,6 +1051,9 @@ class WarmUpInside(Finding):
     )
     warm: Printed
     difference: Difference
+
+    def parts(self) -> dict[str, Any]:
+        return {"warm": self.with_unit(self.warm)}
 
 
 class ByChance(Finding):
