@@ -142,7 +142,7 @@ def test_every_verdict_has_its_own_advice(limit, advice):
         (
             {"verdict": "mixed", "ratio": 0.8, "interval": (0.75, 0.85)},
             "Limited by input and training: the input costs 20 % of the throughput (98 % "
-            "interval 15 % to 25 %), though alone it is faster than training.",
+            "interval 15 % to 25 %), though the input alone is faster than both together.",
         ),
         (
             {"verdict": "undecided", "ratio": 0.97, "interval": (0.9, 1.01)},

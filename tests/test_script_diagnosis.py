@@ -66,7 +66,7 @@ def test_a_wait_on_an_accelerator_is_not_called_lost_time():
     [
         ({"verdict": "training-bound", "wait_shares": [0.01]}, []),
         ({"verdict": "input-bound"}, []),
-        ({"verdict": "mixed"}, ["shared_cores"]),
+        ({"verdict": "mixed", "batch_seconds": 0.05}, ["shared_cores"]),
         ({"verdict": "undecided", "wait_shares": [0.01, 0.2]}, ["more_repeats"]),
         ({"verdict": "undecided"}, ["device_may_compute"]),
     ],
@@ -76,6 +76,29 @@ def test_every_verdict_on_a_script_has_its_own_advice(changes, advice):
     codes = [found.code for found in statements_of(script_diagnosis(**changes), config)]
     verdict = f"script-{changes['verdict']}"
     assert codes == [verdict, *advice, "script_input", "script_step"]
+
+
+@pytest.mark.parametrize(("loading", "hidden"), [(0.08, "0.0200"), (0.02, "0.0200")])
+def test_a_loader_without_prefetching_is_told_to_load_ahead(loading, hidden):
+    # A step loads two batches, then computes for the rest of 0.1 s.
+    times = {"batch_seconds": loading / 2, "batches_per_step": 2.0, "step_seconds": 0.1}
+    share = loading / 0.1
+    in_turn = script_diagnosis(verdict="mixed", wait_shares=[share] * 3, **times)
+    verdict, advice, *_evidence = statements_of(in_turn, script_measured([100.0]).config)
+    assert verdict.text() == (
+        "Limited by input and training, one after the other: training waits for data for "
+        f"{100 * share:.0f} % of its time, as long as the input alone takes."
+    )
+    assert f"can hide up to {hidden} s of a step" in advice.text()
+
+
+@pytest.mark.parametrize("wait", [0.8, 1.2])
+def test_a_wait_unlike_the_time_of_the_input_alone_is_not_told_to_load_ahead(wait):
+    times = {"batch_seconds": 0.04, "step_seconds": 0.1}
+    other = script_diagnosis(verdict="mixed", wait_shares=[0.4 * wait] * 3, **times)
+    verdict, advice, *_evidence = statements_of(other, script_measured([100.0]).config)
+    assert "though the input alone is faster" in verdict.text()
+    assert advice.code == "shared_cores"
 
 
 def test_a_diagnosis_of_a_script_begins_with_its_wait_for_data():

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 
 from perfkit.analysis.diagnosis.stored import Limit
-from perfkit.core.statistics import Estimate
+from perfkit.core.statistics import Estimate, median
 
 SLIGHT = 0.05
 """Negligible cost of the input, as a share of the throughput without it; and the tolerance
 within which training with an input is as fast as that input alone."""
+SAME_TIME = 0.1
+"""Difference within which a wait for data is as long as the input alone, as a share of it."""
 LEVEL = 0.95
 """Level of the interval that a verdict needs."""
 DEPTHS = (1, 2, 4, 8, 16, 32, 64)
@@ -56,6 +58,15 @@ def limit_of_script(
     if input_seconds >= (1 - SLIGHT) * step_seconds:
         return "input-bound"
     return "undecided" if is_accelerated else "mixed"
+
+
+def loads_in_turn(
+    wait_shares: Sequence[float], input_seconds: float, step_seconds: float
+) -> bool:
+    """Return whether a script waits in a step about as long as its input alone takes for the
+    step's batches, `input_seconds`: then no batch is loaded while the training computes."""
+    waited = median(wait_shares) * step_seconds
+    return abs(waited - input_seconds) <= SAME_TIME * input_seconds
 
 
 def cost_in_turn(synthetic: float, alone: float) -> float:

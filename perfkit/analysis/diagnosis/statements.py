@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from gettext import NullTranslations
 from typing import Annotated, ClassVar
 
-from perfkit.analysis.diagnosis.judge import SLIGHT, cost_in_turn
+from perfkit.analysis.diagnosis.judge import SLIGHT, cost_in_turn, loads_in_turn
 from perfkit.analysis.diagnosis.stored import (
     AnyDiagnosis,
     Diagnosis,
@@ -16,7 +16,7 @@ from perfkit.core.config import Config
 from perfkit.core.format import percent
 from perfkit.core.models import model_of
 from perfkit.core.script_config import AnyConfig, built_in
-from perfkit.core.statements import N_, Format, Share, Statement
+from perfkit.core.statements import N_, Digits3, Format, Share, Statement
 
 RoughShare = Annotated[float, Format(lambda share, _language: percent(share, 2))]
 """A fraction, written in percent with two digits."""
@@ -105,7 +105,7 @@ class Mixed(InputCost):
     code = "mixed"
     sentence = N_(
         "Limited by input and training: the input costs %(cost)s of the throughput (%(level)s "
-        "interval %(low)s to %(high)s), though alone it is faster than training."
+        "interval %(low)s to %(high)s), though the input alone is faster than both together."
     )
 
 
@@ -145,6 +145,14 @@ class ScriptMixed(WaitForData):
     sentence = N_(
         "Limited by input and training: training waits for data for %(shares)s of its time, "
         "though the input alone is faster."
+    )
+
+
+class ScriptInTurn(WaitForData):
+    code = "script-in-turn"
+    sentence = N_(
+        "Limited by input and training, one after the other: training waits for data for "
+        "%(shares)s of its time, as long as the input alone takes."
     )
 
 
@@ -224,6 +232,15 @@ class SharedCores(DiagnosisStatement):
     sentence = N_("Input and training share these cores; no setting removes all cost.")
 
 
+class LoadAhead(DiagnosisStatement):
+    code = "load_ahead"
+    sentence = N_(
+        "Batches seem to be loaded only when training asks for them: loading ahead, by worker "
+        "processes or prefetching, can hide up to %(seconds)s s of a step."
+    )
+    seconds: Digits3
+
+
 class DeviceMayCompute(DiagnosisStatement):
     code = "device_may_compute"
     sentence = N_(
@@ -249,7 +266,10 @@ SCRIPT_VERDICTS: dict[Limit, type[WaitForData]] = {
 def verdict_of(diagnosis: AnyDiagnosis) -> DiagnosisVerdict:
     """Return what limits the throughput, and by how much."""
     if isinstance(diagnosis, ScriptDiagnosis):
-        return SCRIPT_VERDICTS[diagnosis.verdict](shares=diagnosis.wait_shares)
+        kind = SCRIPT_VERDICTS[diagnosis.verdict]
+        if _is_in_turn(diagnosis):
+            kind = ScriptInTurn
+        return kind(shares=diagnosis.wait_shares)
     low, high = diagnosis.interval
     most = 1 - low
     if diagnosis.verdict == "training-bound":
@@ -273,8 +293,18 @@ def statements_of(diagnosis: AnyDiagnosis, config: AnyConfig) -> Iterator[Diagno
         yield from _ratio(diagnosis)
 
 
+def _is_in_turn(diagnosis: ScriptDiagnosis) -> bool:
+    """Return whether input and training limit a script one after the other."""
+    return diagnosis.verdict == "mixed" and loads_in_turn(
+        diagnosis.wait_shares, diagnosis.input_seconds, diagnosis.step_seconds
+    )
+
+
 def _advice_on_script(diagnosis: ScriptDiagnosis) -> Iterator[DiagnosisStatement]:
-    if diagnosis.verdict == "mixed":
+    if _is_in_turn(diagnosis):
+        computing = diagnosis.step_seconds - diagnosis.input_seconds
+        yield LoadAhead(seconds=min(diagnosis.input_seconds, computing))
+    elif diagnosis.verdict == "mixed":
         yield SharedCores()
     if diagnosis.verdict != "undecided":
         return

@@ -103,6 +103,11 @@ class ScriptDiagnosis(Stored):
     batches_per_step: Positive
     """batches that a step of the training reads, on a rank"""
 
+    @property
+    def input_seconds(self) -> float:
+        """Time of the input alone for the batches of a step."""
+        return self.batch_seconds * self.batches_per_step
+
 
 AnyDiagnosis = Diagnosis | ScriptDiagnosis
 """The diagnosis of a built-in model or of a script."""
