@@ -20,7 +20,13 @@ from perfkit.audit.audit import ClaimedNumber
 from perfkit.audit.claims import check_claim
 from perfkit.audit.log import ReportedFigure
 from perfkit.audit.matching import cells_for, claims_of_tables, differences
-from perfkit.report.audit_text import explained_value, explanation_text, state_text
+from perfkit.core.format import number
+from perfkit.report.audit_text import (
+    claim_counts,
+    explained_value,
+    explanation_text,
+    state_text,
+)
 
 BERT = {"model": "bert", "framework": "torch", "nodes": 4, "ranks": 32, "batch_size": 48}
 NO_COUNT = {"model": "resnet50"}
@@ -161,8 +167,14 @@ def test_a_claim_with_few_digits_may_match_by_chance():
     few_digits, many_digits = claimed("2424", log), claimed(f"{8 * rates.mean():.4f}", log)
     assert few_digits.chance > 0.2
     assert "by_chance" in codes(few_digits.findings)
+    chance = number(few_digits.chance, 2)
+    text = f"reproduced, but {chance} such matches are expected by chance"
+    assert state_text(few_digits) == text
     assert many_digits.chance < 0.1
     assert "by_chance" not in codes(many_digits.findings)
+    assert state_text(many_digits) == "reproduced"
+    counts = claim_counts([few_digits, many_digits, claimed("1", log)])
+    assert counts == ["2 reproduced (1 perhaps by chance)", "1 not reproduced"]
 
 
 def test_the_closest_of_few_figures_is_no_match_by_chance(monkeypatch):

@@ -77,7 +77,7 @@ def audit_headline(folder: str | Path) -> Section:
     """The answer of the log, or the logs side by side, and counts of claims by state."""
     audit = _read(folder)
     title = _text(folder, "title", audit.label)
-    counts = claim_counts(audit)
+    counts = claim_counts(audit.claims)
     if [claim.place for claim in audit.claims] == [GIVEN]:
         (claim,) = audit.claims
         counts = [f"{claim.text}: {state_text(claim)}"]

@@ -17,7 +17,7 @@ from perfkit.report.audit_answer import (
     printed_row,
 )
 from perfkit.report.audit_text import (
-    STATES,
+    claim_counts,
     closest_text,
     covers_text,
     difference_text,
@@ -78,7 +78,7 @@ def audit_text(audit: Audit, *, everything: bool = False) -> str:
         lines += logs_lines(audit, names, everything=everything)
     for table in dict.fromkeys(audit.tables):
         if table in claims:
-            lines += ["", f"{table}: {_counts(claims[table])}"]
+            lines += ["", *fitted(f"{table}: {', '.join(claim_counts(claims[table]))}")]
             lines += _claims(claims[table], names)
     if everything or len(audit.logs) > 1:
         lines += _joint_findings(audit, names, everything=everything)
@@ -248,12 +248,6 @@ def _every_finding(log: AuditedLog) -> list[str]:
 
 
 # Claims.
-
-
-def _counts(claims: Sequence[Claim]) -> str:
-    """Return the number of claims in each state: 3 reproduced, 1 near."""
-    states = [claim.state for claim in claims]
-    return ", ".join(f"{states.count(state)} {state}" for state in STATES if state in states)
 
 
 def _claims(claims: Iterable[Claim], names: Names) -> list[str]:

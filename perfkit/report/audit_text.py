@@ -1,16 +1,17 @@
 """Texts of audits in the current language: statistics, steps, claims and findings."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from perfkit.audit.audit import Audit, AuditedLog, Claim, ClaimState, Explanation, Stage
+from perfkit.audit.audit import AuditedLog, Claim, ClaimState, Explanation, Stage
 from perfkit.audit.claims import FEWEST_TRIED
 from perfkit.audit.figure import Figure, Period, Statistic
 from perfkit.audit.quantity import LogQuantity, counts_images
 from perfkit.audit.statements import (
     DIGITS,
+    ByChance,
     Finding,
     MixedStatistics,
     OneForTwo,
@@ -71,20 +72,38 @@ COVERS = {
 
 
 def state_text(claim: Claim) -> str:
-    """Return the state of a claim, and whether its digits were truncated."""
+    """Return the state of a claim, whether its digits were truncated, and how many such matches
+    chance gives if that is no small number."""
     state = _(STATES[claim.state])
     if claim.explanations and claim.explanations[0].truncated:
-        return _("%(state)s, truncated") % {"state": state}
+        state = _("%(state)s, truncated") % {"state": state}
+    if _is_by_chance(claim):
+        words = _("%(state)s, but %(chance)s such matches are expected by chance")
+        return words % {"state": state, "chance": number(claim.chance, 2)}
     return state
 
 
-def claim_counts(audit: Audit) -> list[str]:
-    """Return the numbers of claims in each state: 3 reproduced, 1 near."""
-    states = [claim.state for claim in audit.claims]
+def _is_by_chance(claim: Claim) -> bool:
+    """Return whether a claim is reproduced, but perhaps by chance."""
+    findings = [located.finding for located in claim.findings]
+    is_weak = any(isinstance(finding, ByChance) for finding in findings)
+    return claim.state == "reproduced" and is_weak
+
+
+def claim_counts(claims: Sequence[Claim]) -> list[str]:
+    """Return the numbers of claims in each state: 3 reproduced (1 perhaps by chance), 1
+    near."""
     counts = []
     for state, text in STATES.items():
-        if state in states:
-            counts.append(f"{states.count(state)} {_(text)}")
+        of_state = [claim for claim in claims if claim.state == state]
+        if not of_state:
+            continue
+        count = f"{len(of_state)} {_(text)}"
+        by_chance = sum(map(_is_by_chance, of_state))
+        if by_chance:
+            words = _("%(count)s (%(by_chance)s perhaps by chance)")
+            count = words % {"count": count, "by_chance": by_chance}
+        counts.append(count)
     return counts
 
 

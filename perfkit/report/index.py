@@ -77,7 +77,7 @@ def listed_audits(outputs: Path, stored: Mapping[str, Audit]) -> list[ListedPage
     """Return the audits with a page, the newest first, each with its claims by state."""
     listed = []
     for folder, audit in _newest_with_page(outputs / "audits", stored):
-        outcome = ", ".join(claim_counts(audit)) or _("No number was claimed.")
+        outcome = ", ".join(claim_counts(audit.claims)) or _("No number was claimed.")
         address = f"audits/{quote(folder)}/{file_name('report')}"
         listed.append(ListedPage(address, audit.label, outcome, minute(audit.created)))
     return listed
