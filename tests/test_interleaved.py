@@ -41,6 +41,7 @@ from perfkit.report.comparison import ComparisonPage
 from perfkit.report.comparison_text import comparison_text, interleaved_text
 from perfkit.report.links import Site
 from perfkit.report.site import write_site
+from perfkit.report.style import FAINT, ForestRow, forest
 from perfkit.report.text.language import file_name
 from perfkit.report.text.names import variant_name
 
@@ -482,6 +483,26 @@ def test_too_few_interleaved_pairs_are_undecided(tmp_path):
     pair, text = plain(base, few)
     assert pair.method == "pairs"
     assert "n=5 pairs reach at most 93.75 %; 6 pairs" in text
+
+
+@pytest.mark.parametrize(("pairs", "is_tested"), [(5, False), (6, True)])
+def test_a_ratio_of_too_few_pairs_is_drawn_in_grey_without_an_interval(
+    tmp_path, pairs, is_tested
+):
+    base, other = made(tmp_path, DRIFT), made(tmp_path, SLOWER[:pairs], "b", 10)
+    comparison = judged(base, other)
+    (pair,) = comparison.pairs
+    variant = comparison.variant_of(pair)
+    row = ForestRow("b", variant, pair, comparison.level, comparison.threshold)
+    (axes,) = forest([row], "ratio").axes
+    assert len(axes.collections) == is_tested
+    median, repeats, _one = axes.lines
+    assert len(repeats.get_xdata()) == pairs
+    for line in (median, repeats):
+        assert (line.get_color() == FAINT) != is_tested
+    (text,) = axes.texts
+    interval = "0.9700 – 0.9700" if is_tested else "–"
+    assert text.get_text().startswith(f"0.9700  ({interval})\n")
 
 
 @pytest.mark.parametrize(

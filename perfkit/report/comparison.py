@@ -150,7 +150,7 @@ def _forest(comparison: InterleavedComparison) -> Section:
     for pair in comparison.pairs:
         variant = comparison.variant_of(pair)
         name = variant_name(variant, comparison)
-        rows.append(ForestRow(name, variant, pair, comparison.threshold))
+        rows.append(ForestRow(name, variant, pair, comparison.level, comparison.threshold))
     if not rows:
         return Section()
     base = variant_name(comparison.base, comparison)

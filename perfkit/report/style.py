@@ -82,13 +82,19 @@ def from_zero(axes: Axes, highest: float, axis: str = "y") -> None:
 
 
 class ForestRow(NamedTuple):
-    """A row of a forest plot: a name, a variant, its pair with the base, and the smallest
-    difference that matters, as a share."""
+    """A row of a forest plot: a name, a variant, its pair with the base, the level that an
+    interval needs, and the smallest difference that matters, as a share."""
 
     name: str
     variant: Variant
     pair: PairResult
+    level: float
     threshold: float
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether the pairs of repeats are enough for an interval of this level."""
+        return self.pair.interval_level >= self.level
 
 
 def forest(rows: Sequence[ForestRow], label: str) -> Figure:
@@ -113,11 +119,14 @@ def forest(rows: Sequence[ForestRow], label: str) -> Figure:
 
 def _draw_ratio(axes: Axes, y: int, row: ForestRow) -> None:
     """Draw a row of a forest plot: a dot per pair of repeats, the first at the top, the median
-    with its interval, and at the right both with the verdict."""
+    with its interval, and at the right both with the verdict; without an interval and in grey
+    if the pairs are too few for one."""
     pair, sure = row.pair, "–"
     framework = DISPLAY_NAMES.get(str(row.variant.values.get("framework")), "")
     colour, marker = COLOURS.get(framework, ACCENT), MARKERS.get(framework, "o")
-    if len(pair.ratios) > 1:
+    if not row.is_tested:
+        colour = FAINT
+    else:
         sure = interval(*pair.interval)
         axes.fill_betweenx((y - 0.25, y + 0.25), *pair.interval, color=colour, alpha=0.25)
     axes.plot(pair.ratio, y, "|", color=colour, markersize=16, markeredgewidth=2.5)

@@ -190,10 +190,11 @@ def _forest(pairs: Iterable[ComparedPair]) -> Section:
     """Return a chart of the pairs' ratios."""
     rows = []
     for pair in pairs:
-        variant = pair.comparison.variant_of(pair.pair)
+        comparison = pair.comparison
+        variant = comparison.variant_of(pair.pair)
         name = f"{pair.model} · {pair.variants}"
-        threshold = pair.comparison.threshold
-        rows.append(style.ForestRow(name, variant, pair.pair, threshold))
+        level, threshold = comparison.level, comparison.threshold
+        rows.append(style.ForestRow(name, variant, pair.pair, level, threshold))
     figure = style.forest(rows, _("ratio of throughputs; right of 1 is faster"))
     return picture(figure, _("Ratios of interleaved comparisons"))
 
