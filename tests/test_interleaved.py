@@ -33,6 +33,7 @@ from perfkit.analysis.comparison.stored import (
     read_comparison,
     write_comparison,
 )
+from perfkit.analysis.warnings import check
 from perfkit.core.paths import ROOT
 from perfkit.core.request import RequestError
 from perfkit.core.results.repeat import Peak
@@ -44,6 +45,7 @@ from perfkit.report.site import write_site
 from perfkit.report.style import FAINT, ForestRow, forest
 from perfkit.report.text.language import file_name
 from perfkit.report.text.names import variant_name
+from perfkit.report.words import warning_words
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DIES = [sys.executable, "-c", "raise SystemExit('planted')"]
@@ -426,6 +428,15 @@ def test_peaks_are_not_explained_where_none_is_known(tmp_path):
     assert "peak" not in words(interleaved_text(comparison))
     page = ComparisonPage(tmp_path / "comparisons" / "made", comparison, Site.read(tmp_path))
     assert "peak" not in report.comparison_variants(page).html
+
+
+def test_warnings_of_variants_are_counted_with_their_severities_as_those_of_a_run(tmp_path):
+    base, other = made(tmp_path, [10.0, 11.0]), made(tmp_path, [12.0] * 6, "b", 10)
+    message = words(interleaved_text(judged(base, other)))
+    assert message.count("1 warning: ") == 1
+    assert "1 warning: wide_interval (caution)" in message
+    checks = check(base)
+    assert warning_words(checks) == "1 warning: wide_interval (caution)"
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from perfkit.report.text.names import (
 )
 from perfkit.report.text.statements import sentence
 from perfkit.report.text.terminal import coloured, tabulated, wrapped
+from perfkit.report.words import counted_warnings
 
 MOST_NAMES = 10
 """Most measurements without a partner that are listed; the JSON has all."""
@@ -131,7 +132,7 @@ def _side(prefix: str, name: str, side: ComparedNumber) -> Iterator[str]:
     yield f"  {prefix}{number(side.value)} {side.unit}  {sure}"
     yield wrapped(name, indent)
     if side.warnings:
-        yield wrapped(f"warnings: {', '.join(side.warnings)}", indent)
+        yield wrapped(counted_warnings(side.warnings), indent)
 
 
 def _ratio(heading: str, pair: PairResult, level: float, a: str, b: str) -> Iterator[str]:

@@ -1,6 +1,9 @@
 """A measurement's number and warnings in words, for its page and for a terminal."""
 
+from collections.abc import Sequence
+
 from perfkit.analysis.verdicts import few_repeats
+from perfkit.analysis.warning_types import severity
 from perfkit.analysis.warnings import MeasurementChecks
 from perfkit.core.format import number, percent
 from perfkit.core.results.schema import Result
@@ -26,11 +29,16 @@ def number_words(result: Result) -> str:
 
 def warning_words(checks: MeasurementChecks) -> str:
     """Return the number of warnings, and their codes with their severities, worst first."""
-    codes = [f"{warning.code} ({_(warning.severity)})" for warning in checks.warnings]
     few = few_repeats(len(checks.profiles))
-    if not codes:
+    if not checks.warnings:
         return sentence(few) if few else _("no warnings")
+    return counted_warnings([warning.code for warning in checks.warnings])
+
+
+def counted_warnings(codes: Sequence[str]) -> str:
+    """Return the number of these warnings, and their codes with their severities."""
+    texts = [f"{code} ({_(severity([code]) or '')})" for code in codes]
     words = ngettext(
         "%(count)d warning: %(codes)s", "%(count)d warnings: %(codes)s", len(codes)
     )
-    return words % {"count": len(codes), "codes": ", ".join(codes)}
+    return words % {"count": len(codes), "codes": ", ".join(texts)}
