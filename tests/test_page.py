@@ -616,6 +616,26 @@ def test_chosen_parameters_precede_defaults(published):
     assert ">seed<" not in chosen
 
 
+@pytest.mark.parametrize(
+    ("gpus", "shown"),
+    [
+        (["NVIDIA H100, 80 GiB"] * 8, "8 × NVIDIA H100, 80 GiB"),
+        (["NVIDIA H100, 80 GiB"], "NVIDIA H100, 80 GiB"),
+        (
+            ["NVIDIA H100, 80 GiB", "NVIDIA H200, 141 GiB"],
+            "NVIDIA H100, 80 GiB, NVIDIA H200, 141 GiB",
+        ),
+    ],
+)
+def test_equal_gpus_are_named_once_with_their_number(tmp_path, gpus, shown):
+    capabilities = ["9.0"] * len(gpus)
+    facts = {"gpus": Reading(value=gpus), "compute_capability": Reading(value=capabilities)}
+    measurement = stored(tmp_path / "m", environment=facts)
+    table = BeautifulSoup(report.environment(measurement).html, "html.parser")
+    cells = [[cell.get_text() for cell in row("td")] for row in table("tr")]
+    assert cells[1:] == [["GPUs", shown], ["compute capability", "9.0"]]
+
+
 def test_missing_facts_are_grouped_by_reason_and_empty_facts_shown_as_none(tmp_path):
     missing = Reading(value=None, missing="no driver")
     empty = Reading(value=[])

@@ -170,7 +170,7 @@ def environment(measurement: Measurement) -> Section:
         if reading.missing:
             unread.setdefault(reading.missing, []).append(names.fact_name(name))
         else:
-            value: Text = names.stored_value(reading.value) or _("none")
+            value: Text = _fact_value(name, reading.value) or _("none")
             if "\n" in value:
                 value = Markup("<pre>%s</pre>") % value
             rows.append([names.fact_name(name), value])
@@ -179,6 +179,15 @@ def environment(measurement: Measurement) -> Section:
     words = ngettext("%(count)d fact", "%(count)d facts", len(readings))
     summary = words % {"count": len(readings)}
     return folded(summary, table(rows, [_("Fact"), _("Value")]))
+
+
+def _fact_value(name: str, value: Any) -> str:
+    """Return the value of a fact as text: that of several equal GPUs once, and how many have
+    it."""
+    if not isinstance(value, list) or len(value) < 2 or len({*value}) > 1:
+        return names.stored_value(value)
+    once = names.stored_value(value[0])
+    return f"{len(value)} × {once}" if name == "gpus" else once
 
 
 def method(measurement: Measurement) -> Section:
