@@ -1,49 +1,25 @@
-"""README and docs match the code: current reference, valid commands, working links."""
+"""README and docs match the code: current reference, existing names, working links."""
 
 import json
 import pkgutil
 import re
-import shlex
-from typing import Annotated, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
-import kubernetes_validate
 import pytest
 import reference
-from papermill.cli import papermill
 from pydantic import TypeAdapter
-from ruamel.yaml import YAML
 
 import perfkit
-from perfkit.cli import main
-from perfkit.core.config import Config
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.models import MODELS
-from perfkit.core.parameters import fields_of, is_open
 from perfkit.core.paths import ROOT
-from perfkit.core.request.plan import plan, typed
 from perfkit.core.results.events import RANK_EVENTS, TELEMETRY_EVENTS
 from perfkit.core.results.schema import Result
-from perfkit.core.script_config import ScriptConfig
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
-CLUSTERS = ROOT / "docs" / "clusters.md"
 TEXTS = {path: path.read_text() for path in PAGES}
-MAKEFILE = (ROOT / "Makefile").read_text()
-PROSE = {path: re.sub(r"^```.*?^```", "", TEXTS[path], flags=re.M | re.S) for path in PAGES}
+BLOCK = re.compile(r"^ *```.*?^ *```$", re.M | re.S)
+PROSE = {path: BLOCK.sub("", text) for path, text in TEXTS.items()}
 FOLDERS = "(?:perfkit|tests|benchmarks|notebooks|parameters|docs|outputs/examples)/"
-MENTIONED = re.findall(r"`((?:perfkit|make) [a-z][^`]*)`", "".join(PROSE.values()))
-
-
-def documented_commands():
-    """Yield the words of each command in a block of shell commands."""
-    for text in TEXTS.values():
-        for block in re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S):
-            for line in block.replace("\\\n", " ").splitlines():
-                if words := shlex.split(line, comments=True):
-                    yield words
-
-
-COMMANDS = [*documented_commands()]
 
 
 @pytest.mark.parametrize("path", reference.pages(), ids=str)
@@ -102,81 +78,6 @@ def test_every_line_of_a_raw_file_is_documented():
     assert lines > 1000
 
 
-def assert_parameter(name, text, kind=Config):
-    value = typed(name, text)
-    if name.startswith("environment.") or value == "auto" or is_open(name, value, kind):
-        return
-    field = fields_of(kind)[name]
-    adapter = TypeAdapter(Annotated[field.annotation, field])
-    adapter.validate_python(value)
-
-
-def assert_perfkit_command(name, words):
-    """Parse a command of perfkit and examine its model or script, and its parameters."""
-    arguments = main.commands[name].make_context(name, words).params
-    model = arguments.get("model", "bert")
-    variants = []
-    if arguments.get("live"):
-        model, *variants = arguments["names"]
-    kind = ScriptConfig if model.endswith(".py") else Config
-    assert model in MODELS or kind is ScriptConfig
-    for parameter, value in arguments.get("values", {}).items():
-        assert_parameter(parameter, str(value), kind)
-    for variant in variants:
-        for pair in variant.split(","):
-            parameter, value = pair.split("=")
-            assert_parameter(parameter, value, kind)
-
-
-def assert_papermill_command(words):
-    """Parse a command of papermill and examine its parameters."""
-    arguments = papermill.make_context("papermill", words).params
-    kind = ScriptConfig if "script.ipynb" in arguments["notebook_path"] else Config
-    for name, value in arguments["parameters"]:
-        assert_parameter(name, str(value), kind)
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=shlex.join)
-def test_files_of_documented_commands_exist(words):
-    for word in words:
-        if re.match(FOLDERS, word):
-            assert (ROOT / word).exists(), word
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=shlex.join)
-def test_documented_commands_parse(words, tmp_path, monkeypatch):
-    (tmp_path / "train.log").touch()
-    monkeypatch.chdir(tmp_path)
-    if ">" in words:
-        words = words[: words.index(">")]
-    program, *rest = words
-    if program == "make":
-        assert f"\n{rest[0]}:" in MAKEFILE
-    elif program == "perfkit" and "--help" not in rest:
-        assert_perfkit_command(rest[0], rest[1:])
-    elif program == "papermill" and "--help-notebook" not in rest and "summary" not in rest[0]:
-        assert_papermill_command(rest)
-
-
-@pytest.mark.parametrize("text", MENTIONED)
-def test_commands_in_prose_have_valid_options(text):
-    program, name, *rest = text.split()
-    if program == "make":
-        assert f"\n{name}:" in MAKEFILE
-        return
-    if "--" in rest:
-        # What follows is for a script.
-        rest = rest[: rest.index("--")]
-    valid = {"--help"}
-    for parameter in main.commands[name].params:
-        valid.update(parameter.opts)
-    for word in rest:
-        if re.match(r"\[?--?\w", word):
-            assert word.strip("[]") in valid
-    for parameter, value in re.findall(r"-p ([a-z_]+) ([^\s…]+)", text):
-        assert_parameter(parameter, value)
-
-
 def anchors_of(path):
     """Return the anchors of a page's headings, as GitHub makes them."""
     anchors = []
@@ -218,25 +119,3 @@ def test_mentioned_tests_exist(page):
     for file, test in re.findall(r"(test_\w+\.py)(?:::(test_\w+))?", TEXTS[page]):
         source = (ROOT / "tests" / file).read_text()
         assert f"\ndef {test}" in source, f"{file}::{test}"
-
-
-@pytest.mark.parametrize("version", ["1.27", "1.31"])
-def test_the_kubernetes_job_is_valid_and_measures_one_node(version):
-    (block,) = re.findall(r"^```yaml\n(apiVersion.*?)^```", TEXTS[CLUSTERS], re.M | re.S)
-    job = YAML(typ="safe").load(block)
-    kubernetes_validate.validate(job, version, strict=True)
-    pod = job["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    command = shlex.split(container["args"][0])
-    assert command[:3] == ["perfkit", "run", "resnet50"]
-    options = command[3:]
-    values = {}
-    for name, text in zip(options[1::3], options[2::3], strict=True):
-        values[name] = typed(name, text)
-    values["label"] = "node-0"
-    config = plan("resnet50", values, skip_checks=("machine", "data")).config
-    assert config.topology == "1x8"
-    assert container["resources"]["limits"] == {"nvidia.com/gpu": config.gpus}
-    memory = {"name": "memory", "emptyDir": {"medium": "Memory"}}
-    assert memory in pod["volumes"]
-    assert {"name": "memory", "mountPath": "/dev/shm"} in container["volumeMounts"]
