@@ -665,8 +665,9 @@ def files_page() -> str:
         "`diagnosis.json`. [Verification](#verification): `verified/*.json`. "
         "[Audit](#audit): `audit.json` and `perfkit audit --json`. "
         "[ClaimAlone](#claimalone): `perfkit audit --claim --json` without a log. "
-        "How numbers are computed: [stored files](../results.md). `None`, `True`, `False` are "
-        "JSON's null, true and false. An optional field may be missing.",
+        "How numbers are computed: [methods](../methods.md), [stored files](../results.md). "
+        "`None`, `True`, `False` are JSON's null, true and false. An optional field may be "
+        "missing.",
         *of_models_in(every),
     )
 
