@@ -73,7 +73,7 @@ def segment(
     scatter = _scatter(medians)
     if count < FEWEST_MEASUREMENTS:
         return Segmentation([], level, scatter)
-    test_level = level / comb(count + 1, 3)
+    test_level = _test_level(count, level)
     changes = sorted({*_candidates(medians, scatter), *declared})
     p_values = _accepted(throughputs, changes, scatter, test_level)
     change_points = []
@@ -81,6 +81,12 @@ def segment(
         before, after = repeats_around(*_neighbours(throughputs, [*p_values], start))
         change_points.append(ChangePoint(start, ratio_interval(after, before), p_value))
     return Segmentation(change_points, test_level, scatter)
+
+
+def _test_level(measurements: int, level: float) -> float:
+    """Return the level of a single test that keeps the level of a series: it has so many pairs
+    of adjacent runs of measurements."""
+    return level / comb(measurements + 1, 3)
 
 
 def detectable_drop(
@@ -94,7 +100,7 @@ def detectable_drop(
     how much the series' repeats and sessions scatter. A drop that lasts is found by and by even
     if it is smaller."""
     count = len(throughputs)
-    test_level = level / comb(count + 1, 3)
+    test_level = _test_level(count, level)
     scatter = _scatter_with_a_drop(throughputs)
     begin = max(start for start in (0, *starts) if start < count - 1)
     end = count - 1 if count - 1 in starts else count
@@ -142,7 +148,7 @@ def can_find_drop(measurements: int, of_level: int, repeats: int, level: float) 
     with so many repeats each, `of_level` of them since the last change."""
     before = min(repeats * min(of_level - 1, REACH), MOST_REPEATS)
     is_seen = measurements > FEWEST_MEASUREMENTS
-    test_level = level / comb(measurements + 1, 3)
+    test_level = _test_level(measurements, level)
     return is_seen and _can_be_significant(before, repeats, test_level)
 
 
@@ -150,7 +156,7 @@ def untested_measurements(throughputs: Repeats, level: float = LEVEL) -> int:
     """Return how many of the newest measurements have together too few repeats to be a level of
     their own, however much they differ."""
     count = len(throughputs)
-    test_level = level / comb(count + 1, 3)
+    test_level = _test_level(count, level)
     for size in range(1, count):
         before, after = repeats_around(throughputs[:-size][-REACH:], throughputs[-size:])
         if _can_be_significant(len(before), len(after), test_level):
