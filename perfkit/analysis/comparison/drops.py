@@ -173,6 +173,11 @@ class Judged:
         """The first measurement of each level."""
         return [0, *(point.start for point in self.segmentation.change_points)]
 
+    @property
+    def of_newest_level(self) -> int:
+        """How many measurements the newest level has."""
+        return len(self.throughputs) - self.starts[-1]
+
     @cached_property
     def detectable(self) -> float | None:
         """The smallest drop, as a share, that would have been found at the newest
@@ -246,8 +251,7 @@ def outcome(judged: Judged, drop: Drop | None, since: str, newest: Estimate) -> 
 def _too_few(judged: Judged) -> DropStatement:
     """Return how many measurements of the newest level with as many repeats as the newest one
     are enough to find a drop; if none are, how many repeats."""
-    measurements = len(judged.throughputs)
-    of_level = measurements - judged.starts[-1]
+    measurements, of_level = len(judged.throughputs), judged.of_newest_level
     n = len(judged.throughputs[-1])
     for more in range(1, REACH):
         if can_find_drop(measurements + more, of_level + more, n, judged.level):
@@ -257,10 +261,10 @@ def _too_few(judged: Judged) -> DropStatement:
 
 def _enough_repeats(judged: Judged) -> int:
     """Return how many repeats of each measurement are enough to find a drop at the next one."""
-    measurements = len(judged.throughputs)
-    of_level = measurements - judged.starts[-1]
+    measurements = len(judged.throughputs) + 1
+    of_level = judged.of_newest_level + 1
     enough = len(judged.throughputs[-1])
-    while not can_find_drop(measurements + 1, of_level + 1, enough, judged.level):
+    while not can_find_drop(measurements, of_level, enough, judged.level):
         enough += 1
     return enough
 

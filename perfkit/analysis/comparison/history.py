@@ -27,7 +27,7 @@ from perfkit.analysis.comparison.refusals import NothingSince
 from perfkit.analysis.comparison.selections import ComparisonError
 from perfkit.analysis.culprit import Attribution, attributed
 from perfkit.analysis.ratios import Ratio, estimated
-from perfkit.analysis.series import FEWEST_MEASUREMENTS, LEVEL, segment
+from perfkit.analysis.series import FEWEST_MEASUREMENTS, LEVEL, Segmentation, segment
 from perfkit.analysis.verdicts import LEVEL as PAIR_LEVEL
 from perfkit.analysis.verdicts import THRESHOLD, Verdict, verdict
 from perfkit.analysis.wording import column_value, traits
@@ -203,8 +203,8 @@ def _is_anywhere(since: str, rows: pd.DataFrame) -> bool:
 
 
 def _first_since(since: str, rows: Sequence[dict[str, Any]]) -> int:
-    """Return the first measurement with this label or, without any, at this time or later; the
-    first of all if there is neither."""
+    """Return the first measurement with this label or, without any, at this time or later. Of a
+    series that has neither, it is the newest one for a time, and the first for a label."""
     if not since:
         return 0
     labelled = [index for index, row in enumerate(rows) if row["label"] == since]
@@ -230,35 +230,25 @@ def _series(
     name: str, rows: list[dict[str, Any]], level: float, threshold: float, since: str
 ) -> Series:
     throughputs = [row["repeat_throughputs"] for row in rows]
-    differences: list[Differences] = [{}]
-    for before, after in pairwise(rows):
-        differences.append(_differences(before, after))
-    declared = [index for index, differs in enumerate(differences) if differs]
-    labels = [row["label"] or "" for row in rows]
-    judged_from = max(accepted_from(labels), _first_since(since, rows))
+    points = _points(rows)
+    declared = [index for index, point in enumerate(points) if point.changes]
+    accepted = accepted_from([point.label for point in points])
+    judged_from = max(accepted, _first_since(since, rows))
     segmentation = segment(throughputs, declared, level)
     whole = Judged(throughputs, segmentation, judged_from, level, threshold)
     judged = without_untested(whole, declared)
     drop = standing_drop(judged)
-    changes = []
-    for point in judged.segmentation.change_points:
-        estimate = estimated(point.ratio)
-        changes.append(Change(start=point.start, **estimate, p_value=point.p_value))
-    points = []
-    for row, differs in zip(rows, differences, strict=True):
-        points.append(_point(row, differs))
-    ratio = ratio_interval(throughputs[-1], throughputs[-2], PAIR_LEVEL)
-    newest = Newest(**estimated(ratio), verdict=verdict(ratio, PAIR_LEVEL, threshold))
     accepts = _since(drop.start, rows) if drop else ""
+    ratio = ratio_interval(throughputs[-1], throughputs[-2], PAIR_LEVEL)
     return Series(
         name=name,
         framework=rows[0]["name"],
         unit=rows[0]["unit"],
         points=points,
-        changes=changes,
+        changes=_changes(judged.segmentation),
         test_level=judged.segmentation.test_level,
         scatter_share=judged.segmentation.scatter,
-        newest=newest,
+        newest=Newest(**estimated(ratio), verdict=verdict(ratio, PAIR_LEVEL, threshold)),
         judged_from=judged_from,
         drop=drop,
         detectable_drop=whole.detectable,
@@ -266,6 +256,22 @@ def _series(
         untested=newest_untested(whole) if drop else None,
         regressed=drop is not None,
     )
+
+
+def _points(rows: Sequence[dict[str, Any]]) -> list[Point]:
+    """Return the measurements of a series, each with what changed since the one before."""
+    points = [_point(rows[0], {})]
+    for before, after in pairwise(rows):
+        points.append(_point(after, _differences(before, after)))
+    return points
+
+
+def _changes(segmentation: Segmentation) -> list[Change]:
+    changes = []
+    for point in segmentation.change_points:
+        ratio = estimated(point.ratio)
+        changes.append(Change(start=point.start, **ratio, p_value=point.p_value))
+    return changes
 
 
 def _with_attributions(
