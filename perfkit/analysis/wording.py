@@ -114,10 +114,12 @@ def script_options(arguments: str) -> list[str]:
 
 def own_options(arguments: str, others: Iterable[str]) -> list[str]:
     """Return the options of a script that not all `others` have."""
-    options = [script_options(other) for other in others]
-    return [
-        option for option in script_options(arguments) if not all(option in o for o in options)
-    ]
+    options_of_others = [script_options(other) for other in others]
+    own = []
+    for option in script_options(arguments):
+        if not all(option in options for options in options_of_others):
+            own.append(option)
+    return own
 
 
 def lacking_options(arguments: str, others: Iterable[str]) -> list[str]:
