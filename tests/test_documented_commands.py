@@ -265,7 +265,9 @@ def test_the_kubernetes_job_is_valid_and_measures_one_node(version):
     values = {}
     for name, text in zip(options[1::3], options[2::3], strict=True):
         values[name] = typed(name, text)
-    values["label"] = "node-0"
+    assert values["node"] == "$NODE_NAME"
+    assert [variable["name"] for variable in container["env"]] == ["NODE_NAME"]
+    values["node"] = "gpu-7.example"
     config = plan("resnet50", values, skip_checks=("machine", "data")).config
     assert config.topology == "1x8"
     assert container["resources"]["limits"] == {"nvidia.com/gpu": config.gpus}
