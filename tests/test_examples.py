@@ -1,4 +1,4 @@
-"""The committed examples are complete, small, up to date, and measured by one commit on one
+"""The committed examples are complete, small, up to date, and measured from clean commits on one
 machine: benchmarks/examples.py measures them."""
 
 import shutil
@@ -44,11 +44,11 @@ def committed():
     return [ROOT / line for line in listed.stdout.splitlines()]
 
 
-def test_the_examples_were_measured_by_one_clean_commit_on_one_machine(measurements):
+def test_the_examples_were_measured_from_clean_commits_on_one_machine(measurements):
     assert set(measurements["environment.suite_modified"]) == {False}
-    (commit,) = set(measurements["environment.suite_commit"])
+    commits = set(measurements["environment.suite_commit"])
     for verification in read_verifications(EXAMPLES, []):
-        assert verification.environment["suite_commit"].value == commit
+        assert verification.environment["suite_commit"].value in commits
         assert verification.environment["suite_modified"].value is False
     facts = measurements[[f"environment.{name}" for name in MACHINE]]
     assert len(facts.astype(str).drop_duplicates()) == 1
