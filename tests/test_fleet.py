@@ -622,9 +622,10 @@ def test_lines_of_the_terminal_have_at_most_80_columns(tmp_path):
     assert max(map(len, text)) <= 80
 
 
-def test_results_without_a_node_are_refused_with_the_command_for_a_fleet(tmp_path):
+def test_results_without_a_node_are_refused_with_the_commands_for_a_fleet(tmp_path):
     keep(tmp_path / "alone", measured(REPEATS))
     done = cli("fleet", tmp_path)
     assert done.exit_code == 2
     assert "no measurement names a node" in done.stderr
-    assert "perfkit sweep parameters/fleet.yaml --slurm --each-node" in done.stderr
+    assert "perfkit sweep parameters/fleet.yaml --slurm --each-node\n" in done.stderr
+    assert "perfkit sweep parameters/fleet.yaml --each-node node1,node2,node3\n" in done.stderr

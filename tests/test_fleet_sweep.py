@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import psutil
@@ -19,14 +20,17 @@ from clusters import (
     wait_for,
 )
 from conftest import SMALL, cli
+from rich.console import Console
 
 from perfkit.core.paths import ROOT
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
 from perfkit.core.results.store import read_result
-from perfkit.sweep.hosts import host_command
+from perfkit.sweep import status
+from perfkit.sweep.hosts import host_command, run_on_hosts
 from perfkit.sweep.jobs import read_jobs
-from perfkit.sweep.nodes import Nodes, hosts_of, slurm_nodes
+from perfkit.sweep.nodes import Nodes, hosts_of, require_known, slurm_nodes
+from perfkit.sweep.progress import print_failures
 from perfkit.sweep.slurm import SlurmSweep, submit
 from perfkit.sweep.status import StoredResults
 from perfkit.sweep.sweep_file import SweepError
@@ -146,6 +150,67 @@ def test_hosts_are_named_for_ssh():
     for text in ("all", "", "a,,b", "-oProxyCommand=x"):
         with pytest.raises(SweepError, match="name hosts, as in --each-node node1,node2"):
             hosts_of(text)
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_host_that_ssh_would_not_find_is_refused_before_anything_starts(
+    fleet_file, tmp_path, ssh_here
+):
+    ssh_here('echo "hostname $2"')
+    done = cli("sweep", fleet_file, "--each-node", "127.0.0.1,node1.invalid,node2.invalid")
+    assert done.exit_code == 2
+    stderr = " ".join(done.stderr.split())
+    for host in ("node1.invalid", "node2.invalid"):
+        assert f"--each-node: {host}: " in stderr
+    assert "check the spelling, DNS and /etc/hosts" in stderr
+    assert "127.0.0.1" not in stderr
+    assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize(
+    "setting", ["hostname 127.0.0.1", "hostname node1.invalid\nproxyjump gate"]
+)
+def test_a_host_that_ssh_is_configured_to_find_needs_no_address_of_its_own(ssh_here, setting):
+    ssh_here(f"printf 'user me\n{setting}\n'")
+    require_known(["node1.invalid"])
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_sweep_of_hosts_needs_ssh(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SweepError, match="--each-node: ssh is not installed on this machine"):
+        require_known(["127.0.0.1"])
+
+
+def test_a_failed_job_is_told_with_the_words_of_ssh_and_the_node_on_which_to_repeat_it(
+    fleet_file, tmp_path, ssh_here
+):
+    message = "ssh: Could not resolve hostname host7: Name or service not known"
+    ssh_here(f"printf '{message}\\r\\n' >&2; exit 255")
+    job, *_others = read_jobs(fleet_file, {}, elsewhere=True, each_node=["host7"])
+    (tmp_path / "outputs" / "sweeps").mkdir(parents=True)
+    stored = StoredResults(tmp_path / "outputs", elsewhere=True)
+    (ended,) = run_on_hosts([stored.before_run(job)], stored, None, lambda _statuses: None)
+    assert (ended.state, ended.reason) == ("failed", message)
+    console = Console(file=StringIO())
+    print_failures(console, [ended])
+    _heading, line = console.file.getvalue().splitlines()
+    assert line.startswith("  on host7: perfkit run resnet50 ")
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        (b"one\r\ntwo\r\n", "one two"),
+        (b"no network\r\r\n", "no network"),
+        (b"10 %\r20 %\r30 %\r", "30 %"),
+        (b"10 %\rdone\n\x1b[31mwrong\x1b[0m\r\n", "done wrong"),
+    ],
+)
+def test_the_reason_is_what_a_terminal_would_show_of_the_log(tmp_path, printed, reason):
+    (tmp_path / "log").write_bytes(printed)
+    assert status._last_lines(tmp_path / "log") == reason
 
 
 def test_a_job_over_ssh_ends_after_its_time_limit(fleet_file):

@@ -28,6 +28,7 @@ def fleet(
 
     \b
       perfkit sweep parameters/fleet.yaml --slurm --each-node
+      perfkit sweep parameters/fleet.yaml --each-node node1,node2,node3
       perfkit fleet outputs/fleet
     """
     from perfkit.analysis.fleet.files import write_node_files
@@ -43,11 +44,11 @@ def fleet(
     try:
         stored = [*agreeing(measurements(outputs, left_out), left_out)]
     except ResultError as error:
-        raise RequestError([f"OUTPUTS: {error}; measure first: {SWEEP}"]) from None
+        raise RequestError(_measure_first(str(error))) from None
     for reason in left_out:
         options.print_error(f"left out: {reason}")
     if not any(measurement.result.config.node for measurement in stored):
-        raise RequestError([f"OUTPUTS: no measurement names a node; measure first: {SWEEP}"])
+        raise RequestError(_measure_first("no measurement names a node"))
     rules = Rules(level=level, threshold=threshold, power=power)
     judged = judge_fleet(stored, rules)
     write_node_files(judged, outputs)
@@ -58,4 +59,12 @@ def fleet(
     raise SystemExit(bool(judged.named("slow")))
 
 
-SWEEP = "perfkit sweep parameters/fleet.yaml --slurm --each-node"
+SWEEP = "perfkit sweep parameters/fleet.yaml"
+
+
+def _measure_first(problem: str) -> list[str]:
+    """Return a problem of OUTPUTS with the two commands that measure a fleet."""
+    return [
+        f"OUTPUTS: {problem}; measure first, with Slurm: {SWEEP} --slurm --each-node",
+        f"without Slurm, over ssh: {SWEEP} --each-node node1,node2,node3",
+    ]

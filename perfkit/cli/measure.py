@@ -246,13 +246,15 @@ def _place(
 
 def _nodes(each_node: str | None, place: "SweepPlace") -> "Nodes":
     """Return the nodes on each of which every configuration is measured; none: on any."""
-    from perfkit.sweep.nodes import Nodes, hosts_of, slurm_nodes
+    from perfkit.sweep.nodes import Nodes, hosts_of, require_known, slurm_nodes
 
     if each_node is None:
         return Nodes([], [])
     if place.kind == "slurm":
         return slurm_nodes(each_node, place.sbatch_options)
-    return hosts_of(each_node)
+    nodes = hosts_of(each_node)
+    require_known(nodes.names)
+    return nodes
 
 
 @options.command(options.ScriptCommand, failure="failed check")

@@ -1,10 +1,14 @@
 """The nodes of a fleet, on each of which a sweep measures every configuration."""
 
 import re
-from collections.abc import Sequence
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from perfkit.core.config import NODE
+from perfkit.core.refusals import UnknownHost
 from perfkit.sweep.slurm import SlurmError, command_output
 from perfkit.sweep.sweep_file import SweepError
 
@@ -30,6 +34,47 @@ def hosts_of(text: str) -> Nodes:
         problem = "--each-node: name hosts, as in --each-node node1,node2; all: with --slurm"
         raise SweepError([problem])
     return Nodes([*dict.fromkeys(names)], [])
+
+
+def require_known(hosts: Sequence[str]) -> None:
+    """Raise SweepError unless ssh is installed and finds the address of every host."""
+    if not shutil.which("ssh"):
+        raise SweepError(["--each-node: ssh is not installed on this machine"])
+    unknown = [*_unknown_hosts(hosts)]
+    if unknown:
+        raise SweepError(unknown)
+
+
+def _unknown_hosts(hosts: Sequence[str]) -> Iterator[UnknownHost]:
+    """Yield the hosts that have no address, neither by their name nor as ssh is configured."""
+    for host in hosts:
+        reason = _without_address(host)
+        if reason and _without_address(_configured_host(host)):
+            yield UnknownHost(parameter="--each-node", host=host, reason=reason)
+
+
+def _without_address(host: str | None) -> str | None:
+    """Return why a host's name has no address; None if it has one or is looked up elsewhere."""
+    if host is None:
+        return None
+    try:
+        socket.getaddrinfo(host, None)
+    except UnicodeError:
+        # A part of over 63 characters.
+        return "not a host name"
+    except OSError as error:
+        return error.strerror or "not a host name"
+    return None
+
+
+def _configured_host(host: str) -> str | None:
+    """Return the name that ssh looks up for a host; None if it reaches it by another machine or
+    command, which does that."""
+    done = subprocess.run(["ssh", "-G", host], capture_output=True, text=True, check=False)
+    settings = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+    if settings.keys() & {"proxyjump", "proxycommand"}:
+        return None
+    return settings.get("hostname", host)
 
 
 def slurm_nodes(text: str, sbatch_options: Sequence[str]) -> Nodes:

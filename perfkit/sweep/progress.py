@@ -77,12 +77,15 @@ def about(seconds: float, *, in_turn: bool) -> str:
 
 
 def print_failures(console: Console, statuses: list[JobStatus]) -> None:
-    """Print the command to run each failed job again, on a line of its own."""
+    """Print the command to run each failed job again, on a line of its own, after the node on
+    which to run it, if it has one: elsewhere it would measure another machine by this name."""
     failed = in_state(statuses, "failed")
     if failed:
         console.print(f"{len(failed)} of {len(statuses)} failed. To run a single job again:")
     for status in failed:
-        console.print(Text(f"  {status.job.command}"), soft_wrap=True)
+        node = status.job.plan.config.node
+        where = f"on {node}: " if node else ""
+        console.print(Text(f"  {where}{status.job.command}"), soft_wrap=True)
 
 
 def print_skipped(console: Console, statuses: list[JobStatus]) -> None:
