@@ -3,6 +3,7 @@ has no GPU."""
 
 import os
 import re
+import subprocess
 import sys
 from importlib.metadata import version
 
@@ -110,6 +111,53 @@ def test_a_machine_without_a_driver_has_no_gpus(nvml, code):
     nvml(f"nvmlInitWithFlags={code}")
     assert gpus.visible_gpus() == []
     assert gpus.forbidden_count() == 0
+    assert gpus.no_driver() in ("NVML Shared Library Not Found", "Driver Not Loaded")
+
+
+FOR_A_CPU = {
+    "paddle/__init__.py": "",
+    "paddle/version/__init__.py": "full_version = '3.3.1'\ncuda_version = 'False'\n",
+    "torch/__init__.py": "",
+    "torch/version.py": "__version__ = '2.15.0+cpu'\ncuda = None\n",
+}
+"""What perfkit reads of builds for a CPU."""
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (
+            pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+            "no NVIDIA driver answers (NVML: NVML Shared Library Not Found)",
+        ),
+        (
+            pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+            "NVIDIA's driver fails (NVML: RM has detected an NVML/RM version mismatch.)",
+        ),
+        (None, "Paddle 3.3.1 is no build for GPUs; PyTorch 2.15.0+cpu is no build for GPUs; "),
+    ],
+)
+def test_the_checks_of_make_gpu_fail_where_there_is_nothing_to_check(
+    tmp_path, nvml, code, reason
+):
+    if code is not None:
+        nvml(f"nvmlInitWithFlags={code}")
+    for name, text in FOR_A_CPU.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    words = ["-c", "tests/gpu/pytest.ini", "--confcutdir", "tests/gpu", "tests/gpu"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )
+    assert done.returncode == 1, done.stdout
+    assert f"No GPU was checked: {reason}" in done.stdout
 
 
 def test_a_failing_driver_is_not_taken_for_a_machine_without_gpus(nvml):

@@ -1,7 +1,8 @@
 """Fixtures of the GPU checks: which framework, and its answers from processes of their own.
 
 A check needs pytest, NumPy, psutil, pydantic, nvidia-ml-py and one framework; one that needs
-more is skipped with the name of what is missing.
+more is skipped with the name of what is missing. Without a GPU or a framework, the checks as a
+whole fail, so that no machine is accepted on which nothing was checked.
 """
 
 import json
@@ -21,6 +22,7 @@ from perfkit.core.system import gpus
 from perfkit.core.system.environment import usable_cores
 from perfkit.core.system.software import find_version
 
+CHECKED = ("paddle", "torch", "jax")
 DEVICE = Path(__file__).with_name("device.py")
 SECONDS = 240
 """Limit for an answer: some compile, or fill the GPU's memory."""
@@ -51,21 +53,40 @@ def say(record_property):
 
 @pytest.fixture(scope="session", autouse=True)
 def visible_gpus():
-    """The labels of the visible GPUs."""
-    labels = gpus.visible_gpus()
+    """The labels of the visible GPUs. If nothing can be checked, this ends the checks, which
+    have failed then."""
+    try:
+        labels = gpus.visible_gpus()
+    except OSError as error:
+        nothing_was_checked(str(error))
+    if reason := gpus.no_driver():
+        nothing_was_checked(f"no NVIDIA driver answers (NVML: {reason})")
     if not labels:
-        pytest.skip("NVML shows no GPU here")
+        nothing_was_checked("NVML shows no GPU that this process may use")
+    if all(map(absence, CHECKED)):
+        nothing_was_checked("; ".join(map(absence, CHECKED)))
     return labels
+
+
+def nothing_was_checked(reason):
+    pytest.exit(f"No GPU was checked: {reason}", returncode=1)
+
+
+def absence(name):
+    """Return why a framework can't be checked; None if it is installed as a build for GPUs."""
+    facts = FRAMEWORKS[name]
+    if not facts.version:
+        return f"{facts.display_name} is not installed"
+    if not find_version(*facts.versions[facts.gpu_fact]):
+        return f"{facts.display_name} {facts.version} is no build for GPUs"
+    return None
 
 
 @pytest.fixture(scope="session", params=["paddle", "torch"])
 def framework(request, visible_gpus):
     """The name of each framework that is installed as a build for GPUs."""
-    facts = FRAMEWORKS[request.param]
-    if not facts.version:
-        pytest.skip(f"{facts.display_name} is not installed")
-    if not find_version(*facts.versions["cuda"]):
-        pytest.skip(f"{facts.display_name} {facts.version} is no build for GPUs")
+    if reason := absence(request.param):
+        pytest.skip(reason)
     return request.param
 
 

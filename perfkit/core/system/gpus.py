@@ -46,6 +46,18 @@ def visible_gpus() -> list[str]:
         raise OSError(f"NVIDIA's driver fails (NVML: {error})") from error
 
 
+def no_driver() -> str | None:
+    """Return why no driver answers, in NVML's words; None if one does, if only with an
+    error."""
+    try:
+        with session():
+            return None
+    except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded) as error:
+        return str(error)
+    except pynvml.NVMLError:
+        return None
+
+
 def forbidden_count() -> int:
     """Return how many GPUs of this machine the process may not use, as in a container with
     some of them; 0 if that can't be told."""
