@@ -207,6 +207,31 @@ def test_a_request_for_more_gpus_than_are_permitted_is_told_how_many_are_not(thr
     assert "gpus: this process has no permission to use 2 GPUs of this machine" in text
 
 
+@pytest.mark.parametrize(
+    ("variable", "hidden"), [("0", "2 GPUs"), ("", "3 GPUs"), ("1,2", "1 GPU")]
+)
+def test_a_request_for_more_gpus_than_the_variable_leaves_is_told_how_many_it_hides(
+    three_gpus, gpu_build, monkeypatch, variable, hidden
+):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    with pytest.raises(RequestError) as refused:
+        plan("resnet50", {"input": "synthetic", "gpus": 3})
+    _number, cause = refused.value.problems
+    shown = variable or "''"
+    assert cause == (
+        f"gpus: CUDA_VISIBLE_DEVICES={shown} hides {hidden} of this machine; unset it, or ask "
+        "the scheduler that set it for more"
+    )
+
+
+def test_a_driver_that_has_no_gpu_is_told_as_the_cause(nvml, gpu_build):
+    nvml("gpus=0")
+    with pytest.raises(RequestError) as refused:
+        plan("resnet50", {"input": "synthetic", "gpus": 1})
+    _number, cause = refused.value.problems
+    assert cause.startswith("gpus: NVIDIA's driver answers, but has no GPU")
+
+
 def test_doctor_tells_how_many_gpus_are_not_permitted(three_gpus, small, gpu_build):
     three_gpus(f"{OF_INDEX}.0={NO_PERMISSION}")
     request = small(device="gpu", gpus=1, input="synthetic")

@@ -5,6 +5,7 @@ import sys
 from itertools import product
 from pathlib import Path
 
+import pynvml
 import pytest
 from conftest import cli, needs_frameworks
 
@@ -41,8 +42,9 @@ def test_all_problems_are_reported_with_a_suggestion_for_misspelt_names():
         request = {"gpu": 1, "batch_size": 0, "seed": "x", "repeats": 0, "protocol": "fast"}
         plan("resnet50", {"input": "synthetic"} | request)
     names = [refusal.parameter for refusal in refused.value.refusals]
-    assert names == ["batch_size", "gpu", "gpus", "protocol", "repeats", "seed"]
-    _batch_size, gpu, *_others = refused.value.problems
+    wrong = ["batch_size", "framework", "gpu", "gpus", "protocol", "repeats", "seed"]
+    assert [*dict.fromkeys(names)] == wrong
+    _batch_size, _framework, gpu, *_others = refused.value.problems
     assert gpu.startswith("gpu: no such parameter; did you mean 'gpus'?")
 
 
@@ -300,14 +302,35 @@ def test_sequences_of_another_length_are_refused_with_two_remedies(tmp_path):
     assert plan("bert", request | {"sequence_length": 32})
 
 
-def test_device_gpu_without_gpus_is_an_error():
-    (without_number,) = problems(device="gpu")
-    assert without_number.startswith("gpus: device=gpu needs at least 1")
-    (with_number,) = problems(gpus=8)
-    assert with_number.startswith("gpus: 8 requested")
-    for problem in (without_number, with_number):
-        assert "visible on this machine: 0 GPUs" in problem
-        assert "-p device cpu" in problem
+@pytest.mark.parametrize(
+    ("request_for_gpus", "beginning"),
+    [({"device": "gpu"}, "device=gpu needs at least 1"), ({"gpus": 8}, "8 requested")],
+)
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, "NVML Shared Library Not Found"),
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "Driver Not Loaded"),
+    ],
+)
+def test_a_request_for_gpus_without_a_driver_is_told_so_and_that_the_framework_is_for_a_cpu(
+    nvml, code, reason, request_for_gpus, beginning
+):
+    nvml(f"nvmlInitWithFlags={code}")
+    of_framework, number, driver = problems(**request_for_gpus)
+    assert of_framework == (
+        "framework: this Paddle is a CPU build without GPU support. For a GPU build, in an "
+        "environment of its own: conda env create -f environment.yml; to run on the CPU: -p "
+        "device cpu"
+    )
+    assert number == (
+        f"gpus: {beginning}; visible on this machine: 0 GPUs. To run on the CPU: -p device "
+        "cpu, without gpus"
+    )
+    assert driver == (
+        f"gpus: no NVIDIA driver answers (NVML: {reason}); install the driver, or load its "
+        "kernel module, until nvidia-smi lists the GPUs; in a container: docker run --gpus all"
+    )
 
 
 def test_a_missing_data_folder_or_unwritable_outputs_are_rejected_with_a_fix(tmp_path):

@@ -454,6 +454,33 @@ class TooFewDevices(Refusal):
         )
 
 
+class NoDriver(Refusal):
+    code = "no_driver"
+    sentence = (
+        "no NVIDIA driver answers (NVML: %(reason)s); install the driver, or load its kernel "
+        "module, until nvidia-smi lists the GPUs; in a container: docker run --gpus all"
+    )
+    parameter: str = "gpus"
+    reason: str
+
+
+class DriverWithoutGpus(Refusal):
+    code = "driver_without_gpus"
+    sentence = "NVIDIA's driver answers, but has no GPU; nvidia-smi must list the GPUs"
+    parameter: str = "gpus"
+
+
+class GpusHidden(Refusal):
+    code = "gpus_hidden"
+    sentence = (
+        "CUDA_VISIBLE_DEVICES=%(variable)s hides %(hidden)s of this machine; unset it, or ask "
+        "the scheduler that set it for more"
+    )
+    parameter: str = "gpus"
+    variable: str
+    hidden: DeviceCount
+
+
 class GpusForbidden(Refusal):
     code = "gpus_forbidden"
     sentence = (

@@ -1,5 +1,7 @@
 """What a configuration requires of this machine: devices, cores, packages."""
 
+import os
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,9 +66,8 @@ def lacking(config: AnyConfig, devices: int) -> Iterator[Refusal]:
     is_known = FRAMEWORKS[config.framework].takes(device=config.device)
     if config.accelerated and is_known and not 0 < config.gpus <= devices:
         yield _too_few_devices(config, devices)
-        forbidden = gpus.forbidden_count()
-        if forbidden and config.device == "gpu":
-            yield refusals.GpusForbidden(forbidden=(forbidden, "gpu"))
+        if config.device == "gpu" and max(config.gpus, 1) > devices:
+            yield from _unseen_gpus(devices)
     cores = usable_cores()
     if config.processes > cores:
         yield refusals.TooFewCores(requested=config.processes, cores=cores)
@@ -86,7 +87,7 @@ def lacking(config: AnyConfig, devices: int) -> Iterator[Refusal]:
             python=config.interpreter, modules=software.lacking, packages=" ".join(packages)
         )
     else:
-        yield from _lacking_packages(config, software, has_gpus=bool(devices))
+        yield from _lacking_packages(config, software)
 
 
 def _too_few_devices(config: RunConfig, visible: int) -> Refusal:
@@ -101,9 +102,23 @@ def _too_few_devices(config: RunConfig, visible: int) -> Refusal:
     )
 
 
-def _lacking_packages(
-    config: RunConfig, software: Software, *, has_gpus: bool
-) -> Iterator[Refusal]:
+def _unseen_gpus(visible: int) -> Iterator[Refusal]:
+    """Yield why no more GPUs are visible, as far as NVML can tell."""
+    reason = gpus.no_driver()
+    if reason:
+        yield refusals.NoDriver(reason=reason)
+        return
+    forbidden, hidden = gpus.forbidden_count(), gpus.hidden_count()
+    if forbidden:
+        yield refusals.GpusForbidden(forbidden=(forbidden, "gpu"))
+    if hidden:
+        variable = shlex.quote(os.environ["CUDA_VISIBLE_DEVICES"])
+        yield refusals.GpusHidden(variable=variable, hidden=(hidden, "gpu"))
+    if not (visible or forbidden or hidden):
+        yield refusals.DriverWithoutGpus()
+
+
+def _lacking_packages(config: RunConfig, software: Software) -> Iterator[Refusal]:
     framework = FRAMEWORKS[config.framework]
     command = framework.install
     download = framework.download or None
@@ -115,7 +130,7 @@ def _lacking_packages(
         yield refusals.FrameworkMissing(
             framework=framework.display_name, command=command, download=download
         )
-    elif config.device == "gpu" and has_gpus and is_cpu_build:
+    elif config.device == "gpu" and is_cpu_build:
         yield refusals.CpuBuild(framework=framework.display_name, command=command)
     elif config.device == "gpu":
         yield from _lacking_architecture(config)

@@ -68,6 +68,16 @@ def forbidden_count() -> int:
         return 0
 
 
+def hidden_count() -> int:
+    """Return how many GPUs that the process may use CUDA_VISIBLE_DEVICES hides; 0 if that can't
+    be told."""
+    try:
+        with session():
+            return max(0, len(_permitted()) - len(_selected()))
+    except pynvml.NVMLError:
+        return 0
+
+
 @session()
 def visible_names() -> list[str]:
     """Return name and memory of each visible GPU, in the order of the labels."""
