@@ -241,6 +241,13 @@ def test_a_conda_environment_uses_one_cuda_version(file, cuda, extra):
     assert f"nvidia-dali-cuda{cuda}0" in names
 
 
+def test_a_missing_paddle_comes_from_where_the_environment_for_gpus_has_it():
+    *_conda, from_pip = YAML(typ="safe").load(ROOT / "environment.yml")["dependencies"]
+    paddle = FRAMEWORKS["paddle"]
+    assert f"--extra-index-url {paddle.gpu_index}" in from_pip["pip"]
+    assert f"--editable .[{paddle.gpu_extra},lab]" in from_pip["pip"]
+
+
 def test_gpu_extras_pin_a_dali_whose_nvimagecodec_crops_while_decoding():
     """nvImageCodec 0.9, required by DALI 2.3, does not on Hopper (nvImageCodec #55)."""
     for extra in ("gpu-cu12", "torch-cu12", "jax-cu12", "gpu-cu13", "torch-cu13"):

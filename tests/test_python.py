@@ -1,6 +1,7 @@
 """The parameter `python`: workers in a different Python environment than the driver's."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -59,6 +60,33 @@ def test_a_worker_needs_few_packages_besides_its_framework():
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     printed = subprocess.check_output(command, text=True, env=environment)
     assert printed == "imported\n"
+
+
+@pytest.mark.parametrize(
+    ("framework", "packages"),
+    [
+        (
+            "paddle",
+            "--extra-index-url https://www.paddlepaddle.org.cn/packages/stable/cu126/ -e "
+            "'.[gpu-cu12]'",
+        ),
+        ("torch", "-e '.[torch-cu12]'"),
+        ("jax", "-e '.[jax-cu12]'"),
+    ],
+)
+def test_for_gpus_a_missing_framework_is_installed_as_a_build_for_gpus(
+    new_environment, monkeypatch, framework, packages
+):
+    monkeypatch.chdir(ROOT)
+    python = portable(new_environment(empty=True))
+    request = {"framework": framework, "device": "gpu", "gpus": 8, "python": python}
+    with pytest.raises(RequestError) as refused:
+        plan(**request)
+    refusal = next(each for each in refused.value.refusals if each.parameter == "python")
+    assert refusal.packages == packages
+    monkeypatch.chdir("/")
+    with pytest.raises(RequestError, match=re.escape(f" -e '{ROOT}[")):
+        plan(**request)
 
 
 @pytest.mark.usefixtures("processes")

@@ -60,6 +60,13 @@ def constraints_path(file: str) -> Path:
     return Path(file) if Path.cwd() == ROOT else ROOT / file
 
 
+def extra_path(extra: str) -> str:
+    """Return what pip installs for an extra of the checkout, as short as it can be typed in the
+    working directory."""
+    is_here = Path.cwd() == ROOT or not IS_CHECKOUT
+    return f"{'.' if is_here else ROOT}[{extra}]"
+
+
 def in_checkout(command: str) -> str:
     """Return a command that works in the checkout for the working directory."""
     if Path.cwd() == ROOT or not IS_CHECKOUT:

@@ -527,7 +527,8 @@ class PackagesMissing(Refusal):
     python: str
     modules: list[str]
     packages: str
-    """names for pip, separated by spaces, after the option for tested versions"""
+    """pip's options and packages, as words of a shell: names after the option for tested
+    versions, or the extra with a build for GPUs"""
 
 
 class FrameworkMissing(Refusal):

@@ -72,6 +72,10 @@ class Framework(ABC):
     """the checkout's file with tested versions of it and of other packages"""
     gpu_install: str = ""
     """command that installs a build for GPUs, if it is another one"""
+    gpu_extra: str = ""
+    """perfkit's extra with that build and all that its workers import"""
+    gpu_index: str = ""
+    """index of packages that has that build, if it is not on PyPI"""
     blackwell_install: str = ""
     """command that installs a build for GPUs from compute capability 10 on"""
     versions: ClassVar[Sources]

@@ -10,7 +10,7 @@ from perfkit.core import refusals
 from perfkit.core.config import Config, RunConfig
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import Framework
-from perfkit.core.paths import constraints_path, in_checkout
+from perfkit.core.paths import constraints_path, extra_path, in_checkout
 from perfkit.core.refusals import Refusal
 from perfkit.core.results.identity import Reading
 from perfkit.core.script_config import AnyConfig
@@ -77,17 +77,27 @@ def lacking(config: AnyConfig, devices: int) -> Iterator[Refusal]:
         yield refusals.BadInterpreter(python=error.interpreter, reason=error.reason)
         return
     if config.python and software.lacking:
-        framework = FRAMEWORKS[config.framework]
-        names = PIP_NAMES | {framework.module: framework.package}
-        packages = [names.get(module, module) for module in software.lacking]
-        if framework.module in software.lacking:
-            # Tested versions would replace those that another version of the framework needs.
-            packages = ["-c", str(constraints_path(framework.constraints)), *packages]
         yield refusals.PackagesMissing(
-            python=config.interpreter, modules=software.lacking, packages=" ".join(packages)
+            python=config.interpreter,
+            modules=software.lacking,
+            packages=shlex.join(_words_for_pip(config, software.lacking)),
         )
     else:
         yield from _lacking_packages(config, software)
+
+
+def _words_for_pip(config: RunConfig, lacking: list[str]) -> list[str]:
+    """Return the words with which pip installs these modules for the workers."""
+    framework = FRAMEWORKS[config.framework]
+    if framework.module in lacking and config.device == "gpu" and framework.gpu_extra:
+        index = ["--extra-index-url", framework.gpu_index] if framework.gpu_index else []
+        return [*index, "-e", extra_path(framework.gpu_extra)]
+    names = PIP_NAMES | {framework.module: framework.package}
+    packages = [names.get(module, module) for module in lacking]
+    if framework.module in lacking:
+        # Tested versions would replace those that another version of the framework needs.
+        return ["-c", str(constraints_path(framework.constraints)), *packages]
+    return packages
 
 
 def _too_few_devices(config: RunConfig, visible: int) -> Refusal:

@@ -30,6 +30,7 @@ class Jax(Framework):
     package = "jax"
     install = "pip install -c constraints.txt -e '.[jax]'"
     gpu_install = "pip install -e '.[jax-cu12]'"
+    gpu_extra = "jax-cu12"
     supports: ClassVar = {
         "precision": ("fp32", "bf16"),
         "execution": ("static",),

@@ -76,6 +76,8 @@ class Paddle(Framework):
     shared_memory = "paddle_{pid}_*"
     dali_plugin = "nvidia.dali.plugin.paddle"
     gpu_install = "conda env create -f environment.yml"
+    gpu_extra = "gpu-cu12"
+    gpu_index = "https://www.paddlepaddle.org.cn/packages/stable/cu126/"
     blackwell_install = "conda env create -f environment-cu13.yml"
     versions: ClassVar = {
         "paddle": ("paddle/version/__init__.py:full_version",),

@@ -45,6 +45,7 @@ class Torch(Framework):
     shared_memory = "torch_{pid}_*"
     dali_plugin = "nvidia.dali.plugin.pytorch"
     gpu_install = "pip install -e '.[torch-cu12]'"
+    gpu_extra = "torch-cu12"
     blackwell_install = "pip install -e '.[torch-cu13]'"
     tuning = ("cudnn_search", "fused_attention", "fused_optimizer")
     versions: ClassVar = {
