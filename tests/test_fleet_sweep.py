@@ -145,6 +145,24 @@ def test_a_named_node_that_slurm_does_not_have_is_reported(slurm_command):
     assert nodes.unusable[-1] == "node7 is no node of this cluster"
 
 
+@pytest.mark.parametrize(
+    ("options", "program"), [(["--slurm"], "squeue"), (["--slurm", "--each-node"], "sinfo")]
+)
+def test_without_a_cluster_the_program_is_named_once_and_where_to_start(
+    fleet_file, slurm_command, options, program
+):
+    """Printed by Slurm 22.05 without a configuration."""
+    lines = ["resolve_ctls_from_dns_srv: res_nsearch error: Unknown host", "no config"]
+    printed = "\n".join(f"{program}: error: {line}" for line in lines)
+    slurm_command(program, f"echo '{printed}' >&2; exit 1")
+    done = cli("sweep", fleet_file, *options)
+    assert done.exit_code == 2
+    assert (
+        f"{options[-1]}: {program}: error: {lines[0]} error: {lines[1]}; start the sweep where "
+        "Slurm's commands work, such as a login node"
+    ) in " ".join(done.stderr.split())
+
+
 def test_hosts_are_named_for_ssh():
     assert hosts_of("a,b, c,a").names == ["a", "b", "c"]
     for text in ("all", "", "a,,b", "-oProxyCommand=x"):

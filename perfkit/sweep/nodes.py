@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from perfkit.core.config import NODE
 from perfkit.core.refusals import UnknownHost
-from perfkit.sweep.slurm import SlurmError, command_output
+from perfkit.sweep.slurm import WHERE_SLURM_WORKS, SlurmError, command_output
 from perfkit.sweep.sweep_file import SweepError
 
 ALL = "all"
@@ -88,9 +88,9 @@ def slurm_nodes(text: str, sbatch_options: Sequence[str]) -> Nodes:
         words += ["--nodes", text]
     try:
         lines = command_output(*words).splitlines()
-        named = [] if text == ALL else _expanded(text)
     except SlurmError as error:
-        raise SweepError([f"--each-node: {error}"]) from None
+        raise SweepError([f"--each-node: {error}; {WHERE_SLURM_WORKS}"]) from None
+    named = [] if text == ALL else _expanded(text)
     states: dict[str, str | None] = {}
     for line in lines:
         name, of_partition, state, reason = line.split("|", 3)
@@ -112,8 +112,11 @@ def slurm_nodes(text: str, sbatch_options: Sequence[str]) -> Nodes:
 
 
 def _expanded(text: str) -> list[str]:
-    """Return the names in a list such as node[1-4]."""
-    return command_output("scontrol", "show", "hostnames", text).splitlines()
+    """Return the names in a list such as node[1-4]. Raises SweepError."""
+    try:
+        return command_output("scontrol", "show", "hostnames", text).splitlines()
+    except SlurmError as error:
+        raise SweepError([f"--each-node {text}: {error}"]) from None
 
 
 def _partition(sbatch_options: Sequence[str]) -> str | None:

@@ -27,6 +27,8 @@ IMPOSSIBLE = "Requested node configuration is not available"
 """Slurm's words for a job that no node of the partition can ever run."""
 LEAVING = ("COMPLETING", "CANCELLED", "COMPLETED", "FAILED", "NODE_FAIL", "TIMEOUT")
 """States of a Slurm job that has ended or been cancelled, but is still listed."""
+WHERE_SLURM_WORKS = "start the sweep where Slurm's commands work, such as a login node"
+"""Advice if Slurm does not answer."""
 
 
 class SlurmError(Exception):
@@ -135,8 +137,7 @@ class SlurmSweep:
             queue = queued_jobs()
         except SlurmError as error:
             if not self.followed and not self.has_submitted:
-                advice = "start the sweep where Slurm's commands work, such as a login node"
-                raise SweepError([f"--slurm: {error}; {advice}"]) from None
+                raise SweepError([f"--slurm: {error}; {WHERE_SLURM_WORKS}"]) from None
             if not self.is_silent:
                 self.notify(f"Slurm does not answer, its jobs continue: {error}")
             self.is_silent = True
@@ -263,6 +264,8 @@ def command_output(*words: str) -> str:
     except FileNotFoundError:
         raise SlurmError(f"{words[0]} is not installed on this machine") from None
     except subprocess.CalledProcessError as error:
-        message = " ".join(error.stderr.split()) or f"exit status {error.returncode}"
+        # Each line of Slurm's begins with the program, which is named once.
+        lines = [line.removeprefix(f"{words[0]}: ") for line in error.stderr.splitlines()]
+        message = " ".join(" ".join(lines).split()) or f"exit status {error.returncode}"
         raise SlurmError(f"{words[0]}: {message}") from None
     return done.stdout
