@@ -15,7 +15,7 @@ from perfkit.report.site import write_site
 from perfkit.sweep.hosts import run_on_hosts
 from perfkit.sweep.jobs import SweepJob, missing
 from perfkit.sweep.local import Show, perfkit_command, run_here, run_supervised
-from perfkit.sweep.slurm import run_on_slurm
+from perfkit.sweep.slurm import require_slurm, run_on_slurm
 from perfkit.sweep.status import JobStatus, StoredResults, in_state
 from perfkit.sweep.sweep_file import SweepError
 
@@ -56,22 +56,36 @@ def run_sweep(
 ) -> list[JobStatus]:
     """Run the unmeasured jobs, show their progress, write the site, and return the statuses.
 
-    Raises SweepError if another sweep is running in the outputs folder, if nothing can run, or
-    if Slurm refuses the first job.
+    Raises SweepError if another sweep is running in the outputs folder, if nothing can run, if
+    Slurm does not answer, or if it refuses the first job.
     """
     outputs = jobs[0].outputs
+    if not outputs.exists():
+        _require_a_start(jobs, place)
     make_folder(outputs / "sweeps")
     with _only_sweep(outputs):
         _remove_partial_files(outputs)
         stored = StoredResults(outputs, elsewhere=place.elsewhere)
         statuses = [stored.before_run(job) for job in jobs]
         if len(in_state(statuses, "skipped")) == len(statuses):
-            raise SweepError([f"nothing can run here: {reason}" for reason in missing(jobs)])
+            raise _nothing_runs(jobs)
         _make_samples(in_state(statuses, "waiting"), notify)
         statuses = _run(statuses, stored, place, show, notify)
         for reason in write_site(outputs, lambda _part: None)[1]:
             notify(f"left out: {reason}")
         return statuses
+
+
+def _require_a_start(jobs: list[SweepJob], place: SweepPlace) -> None:
+    """Raise SweepError, before a folder is made, if no job can start; none is kept either."""
+    if place.kind == "slurm":
+        require_slurm()
+    if all(job.missing for job in jobs):
+        raise _nothing_runs(jobs)
+
+
+def _nothing_runs(jobs: list[SweepJob]) -> SweepError:
+    return SweepError([f"nothing can run here: {reason}" for reason in missing(jobs)])
 
 
 def _run(
