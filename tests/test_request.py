@@ -53,12 +53,18 @@ def test_all_problems_are_reported_with_a_suggestion_for_misspelt_names():
     [
         ("input", "dalli", "allowed: dali, dataloader, synthetic; did you mean 'dali'?"),
         ("batch_size", 0, "at least 1"),
-        ("batch_size", 2.5, "a whole number"),
-        ("batch_size", "8", "a whole number"),
-        ("batch_size", True, "a whole number"),
+        ("batch_size", 2.5, "a whole number of at least 1 and at most 65536"),
+        ("batch_size", "8", "a whole number of at least 1 and at most 65536"),
+        ("batch_size", True, "a whole number of at least 1 and at most 65536"),
+        ("gpus", "eight", "a whole number of at least 0 and at most 64"),
+        ("interval_target", "x", "a number of more than 0 and less than 1"),
         ("image_size", 4096, "at most 1024"),
-        ("warmup_steps", "Auto", "a whole number, or auto"),
-        ("repeats", 1e10, "a whole number"),
+        (
+            "warmup_steps",
+            "Auto",
+            "a whole number of at least 0 and at most 1000000, or auto",
+        ),
+        ("repeats", 1e10, "a whole number of at least 1 and at most 1000, or auto"),
         ("cpu_tuning", "yes", "True or False"),
         ("label", "a b", "letters, digits, - and _"),
         ("label", "../up", "letters, digits, - and _"),
@@ -75,7 +81,7 @@ def test_all_problems_are_reported_with_a_suggestion_for_misspelt_names():
         ("dali_hw_decoder_load", 1.5, "at most 1"),
         ("protocol", 0, "allowed: auto, published, steady, quick"),
         ("protocol", "", "allowed: auto, published, steady, quick"),
-        ("seed", None, "a whole number"),
+        ("seed", None, "a whole number of at least 0 and less than 2147483648"),
     ],
 )
 def test_a_wrong_value_is_rejected_with_the_allowed_ones(name, value, allowed):
@@ -434,7 +440,13 @@ def test_a_rejected_request_has_its_refusals_with_the_parameters():
         plan("resnet50", {"input": "synthetic", "batch_size": 0, "seed": None})
     batch_size, seed = refused.value.refusals
     assert batch_size == OutOfRange(parameter="batch_size", value="0", relation="ge", bound="1")
-    assert seed == WrongType(parameter="seed", value="None", typed="None", expected="int")
+    assert seed == WrongType(
+        parameter="seed",
+        value="None",
+        typed="None",
+        expected="int",
+        bounds=" of at least 0 and less than 2147483648",
+    )
     assert refused.value.problems == [batch_size.text(), seed.text()]
 
 

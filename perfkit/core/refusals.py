@@ -116,15 +116,19 @@ class WrongType(Refusal):
     """the value as text, quoted as in a shell: papermill's -p converts what looks like a
     number"""
     expected: ExpectedType
+    bounds: str = ""
+    """of a number, after a space: " of at least 1" """
 
     def english(self) -> str:
         match self.expected:
             case "int":
-                return "%(value)s is of the wrong type; allowed: a whole number"
+                return "%(value)s is of the wrong type; allowed: a whole number%(bounds)s"
             case "int_or_auto":
-                return "%(value)s is of the wrong type; allowed: a whole number, or auto"
+                return (
+                    "%(value)s is of the wrong type; allowed: a whole number%(bounds)s, or auto"
+                )
             case "float":
-                return "%(value)s is of the wrong type; allowed: a number"
+                return "%(value)s is of the wrong type; allowed: a number%(bounds)s"
             case "bool":
                 return "%(value)s is of the wrong type; allowed: True or False"
             case "text":

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from perfkit.core import refusals
 from perfkit.core.config import ParameterError
-from perfkit.core.parameters import choices
+from perfkit.core.parameters import EVERY_FIELD, choices
 from perfkit.core.refusals import Refusal, nearest_name
 
 T = TypeVar("T")
@@ -39,6 +39,8 @@ EXPECTED: dict[str, refusals.ExpectedType] = {
     "string_type": "text",
 }
 """Pydantic's type of an error -> the type that was expected."""
+RELATIONS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+"""Pydantic's names of the relations of a value to its bound."""
 OR_AUTO = ("repeats", "warmup_steps")
 """Numbers that may also be "auto"."""
 COMMA_SEPARATED = ("hosts", "disable_tuning")
@@ -87,7 +89,11 @@ def _refusal(details: Any) -> Refusal:
         expected = "int_or_auto" if name in OR_AUTO else EXPECTED[kind]
         typed = shlex.quote(_as_text(name, value))
         return refusals.WrongType(
-            parameter=name, value=repr(value), typed=typed, expected=expected
+            parameter=name,
+            value=repr(value),
+            typed=typed,
+            expected=expected,
+            bounds=_bounds(name),
         )
     if kind == "literal_error":
         return refusals.NotAvailable.of(name, value, choices(name))
@@ -101,6 +107,18 @@ def _refusal(details: Any) -> Refusal:
         )
     fault = str(cause or details["msg"])
     return refusals.OtherFault(parameter=name, value=repr(value), fault=fault)
+
+
+def _bounds(name: str) -> str:
+    """Return the bounds of a parameter in words, such as " of at least 1 and at most 64"; empty
+    if it has none."""
+    bounds = []
+    for constraint in EVERY_FIELD[name].metadata:
+        for relation, words in RELATIONS.items():
+            bound = getattr(constraint, relation, None)
+            if bound is not None:
+                bounds.append(f"{words} {bound}")
+    return f" of {' and '.join(bounds)}" if bounds else ""
 
 
 def _as_text(name: str, value: object) -> str:
