@@ -89,6 +89,16 @@ def test_a_wrong_value_is_rejected_with_the_allowed_ones(name, value, allowed):
     assert problem.startswith(f"{name}: ")
 
 
+@pytest.mark.parametrize(
+    ("model", "allowed"), [("llama", "tiny, 1b, 8b"), ("gpt", "124M, 355M, 774M, 1558M")]
+)
+def test_an_unknown_size_is_rejected_with_the_sizes_of_the_model(model, allowed):
+    with pytest.raises(RequestError) as refused:
+        plan(model, {"input": "synthetic", "model_size": "70b"})
+    (problem,) = [each for each in refused.value.problems if each.startswith("model_size")]
+    assert problem.startswith(f"model_size: '70b' is not available; allowed: {allowed}")
+
+
 @needs_frameworks
 @pytest.mark.parametrize(
     ("framework", "precision", "allowed"),

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from perfkit.core import refusals
 from perfkit.core.config import ParameterError
-from perfkit.core.parameters import EVERY_FIELD, choices
+from perfkit.core.parameters import EVERY_FIELD, choices, choices_for
 from perfkit.core.refusals import Refusal, nearest_name
 
 T = TypeVar("T")
@@ -69,16 +69,19 @@ class RequestError(ValueError):
         return str(self).splitlines()
 
 
-def validated(make: Callable[[], T], invalid: list[Refusal]) -> T | None:
-    """Return `make()`; None if that is invalid, with its errors appended to `invalid`."""
+def validated(
+    make: Callable[[], T], invalid: list[Refusal], model: str | None = None
+) -> T | None:
+    """Return `make()`; None if that is invalid, with its errors appended to `invalid`. Of a
+    model, they name its own choices."""
     try:
         return make()
     except ValidationError as error:
-        invalid.extend(_refusal(details) for details in error.errors())
+        invalid.extend(_refusal(details, model) for details in error.errors())
         return None
 
 
-def _refusal(details: Any) -> Refusal:
+def _refusal(details: Any, model: str | None) -> Refusal:
     """Convert one of pydantic's errors."""
     context = details.get("ctx", {})
     cause = context.get("error")
@@ -96,10 +99,12 @@ def _refusal(details: Any) -> Refusal:
             bounds=_bounds(name),
         )
     if kind == "literal_error":
-        return refusals.NotAvailable.of(name, value, choices(name))
+        allowed = choices_for(model, name) if model else choices(name)
+        return refusals.NotAvailable.of(name, value, allowed)
     if kind == "string_pattern_mismatch":
-        allowed = PATTERNS[name]
-        return refusals.WrongPattern(parameter=name, value=repr(value), allowed=allowed)
+        return refusals.WrongPattern(
+            parameter=name, value=repr(value), allowed=PATTERNS[name]
+        )
     if kind.startswith(("greater", "less")):
         ((relation, bound),) = context.items()
         return refusals.OutOfRange(

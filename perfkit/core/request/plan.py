@@ -224,7 +224,7 @@ def _config(model: str, gpus: int, values: Values, invalid: list[Refusal]) -> Co
             work[name] = unknown.nearest or allowed[0]
             is_script = name == "model" and model.endswith(SUFFIX)
             invalid.append(refusals.NotAModel(script=model) if is_script else unknown)
-    return validated(lambda: resolve(work, gpus), invalid)
+    return validated(lambda: resolve(work, gpus), invalid, work["model"])
 
 
 def _script_config(
