@@ -114,7 +114,7 @@ class Index:
             comparisons=self._listed(outputs, "comparisons"),
             audits=self._listed(outputs, "audits"),
             left_out=self.left_out,
-            first_command=code("make report"),
+            first_command=code("perfkit run resnet50 -p input synthetic"),
         )
 
     def _sections(self, outputs: Path) -> list[Listed]:
