@@ -146,6 +146,25 @@ def test_a_change_within_the_threshold_is_attributed_to_nothing():
     assert attributed(*sides, around(0.97, 0.05), THRESHOLD) is None
 
 
+@pytest.mark.parametrize(
+    ("rate", "threads", "culprit", "doubt"),
+    [
+        (0.9e12, {"libgomp": 1}, "undecided", "threads"),
+        # Another pool of as many threads.
+        (0.9e12, {"libiomp": 2}, "machine", ""),
+        (1e12, {"libgomp": 1}, "software", ""),
+    ],
+)
+def test_rates_that_fell_with_the_number_of_threads_blame_no_machine(
+    rate, threads, culprit, doubt
+):
+    before, after = result(BEFORE), result(AFTER, rate=rate)
+    effective = after.effective.model_copy(update={"threads": threads})
+    changed = after.model_copy(update={"effective": effective})
+    found = attributed([before], [changed], around(0.9), THRESHOLD)
+    assert (found.culprit, found.doubt) == (culprit, doubt)
+
+
 @pytest.mark.parametrize("rate, culprit", [(1e12, "software"), (0.9e12, "machine")])
 def test_a_change_of_a_series_is_attributed(rate, culprit):
     days = []

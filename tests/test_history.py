@@ -163,9 +163,47 @@ def test_a_series_joins_worker_environments_and_names_their_changes(tmp_path):
     low, high = change.interval
     assert change.start == 5
     assert low < 0.94 < high
-    assert only.points[5].changes == {"paddle": ("2.6.2", "3.3.1")}
+    assert only.points[5].changes == {
+        "paddle": ("2.6.2", "3.3.1"),
+        "interpreter": (".venv-paddle2/bin/python", None),
+    }
     for point in only.points[:5] + only.points[6:]:
         assert not point.changes
+
+
+def with_worker(result, python, threads):
+    """Return the result as if this interpreter had measured it with these thread pools."""
+    config = result.config.model_copy(update={"python": python})
+    effective = result.effective.model_copy(update={"threads": threads})
+    return result.model_copy(update={"config": config, "effective": effective})
+
+
+def page_text(outputs):
+    """Return the text of the page's series."""
+    html = history_series(Summary.read(outputs)).html
+    return " ".join(BeautifulSoup(html, "html.parser").get_text().split())
+
+
+def test_a_drop_names_threads_and_interpreter_but_no_label_as_what_changed(tmp_path):
+    *before, newest = series([100] * 8 + [60], labels=[f"day{day}" for day in range(9)])
+    python = ".venv-one/bin/python"
+    judged = history_of(tmp_path, *before, with_worker(newest, python, {"libgomp": 1}))
+    text = on_one_line(history_text(judged))
+    assert "2026-01-09 day8 × 0." in text
+    changed = "threads libgomp=2 | libgomp=1; interpreter – | .venv-one/bin/python"
+    assert f"): {changed}" in text
+    page = page_text(tmp_path / "outputs")
+    assert f"Changed environment: {changed.replace(' |', ' →')}." in page
+    assert "label day7" not in page
+    (axes,) = chart(judged.series[0]).axes
+    assert "threads libgomp=1" in [name.get_text() for name in axes.texts]
+
+
+def test_a_drop_at_which_only_the_label_changed_says_that_nothing_stored_has(tmp_path):
+    judged = history_of(tmp_path, *series([100] * 8 + [60], labels=[*"abcdefghi"]))
+    unchanged = "othing has changed in the stored environment, interpreter and threads"
+    assert f"): n{unchanged}" in on_one_line(history_text(judged))
+    assert f"N{unchanged}." in page_text(tmp_path / "outputs")
 
 
 @pytest.mark.parametrize(

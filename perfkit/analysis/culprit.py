@@ -25,7 +25,9 @@ from perfkit.core.statements import N_, Statement
 from perfkit.core.statistics import Estimate, ratio_interval
 
 Culprit = Literal["machine", "software", "both", "undecided"]
-Doubt = Literal["", "no rates", "untold precision", "noise", "input", "unknown input"]
+Doubt = Literal[
+    "", "no rates", "untold precision", "threads", "noise", "input", "unknown input"
+]
 RATES = {
     "matrix product": "sustained_matmul_flops_per_second",
     "copy": "sustained_copy_bytes_per_second",
@@ -57,8 +59,9 @@ class Attribution(Stored):
     or the input leave it open"""
     doubt: Doubt = ""
     """why it is undecided: no rates, as in older results; untold precision: a script does not
-    tell the precision in which to measure them; noise: their intervals are too wide; input: the
-    wait for data changed; unknown input: nothing tells the wait for data"""
+    tell the precision in which to measure them; threads: they changed with the number of
+    threads; noise: their intervals are too wide; input: the wait for data changed; unknown
+    input: nothing tells the wait for data"""
     explained: float | None = None
     """ratio of throughputs up to which the change of the rates explains it"""
     rates: list[RateChange]
@@ -110,6 +113,14 @@ class PrecisionUntold(CulpritStatement):
     )
 
 
+class ThreadsChanged(CulpritStatement):
+    code = "threads_changed"
+    sentence = N_(
+        "Machine or software: can't tell, since the number of threads changed, on which the "
+        "rates depend: %(rates)s."
+    )
+
+
 class RatesTooNoisy(CulpritStatement):
     code = "rates_too_noisy"
     sentence = N_("Machine or software: can't tell; the rates vary too much: %(rates)s.")
@@ -131,6 +142,7 @@ STATEMENTS: dict[str, type[CulpritStatement]] = {
     "both": BothChanged,
     "no rates": NoRates,
     "untold precision": PrecisionUntold,
+    "threads": ThreadsChanged,
     "noise": RatesTooNoisy,
     "input": InputChanged,
     "unknown input": InputUnknown,
@@ -179,7 +191,19 @@ def attributed(
         product_share=_product_share(faster),
         waits=_waits(before, after),
     )
-    return attribute(evidence, threshold)
+    attribution = attribute(evidence, threshold)
+    if attribution.culprit in ("machine", "both") and _threads(before) != _threads(after):
+        return attribution.model_copy(update={"culprit": "undecided", "doubt": "threads"})
+    return attribution
+
+
+def _threads(results: Sequence[Result]) -> set[int]:
+    """Return the sizes of the workers' thread pools."""
+    sizes: set[int] = set()
+    for result in results:
+        if result.effective:
+            sizes |= {*result.effective.threads.values()}
+    return sizes
 
 
 def _is_precision_untold(result: Result) -> bool:

@@ -217,26 +217,38 @@ def _change(change: Change, first: Point, site: Site) -> Section:
         )
     )
     figures = {
-        "first": link(site.address(first.folder), minute(first.created)),
+        "first": _start(first, site),
         "ratio": number(change.ratio),
         "interval": interval(*change.interval),
         "level": percent(change.interval_level, 4),
         "p_value": f"{change.p_value:.2g}",
     }
-    environment = _("Changed environment: %(facts)s.")
-    facts = {"facts": _facts(first.changes) or _("none known")}
-    texts: list[Text] = [words % figures, Markup(environment) % facts]
+    texts: list[Text] = [words % figures, _changed(first)]
     if change.attribution:
         texts.append(sentence(change.attribution.statement))
     return paragraph(*texts)
 
 
+def _changed(first: Point) -> Text:
+    """Return what changed at the first measurement of a level."""
+    facts = _facts(first.changed_environment)
+    if not facts:
+        return _("Nothing has changed in the stored environment, interpreter and threads.")
+    return Markup(_("Changed environment: %(facts)s.")) % {"facts": facts}
+
+
 def _change_row(change: Change, first: Point, site: Site) -> list[str | None]:
-    page = link(site.address(first.folder), minute(first.created))
+    page = _start(first, site)
     level, p_value = percent(change.interval_level, 4), f"{change.p_value:.2g}"
-    facts = _facts(first.changes) or _("none known")
+    facts = _facts(first.changed_environment) or _("none stored")
     attribution = sentence(change.attribution.statement) if change.attribution else None
     return [page, _ratio(change), level, p_value, facts, attribution]
+
+
+def _start(point: Point, site: Site) -> Text:
+    """Return when a measurement started, with its label, as a link to its page."""
+    words = f"{minute(point.created)} {plain(point.label)}".rstrip()
+    return link(site.address(point.folder), words)
 
 
 def _points(series: Series, site: Site) -> Section:
@@ -248,7 +260,7 @@ def _points(series: Series, site: Site) -> Section:
         memory = point.peak_memory_bytes and number(point.peak_memory_bytes / GIB, 3)
         first_step = point.first_step_seconds and number(point.first_step_seconds, 3)
         row = [page, throughput, interval(low, high), point.n, memory, first_step]
-        rows.append([*row, point.label, _facts(point.changes)])
+        rows.append([*row, point.label, _facts(point.changed_environment)])
     headings = [_("Started (UTC)"), _("Throughput"), _("Interval"), _("Number of repeats")]
     headings += [_("Peak memory (GiB)"), _("To first step (s)"), _("Label")]
     return table(rows, [*headings, _("Changed environment")], as_cards=True)
@@ -257,9 +269,9 @@ def _points(series: Series, site: Site) -> Section:
 def _facts(changes: Differences) -> Markup:
     """Return the first changes of the environment, and the number of others."""
     texts = []
-    for name, (before, after) in [*changes.items()][:MOST_FACTS]:
-        values = f"{shortened(before, 24)} → {shortened(after, 24)}"
-        texts.append(Markup("%s %s") % (code(name), values))
+    for name, values in [*changes.items()][:MOST_FACTS]:
+        before, after = contrasted(name, *values, width=24)
+        texts.append(Markup("%s %s → %s") % (code(name), before, after))
     facts = joined(texts, "; ")
     others = [*changes][MOST_FACTS:]
     if others:
@@ -312,7 +324,7 @@ def _mark_changes(axes: Axes, series: Series) -> None:
     last_named = -least_distance
     above = axes.get_xaxis_transform()
     for x, point in enumerate(series.points):
-        facts = [name for name in point.changes if name != "label"]
+        facts = [*point.changed_environment]
         if not facts:
             continue
         axes.axvline(x - 0.5, color=FAINT, linestyle=":", linewidth=1)
@@ -326,7 +338,7 @@ def _change_name(fact: str, point: Point) -> str:
     _before, after = contrasted(fact, *point.changes[fact], width=16)
     if fact == "script_sha256":
         return column_value(fact, after)
-    return f"{plain(fact)} {shortened(after, 18)}"
+    return f"{plain(fact)} {shortened(after, 20)}"
 
 
 def _draw_levels(axes: Axes, series: Series, points: pd.DataFrame) -> None:

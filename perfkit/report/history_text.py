@@ -62,8 +62,8 @@ def _series(series: Series, threshold: float) -> Iterator[str]:
         yield wrapped(_compared(series.compared, threshold), "  ")
     for change in series.changes:
         first = series.points[change.start]
-        facts = _facts(first.changes)
-        yield wrapped(f"{first.created[:10]} {_times(change)}: {facts}", "  ")
+        facts = _facts(first.changed_environment)
+        yield wrapped(f"{when(first)} {_times(change)}: {facts}", "  ")
         if change.attribution:
             yield wrapped(change.attribution.statement.text(), "    ")
 
@@ -89,7 +89,7 @@ def _facts(changes: Differences) -> str:
     """Return the first changes of the environment, and the number of others."""
     facts = [f"{name} {format_pair(name, *values)}" for name, values in changes.items()]
     if not facts:
-        return "no change of environment"
+        return "nothing has changed in the stored environment, interpreter and threads"
     if len(facts) > MOST_FACTS:
         facts = [*facts[:MOST_FACTS], f"+{amount(len(facts) - MOST_FACTS, 'fact')}"]
     return "; ".join(facts)

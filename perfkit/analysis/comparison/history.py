@@ -22,7 +22,13 @@ from perfkit.analysis.comparison.drops import (
     standing_drop,
     without_untested,
 )
-from perfkit.analysis.comparison.keys import LIVE_LABEL, PROTOCOL, WORK, Differences
+from perfkit.analysis.comparison.keys import (
+    LIVE_LABEL,
+    MAY_DIFFER,
+    PROTOCOL,
+    WORK,
+    Differences,
+)
 from perfkit.analysis.comparison.refusals import NothingSince
 from perfkit.analysis.comparison.selections import ComparisonError
 from perfkit.analysis.culprit import Attribution, attributed
@@ -46,6 +52,10 @@ SERIES += ["arguments", "told.unit", "told.parameters"]
 content may change within a series, as a framework's version may: it is listed as a change."""
 NAME = ["model", "model_size", "name", "used", "batch_size", "topology", "input"]
 """Columns that always name a series; others are added if series differ in them."""
+CHANGING = {"threads": "effective.threads", "interpreter": "python"}
+CHANGING |= {name: name for name in MAY_DIFFER}
+"""What may change within a series, besides script and environment -> its column. The parameter
+`python` is called the interpreter: `python` is the environment's fact, its version."""
 NEAREST = 5
 """Measurements on each side of a change from which it is attributed."""
 A_TIME = re.compile(r"\d{4}-\d\d-\d\d(T[\d:.+Z-]*)?")
@@ -54,7 +64,8 @@ A_TIME = re.compile(r"\d{4}-\d\d-\d\d(T[\d:.+Z-]*)?")
 
 class Point(Stored):
     """A measurement of a series with `n` complete repeats. `changes`: fact of the environment,
-    or label -> values before and after."""
+    `threads` (of each pool), `interpreter` or other parameter, such as the label -> values
+    before and after."""
 
     id: str
     folder: str
@@ -68,6 +79,11 @@ class Point(Stored):
     changes: Differences
     peak_memory_bytes: int | None = None
     first_step_seconds: float | None = None
+
+    @property
+    def changed_environment(self) -> Differences:
+        """The changes other than that of the label, which names the measurement alone."""
+        return {name: values for name, values in self.changes.items() if name != "label"}
 
 
 class Change(Ratio):
@@ -313,16 +329,15 @@ def _point(row: dict[str, Any], changes: Differences) -> Point:
 
 
 def _differences(before: dict[str, Any], after: dict[str, Any]) -> Differences:
-    """Return the differences in environment or label: the framework's version first, then
-    hardware and driver, then all other facts."""
+    """Return the differences in what may change: the script, the framework's version, threads
+    and interpreter first, then hardware and driver, then all other facts."""
     prefix = "environment."
     facts = [key.removeprefix(prefix) for key in after if key.startswith(prefix)]
-    columns = {}
-    columns["script_sha256"] = "script_sha256"
-    for fact in [after["framework"], *FACTS, *sorted(facts)]:
+    framework = after["framework"]
+    columns = {"script_sha256": "script_sha256", framework: f"{prefix}{framework}", **CHANGING}
+    for fact in [*FACTS, *sorted(facts)]:
         if fact not in NOT_IDENTITY:
             columns[fact] = f"{prefix}{fact}"
-    columns["label"] = "label"
     differences: Differences = {}
     for name, column in columns.items():
         values = before.get(column), after.get(column)

@@ -1,14 +1,13 @@
 """Keys in which two measurements must agree to be compared, and keys that may differ."""
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
 
 from perfkit.analysis.comparison.refusals import NotAKey
 from perfkit.analysis.wording import lacking_options, own_options
 from perfkit.core.config import Config, Protocol, RunConfig
 from perfkit.core.format import counted, one_line, plain, shortened
 from perfkit.core.parameters import ABOUT, in_notebook_order, select
-from perfkit.core.results.frames import row_of
+from perfkit.core.results.frames import listed, row_of
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
 from perfkit.core.script_config import ScriptConfig
@@ -83,9 +82,8 @@ def must_agree(measurement: Measurement) -> dict[str, KeyValue]:
     if is_script:
         return values | _told(result)
     effective = result.effective
-    for name in ("precision", "tf32"):
+    for name in ("precision", "tf32", "threads"):
         values[name] = row.get(f"effective.{name}")
-    values["threads"] = _listed(effective.threads) if effective else None
     values["parameters"] = effective.parameters if effective else None
     if values["input_sha256"] is None:
         del values["input_sha256"]
@@ -114,7 +112,7 @@ def may_differ(measurement: Measurement) -> dict[str, KeyValue]:
     if effective:
         values["optimizer_settings"] = effective.optimizer_settings
         values["loss_scaling"] = effective.loss_scaling
-        values["worker_variables"] = _listed(effective.variables)
+        values["worker_variables"] = listed(effective.variables)
         for name, option in effective.strategy.items():
             values[f"strategy.{name}"] = option.state
         for name, value in effective.settings.items():
@@ -124,10 +122,6 @@ def may_differ(measurement: Measurement) -> dict[str, KeyValue]:
         values["nccl.network"] = nccl.network
         values["nccl.transports"] = ", ".join(sorted(nccl.transports))
     return values
-
-
-def _listed(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in sorted(values.items()))
 
 
 def differing(a: Mapping[str, KeyValue], b: Mapping[str, KeyValue]) -> Differences:

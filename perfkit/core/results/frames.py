@@ -1,6 +1,6 @@
 """Stored measurements as pandas DataFrames."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,7 +45,8 @@ COLUMNS = [
     *parameters(),
     *("topology", "statistic"),
     *MEASURED,
-    *("effective.precision", "effective.tf32", "nodes_differ", "input_sha256"),
+    *("effective.precision", "effective.tf32", "effective.threads"),
+    *("nodes_differ", "input_sha256"),
 ]
 """Columns that `load` always has, besides `environment.<fact>` for each fact; with scripts
 also `script`, `arguments`, `script_sha256` and, for what a script told, `told.<field>`."""
@@ -125,10 +126,16 @@ def row_of(measurement: Measurement) -> MeasurementRow:
     if result.effective:
         row["effective.precision"] = result.effective.precision
         row["effective.tf32"] = result.effective.tf32
+        row["effective.threads"] = listed(result.effective.threads)
     for name, reading in result.environment.items():
         value = reading.value
         row[f"environment.{name}"] = "; ".join(value) if isinstance(value, list) else value
     return row
+
+
+def listed(values: Mapping[str, Any]) -> str:
+    """Return named values as text, sorted by name: "libgomp=2, libiomp=2"."""
+    return ", ".join(f"{name}={value}" for name, value in sorted(values.items()))
 
 
 def _told_columns(told: Told) -> MeasurementRow:
