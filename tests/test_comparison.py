@@ -230,34 +230,36 @@ def test_a_regression_is_significant_and_beyond_the_threshold(
         (
             BASE,
             times(1.1),
-            "B is 10 % faster than A (9.56 % to 10.4 % at 95 %).",
+            "B is 10 % faster than A (9.56 % to 10.4 % at 96.83 %).",
         ),
         (
             BASE,
             times(0.99),
-            "B is 1 % slower than A (0.603 % to 1.4 % at 95 %); no regression: within 2 %.",
+            "B is 1 % slower than A (0.603 % to 1.4 % at 96.83 %); no regression: within 2 %.",
         ),
         (
             BASE,
             times(0.97),
-            "B is 3 % slower than A (2.61 % to 3.39 % at 95 %); a regression: more than 2 %.",
+            "B is 3 % slower than A (2.61 % to 3.39 % at 96.83 %); a regression: more than "
+            "2 %.",
         ),
         (
             BASE,
             times(1.001),
-            "No difference over 2 %: B is from 0.3 % slower to 0.502 % faster than A, at 95 %.",
+            "No difference over 2 %: B is from 0.3 % slower to 0.502 % faster than A, at "
+            "96.83 %.",
         ),
         (
             NOISY,
             times(0.9),
-            "Can't tell: B is from 35.8 % slower to 50.1 % faster than A, at 95 %. A "
+            "Can't tell: B is from 35.8 % slower to 50.1 % faster than A, at 96.83 %. A "
             "regression of more than 2 % is not excluded.",
         ),
         (
             BASE,
             [100.0, 103.0, 101.0, 99.6, 104.0],
-            "Can't tell: B is from 0.4 % slower to 4 % faster than A, at 95 %. A regression of "
-            "more than 2 % is excluded.",
+            "Can't tell: B is from 0.4 % slower to 4 % faster than A, at 96.83 %. A regression "
+            "of more than 2 % is excluded.",
         ),
         (
             BASE[:3],
@@ -374,7 +376,7 @@ def test_differences_that_rarely_explain_a_ratio_are_named_without_values(compar
 @pytest.mark.parametrize(
     ("ones", "others", "first"),
     [
-        ([1], [1.1], "B is 10 % faster than A (9.56 % to 10.4 % at 95 %)."),
+        ([1], [1.1], "B is 10 % faster than A (9.56 % to 10.4 % at 96.83 %)."),
         ([1, 2], [1.1, 2.4], "2 pairs at 95 %: 2 faster; 0 slower by more than 2 %"),
     ],
 )

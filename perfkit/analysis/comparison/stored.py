@@ -162,11 +162,13 @@ class PairResult(Ratio):
     def statement(
         self, level: float, threshold: float, a: str = "A", b: str = "B"
     ) -> PairStatement:
-        """Return the verdict in a sentence that calls the sides `a` and `b`."""
+        """Return the verdict in a sentence that calls the sides `a` and `b`, with the level that
+        the interval has, which is at least `level`."""
         if self.interval_level < level:
             return self._too_few(level)
         low, high = self.interval
-        sides: dict[str, Any] = {"a": a, "b": b, "low": low, "high": high, "level": level}
+        ends = {"low": low, "high": high, "level": self.interval_level}
+        sides: dict[str, Any] = {"a": a, "b": b, **ends}
         if self.verdict == "faster":
             return Faster(**sides, change=self.ratio)
         if self.verdict == "slower":
