@@ -115,5 +115,12 @@ def multiply_adds(config: Config) -> int:
     return sum(_multiply_adds(config))
 
 
+def in_fast_convolutions(config: Config) -> int:
+    """Return the multiply-adds of one sample's forward pass that fast algorithms compute with
+    fewer multiplications."""
+    count = model_of(config).in_fast_convolutions
+    return count(config.sample_size) if count else 0
+
+
 def _multiply_adds(config: Config) -> tuple[int, int]:
     return model_of(config).multiply_adds(config.sample_size)

@@ -77,8 +77,10 @@ class Model:
 
     `multiply_adds`: image size or sequence length -> multiply-adds of one sample's forward pass
     in layers that need no gradient of their input, and in all other layers; only matrix
-    products count: convolutions, dense layers, attention. `choices`: number of classes for each
-    part of the loss. Rows with `ignored_label` count neither in the loss nor in the accuracy.
+    products count: convolutions, dense layers, attention. `in_fast_convolutions`: the same of
+    3x3 convolutions with stride 1 alone, which fast algorithms compute with fewer
+    multiplications; None without such. `choices`: number of classes for each part of the loss.
+    Rows with `ignored_label` count neither in the loss nor in the accuracy.
     """
 
     name: str
@@ -101,6 +103,7 @@ class Model:
     longest_sequence: int | None = None
     decoder: Decoder | None = None
     ignored_label: int | None = None
+    in_fast_convolutions: Callable[[int], int] | None = None
 
     @property
     def unit(self) -> Unit:

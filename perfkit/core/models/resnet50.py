@@ -48,6 +48,17 @@ def multiply_adds(size: int) -> tuple[int, int]:
     return first, others
 
 
+def in_fast_convolutions(size: int) -> int:
+    """See Model."""
+    size = ceil(ceil(size / 2) / 2)
+    count = 0
+    for _inputs, width, stride in chain(*stages()):
+        size = ceil(size / stride)
+        if stride == 1:
+            count += size**2 * 9 * width * width
+    return count
+
+
 MODEL = Model(
     name="ResNet-50 v1.5",
     short_name="ResNet-50",
@@ -63,4 +74,5 @@ MODEL = Model(
     cpu_batch_size=4,
     data_dir="data/samples",
     default_image_size=224,
+    in_fast_convolutions=in_fast_convolutions,
 )

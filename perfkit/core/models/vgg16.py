@@ -32,7 +32,16 @@ def multiply_adds(size: int) -> tuple[int, int]:
             others += size**2 * 9 * inputs * width
             inputs = width
         size //= 2
-    return first, others + sum(inputs * outputs for inputs, outputs in dense_layers())
+    return first, others + _in_dense_layers()
+
+
+def _in_dense_layers() -> int:
+    return sum(inputs * outputs for inputs, outputs in dense_layers())
+
+
+def in_fast_convolutions(size: int) -> int:
+    """See Model: all of its convolutions."""
+    return sum(multiply_adds(size)) - _in_dense_layers()
 
 
 MODEL = Model(
@@ -50,4 +59,5 @@ MODEL = Model(
     cpu_batch_size=2,
     data_dir="data/samples",
     default_image_size=224,
+    in_fast_convolutions=in_fast_convolutions,
 )
