@@ -206,6 +206,14 @@ def test_a_drop_at_which_only_the_label_changed_says_that_nothing_stored_has(tmp
     assert f"N{unchanged}." in page_text(tmp_path / "outputs")
 
 
+def test_beside_a_drop_the_page_tells_no_detectable_drop(tmp_path):
+    results = series([100] * 8 + [60]) + series([100] * 3, batch_size=64)
+    write_all(tmp_path / "outputs", *results)
+    html = history_overview(Summary.read(tmp_path / "outputs")).html
+    cells = BeautifulSoup(html, "html.parser")("td", {"data-label": "Detectable drop"})
+    assert [cell.get_text() for cell in cells] == ["none"], "of the series without a drop"
+
+
 @pytest.mark.parametrize(
     ("levels", "regressed"),
     [

@@ -110,9 +110,6 @@ def _series_row(series: Series, threshold: float) -> list[Any]:
     if series.changes:
         last_change = _ratio(series.changes[-1])
         began = _day(series.points[series.changes[-1].start])
-    detectable = _("none")
-    if series.detectable_drop is not None:
-        detectable = percent(series.detectable_drop, 2)
     return [
         verdict_mark(series.verdict),
         series.name,
@@ -120,11 +117,15 @@ def _series_row(series: Series, threshold: float) -> list[Any]:
         _day(newest),
         f"{number(newest.throughput)} {series.unit}",
         drop_words(series.verdict, threshold),
-        detectable,
+        None if series.regressed else _detectable(series.detectable_drop),
         series.compared and _compared(series.compared, threshold),
         began,
         last_change,
     ]
+
+
+def _detectable(drop: float | None) -> str:
+    return _("none") if drop is None else percent(drop, 2)
 
 
 def _compared(newest: Newest, threshold: float) -> str:
