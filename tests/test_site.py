@@ -816,11 +816,22 @@ def test_pages_fit_every_width_in_light_and_dark(outputs, open_page, page, langu
 @pytest.mark.parametrize("language", list(LANGUAGES))
 @pytest.mark.parametrize("page", ["index", "summary/report", "published/report"])
 def test_throughputs_are_visible_on_narrow_screens(outputs, open_page, page, language):
-    tab = open_page(outputs / file_name(page, language), viewport={"width": 390, "height": 800})
+    assert_visible_on_narrow_screens(open_page, outputs / file_name(page, language))
+
+
+def assert_visible_on_narrow_screens(open_page, page):
+    tab = open_page(page, viewport={"width": 390, "height": 800})
     assert tab.locator("table:not(details table) td:visible").count() > 10
     beyond = "cell => cell.getBoundingClientRect().right > 390"
     outside = f"cells => cells.filter({beyond}).map(cell => cell.innerText)"
     assert tab.locator("table:not(details table) td").evaluate_all(outside) == []
+
+
+def test_the_numbers_of_an_audit_are_visible_on_narrow_screens(open_page, tmp_path):
+    shutil.copytree(ROOT / "outputs" / "examples" / "audits", tmp_path / "audits")
+    folder = next(tmp_path.glob("audits/*"))
+    report.publish_audit(folder)
+    assert_visible_on_narrow_screens(open_page, folder / "report.html")
 
 
 def test_a_long_page_lists_its_sections_folded_on_narrow_screens(outputs, open_page):

@@ -41,7 +41,7 @@ def printed_quantities(log: AuditedLog) -> Section:
     """Return a table with a row for each quantity that the lines of a log print."""
     rows = [printed_row(printed) for printed in log.printed]
     headings = [_("Printed by the log"), _("As"), _("First"), _("Median"), _("Last")]
-    return table(rows, headings)
+    return table(rows, headings, as_cards=True)
 
 
 def step_times(log: AuditedLog) -> Section:
@@ -53,7 +53,7 @@ def step_times(log: AuditedLog) -> Section:
     headings = [_("Steps"), _("Mean (s/step)"), _("Median (s/step)"), _("Number of steps")]
     if log.step == "epoch":
         headings = [_("Epochs"), _("Mean (s)"), _("Median (s)"), _("Number of epochs")]
-    return table(rows, headings)
+    return table(rows, headings, as_cards=True)
 
 
 def _several(audit: Audit) -> Section:
@@ -65,4 +65,5 @@ def _several(audit: Audit) -> Section:
     rows = []
     for log, cells in zip(audit.logs, logs.rows, strict=True):
         rows.append([names[log.name], *cells])
-    return section + table(rows, [_("Log"), *logs.headings]) + note(*table_notes(audit))
+    section += table(rows, [_("Log"), *logs.headings], as_cards=True)
+    return section + note(*table_notes(audit))

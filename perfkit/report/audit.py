@@ -107,7 +107,7 @@ def audit_waterfall(folder: str | Path) -> Section:
     if len(waterfalls) > MOST_ROWS:
         words = _("Drawn: the %(drawn)s of %(all)s numbers with the largest differences.")
         section += note(words % {"drawn": MOST_ROWS, "all": len(waterfalls)})
-    return section + table(rows, headings)
+    return section + table(rows, headings, as_cards=True)
 
 
 def _waterfalls(audit: Audit) -> Waterfalls:
@@ -217,7 +217,7 @@ def audit_claims(folder: str | Path) -> Section:
     ]
     section = Section()
     for part, rows_of_part in rows.items():
-        section += table(rows_of_part, headings, part)
+        section += table(rows_of_part, headings, part, as_cards=True)
     tables = [(name, _without_log(claims)) for name, claims in sorted(without_log.items())]
     return section + _text(folder, "without_log", tables, audit.claims)
 
@@ -391,5 +391,5 @@ def _details(log: AuditedLog) -> LogDetails:
         answer=answer_text(log),
         printed=printed_quantities(log),
         step_times=step_times(log),
-        figures=table(figures, headings),
+        figures=table(figures, headings, as_cards=True),
     )
