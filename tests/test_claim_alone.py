@@ -132,7 +132,7 @@ def test_more_arithmetic_than_the_dense_peak_is_impossible():
     claim = checked("30,000 tokens/s/GPU", devices="8", **LLAMA_8B)
     assert claim.verdict == "impossible"
     assert claim.answer.text() == (
-        "Impossible: one H100 80GB HBM3 does 1445 TFLOP/s (6 N), 146 % of its dense peak."
+        "Impossible: one H100 80GB HBM3 does 1,445 TFLOP/s (6 N), 146 % of its dense peak."
     )
 
 

@@ -146,14 +146,14 @@ def test_every_table_has_a_layout_in_the_order_of_the_tables(cells):
 def test_a_measurement_is_shown_below_the_published_number_with_ratio_and_differences(tmp_path):
     result = measured([2600.0, 2500.0, 2550.0], **FLEETX)
     section = without_charts(tmp_path, result)
-    assert in_cell(section) == ["2506.47", "2550 (1.02×)"]
+    assert in_cell(section) == ["2506.47", "2,550 (1.02×)"]
     page = page_of(section)
     details = page.find("details")
     assert texts_of(details("td")) == [
         "fleetx-resnet50 · 128 · 1x8 · V100, FP32",
         "2506.47",
-        "2550 (1.02×)",
-        "2500 – 2600 (75 %, n=3)",
+        "2,550 (1.02×)",
+        "2,500 – 2,600 (75 %, n=3)",
         "complete",
         "median of 3 runs; each the mean of steps 21-120; "
         "published: median of 7 runs; each the mean of steps 21-120",
@@ -238,7 +238,7 @@ def test_a_cell_shows_the_newest_measurements_and_the_list_all(tmp_path):
     for line in in_cell(section):
         number, _bracket, _ratio = line.partition(" (")
         numbers.append(number)
-    assert numbers == ["2506.47", "2505", "2504", "2503", "and 2 more"]
+    assert numbers == ["2506.47", "2,505", "2,504", "2,503", "and 2 more"]
     details = page_of(section).find("details")
     assert len(details("tr")) == 1 + 5
 

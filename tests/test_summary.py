@@ -696,7 +696,7 @@ def test_explored_differences_are_short_and_rounded(tmp_path):
     write_all(tmp_path, first, measured([7.0, 8.0, 9.123456]))
     two = exploring.named(perfkit.load(tmp_path))
     table = exploring.differences(two)
-    assert table.loc["throughput_high"].tolist() == ["1235", "9.123"]
+    assert table.loc["throughput_high"].tolist() == ["1,235", "9.123"]
     assert table.loc["environment.cpu", table.columns[0]].endswith("avx…")
     assert table.map(len).max(axis=None) <= 80
     assert "folder" not in table.index

@@ -254,7 +254,7 @@ def test_the_page_shows_readings_and_reasons_for_missing_ones(tmp_path):
     clock_mhz = {"cpu": (2400.4, 3100.0)}
     telemetry = quiet(steal_share=None, clock_mhz=clock_mhz, missing=missing)
     text = section_text(tmp_path / "m", telemetry, None)
-    assert "1 40 3.900 0.4000 cpu 2400 – 3100 gpu0 power_cap 40 " in text
+    assert "1 40 3.900 0.4000 cpu 2,400 – 3,100 gpu0 power_cap 40 " in text
     assert "Clock (MHz)" in text
     assert "Steal time" not in text
     assert "(J)" not in text

@@ -7,16 +7,14 @@ from typing import Any
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Return `value` with `digits` significant digits, trailing zeros kept; a dash for None."""
+    """Return `value` with `digits` significant digits, trailing zeros kept, thousands of a whole
+    number separated; a dash for None."""
     if value is None:
         return "–"
     if not isfinite(value):
         return str(value)
-    rounded = round(abs(value))
-    if rounded >= 10**digits:
+    if round(abs(value)) >= 10 ** (digits - 1):
         return f"{value:,.0f}"
-    if rounded >= 10 ** (digits - 1):
-        return f"{value:.0f}"
     return f"{value:#.{digits}g}"
 
 

@@ -110,12 +110,10 @@ def period_text(timed: Answer | StepTime, epochs: int = 1) -> str:
 
 
 def digits_text(value: float | None, digits: int = DIGITS) -> str:
-    """Return a number with so many digits, a whole number with separators or, if it is huge,
-    with an exponent."""
+    """Return a number with so many digits or, if it is huge, with an exponent."""
     if value is not None and value >= HUGE:
         return _scientific(value)
-    is_large = value is not None and value >= 10 ** (digits - 1)
-    return number(value, digits - 1 if is_large else digits)
+    return number(value, digits)
 
 
 def model_texts(model: ModelSpeed) -> list[str]:

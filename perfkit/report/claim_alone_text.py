@@ -66,7 +66,7 @@ def _rows(claim: ClaimAlone) -> list[list[str]]:
     ):
         values = [getattr(reading, field) for reading in claim.readings]
         if any(values):
-            rows.append([name, *map(_rate, values)])
+            rows.append([name, *map(number, values)])
     for index, first in enumerate(claim.readings[0].utilizations):
         of_readings = [reading.utilizations[index] for reading in claim.readings]
         rows += _utilization_rows(first.formula, of_readings, claim)
@@ -82,14 +82,14 @@ def _utilization_rows(
     states_flops = claim.quantity in ("TFLOP/s", "MFU")
     tokens = [utilization.tokens_per_device for utilization in utilizations]
     if states_flops and any(tokens):
-        rows.append([f"tokens/s/GPU{by}", *map(_rate, tokens)])
+        rows.append([f"tokens/s/GPU{by}", *map(number, tokens)])
     if states_flops and rows and formula != claim.readings[0].utilizations[0].formula:
         # TFLOP/s and MFU are those of the claim, by any formula.
         return rows
     by_claim = "" if states_flops else by
     tflops = [utilization.tflops_per_device for utilization in utilizations]
     if any(tflops):
-        rows.append([f"TFLOP/s/GPU{by_claim}", *map(_rate, tflops)])
+        rows.append([f"TFLOP/s/GPU{by_claim}", *map(number, tflops)])
     dense = [utilization.mfu for utilization in utilizations]
     if any(dense):
         rows.append([f"MFU{by_claim}", *map(percent, dense)])
@@ -97,11 +97,6 @@ def _utilization_rows(
     if any(sparse):
         rows.append([f"  of the peak with sparsity{by_claim}", *map(percent, sparse)])
     return rows
-
-
-def _rate(value: float | None) -> str:
-    """Return a rate with four digits or, if it has more, to a whole number."""
-    return f"{value:,.0f}" if value and value >= 1000 else number(value)
 
 
 # Mistakes and notes.
