@@ -11,6 +11,7 @@ import perfkit
 from perfkit.audit.statements import (
     EvaluationLeftOut,
     FiguresOfEach,
+    MedianRepeats,
     NegativeAccuracy,
     NulBytes,
     OddRates,
@@ -49,6 +50,12 @@ def test_amounts_have_a_singular():
 )
 def test_sizes_have_a_unit_of_which_there_is_one(count, text):
     assert size(count) == text
+
+
+def test_the_steps_of_one_of_several_repeats_are_not_those_of_repeats():
+    of_one = "The steps are those of repeat 2, whose throughput is the median of 5."
+    assert MedianRepeats(indices=[2], repeats=5).text() == of_one
+    assert " the repeats 2, 3, " in MedianRepeats(indices=[2, 3], repeats=4).text()
 
 
 def test_pages_of_a_single_repeat_have_no_plural(tmp_path):

@@ -264,6 +264,14 @@ class MedianRepeats(Finding):
     indices: list[int]
     repeats: int
 
+    def english(self) -> str:
+        if len(self.indices) == 1:
+            return N_(
+                "The steps are those of repeat %(indices)s, whose throughput is the median of "
+                "%(repeats)s."
+            )
+        return self.sentence
+
 
 class EpochTimes(Finding):
     """The log has the time of each epoch, with its validation, but not that of a step."""
