@@ -15,21 +15,26 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 
 from perfkit.analysis.published import published
 from perfkit.analysis.published.layouts import LAYOUTS
+from perfkit.analysis.verdicts import NoDifference
 from perfkit.analysis.warning_types import SEVERITIES
 from perfkit.analysis.warnings import checked_aspects
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.parameters import parameters
 from perfkit.core.paths import ROOT
+from perfkit.core.results.frames import records
+from perfkit.core.results.outputs import load
 from perfkit.core.results.schema import Option
 from perfkit.core.script_config import ScriptConfig
 from perfkit.core.system.environment import FACTS
 from perfkit.report import style
 from perfkit.report.cells import HIDDEN
+from perfkit.report.index_rows import model_groups
 from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
 from perfkit.report.text import language
 from perfkit.report.text.names import fact_name
+from perfkit.report.text.statements import sentence
 
 METHODS = [("**.j2", "jinja2.ext:babel_extract")]
 OPTIONAL = {
@@ -134,6 +139,34 @@ def test_every_message_is_translated_and_every_translation_is_used(catalogue, te
         assert translated, message
         for text in translated:
             assert text, message
+
+
+def test_translations_have_full_width_punctuation(catalogue):
+    half_width = re.compile("[\u4e00-\u9fff）] ?[,:;](?!/)|[,:;] ?[\u4e00-\u9fff]")
+    translations = set()
+    for translated in catalogue.values():
+        translations |= {translated} if isinstance(translated, str) else {*translated}
+    assert {text for text in translations if half_width.search(text)} == set()
+
+
+def test_verdicts_labels_and_lists_are_punctuated_as_chinese_is():
+    sides = {"a": "JAX", "b": "Paddle", "low": 0.97, "high": 1.08}
+    with language.in_language("zh"):
+        verdict = sentence(NoDifference(**sides, level=0.95, threshold=0.1))
+        assert "与 JAX 相比为慢 3 % 至快 8 %" in verdict
+        assert language.labelled("输入", "dali") == "输入：dali"
+        assert language.enumerated(["损失", "遥测"]) == "损失、遥测"
+    assert language.labelled("input", "dali") == "input: dali"
+    assert language.enumerated(["losses", "telemetry"]) == "losses, telemetry"
+
+
+def test_the_models_of_the_chinese_index_are_chinese(tmp_path):
+    work = {"model": "bert", "input": "synthetic", "sequence_length": 128}
+    work |= {"optimizer": "adamw", "image_size": None, "layout": None}
+    write_all(tmp_path, measured([1.0], **work))
+    with language.in_language("zh"):
+        (group,) = model_groups(tmp_path, records(load(tmp_path)))
+    assert group.title == "BERT-base 预训练（1）"
 
 
 def test_translations_keep_placeholders(catalogue):

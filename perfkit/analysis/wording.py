@@ -82,11 +82,17 @@ def work_title(name: str, size: str | None = None) -> str:
     return model_named(name, size).short_name
 
 
-def long_title(name: str, size: str | None = None) -> str:
+def long_title(
+    name: str, size: str | None = None, language: NullTranslations = ENGLISH
+) -> str:
     """Return the whole name of a model, or the name of a script's file as it is."""
     if find_model(name) is None:
         return plain(name)
-    return model_named(name, size).name
+    model = model_named(name, size)
+    if model.sample == "sequence":
+        words = language.gettext(N_("%(model)s pre-training"))
+        return words % {"model": model.short_name}
+    return model.name
 
 
 def arguments_text(arguments: str, longest: int = 60) -> str:

@@ -46,6 +46,7 @@ from perfkit.report.elements import note, table
 from perfkit.report.rendering import render
 from perfkit.report.section import Section, picture
 from perfkit.report.style import FAINT, INK, SHADES, new_figure
+from perfkit.report.text.language import enumerated
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence
 
@@ -252,7 +253,7 @@ def _place(claim: Claim, log_number: int | None) -> Markup:
     """Return where a number was published, with a link to its log."""
     place = "" if claim.place == GIVEN else claim.place
     if claim.framework:
-        place = ", ".join(_cell(claim))
+        place = enumerated(_cell(claim))
     log = (claim.log or "").split("/")[-1]
     link = Markup('<a href="#log%s">%s</a>') % (log_number, log)
     cell = Markup('<div style="min-width: 8em; overflow-wrap: anywhere">%s</div>')
@@ -272,7 +273,7 @@ def _without_log(claims: Iterable[Claim]) -> list[str]:
     for claim in claims:
         place = claim.place
         if claim.framework:
-            place = ", ".join([*_cell(claim), claim.precision or "–", claim.gpu or "–"])
+            place = enumerated([*_cell(claim), claim.precision or "–", claim.gpu or "–"])
         numbers.append(f"{claim.text} ({place})")
     return numbers
 

@@ -21,7 +21,7 @@ from perfkit.audit.statements import (
 from perfkit.core.format import change, number, percent
 from perfkit.core.statements import N_
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.language import ngettext
+from perfkit.report.text.language import enumerated, labelled, ngettext
 from perfkit.report.text.statements import sentence
 
 MOST_EXPLANATIONS = 5
@@ -160,8 +160,8 @@ def steps_text(figure: Figure) -> str:
         ends = figure.ends() | {"epochs": figure.epochs}
         steps = _("steps %(first)d–%(last)d of %(epochs)d epochs") % ends
     if figure.period in PERIODS:
-        return ", ".join([steps, _(PERIODS[figure.period]), lines])
-    return f"{steps}, {lines}"
+        return enumerated([steps, _(PERIODS[figure.period]), lines])
+    return enumerated([steps, lines])
 
 
 def figure_text(figure: Figure) -> str:
@@ -213,9 +213,10 @@ def explanation_lines(claim: Claim, mark: str = "") -> list[str]:
     texts = []
     for explanation in claim.explanations:
         value = explained_value(claim, explanation)
-        texts.append(f"{explanation_text(explanation)}: {value}")
+        texts.append(labelled(explanation_text(explanation), value))
     for quantity in claim.quantities:
-        texts.append(f"{quantity_text(quantity)}: {quantity_value(quantity, claim)}")
+        value = quantity_value(quantity, claim)
+        texts.append(labelled(quantity_text(quantity), value))
     if not texts:
         return []
     lines = [f"{mark}{text}" for text in texts[:MOST_EXPLANATIONS]]
@@ -246,7 +247,7 @@ def closest_text(claim: Claim) -> str:
     else:
         return ""
     text = _("closest: %(figure)s") % {"figure": closest}
-    return f"{text}: {value}, {difference}"
+    return labelled(text, f"{value}, {difference}")
 
 
 def quantity_text(quantity: LogQuantity) -> str:
@@ -313,6 +314,6 @@ def finding_text(finding: Finding, names: Mapping[str, str]) -> str:
         case MixedStatistics():
             figures = []
             for place, figure in finding.figures.items():
-                figures.append(f"{place}: {figure_text(figure)}")
+                figures.append(labelled(place, figure_text(figure)))
             return _(finding.sentence) % (finding.fields() | {"figures": "; ".join(figures)})
     return sentence(finding)

@@ -34,7 +34,7 @@ from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import COLOURS, FAINT, INK, estimates, new_figure
 from perfkit.report.summary import Summary
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.language import ngettext
+from perfkit.report.text.language import labelled, ngettext
 from perfkit.report.text.names import TOO_FEW, verdict_name
 from perfkit.report.text.statements import sentence
 
@@ -131,8 +131,8 @@ def _detectable(drop: float | None) -> str:
 def _compared(newest: Newest, threshold: float) -> str:
     """Return the verdict on the newest measurement and its ratio to the previous one."""
     if not newest.is_tested:
-        return f"{_(TOO_FEW)}: {number(newest.ratio)}"
-    return f"{verdict_name(newest.verdict, threshold)}: {_ratio(newest)}"
+        return labelled(_(TOO_FEW), number(newest.ratio))
+    return labelled(verdict_name(newest.verdict, threshold), _ratio(newest))
 
 
 def _day(point: Point) -> str:

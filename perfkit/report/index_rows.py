@@ -25,7 +25,7 @@ from perfkit.core.results.frames import topology_size
 from perfkit.core.statements import N_
 from perfkit.report.elements import Text, code, joined, severity_mark, span, strong
 from perfkit.report.rendering import page_warnings
-from perfkit.report.text.language import file_name, translations
+from perfkit.report.text.language import enumerated, file_name, translations
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import device_name, interval_words, traits
 
@@ -111,7 +111,8 @@ def model_groups(outputs: Path, rows: Iterable[Row]) -> list[ModelGroup]:
         listed = []
         for row in measurements:
             listed.append(index_row(outputs, row, told_apart.get(row["folder"], [])))
-        groups.append(ModelGroup(f"{long_title(model)} ({len(listed)})", listed))
+        facts = {"title": long_title(model, language=translations()), "count": len(listed)}
+        groups.append(ModelGroup(_("%(title)s (%(count)d)") % facts, listed))
     return groups
 
 
@@ -227,7 +228,7 @@ def _setup(row: Row) -> str:
     steps = {key: row[key] for key in ("protocol", "warmup_steps", "measured_steps")}
     protocol = _("%(protocol)s (%(warmup_steps)d + %(measured_steps)d steps)") % steps
     unusual = [text for name, text in traits(row).items() if name != "arguments"]
-    work = ", ".join([protocol, *unusual])
+    work = enumerated([protocol, *unusual])
     python = row["python"] and column_value("python", row["python"], translations())
     return " · ".join(filter(None, [work, python, device_name(row)]))
 

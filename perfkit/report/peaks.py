@@ -35,6 +35,7 @@ from perfkit.report.elements import (
 )
 from perfkit.report.measurement import stored_diagnosis
 from perfkit.report.section import Section, absence
+from perfkit.report.text.language import enumerated
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import peak_share
 from perfkit.report.text.statements import sentence
@@ -116,7 +117,7 @@ class AttentionCount(NamedTuple):
     ratio: float = 1.0
 
     def named(self, quantity: str) -> str:
-        return f"{quantity}, {self.words}" if self.words else quantity
+        return enumerated(filter(None, [quantity, self.words]))
 
 
 def _attention_counts(result: Result) -> list[AttentionCount]:

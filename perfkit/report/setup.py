@@ -24,7 +24,7 @@ from perfkit.report.elements import (
 from perfkit.report.section import Section, absence, folded
 from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.language import ngettext
+from perfkit.report.text.language import enumerated, ngettext
 
 
 def parameters(measurement: Measurement) -> Section:
@@ -175,7 +175,7 @@ def environment(measurement: Measurement) -> Section:
                 value = Markup("<pre>%s</pre>") % value
             rows.append([names.fact_name(name), value])
     for reason, facts in unread.items():
-        rows.append([", ".join(facts), f"{_('not read')} ({reason})"])
+        rows.append([enumerated(facts), f"{_('not read')} ({reason})"])
     words = ngettext("%(count)d fact", "%(count)d facts", len(readings))
     summary = words % {"count": len(readings)}
     return folded(summary, table(rows, [_("Fact"), _("Value")]))

@@ -36,7 +36,7 @@ from perfkit.report.elements import (
 from perfkit.report.measurement import checked
 from perfkit.report.section import Section, absence, folded
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.language import ngettext
+from perfkit.report.text.language import enumerated, ngettext
 from perfkit.report.text.names import fact_name, stored_value
 from perfkit.report.text.statements import sentence
 
@@ -140,9 +140,9 @@ def _aspects(aspects: Mapping[str, bool]) -> list[str]:
     missing = [_(name) for name, is_checked in aspects.items() if not is_checked]
     sentences = []
     if made:
-        sentences.append(_("Checked: %(what)s.") % {"what": ", ".join(made)})
+        sentences.append(_("Checked: %(what)s.") % {"what": enumerated(made)})
     if missing:
-        sentences.append(_("Not checked: %(what)s.") % {"what": ", ".join(missing)})
+        sentences.append(_("Not checked: %(what)s.") % {"what": enumerated(missing)})
     return sentences
 
 

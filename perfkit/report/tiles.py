@@ -13,11 +13,10 @@ from perfkit.analysis.utilization import utilization
 from perfkit.analysis.verdicts import few_repeats
 from perfkit.analysis.warning_types import severity
 from perfkit.analysis.warnings import checked_aspects
-from perfkit.analysis.wording import arguments_text
+from perfkit.analysis.wording import arguments_text, long_title
 from perfkit.core.config import Config, Protocol
 from perfkit.core.format import change, number, percent, plain
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.models import model_of
 from perfkit.core.paths import portable
 from perfkit.core.request.plan import Plan
 from perfkit.core.results.remedies import remedy
@@ -49,7 +48,7 @@ from perfkit.report.rendering import render
 from perfkit.report.section import Section
 from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.language import ngettext
+from perfkit.report.text.language import enumerated, ngettext, translations
 from perfkit.report.text.statements import sentence
 
 MOST_LOGS = 8
@@ -94,7 +93,8 @@ def plan(plan: Plan) -> Section:
 def _model(config: Config) -> Markup:
     """Return the work of a built-in model and how it runs, in words."""
     framework = FRAMEWORKS[config.framework].display_name
-    title = strong(f"{model_of(config).name}, {framework}, {config.precision}")
+    name = long_title(config.model, config.model_size, translations())
+    title = strong(enumerated([name, framework, config.precision]))
     facts = {"topology": config.topology, "device": config.device, "size": config.batch_size}
     place = _("topology %(topology)s on %(device)s, batch %(size)s per device") % facts
     if config.accumulate > 1:
@@ -262,7 +262,7 @@ def _trust_tile(page: CheckedMeasurement) -> Tile:
     unchecked = [_(name) for name, is_checked in aspects.items() if not is_checked]
     line = _("All checks passed.")
     if unchecked:
-        line = _("Not checked: %(what)s.") % {"what": ", ".join(unchecked)}
+        line = _("Not checked: %(what)s.") % {"what": enumerated(unchecked)}
     few = few_repeats(len(result.complete_repeats))
     if few:
         value = joined([severity_mark("undecided"), _("Can't tell")])

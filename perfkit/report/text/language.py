@@ -6,7 +6,7 @@ Foreign text in results (facts, labels, details of failures) is not translated.
 
 import gettext as standard
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -52,6 +52,16 @@ def gettext(text: str) -> str:
 
 def ngettext(singular: str, plural: str, count: int) -> str:
     return translations().ngettext(singular, plural, count)
+
+
+def enumerated(texts: Iterable[str]) -> str:
+    """Return the texts in one line, separated as the language separates items."""
+    return gettext(", ").join(texts)
+
+
+def labelled(label: str, text: str) -> str:
+    """Return a text after its label: "input: synthetic"."""
+    return gettext("%(label)s: %(text)s") % {"label": label, "text": text}
 
 
 @cache
