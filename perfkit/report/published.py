@@ -30,6 +30,7 @@ from perfkit.report.published_cells import CellLabels, difference_words, labels,
 from perfkit.report.published_charts import CHARTS
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import new_figure
+from perfkit.report.text.language import enumerated, labelled
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import interval_words
 
@@ -117,7 +118,7 @@ def _source_heading(source: str, cells: list[ShownCell]) -> Section:
         "published number: %(blank)d."
     )
     address = LAYOUTS[cells[0].cell.table].url
-    origin = Markup("%s.") % link(address, _("Where it was published"))
+    origin: Text = link(address, _("Where it was published."))
     dates = sorted({shown.cell.date for shown in cells if shown.cell.date})
     if dates:
         days = " – ".join(dict.fromkeys([dates[0], dates[-1]]))
@@ -142,7 +143,8 @@ def _table(cells: list[ShownCell], site: Site) -> Section:
     for name, texts in lines.items():
         rows.append([name, *(texts.get(column) or " " for column in columns)])
     first = cells[0].cell
-    caption = f"{first.title}, {cells[0].labels.part}"
+    unit = _(first.printed_unit)
+    caption = enumerated([first.title, cells[0].labels.part, unit])
     headings = [_(LAYOUTS[first.table].corner), *columns]
     return table(rows, headings, caption, as_cards=True) + _stated_facts(cells)
 
@@ -150,12 +152,14 @@ def _table(cells: list[ShownCell], site: Site) -> Section:
 def _stated_facts(cells: list[ShownCell]) -> Section:
     frame = pd.DataFrame([shown.row() for shown in cells])
     facts = [
-        _(cells[0].cell.printed_unit),
-        f"GPU: {stated(frame, 'gpu')}",
+        labelled("GPU", stated(frame, "gpu")),
         *_sequence_lengths(cells),
-        f"{_('input')}: {stated(frame, 'input')}",
-        f"{_('statistic')}: {stated(frame, 'statistic')}",
+        labelled(_("input"), stated(frame, "input")),
+        labelled(_("statistic"), stated(frame, "statistic")),
     ]
+    name = cells[0].cell.table
+    if name != RUNS:
+        facts.append(_("for perfkit compare: %(name)s") % {"name": name})
     return note(" · ".join(facts))
 
 
@@ -172,8 +176,8 @@ def _texts(shown: ShownCell, site: Site) -> dict[str, Text]:
     cell, column = shown.cell, shown.labels.column
     texts: dict[str, Text] = {column: _number_text(shown, site)}
     if cell.scaling:
-        texts[f"{column}: {_('speed-up')}"] = _speedup_text(cell, cell.scaling)
-        texts[f"{column}: {_('efficiency')}"] = percent(cell.scaling / cell.gpus)
+        texts[labelled(column, _("speed-up"))] = _speedup_text(cell, cell.scaling)
+        texts[labelled(column, _("efficiency"))] = percent(cell.scaling / cell.gpus)
     return texts
 
 

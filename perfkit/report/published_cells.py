@@ -13,7 +13,9 @@ from perfkit.analysis.published.cells import (
 )
 from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.analysis.published.matches import SetupDifference
+from perfkit.analysis.wording import size_text
 from perfkit.core.statements import N_
+from perfkit.report.text.language import enumerated, translations
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence
 
@@ -53,21 +55,23 @@ def labels(cell: PublishedCell) -> CellLabels:
     layout = LAYOUTS[cell.table]
     row = layout.row.format(**vars(cell))
     column = str(getattr(cell, layout.column))
+    if layout.column == "sequence_length" and cell.sequence_length:
+        column = size_text(layout.column, cell.sequence_length, translations())
     note = _(cell.note or "")
     marks = []
     if cell.batch_per_gpu != cell.row_batch:
         marks.append(f"BS={cell.batch_per_gpu}")
     if cell.note in ACCUMULATES:
-        row = f"{row}, {note}"
+        row = enumerated([row, note])
     elif note and cell.table != RUNS:
         marks.append(note)
     marks += stated_figures(cell)
     return CellLabels(
         row=row,
         column=_(FRAMEWORK_NAMES.get(column, column)),
-        part=f"{cell.gpu.split('-')[0]}, {_(TABLE_PRECISION[cell.precision])}",
+        part=enumerated([cell.gpu.split("-")[0], _(TABLE_PRECISION[cell.precision])]),
         name=FRAMEWORK_NAMES[cell.framework],
-        marks=", ".join(marks),
+        marks=enumerated(marks),
     )
 
 
