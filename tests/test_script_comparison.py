@@ -147,7 +147,8 @@ def test_a_slower_switch_is_found_and_named_by_its_arguments(tmp_path):
     assert variant_names(comparison) == ["no arguments", "--slow"]
     text = click.unstyle(interleaved_text(comparison))
     verdict, _end, _empty, title, *_rest = text.splitlines()
-    assert verdict.startswith("--slow is 10 % slower than no arguments (10 % to 10 % at 98.44 %);")
+    slower = "--slow is 10 % slower than no arguments (10 % to 10 % at 98.44 %);"
+    assert verdict.startswith(slower)
     assert title == "train.py, 7 repeats of each, interleaved"
 
 

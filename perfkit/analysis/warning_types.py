@@ -77,8 +77,9 @@ class AboveDatasheet(MeasurementWarning):
     code = "above_datasheet"
     severity = "error"
     sentence = N_(
-        "%(share)s of the datasheet's peak of %(gpu)s; with the fastest convolution algorithms, "
-        "this model can reach at most %(highest)s. Work was skipped, or time was not counted."
+        "%(share)s of the datasheet's peak of %(gpu)s; with the fastest convolution "
+        "algorithms, this model can reach at most %(highest)s. Work was skipped, or time was "
+        "not counted."
     )
     share: Share
     gpu: str

@@ -7,8 +7,8 @@ from typing import Any
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Return `value` with `digits` significant digits, trailing zeros kept, thousands of a whole
-    number separated; a dash for None."""
+    """Return `value` with `digits` significant digits, trailing zeros kept, and the thousands
+    of a whole number separated; a dash for None."""
     if value is None:
         return "–"
     if not isfinite(value):

@@ -162,8 +162,8 @@ class PairResult(Ratio):
     def statement(
         self, level: float, threshold: float, a: str = "A", b: str = "B"
     ) -> PairStatement:
-        """Return the verdict in a sentence that calls the sides `a` and `b`, with the level that
-        the interval has, which is at least `level`."""
+        """Return the verdict in a sentence that calls the sides `a` and `b`. It tells the level
+        that the interval has, which is at least `level`."""
         if self.interval_level < level:
             return self._too_few(level)
         low, high = self.interval
