@@ -1,5 +1,5 @@
-"""The committed examples are complete, small, up to date, and measured from clean commits on one
-machine: benchmarks/examples.py measures them."""
+"""The committed examples are complete, small, up to date, and measured from clean commits on
+one machine: benchmarks/examples.py measures them."""
 
 import shutil
 import subprocess

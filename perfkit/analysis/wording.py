@@ -82,9 +82,7 @@ def work_title(name: str, size: str | None = None) -> str:
     return model_named(name, size).short_name
 
 
-def long_title(
-    name: str, size: str | None = None, language: NullTranslations = ENGLISH
-) -> str:
+def long_title(name: str, size: str | None = None, language: NullTranslations = ENGLISH) -> str:
     """Return the whole name of a model, or the name of a script's file as it is."""
     if find_model(name) is None:
         return plain(name)

@@ -20,8 +20,8 @@ from perfkit.audit.statements import (
 )
 from perfkit.core.format import change, number, percent
 from perfkit.core.statements import N_
-from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import enumerated, labelled, ngettext
+from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence
 
 MOST_EXPLANATIONS = 5

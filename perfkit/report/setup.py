@@ -23,8 +23,8 @@ from perfkit.report.elements import (
 )
 from perfkit.report.section import Section, absence, folded
 from perfkit.report.text import names
-from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import enumerated, ngettext
+from perfkit.report.text.language import gettext as _
 
 
 def parameters(measurement: Measurement) -> Section:

@@ -35,8 +35,8 @@ from perfkit.report.elements import (
 )
 from perfkit.report.measurement import checked
 from perfkit.report.section import Section, absence, folded
-from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import enumerated, ngettext
+from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import fact_name, stored_value
 from perfkit.report.text.statements import sentence
 

@@ -47,8 +47,8 @@ from perfkit.report.measurement import CheckedMeasurement, checked, stored_diagn
 from perfkit.report.rendering import render
 from perfkit.report.section import Section
 from perfkit.report.text import names
-from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import enumerated, ngettext, translations
+from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence
 
 MOST_LOGS = 8

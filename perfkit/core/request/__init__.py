@@ -102,9 +102,7 @@ def _refusal(details: Any, model: str | None) -> Refusal:
         allowed = choices_for(model, name) if model else choices(name)
         return refusals.NotAvailable.of(name, value, allowed)
     if kind == "string_pattern_mismatch":
-        return refusals.WrongPattern(
-            parameter=name, value=repr(value), allowed=PATTERNS[name]
-        )
+        return refusals.WrongPattern(parameter=name, value=repr(value), allowed=PATTERNS[name])
     if kind.startswith(("greater", "less")):
         ((relation, bound),) = context.items()
         return refusals.OutOfRange(
