@@ -19,6 +19,8 @@ MOST_RANKS = 8
 MOST_ROWS = 50
 """With more repeats, they are drawn overlaid only: rows take time that grows with the square
 of their number."""
+HIDDEN = 0.002
+"""Share of a chart's scale that is less than half a pixel high."""
 MARGINS = {"left": 0.07, "right": 0.99, "top": 0.86, "bottom": 0.17}
 """Margins as shares of the figure: computing them would take longer than drawing."""
 ROW_HEIGHT, AROUND = 0.55, 0.8
@@ -53,7 +55,7 @@ def overlaid(steps: pd.DataFrame, colour: str) -> Figure:
         median = seconds.median(axis="columns")
         axes.plot(median.index, median, color=colour, label=N_("median of the repeats"))
         if wait.notna().any():
-            axes.fill_between(wait.index, wait, color=WAIT, linewidth=0, label=N_("data wait"))
+            _shade_wait(axes, wait, seconds.max(axis=None), label=N_("data wait"))
         spans = _shade_warm_up(axes, steps)
         for span in spans[:1]:
             span.set_label(N_("warm-up"))
@@ -81,7 +83,7 @@ def each_repeat(steps: pd.DataFrame, colour: str) -> Figure:
             seconds = of_repeat.pivot(index="step", columns="rank", values="seconds")
             axes.plot(seconds.index, seconds, color=colour, linewidth=0.8)
             wait = of_repeat.groupby("step")["data_wait_seconds"].max()
-            axes.fill_between(wait.index, wait, color=WAIT, linewidth=0)
+            _shade_wait(axes, wait, steps["seconds"].max())
             _shade_warm_up(axes, of_repeat)
             axes.set_ylabel(str(repeat), rotation=0, labelpad=12)
             axes.grid(visible=False)
@@ -96,6 +98,14 @@ def _fastest_and_slowest(steps: pd.DataFrame) -> pd.DataFrame:
     """Return two ranks for each repeat: the least and the greatest values of each step."""
     by_step = steps.groupby(["repeat", "step"], as_index=False)
     return pd.concat([by_step.min().assign(rank=0), by_step.max().assign(rank=1)])
+
+
+def _shade_wait(axes: Axes, wait: pd.Series, longest: float, **label: str) -> None:
+    """Shade the wait for data in each step, unless it is too short to be seen on a scale with
+    the longest step: an area of a thousand steps takes as much of a page as all its lines."""
+    if not wait.max() > HIDDEN * longest:
+        wait = wait[:0]
+    axes.fill_between(wait.index, wait, color=WAIT, linewidth=0, **label)
 
 
 def _shade_warm_up(axes: Axes, steps: pd.DataFrame) -> list[Rectangle]:
