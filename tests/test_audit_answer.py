@@ -239,6 +239,25 @@ def test_stated_parameters_are_those_that_a_token_uses(audited):
     assert "every_expert_counted" not in codes(log.findings)
 
 
+OF_MIXTURE = (
+    "Updating keys from model: ['base_emb_dim', 'num_experts', 'num_experts_per_tok']\n"
+    "Config param per_device_batch_size: 2.0\n"
+    "Config param max_target_length: 256\n"
+    "Num_devices: 4, shape (1, 4)\n"
+    "number parameters: 0.654 billion\n"
+)
+
+
+def test_the_keys_of_a_mixture_count_unless_it_has_one_expert(audited):
+    text = OF_MIXTURE + SUITES["MaxText"].text(HALF_A_SECOND)
+    log = audited(text)
+    assert log.answer.tokens.of_all
+    assert log.answer.model is None
+    assert "every_expert_counted" in codes(log.findings)
+    assert audited(f"Config param num_experts: 1\n{text}").answer.model
+    assert audited(text.replace("experts", "heads")).answer.model
+
+
 def test_missing_steps_of_the_protocol_are_told_without_a_steady_state():
     of_steady = steady_windows()
     of_steady[["first", "last"]] += 200

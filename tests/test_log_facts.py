@@ -274,6 +274,14 @@ def test_sparse_parameters_are_those_of_a_mixture_of_experts(sparse, parameters)
     assert facts_of(line).get("sparse_parameters") == parameters
 
 
+@pytest.mark.parametrize(
+    ("key", "architecture"), [("num_experts", "mixture of experts"), ("vocab_size", None)]
+)
+def test_a_mixture_is_known_by_the_keys_that_maxtext_names(key, architecture):
+    line = f"Updating keys from model: ['base_emb_dim', '{key}', 'rope_type']"
+    assert facts_of(line).get("architecture") == architecture
+
+
 RANKS_PARAMETERS = """
   tensor_model_parallel_size ...................... 2
   pipeline_model_parallel_size .................... 2

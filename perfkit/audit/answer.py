@@ -278,11 +278,17 @@ def parameters_of_token(facts: Mapping[str, SourcedFact]) -> int:
 def counts_every_expert(facts: Mapping[str, SourcedFact]) -> bool:
     """Return whether the parameters are those of a mixture of experts as its log counts them,
     with every expert. A token uses fewer, and only the command line can say how many."""
-    experts = _count(facts, "experts") or 1
-    is_mixture = experts > 1 or "sparse_parameters" in facts
-    if not is_mixture or "parameters" not in facts:
+    if not _is_mixture(facts) or "parameters" not in facts:
         return False
     return not isinstance(facts["parameters"].by, ByCommand)
+
+
+def _is_mixture(facts: Mapping[str, SourcedFact]) -> bool:
+    """Return whether a model is a mixture of experts. Their number decides if it is known."""
+    if "sparse_parameters" in facts:
+        return True
+    experts = _count(facts, "experts")
+    return experts > 1 if experts else "architecture" in facts
 
 
 def every_expert_counted(facts: Mapping[str, SourcedFact]) -> Iterator[EveryExpertCounted]:
