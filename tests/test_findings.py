@@ -147,6 +147,29 @@ def test_a_short_log_tells_its_answer_without_the_slow_first_step():
     assert "first_steps_included" not in findings_of(make_log(even))
 
 
+@pytest.mark.parametrize(
+    ("seconds", "steps"),
+    [
+        ([40.0, 0.25] + [8.0] * 10, 2),
+        ([40.0, 24.0, 0.25] + [8.0] * 9, 3),
+        ([40.0, 8.0, 0.25] + [8.0] * 9, 1),
+        ([40.0] + [8.0] * 10 + [0.25], 1),
+    ],
+)
+def test_steps_right_behind_a_slow_first_one_may_be_too_fast(seconds, steps):
+    """Steps that are dispatched asynchronously have times that are not theirs at first."""
+    log = make_log(windows(12, 1, seconds=seconds))
+    first = findings_of(log)["first_steps_included"].finding
+    rest = seconds[steps:]
+    assert first.steps == steps
+    assert first.without == pytest.approx(8 * 256 * len(rest) / sum(rest))
+
+
+def test_a_fast_first_step_is_no_warm_up():
+    rows = windows(12, 1, seconds=[0.25] + [8.0] * 11)
+    assert "first_steps_included" not in findings_of(make_log(rows))
+
+
 def test_findings_about_few_steps_and_one_restart_read_well():
     few = findings_of(make_log(windows(12, 1, seconds=8.0)))["fewer_steps"].finding
     assert few.text().startswith("No printed line is of the steps 21 to 120 alone")

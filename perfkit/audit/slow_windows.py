@@ -24,6 +24,10 @@ MOST_SLOW = 0.2
 batch with its optimizer step, and the median is no measure for them."""
 SLOW_FIRST = 1.3
 """First steps take more than this many times the median of the others."""
+FAST_FIRST = 0.5
+"""Steps right behind slow first ones that take less than this many times the median count among
+them: where steps are dispatched asynchronously, the first times are not those of their
+steps."""
 LEAST_OTHERS = 3
 """Windows behind the first ones, at least."""
 MOST_PLACES = 3
@@ -176,12 +180,18 @@ def _pauses_note(windows: TimedWindows, is_pause: np.ndarray, answer: Answer) ->
 
 
 def _first_steps(windows: TimedWindows) -> np.ndarray:
-    """Mark the slow windows at the beginning; none if too few windows follow."""
+    """Mark the slow windows at the beginning, with those right behind them that are too fast;
+    none if too few windows follow."""
+    none = np.full(len(windows.seconds), False)
     others = windows.step_seconds[1:]
     if len(others) < LEAST_OTHERS:
-        return np.full(len(windows.seconds), False)
-    is_slow = windows.slow(SLOW_FIRST, float(np.median(others)))
-    is_first = np.logical_and.accumulate(is_slow)
+        return none
+    level = float(np.median(others))
+    is_slow = windows.slow(SLOW_FIRST, level)
+    if not is_slow[0]:
+        return none
+    is_fast = windows.step_seconds < FAST_FIRST * level
+    is_first = np.logical_and.accumulate(is_slow | is_fast)
     has_level = (~is_first).sum() >= max(LEAST_OTHERS, is_first.sum())
     return is_first & has_level
 
