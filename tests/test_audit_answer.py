@@ -22,7 +22,7 @@ from perfkit.audit.log_ratios import (
     verdict_of,
 )
 from perfkit.audit.parameters import stated_facts
-from perfkit.audit.printed import PrintedQuantity
+from perfkit.audit.printed import DeclaredQuantity, PrintedQuantity
 from perfkit.audit.quantity import LogQuantity
 from perfkit.audit.statements import (
     ByLine,
@@ -281,6 +281,56 @@ def test_attention_counts_if_the_models_sizes_are_known():
     assert (
         formula
         == "6 N + 12 L d T = 5.122e10 FLOPs per token (812.8 TFLOP/s with causal attention)"
+    )
+
+
+SIZED = LANGUAGE_MODEL | {"parameters": 8_000_000_000, "layers": 32, "hidden_size": 4096}
+"""A model of 839.2 TFLOP/s, and 812.8 with causal attention."""
+
+
+def printing(value, quantity="TFLOP/s", **facts):
+    """Return an audited log whose steady steps print a value, and the others another."""
+    rows = steady_windows()
+    rows["printed0"] = [value / 3] * 4 + [value] * 36
+    log = make_log(rows, facts=SIZED | facts)
+    log.printed = (DeclaredQuantity("flops", quantity, "device", "printed0"),)
+    return recomputed(log).log
+
+
+@pytest.mark.parametrize(
+    ("value", "texts"),
+    [
+        (838.5, []),
+        (813.5, [" is 813.5 TFLOP/s over these steps: it counts attention causally."]),
+        (700.5, [" is 700.5 TFLOP/s over these steps."]),
+    ],
+)
+def test_the_flops_that_a_log_prints_stand_beside_the_answer(value, texts):
+    _speed, *own, _formula = model_texts(printing(value).answer.model)
+    assert own == [f"The log's own “flops”{text}" for text in texts]
+
+
+def test_the_utilization_that_a_log_prints_stands_beside_the_answer():
+    log = printing(37.5, "MFU", gpu="H100")
+    speed, own, _formula = model_texts(log.answer.model)
+    assert "MFU 84.8 %" in speed
+    assert own == "The log's own “flops” is 37.5 % over these steps."
+    assert "flops_apart" not in codes(log.findings)
+
+
+@pytest.mark.parametrize(
+    ("factor", "is_told"), [(0.25, True), (0.6, True), (0.7, False), (1.4, False), (1.6, True)]
+)
+def test_flops_far_from_those_that_a_log_prints_are_a_finding(factor, is_told):
+    log = printing(839.2 * factor)
+    assert ("flops_apart" in codes(log.findings)) == is_told
+
+
+def test_the_finding_about_flops_tells_both_numbers():
+    (located,) = [each for each in printing(209.8).findings if each.code == "flops_apart"]
+    text = located.finding.text()
+    assert text.startswith(
+        "The answer's 839.2 TFLOP/s are 4.00 times the log's own 209.8 (“flops”): "
     )
 
 

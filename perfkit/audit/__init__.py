@@ -24,6 +24,7 @@ steps.py           a log's steps, and the periods they belong to
 step_times.py      the seconds of a step, by printed times and by the lines' clock
 recompute.py       every throughput of a log, by each statistic that suites use
 answer.py          the answer of a log: throughput and seconds per step, for one line
+own_print.py       the TFLOP/s or MFU that the log itself prints beside them
 quantity.py        claimed quantities: a number with a unit
 claims.py          claimed numbers against these figures, down to the steady throughput
 log_quantities.py  all numbers of a log in one quantity, such as MFU

@@ -13,7 +13,7 @@ from perfkit.audit.figure import (
     StepTime,
     first_figure,
 )
-from perfkit.audit.printed import PrintedQuantity
+from perfkit.audit.printed import PrintedQuantity, Quantity
 from perfkit.audit.statements import ByCommand, EveryExpertCounted, SourcedFact
 from perfkit.core.models import find_model
 from perfkit.core.models.flops import flops_per_token
@@ -24,6 +24,8 @@ PERIODS: tuple[Period, ...] = ("steady", "protocol", "warm", "all")
 """Periods of the answer; the first that the log has counts."""
 BASES: tuple[Literal["printed", "clock"], ...] = ("printed", "clock")
 TOKENS = "tokens/s"
+SAME_FLOPS = 0.02
+"""Share by which a log's own TFLOP/s may differ from others that count the same operations."""
 PADDED = "sequences/s"
 """Unit of models whose sequences are padded: they are no tokens of that number."""
 COLUMNS = {
@@ -54,6 +56,33 @@ class Speed(Stored):
         return round(self.of_all / self.per_device)
 
 
+class OwnPrint(Stored):
+    """TFLOP/s or MFU that the log itself prints, over the steps of the answer."""
+
+    name: str
+    """its name in the log"""
+    quantity: Quantity
+    """TFLOP/s or MFU"""
+    value: float
+    """mean over the steps, of one device; MFU is in percent"""
+    ratio: float
+    """value / that of the answer"""
+    causal_ratio: float | None = None
+    """that of the answer with causal attention / that of the answer; None if attention is not
+    counted"""
+
+    @property
+    def is_the_answers(self) -> bool:
+        """Whether it counts the same operations as the answer."""
+        return abs(self.ratio - 1) <= SAME_FLOPS
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether it is that of the answer with causal attention."""
+        causal_ratio = self.causal_ratio
+        return causal_ratio is not None and abs(self.ratio / causal_ratio - 1) <= SAME_FLOPS
+
+
 class ModelSpeed(Stored):
     """The operations of a language model's training, and their share of the device's peak."""
 
@@ -73,6 +102,8 @@ class ModelSpeed(Stored):
     """GPU and precision of the peak"""
     peak_source: str = ""
     """source of the peak"""
+    own: OwnPrint | None = None
+    """what the log itself prints; None if it prints neither TFLOP/s nor MFU"""
 
     @property
     def is_possible(self) -> bool:

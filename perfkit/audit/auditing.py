@@ -31,6 +31,7 @@ from perfkit.audit.log import Log, LogError
 from perfkit.audit.log_ratios import log_ratios, log_scaling, verdict_of
 from perfkit.audit.matching import claims_of_tables
 from perfkit.audit.measured import without_raw_files
+from perfkit.audit.own_print import flops_apart, with_own_print
 from perfkit.audit.printed import PrintedQuantity, printed_quantities
 from perfkit.audit.printed_otherwise import with_other_lines
 from perfkit.audit.quantity import ALLOWED, claimed_quantity
@@ -268,11 +269,12 @@ def audited_log(figures: Figures) -> AuditedLog:
     answer = None
     if log.windows.size or not log.of_several:
         answer = answer_of(figures.shown, figures.step_times, log.facts, printed)
+        answer = with_own_print(answer, figures)
     slow = slow_windows(figures, answer)
     findings = []
     for finding, line in slow.notes:
         findings.append(LocatedFinding(finding=finding, file=name, line=line))
-    for finding in _of_experts(answer, log.facts):
+    for finding in (*_of_experts(answer, log.facts), *flops_apart(answer)):
         findings.append(LocatedFinding(finding=finding, file=name))
     findings += findings_of(name, figures, slow)
     for finding in (*_impossible(answer), *impossible_prints(printed, log.facts)):

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator
 from perfkit.audit.figure import Figure
 from perfkit.core.format import change, number
 from perfkit.core.results.base import Stored
-from perfkit.core.statements import N_, Digits2, Format, Share, Statement, Verbatim
+from perfkit.core.statements import N_, Digits2, Digits3, Format, Share, Statement, Verbatim
 
 DIGITS = 6
 """Significant digits of a rate, about as many as logs print."""
@@ -747,6 +747,23 @@ class EveryExpertCounted(Finding):
         "the mixture; give the active parameters by -p parameters N."
     )
     parameters: int
+
+
+class FlopsApart(Finding):
+    """The TFLOP/s that the log prints differ from those of the answer by a factor over 1.5,
+    over the same steps, whether attention counts in full or causally."""
+
+    code = "flops_apart"
+    sentence = N_(
+        "The answer's %(tflops)s TFLOP/s are %(times)s times the log's own %(own)s "
+        "(“%(name)s”): the parameters (of a mixture of experts those that a token uses), the "
+        "batch or the devices may be wrong."
+    )
+    name: str
+    own: Teraflops
+    tflops: Teraflops
+    times: Digits3
+    """TFLOP/s of the answer / the log's own"""
 
 
 class PrintedUtilization(Finding):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from perfkit.audit.answer import Answer, ModelSpeed, Speed
+from perfkit.audit.answer import Answer, ModelSpeed, OwnPrint, Speed
 from perfkit.audit.audit import AuditedLog
 from perfkit.audit.figure import StepTime
 from perfkit.audit.printed import PrintedQuantity
@@ -117,8 +117,8 @@ def digits_text(value: float | None, digits: int = DIGITS) -> str:
 
 
 def model_texts(model: ModelSpeed) -> list[str]:
-    """Return the operations of a language model and their share of the peak, and the formula
-    with the source of the peak."""
+    """Return the operations of a language model and their share of the peak, what the log
+    prints instead, and the formula with the source of the peak."""
     speed = _("%(tflops)s TFLOP/s per device") % {"tflops": number(model.tflops_per_device)}
     formula = _("%(formula)s = %(flops)s FLOPs per token") % {
         "formula": model.formula,
@@ -127,8 +127,9 @@ def model_texts(model: ModelSpeed) -> list[str]:
     if model.causal_tflops_per_device:
         causal = {"tflops": number(model.causal_tflops_per_device)}
         formula += _(" (%(tflops)s TFLOP/s with causal attention)") % causal
+    own = _own_texts(model.own)
     if model.mfu is None:
-        return [speed, formula]
+        return [speed, *own, formula]
     share = _("MFU %(share)s of %(peak)s TFLOP/s (%(gpu)s)") % {
         "share": percent(model.mfu, 3),
         "peak": f"{model.peak_tflops:g}",
@@ -138,7 +139,23 @@ def model_texts(model: ModelSpeed) -> list[str]:
         "formula": formula,
         "source": model.peak_source,
     }
-    return [f"{speed}, {share}", source]
+    return [f"{speed}, {share}", *own, source]
+
+
+def _own_texts(own: OwnPrint | None) -> Iterator[str]:
+    """Yield what a log prints of its TFLOP/s or MFU if it is not that of the answer."""
+    if not own or own.is_the_answers:
+        return
+    value = f"{number(own.value)} TFLOP/s"
+    if own.quantity == "MFU":
+        value = percent(own.value / 100, 3)
+    text = _("The log's own “%(name)s” is %(value)s over these steps.")
+    if own.is_causal:
+        text = _(
+            "The log's own “%(name)s” is %(value)s over these steps: it counts attention "
+            "causally."
+        )
+    yield text % {"name": shortened(own.name, LONGEST), "value": value}
 
 
 def _scientific(value: float) -> str:
