@@ -358,11 +358,51 @@ def test_epochs_are_no_steps(audited):
     assert log.figures == []
 
 
+TRAINER_RESULTS = (
+    '{"train_runtime": 857.5, "train_samples_per_second": 3.902, '
+    '"train_steps_per_second": 0.003}'
+)
+
+
 def test_a_throughput_that_the_log_reports_is_named(audited):
-    report = '{"train_samples_per_second": 3.902, "train_runtime": 857.5}'
-    log = audited(report, "train_results.json")
-    expected = "3.9020 samples/s, by the log's own “train_samples_per_second”"
-    assert answer_text(log) == expected
+    log = audited(TRAINER_RESULTS, "train_results.json")
+    assert answer_text(log) == (
+        "3.9020 samples/s, by the log's own “train_samples_per_second” of the whole training, "
+        "evaluations included"
+    )
+    by_another = log.answer.model_copy(update={"name": "total_ips"})
+    text = answer_text(log.model_copy(update={"answer": by_another}))
+    assert text == "3.9020 samples/s, by the log's own “total_ips”"
+
+
+def paused(pauses):
+    """Return ms-swift's records of steps of 5 s, with pauses of 600 s before these steps."""
+    lines, elapsed = [], 0
+    for step in range(10, 401, 10):
+        elapsed += 650 if step in pauses else 50
+        record = {"loss": 400 / step, "global_step/max_steps": f"{step}/400"}
+        record |= {"elapsed_time": f"{elapsed}s", "train_speed(iter/s)": step / elapsed}
+        lines.append(json.dumps(record))
+    result = {"train_runtime": elapsed, "train_samples_per_second": 2.5}
+    return "\n".join([*lines, json.dumps(result)])
+
+
+def test_pauses_are_told_also_beside_the_log_s_own_throughput(audited):
+    for stated in ({}, {"global_batch_size": 16}):
+        log = audited(paused({200}), "logging.jsonl", **stated)
+        first = log.findings[0].finding
+        assert (log.answer.basis == "reported") == (not stated)
+        assert (first.code, first.places) == ("pauses", ["191–200"])
+        without = {"steps/s": 0.2, "samples/s": 3.2}[first.unit]
+        assert first.without == pytest.approx(without)
+        assert answer_text(log).endswith(" with a pause")
+
+
+def test_the_first_line_names_pauses_and_the_warm_up_among_its_steps(audited):
+    assert answer_text(audited(paused({200, 300}), "x.jsonl")).endswith(" with pauses")
+    assert answer_text(audited(paused(()), "y.jsonl")).endswith("–400")
+    cold = answered(windows(12, 1, seconds=[16.0] + [8.0] * 11))
+    assert answer_text(cold).endswith("steps 1–12 with the warm-up")
 
 
 def test_throughputs_of_several_models_are_a_table(tmp_path):

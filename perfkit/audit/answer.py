@@ -1,5 +1,6 @@
 """The answer of an audit: the throughput of a log, for one line."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -26,6 +27,8 @@ BASES: tuple[Literal["printed", "clock"], ...] = ("printed", "clock")
 TOKENS = "tokens/s"
 SAME_FLOPS = 0.02
 """Share by which a log's own TFLOP/s may differ from others that count the same operations."""
+OF_TRAINING = re.compile(r"\btrain_\w{1,20}_per_second")
+"""Name of a rate that a Trainer reports: of the whole training, with its evaluations."""
 PADDED = "sequences/s"
 """Unit of models whose sequences are padded: they are no tokens of that number."""
 COLUMNS = {
@@ -155,6 +158,11 @@ class Answer(Stored):
     @property
     def speed_unit(self) -> str:
         return TOKENS if self.tokens else self.unit
+
+    @property
+    def is_of_training(self) -> bool:
+        """Whether the throughput is that of the whole training, not of the steps covered."""
+        return self.basis == "reported" and bool(OF_TRAINING.search(self.name))
 
 
 class _Extent(NamedTuple):

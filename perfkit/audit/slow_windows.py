@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfkit.audit.answer import Answer
+from perfkit.audit.answer import BASES, Answer
 from perfkit.audit.figure import MOST_RATE
 from perfkit.audit.log import Columns, some_of
 from perfkit.audit.recompute import PRINTED_TIMES, Figures, PeriodFigures, half_unit
@@ -105,13 +105,22 @@ def slow_windows(figures: Figures, answer: Answer | None) -> SlowWindows:
 def _windows_of(figures: Figures, answer: Answer | None) -> TimedWindows | None:
     """Return the windows of the answer; None if a log has none, or if a print is the time of an
     epoch."""
-    if not answer or answer.basis == "reported" or figures.log.semantics.step == "epoch":
+    if not answer or figures.log.semantics.step == "epoch":
         return None
     for period in figures.periods:
         if period.period == answer.period:
-            windows = _clocked(period) if answer.basis == "clock" else _printed(period)
-            return _plausible(windows)
+            is_clocked = _basis(figures, answer) == "clock"
+            return _plausible(_clocked(period) if is_clocked else _printed(period))
     return None
+
+
+def _basis(figures: Figures, answer: Answer) -> str:
+    """Return what tells the time of an answer's steps, also if its throughput is the log's own
+    figure."""
+    if answer.basis != "reported":
+        return answer.basis
+    bases = {time.basis for time in figures.step_times if time.period == answer.period}
+    return next((basis for basis in BASES if basis in bases), answer.basis)
 
 
 def _clocked(period: PeriodFigures) -> TimedWindows:
@@ -213,7 +222,8 @@ def _answer_without(
 ) -> dict[str, Any]:
     """Return the answer without some windows, and its unit, as fields of a finding."""
     gain = windows.gain_without(is_left_out)
-    speed = answer.speed
+    # The log's own figure is of other steps.
+    speed = answer.speed if answer.basis != "reported" else None
     if speed and speed.of_all:
         return {"without": speed.of_all * gain, "unit": answer.speed_unit}
     if speed and speed.per_device:

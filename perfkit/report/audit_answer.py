@@ -7,7 +7,7 @@ from perfkit.audit.answer import Answer, ModelSpeed, OwnPrint, Speed
 from perfkit.audit.audit import AuditedLog
 from perfkit.audit.figure import StepTime
 from perfkit.audit.printed import PrintedQuantity
-from perfkit.audit.statements import FactValue, NoBatchSize
+from perfkit.audit.statements import FactValue, FirstStepsIncluded, NoBatchSize, Pauses
 from perfkit.core.format import number, percent, shortened
 from perfkit.core.statements import N_
 from perfkit.report.text.language import gettext as _
@@ -53,15 +53,30 @@ def answer_text(log: AuditedLog) -> str:
         return _("The log has neither a throughput nor a time of a step.")
     parts = [*_rates(answer)]
     if answer.basis == "reported":
-        name = shortened(answer.name, LONGEST)
-        parts.append(_("by the log's own “%(name)s”") % {"name": name})
+        text = _("by the log's own “%(name)s”")
+        if answer.is_of_training:
+            text = _("by the log's own “%(name)s” of the whole training, evaluations included")
+        parts.append(text % {"name": shortened(answer.name, LONGEST)})
     if answer.seconds_per_step:
         parts.append(
             _("%(seconds)s s/step") % {"seconds": digits_text(answer.seconds_per_step)}
         )
     if answer.first is not None:
-        parts.append(period_text(answer, answer.epochs))
+        parts.append(_with_slow_steps(period_text(answer, answer.epochs), log))
     return ", ".join(parts)
+
+
+def _with_slow_steps(steps: str, log: AuditedLog) -> str:
+    """Return the steps of an answer, and whether pauses or a slow warm-up are among them."""
+    for located in log.findings:
+        match located.finding:
+            case Pauses(count=1):
+                steps = _("%(steps)s with a pause") % {"steps": steps}
+            case Pauses():
+                steps = _("%(steps)s with pauses") % {"steps": steps}
+            case FirstStepsIncluded():
+                steps = _("%(steps)s with the warm-up") % {"steps": steps}
+    return steps
 
 
 def _epochs_text(answer: Answer) -> str:
