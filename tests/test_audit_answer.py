@@ -375,6 +375,19 @@ def test_a_throughput_that_the_log_reports_is_named(audited):
     assert text == "3.9020 samples/s, by the log's own “total_ips”"
 
 
+@pytest.mark.parametrize("claim", ["0.003", "0.003 steps/s"])
+def test_the_steps_per_second_that_the_log_reports_reproduce_a_claim(tmp_path, claim):
+    path = tmp_path / "train_results.json"
+    path.write_text(TRAINER_RESULTS)
+    done = run(path, "--claim", claim)
+    assert done.exit_code == 0
+    assert f"{claim}  reproduced" in done.stdout
+    text = on_one_line(done.stdout)
+    assert "= the log's own “train_steps_per_second”: 0.00300000 steps/s" in text
+    assert "->" not in text
+    assert run(path, "--claim", claim.replace("3", "4")).exit_code == 1
+
+
 def paused(pauses):
     """Return ms-swift's records of steps of 5 s, with pauses of 600 s before these steps."""
     lines, elapsed = [], 0

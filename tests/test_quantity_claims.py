@@ -272,6 +272,16 @@ def test_the_closest_number_is_told_in_the_claims_quantity(gpt):
     assert checked("41,000 tokens/s", gpt, tolerance=0.01).state == "near"
 
 
+def test_steps_per_second_are_also_those_that_the_log_reports():
+    log = make_log(windows(12, rate=300.0))
+    reported = {"train_steps_per_second": "0.003", "train_runtime": "90"}
+    claim = checked("0.003 steps/s", log, reported=reported)
+    assert claim.state == "reproduced"
+    assert first_line(claim).startswith("the log's own “train_steps_per_second”")
+    assert checked("3.9 it/s", log, reported=reported).state == "not reproduced"
+    assert checked("90 steps/s", log, reported=reported).state == "not reproduced"
+
+
 @pytest.mark.parametrize(("of", "field"), [("device", "per_device"), ("all", "throughput")])
 def test_the_answer_of_the_audit_itself_is_reproduced(of, field):
     rates = RATE + np.random.default_rng(1).normal(0, 0.01, 200)

@@ -205,7 +205,8 @@ class ClaimedNumber(Stored):
     batch_size: int | None = None
     """batch size per device of the published number"""
     quantity: ClaimedKind | None = None
-    """what the number is, if its unit says so; its value is in this unit, MFU in percent"""
+    """what the number is, if its unit says so or the log reports it as that; its value is in
+    this unit, MFU in percent"""
     of: Of = ""
     """whether the unit says that the number is of one device or of all"""
 

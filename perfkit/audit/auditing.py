@@ -35,7 +35,7 @@ from perfkit.audit.own_print import flops_apart, with_own_print
 from perfkit.audit.printed import PrintedQuantity, printed_quantities
 from perfkit.audit.printed_otherwise import with_other_lines
 from perfkit.audit.quantity import ALLOWED, claimed_quantity
-from perfkit.audit.quantity_claims import check_quantity
+from perfkit.audit.quantity_claims import check_quantity, claim_of_step_rate
 from perfkit.audit.reader import read_logs
 from perfkit.audit.recompute import Figures, inside
 from perfkit.audit.refusals import (
@@ -165,7 +165,10 @@ def _check_one(claim: str, audited: LogFigures, tolerance: float) -> Claim:
     if quantity:
         return check_quantity(quantity, audited, tolerance)
     number = ClaimedNumber(text=claim, value=_value(claim), place=GIVEN)
-    return check_claim(number, audited, tolerance)
+    checked = check_claim(number, audited, tolerance)
+    if checked.state in ("not reproduced", "no number") and not checked.explanations:
+        return claim_of_step_rate(number, audited.log) or checked
+    return checked
 
 
 def _with_other_lines(claims: list[Claim], logs: list[LogFigures]) -> list[Claim]:

@@ -34,6 +34,8 @@ from perfkit.core.units import TERA
 
 MINUTES = {"minutes": 1.0, "seconds": 1 / 60, "train_runtime": 1 / 60, "runtime": 1 / 60}
 """End of the name of a reported time -> its minutes."""
+STEP_RATE = "steps_per_second"
+"""End of the name of a reported rate of updates."""
 AS_PRINTED = ("first", "median", "last")
 """Statistics that are printed numbers themselves, whose digits are exact."""
 PERCENT = 100
@@ -113,16 +115,25 @@ def _step_times(log: AuditedLog, kind: ClaimedKind) -> Iterator[LogQuantity]:
 
 
 def _reported(log: AuditedLog, kind: ClaimedKind) -> Iterator[LogQuantity]:
-    """Yield the times of the whole training that the log reports."""
-    if kind != "minutes":
-        return
+    """Yield the times of the whole training that the log reports, or its updates per
+    second."""
+    factors: dict[str, float] = {}
+    if kind == "minutes":
+        factors = MINUTES
+    elif kind == "steps/s":
+        factors = {STEP_RATE: 1.0}
     for name, text in log.reported.items():
-        factor = next((MINUTES[end] for end in MINUTES if name.endswith(end)), None)
+        factor = next((factors[end] for end in factors if name.endswith(end)), None)
         value = _number(text)
         if factor and value:
             yield LogQuantity(
                 value=value * factor, rounding=0.0, of="", basis=ReportedBasis(name=name)
             )
+
+
+def reported_step_rates(log: AuditedLog) -> list[LogQuantity]:
+    """Return the updates per second that a log reports itself."""
+    return [*_reported(log, "steps/s")]
 
 
 def _number(text: str) -> float | None:

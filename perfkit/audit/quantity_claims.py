@@ -20,7 +20,7 @@ from perfkit.audit.audit import (
 )
 from perfkit.audit.claims import CHANCE, FEWEST_TRIED, LogFigures, match_digits
 from perfkit.audit.findings import APART
-from perfkit.audit.log_quantities import log_quantities
+from perfkit.audit.log_quantities import log_quantities, reported_step_rates
 from perfkit.audit.quantity import Claimed, LogQuantity
 from perfkit.audit.statements import (
     ByChance,
@@ -77,6 +77,23 @@ def check_quantity(claimed: Claimed, audited: LogFigures, tolerance: float = 0.0
     if not matches:
         return _with_findings(claim, _of_experts(claimed, log))
     return _with_findings(claim, _findings(claim, audited, claimed, matching.is_truncated))
+
+
+def claim_of_step_rate(number: ClaimedNumber, log: AuditedLog) -> Claim | None:
+    """Return the claim of a number without a unit as the updates per second that a log reports
+    itself; None if it is not that number."""
+    rates = reported_step_rates(log)
+    matches = [rate for rate in rates if rate.value == number.value]
+    if not matches:
+        return None
+    claimed = number.model_copy(update={"quantity": "steps/s"})
+    return Claim(
+        **dict(claimed),
+        log=log.name,
+        state="reproduced",
+        quantities=matches,
+        tried=len(rates),
+    )
 
 
 def _with_findings(claim: Claim, findings: Iterable[Finding]) -> Claim:
