@@ -1,5 +1,7 @@
 """Claims with a unit: how they are read, and the numbers of a log in the same quantity."""
 
+import re
+
 import numpy as np
 import pytest
 from conftest import cli
@@ -297,7 +299,11 @@ def test_a_claim_of_images_keeps_the_findings_of_a_statistic():
     log = make_log(windows(12, rate=[*[300.0] * 11, 330.25]), facts=FACTS)
     claim = checked("2642 images/s", log)
     assert claim.state == "reproduced"
-    assert "other_statistic" in codes(claim.findings)
+    findings = {located.code: located.finding for located in claim.findings}
+    assert " images/s, " in findings["other_statistic"].text()
+    of_one = checked("330.25 samples/s/GPU", log)
+    findings = {located.code: located.finding for located in of_one.findings}
+    assert " samples/s/device, " in findings["other_statistic"].text()
 
 
 # The command.
@@ -317,6 +323,18 @@ def test_the_command_compares_a_quantity(log_file):
     assert "807.571 images/s  reproduced" in done.stdout
     assert "of all devices: 807.571 images/s" in " ".join(done.stdout.split())
     assert cli("audit", log_file, "--claim", "807.571 images/s/GPU").exit_code == 1
+
+
+def test_a_number_without_a_unit_is_told_in_the_logs_unit(log_file):
+    def shown(claim):
+        return " ".join(cli("audit", log_file, "--claim", claim).stdout.split())
+
+    assert "lines): 807.571 images/s" in shown("807.571")
+    stage = "-> samples / time, protocol's steps (steps 21–120, 10 lines): 807.571 images/s, "
+    assert stage in shown("807.571")
+    assert "of one device: 100.946 images/s" in shown("100.946")
+    assert "10 lines): 100.946 images/s/device, " in shown("100.946")
+    assert re.search(r"closest: .*: 807.571 images/s, -73", shown("3000.5"))
 
 
 def test_an_unknown_unit_is_refused_with_the_allowed_ones(log_file):

@@ -216,6 +216,8 @@ class Claim(ClaimedNumber):
 
     log: str | None
     """name of the matching log, if any"""
+    unit: str = ""
+    """unit of the log's throughputs, if the claim has none"""
     state: ClaimState
     """reproduced: a figure equals the claim, to its digits and the log's; near: a figure is
     within the tolerance; one line: no figure, but a printed line has the number; printed
@@ -242,6 +244,10 @@ class Claim(ClaimedNumber):
     """stages from the claim to the steady steps"""
     findings: list[LocatedFinding] = Field([])
     """findings about this number"""
+
+    def unit_of(self, *, of_all: bool) -> str:
+        """Return the unit of a throughput of all devices or of one; empty if it is unknown."""
+        return self.unit if of_all or not self.unit else f"{self.unit}/device"
 
 
 class Case(Stored):

@@ -78,13 +78,14 @@ def check_claim(
     difference = closest.value / number.value - 1
     reference = log.reference
     reference_difference = None
-    is_of_one = _is_of_one(number, explanations)
+    is_of_one = claims_one_device(number, explanations)
     of_reference = _rate(reference, is_of_one=is_of_one)
     if of_reference:
         reference_difference = of_reference / number.value - 1
     claim = Claim(
         **dict(number),
         log=log.name,
+        unit=rate_unit(figures.log, of_all=True),
         state=_state(number, log, explanations, abs(difference) <= tolerance),
         explanations=explanations,
         closest=closest.figure,
@@ -124,7 +125,7 @@ def _closest(number: ClaimedNumber, candidates: list[Candidate]) -> Candidate:
     return min(own_count, key=lambda candidate: abs(candidate.value - number.value))
 
 
-def _is_of_one(number: ClaimedNumber, explanations: list[Explanation]) -> bool:
+def claims_one_device(number: ClaimedNumber, explanations: list[Explanation]) -> bool:
     """Return whether a number of the command line is the figure of one device; those of a table
     are of all devices."""
     return bool(not number.table and explanations and explanations[0].devices == 1)
@@ -143,7 +144,7 @@ def _state(
     """Return the state of a claim that a log has figures for. Another device count than the
     log's explains a claim without reproducing it; figures that the log reports count as
     printed."""
-    if _is_of_one(number, explanations):
+    if claims_one_device(number, explanations):
         return "reproduced"
     for explanation in explanations:
         is_reported = explanation.figure.statistic == "reported" and explanation.devices == 1
@@ -246,7 +247,7 @@ def _of_explanation(claim: Claim, audited: LogFigures) -> Iterator[Finding]:
     statistic = best.figure.statistic
     if best.truncated:
         yield Truncated(value=best.value, claimed=claim.text)
-    is_of_one = _is_of_one(claim, claim.explanations)
+    is_of_one = claims_one_device(claim, claim.explanations)
     if best.devices is not None and not is_of_one and log.fact("ranks") is not None:
         yield OtherCount(devices=best.devices, value=best.value)
     if statistic != "samples/time" and not audited.figures.is_sampled:

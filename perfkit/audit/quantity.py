@@ -138,6 +138,16 @@ def counts_images(text: str) -> bool:
     return any(_scaled(word)[1] in NO_TEXT for word in words)
 
 
+def unit_text(kind: ClaimedKind | None, text: str) -> str:
+    """Return the unit of numbers in the quantity of a claim with this text."""
+    match kind:
+        case "MFU":
+            return "%"
+        case "samples/s" if counts_images(text):
+            return "images/s"
+    return kind or ""
+
+
 def _stands_alone(claim: str, number: re.Match[str]) -> bool:
     """Return whether a number is the only one of a claim, and no part of a word or a negative
     one."""

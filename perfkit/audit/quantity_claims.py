@@ -21,7 +21,7 @@ from perfkit.audit.audit import (
 from perfkit.audit.claims import CHANCE, FEWEST_TRIED, LogFigures, match_digits
 from perfkit.audit.findings import APART
 from perfkit.audit.log_quantities import log_quantities, reported_step_rates
-from perfkit.audit.quantity import Claimed, LogQuantity
+from perfkit.audit.quantity import Claimed, LogQuantity, unit_text
 from perfkit.audit.statements import (
     ByChance,
     ClaimNeeds,
@@ -164,13 +164,14 @@ def _findings(
     if isinstance(best.conversion, FlopsOverPeak) and best.conversion.sparse:
         # Sparsity doubles the peak.
         yield SparsePeak(share=2 * best.value / 100)
-    yield from _about_figure(best, audited)
+    yield from _about_figure(best, audited, unit_text(claimed.kind, claimed.text))
     if claim.chance > CHANCE and claim.tried >= FEWEST_TRIED:
         yield ByChance(chance=claim.chance)
 
 
-def _about_figure(best: LogQuantity, audited: LogFigures) -> Iterator[Finding]:
-    """Yield the findings about a statistic that is not samples / time."""
+def _about_figure(best: LogQuantity, audited: LogFigures, unit: str) -> Iterator[Finding]:
+    """Yield the findings about a statistic that is not samples / time, in the claim's
+    `unit`."""
     figure, reference = best.figure, audited.log.reference
     if figure is None or figure.statistic == "samples/time" or audited.figures.is_sampled:
         return
@@ -178,7 +179,12 @@ def _about_figure(best: LogQuantity, audited: LogFigures) -> Iterator[Finding]:
         difference = reference.value / figure.value - 1
         if abs(difference) > APART:
             converted = best.value * reference.value / figure.value
-            yield OtherStatistic(difference=difference, reference=converted, **reference.ends())
+            yield OtherStatistic(
+                difference=difference,
+                reference=converted,
+                unit=f"{unit}/device" if best.of == "device" else unit,
+                **reference.ends(),
+            )
     is_mean = figure.statistic in ("mean of rates", "mean after skipping")
     if audited.log.covers == "running" and is_mean:
         yield MeanOfRunning(skipped=figure.skipped)

@@ -7,6 +7,7 @@ from typing import Literal
 
 from perfkit.audit import dlperf
 from perfkit.audit.audit import GIVEN, Audit, AuditedLog, Claim, LocatedFinding
+from perfkit.audit.claims import claims_one_device
 from perfkit.audit.statements import DIGITS
 from perfkit.core.format import amount, number, percent, shortened
 from perfkit.report.audit_answer import (
@@ -270,18 +271,28 @@ def _claim(claim: Claim, names: Names) -> list[str]:
     closest = closest_text(claim)
     if closest:
         details.append(f"{closest}; {amount(claim.tried, 'figure')} tried")
-    before = "the claim"
-    for stage in claim.waterfall[1:]:
-        name = stage_text(stage.stage)
-        if stage.figure:
-            name += f" ({steps_text(stage.figure)})"
-        value, difference = number(stage.value, DIGITS), difference_text(stage.difference)
-        details.append(f"-> {name}: {value}, {difference} from {before}")
-        before = "the line above"
+    details += _stages(claim)
     if claim.reference and claim.reference.wait_share is not None:
         details.append(f"data wait in these steps: {wait_text(claim.reference)}")
     lines += [wrapped(detail, "    ") for detail in details]
     return lines + _finding_lines(claim.findings, names)
+
+
+def _stages(claim: Claim) -> list[str]:
+    """Return a line for each stage from a claim to the steady throughput."""
+    lines = []
+    before = "the claim"
+    unit = claim.unit_of(of_all=not claims_one_device(claim, claim.explanations))
+    for stage in claim.waterfall[1:]:
+        name = stage_text(stage.stage)
+        if stage.figure:
+            name += f" ({steps_text(stage.figure)})"
+        value = f"{number(stage.value, DIGITS)} {unit}".rstrip()
+        lines.append(f"-> {name}: {value}, {difference_text(stage.difference)} from {before}")
+        before = "the line above"
+    return lines
+
+
 
 
 # Findings.

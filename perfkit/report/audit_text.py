@@ -8,7 +8,7 @@ from typing import NamedTuple
 from perfkit.audit.audit import AuditedLog, Claim, ClaimState, Explanation, Stage
 from perfkit.audit.claims import FEWEST_TRIED
 from perfkit.audit.figure import Figure, Period, Statistic
-from perfkit.audit.quantity import LogQuantity, counts_images
+from perfkit.audit.quantity import LogQuantity, unit_text
 from perfkit.audit.statements import (
     DIGITS,
     ByChance,
@@ -212,7 +212,7 @@ def explanation_lines(claim: Claim, mark: str = "") -> list[str]:
     claim."""
     texts = []
     for explanation in claim.explanations:
-        value = explained_value(claim, explanation)
+        value = f"{explained_value(claim, explanation)} {claim.unit}".rstrip()
         texts.append(labelled(explanation_text(explanation), value))
     for quantity in claim.quantities:
         value = quantity_value(quantity, claim)
@@ -244,6 +244,7 @@ def closest_text(claim: Claim) -> str:
         value = quantity_value(claim.closest_quantity, claim)
     elif claim.closest:
         closest, value = figure_text(claim.closest), number(claim.closest.value, DIGITS)
+        value = f"{value} {claim.unit_of(of_all=bool(claim.closest.throughput))}".rstrip()
     else:
         return ""
     text = _("closest: %(figure)s") % {"figure": closest}
@@ -268,13 +269,8 @@ def quantity_text(quantity: LogQuantity) -> str:
 
 def quantity_value(quantity: LogQuantity, claim: Claim) -> str:
     """Return the value of a claimed quantity with its unit."""
-    value = number(quantity.value, DIGITS)
-    match claim.quantity:
-        case "MFU":
-            return f"{value} %"
-        case "samples/s" if counts_images(claim.text):
-            return f"{value} images/s"
-    return f"{value} {claim.quantity}"
+    unit = unit_text(claim.quantity, claim.text)
+    return f"{number(quantity.value, DIGITS)} {unit}"
 
 
 def reported_text(text: str) -> str:
