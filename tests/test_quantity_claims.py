@@ -337,6 +337,18 @@ def test_a_number_without_a_unit_is_told_in_the_logs_unit(log_file):
     assert re.search(r"closest: .*: 807.571 images/s, -73", shown("3000.5"))
 
 
+def test_the_option_that_allows_a_small_difference_is_named(log_file):
+    done = cli("audit", log_file, "--claim", "810 images/s")
+    assert done.exit_code == 1
+    option = "with --tolerance 0.3 (percent), the claim is near"
+    assert option in " ".join(done.stdout.split())
+    assert option in " ".join(cli("audit", log_file, "--claim", "810").stdout.split())
+    near = cli("audit", log_file, "--claim", "810 images/s", "--tolerance", "0.3")
+    assert near.exit_code == 0
+    for other in ("850 images/s", "807.571 images/s/GPU", "808 images/s"):
+        assert "--tolerance" not in cli("audit", log_file, "--claim", other).stdout
+
+
 def test_an_unknown_unit_is_refused_with_the_allowed_ones(log_file):
     done = cli("audit", log_file, "--claim", "6,400 bananas/s")
     assert done.exit_code == 2

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import ROUND_CEILING, Decimal
 from pprint import pformat
 from typing import Literal
 
@@ -56,6 +57,8 @@ MOST_RATES = 8
 """Throughputs that a log reports itself, at most, if it reports those of several trainings."""
 LONGEST_RATE = 66
 """Characters of the name of such a throughput."""
+SMALL = 0.01
+"""Difference from a claim for which the option that allows it is named, at most."""
 REPORTED = 2
 """Other figures of a log that are shown, at most."""
 Names = Mapping[str, str]
@@ -271,6 +274,9 @@ def _claim(claim: Claim, names: Names) -> list[str]:
     closest = closest_text(claim)
     if closest:
         details.append(f"{closest}; {amount(claim.tried, 'figure')} tried")
+    percentage = tolerance_of(claim)
+    if percentage:
+        details.append(f"with --tolerance {percentage} (percent), the claim is near")
     details += _stages(claim)
     if claim.reference and claim.reference.wait_share is not None:
         details.append(f"data wait in these steps: {wait_text(claim.reference)}")
@@ -293,6 +299,18 @@ def _stages(claim: Claim) -> list[str]:
     return lines
 
 
+def tolerance_of(claim: Claim) -> str:
+    """Return the percentage by which a claim of the command line may differ from the closest
+    number of the log so that it is near; empty for other claims and larger differences."""
+    closest, difference = claim.closest_quantity, abs(claim.difference or 0.0)
+    is_of_other = bool(closest and claim.of and closest.of and claim.of != closest.of)
+    if claim.state != "not reproduced" or claim.place != GIVEN or is_of_other:
+        return ""
+    if claim.explanations or claim.quantities or not 0 < difference <= SMALL:
+        return ""
+    percentage = Decimal(100 * difference)
+    unit = Decimal(1).scaleb(percentage.adjusted())
+    return f"{percentage.quantize(unit, ROUND_CEILING):f}"
 
 
 # Findings.
