@@ -430,6 +430,38 @@ def test_throughputs_of_several_models_are_a_table(tmp_path):
     assert "and 12 more" in lines
 
 
+def of_models(names, tmp_path):
+    """Return what the terminal shows of a file with throughputs under these names."""
+    figures = []
+    for number, name in enumerate(names):
+        figures.append(ReportedFigure(name, 100.5 + number, "9", number, is_rate=True))
+    log = answered(facts={"unit": "images/s"}, reported=figures)
+    several = log.model_copy(update={"of_several": True, "answer": None})
+    return "\n".join(checked_lines(in_terminal(several, tmp_path)))
+
+
+def test_throughputs_of_several_models_have_whole_names_and_a_unit(tmp_path):
+    models = [f"densenet_models/pytorch-densenet{size}/throughput_train" for size in (169, 201)]
+    text = of_models([f"{model}_float32, median of 3" for model in models], tmp_path)
+    assert "reported by the log (images/s, median of 3)" in text
+    assert on_one_line(f"{models[0]}_float32 100.500 {models[1]}_float32 101.500") in (
+        on_one_line(text)
+    )
+
+
+def test_names_that_differ_in_their_middle_alone_are_told_whole(tmp_path):
+    text = of_models([f"{'a' * 60}{size:02}{'b' * 60}" for size in range(20)], tmp_path)
+    assert f"{'a' * 60}03" in text
+    assert "and 16 more" in text
+
+
+def test_a_reported_figure_with_a_long_name_keeps_its_value(audited, tmp_path):
+    log = audited(WITHOUT_BATCH)
+    reported = {ENDLESS_NAME: "114.59"}
+    text = in_terminal(log.model_copy(update={"reported": reported}), tmp_path)
+    assert "_bs32.log 114.59" in on_one_line(text)
+
+
 def test_no_option_is_named_where_nothing_lacks(audited):
     assert lacking_text(audited(WITHOUT_BATCH, batch_size=32, ranks=4)) == ""
 

@@ -46,7 +46,8 @@ class RecordFormat:
     fields that may hold it, of which the first present one counts; `constants` are columns with
     the same value in each print. `figures` matches the fields with figures that the log
     reports. `each` says what a record is if every record has figures of its own, such as a
-    node; the median over them is taken. `facts` names the fields with the configuration.
+    node; the median over them is taken. `units` are those of figures, by a pattern of their
+    names. `facts` names the fields with the configuration.
     `lacks` is the reason why the file can't be read. `is_table`: whether the format is known as
     a table only.
     """
@@ -58,6 +59,7 @@ class RecordFormat:
     constants: Mapping[str, int] = field(default_factory=dict)
     figures: str = ""
     each: str = ""
+    units: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     framework: str = ""
     unit: str = ""
@@ -84,10 +86,17 @@ class RecordFormat:
         """Whether a field has a figure that the log reports."""
         return bool(self.figures and re.search(self.figures, name))
 
+    def unit_of(self, name: str) -> str:
+        """Return the unit of a figure; empty if the format tells none."""
+        for pattern, unit in self.units.items():
+            if re.search(pattern, name):
+                return unit
+        return ""
+
 
 PLAIN = (
-    *("name", "required", "constants", "figures", "each", "facts", "framework", "unit"),
-    *("lacks", "is_table"),
+    *("name", "required", "constants", "figures", "each", "units", "facts", "framework"),
+    *("unit", "lacks", "is_table"),
 )
 """Keys of formats.toml copied without conversion."""
 FORMATS = [RecordFormat.of(entry) for entry in RECORDS]
@@ -287,5 +296,8 @@ class FigureTable:
                 number = median([value for value, _text, _line in values])
                 text = f"{number:.10g}"
                 label = f"{name}, median of {len(values)}"
+            unit = self.form.unit_of(name)
+            if unit:
+                label += f", {unit}"
             figures.append(figure(label, text, line))
         return figures

@@ -7,6 +7,7 @@ from pprint import pformat
 from typing import Literal
 
 from perfkit.audit import dlperf
+from perfkit.audit.answer import unit_of
 from perfkit.audit.audit import GIVEN, Audit, AuditedLog, Claim, LocatedFinding
 from perfkit.audit.claims import claims_one_device
 from perfkit.audit.statements import DIGITS
@@ -41,6 +42,8 @@ LINES = 25
 """Lines about a single log, at most, unless everything is asked for."""
 LONGEST_NAME = 60
 """Characters of a log's name beside its answer."""
+LONGEST_REPORTED = 90
+"""Characters of a figure that a log reports, with its name."""
 LONGEST_FINDING = 220
 """Characters of a finding's text: three lines."""
 LONGEST_REASON = 300
@@ -139,7 +142,8 @@ def _reported(log: AuditedLog) -> list[str]:
         return []
     reported = []
     for name, text in [*log.reported.items()][-REPORTED:]:
-        reported.append(shortened(f"{name} {reported_text(text)}", LONGEST_NAME))
+        value = shortened(reported_text(text), LONGEST_NAME // 2)
+        reported.append(f"{without_middle(name, LONGEST_REPORTED - len(value) - 1)} {value}")
     text = f"also reported: {', '.join(reported)}"
     if len(log.reported) > REPORTED:
         text += f" and {len(log.reported) - REPORTED} more"
@@ -151,8 +155,15 @@ def _reported_rates(log: AuditedLog) -> list[str]:
     figures = log.figures[:MOST_RATES]
     if not figures:
         return []
-    rows = [[without_middle(figure.name, LONGEST_RATE)] for figure in figures]
-    headings = ["reported by the log"]
+    end = _common_end([figure.name for figure in figures])
+    names = [figure.name.removesuffix(f", {end}") for figure in figures]
+    short = [without_middle(name, LONGEST_RATE) for name in names]
+    if len({*short}) < len({*names}):
+        # Whole names take two lines each.
+        figures, short = figures[: MOST_RATES // 2], names[: MOST_RATES // 2]
+    rows = [[name] for name in short]
+    unit = ", ".join(filter(None, [unit_of(log.facts), end]))
+    headings = [f"reported by the log ({unit})"]
     columns = {
         "all devices": [figure.throughput for figure in figures],
         "one device": [figure.per_device for figure in figures],
@@ -165,6 +176,12 @@ def _reported_rates(log: AuditedLog) -> list[str]:
     lines = ["", *tabulated(rows, headings)]
     more = len(log.figures) - len(rows)
     return [*lines, f"and {more} more"] if more else lines
+
+
+def _common_end(names: Sequence[str]) -> str:
+    """Return what all names have behind a comma: median of 3; empty if they differ in it."""
+    ends = {name.partition(", ")[2] for name in names}
+    return ends.pop() if len(ends) == 1 else ""
 
 
 def _printed(log: AuditedLog) -> list[str]:
