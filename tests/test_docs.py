@@ -72,7 +72,7 @@ def test_every_line_of_a_raw_file_is_documented():
         for line in path.read_text().splitlines():
             event = json.loads(line)
             kind = event["event"]
-            if kind != "effective":
+            if kind not in ("effective", "told"):
                 by_kind[kind].validate_python(event)
                 lines += 1
     assert lines > 1000

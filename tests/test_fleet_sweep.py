@@ -201,6 +201,7 @@ def test_a_sweep_of_hosts_needs_ssh(tmp_path, monkeypatch):
         require_known(["127.0.0.1"])
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_failed_job_is_told_with_the_words_of_ssh_and_the_node_on_which_to_repeat_it(
     fleet_file, tmp_path, ssh_here
 ):

@@ -9,10 +9,17 @@ from made import measured, rank_events, with_raw_files
 from perfkit.audit.auditing import audit, files_of
 from perfkit.core.paths import ROOT
 from perfkit.core.results.store import Measurement, folders
+from perfkit.core.script_config import ScriptConfig
 from perfkit.report.audit_terminal import audit_text
 
 EXAMPLES = [*folders(ROOT / "outputs/examples")]
-EXAMPLE = EXAMPLES[0]
+OF_SCRIPTS = [
+    folder
+    for folder in EXAMPLES
+    if isinstance(Measurement.read(folder).result.config, ScriptConfig)
+]
+OF_MODELS = [folder for folder in EXAMPLES if folder not in OF_SCRIPTS]
+EXAMPLE = OF_MODELS[0]
 
 
 def audited(path):
@@ -20,7 +27,15 @@ def audited(path):
     return log
 
 
-@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name[:40])
+@pytest.mark.parametrize("folder", OF_SCRIPTS, ids=lambda folder: folder.name)
+def test_the_throughput_of_a_script_is_that_of_the_measurement(folder):
+    throughput = Measurement.read(folder).result.throughput
+    answer = audited(folder).answer
+    assert answer.speed.of_all == throughput.value
+    assert answer.period == "steady"
+
+
+@pytest.mark.parametrize("folder", OF_MODELS, ids=lambda folder: folder.name[:40])
 def test_the_steady_throughput_is_that_of_the_measurement(folder):
     """With an even number of repeats, it is the harmonic mean of the two in the middle."""
     throughput = Measurement.read(folder).result.throughput

@@ -25,10 +25,23 @@ from perfkit.core.request.resolve import resolve
 from perfkit.core.system.gpus import select
 from perfkit.core.system.software import Software
 
+CPU_BUILD = "framework: this Paddle is a CPU build"
+NO_DRIVER = "gpus: no NVIDIA driver answers"
+
 
 @pytest.fixture(autouse=True)
 def no_gpus(monkeypatch):
     monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", list)
+    no_driver(monkeypatch, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+
+def no_driver(monkeypatch, code):
+    """Have NVML answer with this error, also where another test has loaded the fake one."""
+
+    def init():
+        raise pynvml.NVMLError(code)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", init)
 
 
 def problems(**request):
@@ -184,13 +197,26 @@ def test_a_misspelt_setting_of_the_tuning_is_rejected_with_a_suggestion():
         (
             "resnet50",
             {"batch_size": 0, "gpus": 8, "outputs_dir": "taken/results"},
-            ["batch_size: 0 is out of", "gpus: 8 requested", "outputs_dir: can't write to"],
+            [
+                "batch_size: 0 is out of",
+                CPU_BUILD,
+                "gpus: 8 requested",
+                NO_DRIVER,
+                "outputs_dir: can't write to",
+            ],
         ),
         # A misspelt name, whose value is checked as that of the nearest name.
         (
             "resnet50",
             {"gpu": 8, "batchsize": 0},
-            ["batch_size: 0 is out of", "batchsize: no such", "gpu: no such", "gpus: 8 req"],
+            [
+                "batch_size: 0 is out of",
+                "batchsize: no such",
+                CPU_BUILD,
+                "gpu: no such",
+                "gpus: 8 req",
+                NO_DRIVER,
+            ],
         ),
         # A misspelt word, from which others follow as from the nearest word.
         (
@@ -206,13 +232,18 @@ def test_a_misspelt_setting_of_the_tuning_is_rejected_with_a_suggestion():
         (
             "resnet50",
             {"framework": "caffe", "precision": "bf16", "gpus": 8},
-            ["framework: 'caffe' is not available", "gpus: 8 requested"],
+            ["framework: 'caffe' is not available", "gpus: 8 requested", NO_DRIVER],
         ),
         # PyTorch's name for GPUs, and a number of them that is none.
         (
             "resnet50",
             {"device": "cuda", "gpus": "x", "repeats": 0},
-            ["device: 'cuda' is not", "gpus: 'x' is of the wrong type", "repeats: 0 is out"],
+            [
+                "device: 'cuda' is not",
+                CPU_BUILD,
+                "gpus: 'x' is of the wrong type",
+                "repeats: 0 is out",
+            ],
         ),
         # A device type that the framework does not have, told once.
         pytest.param(
@@ -225,7 +256,7 @@ def test_a_misspelt_setting_of_the_tuning_is_rejected_with_a_suggestion():
         (
             "script",
             {"script": "none.py", "gpus": 8, "repeats": 0},
-            ["gpus: 8 requested", "repeats: 0 is out", "script: "],
+            ["gpus: 8 requested", NO_DRIVER, "repeats: 0 is out", "script: "],
         ),
         # The protocol, and data that is missing.
         (
@@ -329,10 +360,10 @@ def test_sequences_of_another_length_are_refused_with_two_remedies(tmp_path):
         (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "Driver Not Loaded"),
     ],
 )
-def test_a_request_for_gpus_without_a_driver_is_told_so_and_that_the_framework_is_for_a_cpu(
-    nvml, code, reason, request_for_gpus, beginning
+def test_device_gpu_without_gpus_is_an_error(
+    monkeypatch, code, reason, request_for_gpus, beginning
 ):
-    nvml(f"nvmlInitWithFlags={code}")
+    no_driver(monkeypatch, code)
     of_framework, number, driver = problems(**request_for_gpus)
     assert of_framework == (
         "framework: this Paddle is a CPU build without GPU support. For a GPU build, in an "

@@ -103,6 +103,7 @@ class HostSweep:
             self.statuses[index] = self.stored.while_running(job, running.since)
             return
         del self.running[index]
+        running.close()
         self.statuses[index] = self._after_run(job, running)
 
     def _after_run(self, job: SweepJob, running: RunningJob) -> JobStatus:
