@@ -24,9 +24,9 @@ check: lint .venv/check
 test: .venv/test
 	$(PYTEST) -m 'not slow'
 
-## test-slow: the tests over 5 s each: clusters, kills, trainings; they wait more than they compute
+## test-slow: the tests over 5 s each: clusters, kills, trainings (23 minutes on two cores)
 test-slow: .venv/test
-	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal -m slow
+	$(BIN)/python -m pytest --numprocesses 4 --dist worksteal -m slow
 
 ## test-paddle2: the tests of models, strategies and data-parallel training under Paddle 2.6.2
 test-paddle2: .venv-paddle2/test

@@ -67,7 +67,6 @@ CASES = {
     "jax": {
         "vgg16": {"model": "vgg16"},
         "bert-accumulate": {"model": "bert", "accumulate": 2},
-        "llama": {"model": "llama"},
         "llama-parts": {"model": "llama"},
         # Fewer, because each is compiled for a long time.
         **{case: SHARDED[case] for case in SHARDED_JAX},
