@@ -2,13 +2,13 @@
 
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from perfkit.core.config import NODE
 from perfkit.core.refusals import UnknownHost
+from perfkit.core.request.hosts import without_address
 from perfkit.sweep.slurm import WHERE_SLURM_WORKS, SlurmError, command_output
 from perfkit.sweep.sweep_file import SweepError
 
@@ -48,23 +48,12 @@ def require_known(hosts: Sequence[str]) -> None:
 def _unknown_hosts(hosts: Sequence[str]) -> Iterator[UnknownHost]:
     """Yield the hosts that have no address, neither by their name nor as ssh is configured."""
     for host in hosts:
-        reason = _without_address(host)
-        if reason and _without_address(_configured_host(host)):
+        reason = without_address(host)
+        if not reason:
+            continue
+        configured = _configured_host(host)
+        if configured and without_address(configured):
             yield UnknownHost(parameter="--each-node", host=host, reason=reason)
-
-
-def _without_address(host: str | None) -> str | None:
-    """Return why a host's name has no address; None if it has one or is looked up elsewhere."""
-    if host is None:
-        return None
-    try:
-        socket.getaddrinfo(host, None)
-    except UnicodeError:
-        # A part of over 63 characters.
-        return "not a host name"
-    except OSError as error:
-        return error.strerror or "not a host name"
-    return None
 
 
 def _configured_host(host: str) -> str | None:
