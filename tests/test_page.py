@@ -145,6 +145,18 @@ def test_the_overlaid_chart_has_each_repeats_slowest_rank_and_their_median():
     assert axes.get_xlim() == (0.5, 5.5)
 
 
+@pytest.mark.parametrize(("seconds", "is_drawn"), [(0.1, True), (0.01, False)])
+def test_a_wait_for_data_too_short_to_be_seen_is_in_the_legend_alone(seconds, is_drawn):
+    steps = many_steps(ranks=1)
+    steps["data_wait_seconds"] = seconds
+    figures = overlaid(steps, "blue"), each_repeat(steps, "blue")
+    for axes in (axes for figure in figures for axes in figure.axes):
+        (area,) = axes.collections
+        assert bool(area.get_paths()) == is_drawn
+    legend = figures[0].axes[0].get_legend()
+    assert "data wait" in [entry.get_text() for entry in legend.get_texts()]
+
+
 @pytest.mark.parametrize(("ranks", "drawn"), [(2, [2.0, 3.0]), (9, [2.0, 10.0])])
 def test_each_repeat_has_a_row_on_the_same_scale_and_few_lines(ranks, drawn):
     first, second = each_repeat(many_steps(ranks), "blue").axes

@@ -103,9 +103,9 @@ def _fastest_and_slowest(steps: pd.DataFrame) -> pd.DataFrame:
 def _shade_wait(axes: Axes, wait: pd.Series, longest: float, label: str | None = None) -> None:
     """Shade the wait for data in each step, unless it is too short to be seen on a scale with
     the longest step: an area of a thousand steps takes as much of a page as all its lines."""
-    if not wait.max() > HIDDEN * longest:
-        wait = wait[:0]
-    axes.fill_between(wait.index, wait, color=WAIT, linewidth=0, label=label)
+    is_seen = wait.max() > HIDDEN * longest
+    shown = wait if is_seen else wait[:0]
+    axes.fill_between(shown.index, shown, color=WAIT, linewidth=0, label=label)
 
 
 def _shade_warm_up(axes: Axes, steps: pd.DataFrame) -> list[Rectangle]:
