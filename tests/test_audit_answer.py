@@ -62,6 +62,21 @@ def audited(tmp_path):
     return audited_log
 
 
+def test_a_clock_coarser_than_a_step_tells_the_time_of_steps_between_its_ticks(audited):
+    lines = []
+    for step in range(1, 141):
+        lines.append(f"  1%|1         | {step}/140 [00:{step // 7:02d}<00:10,  7.00it/s]")
+        lines.append("{'loss': 2.3012, 'epoch': 0.01}")
+    log = audited("\n".join(lines), **stated_facts([("batch_size", "8"), ("devices", "1")]))
+    (time,) = [time for time in log.step_times if time.period == "protocol"]
+    assert (time.first, time.last, time.steps) == (21, 120, 100)
+    second_of_steps = 1 / time.steps
+    assert time.mean_seconds == pytest.approx(1 / 7, abs=second_of_steps)
+    assert time.median_seconds == pytest.approx(1 / 7)
+    assert log.answer.seconds_per_step == time.mean_seconds
+    assert log.answer.samples.of_all == pytest.approx(8 / time.mean_seconds)
+
+
 # Stated facts.
 
 HALF_A_SECOND = np.full(140, 0.5)

@@ -22,10 +22,15 @@ class TimedSteps(NamedTuple):
     def of(
         cls, basis: Literal["printed", "clock"], rows: Columns, seconds: np.ndarray, half: float
     ) -> "TimedSteps":
-        """Return the windows whose seconds are known."""
-        is_timed = np.isfinite(seconds) & (seconds > 0)
-        timed = some_of(rows, is_timed)
-        return cls(basis, timed["first"], timed["last"], seconds[is_timed], half)
+        """Return the windows whose seconds are known; by a clock, the stretches between two of
+        its readings that differ."""
+        is_known = np.isfinite(seconds) & (seconds >= 0)
+        known = some_of(rows, is_known)
+        first, last, seconds = known["first"], known["last"], seconds[is_known]
+        if basis == "clock" and len(seconds):
+            first, last, seconds = _between_ticks(first, last, seconds)
+        is_timed = seconds > 0
+        return cls(basis, first[is_timed], last[is_timed], seconds[is_timed], half)
 
     @property
     def steps(self) -> int:
@@ -65,3 +70,18 @@ class TimedSteps(NamedTuple):
             steps=self.steps // batches,
             prints=len(self.seconds),
         )
+
+
+def _between_ticks(
+    first: np.ndarray, last: np.ndarray, seconds: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Join windows of 0 seconds, between two equal readings of a clock, with the one before or,
+    at the beginning, with the next one. Windows that don't follow each other stay apart."""
+    follows = np.append(False, first[1:] == last[:-1] + 1)
+    passes = seconds > 0
+    passed: np.ndarray = np.cumsum(passes) - passes
+    passed_at_begin = np.maximum.accumulate(np.where(follows, 0, passed))
+    is_start = ~follows | (passes & (passed > passed_at_begin))
+    starts = np.flatnonzero(is_start)
+    ends = np.append(starts[1:], len(seconds)) - 1
+    return first[starts], last[ends], np.add.reduceat(seconds, starts)
