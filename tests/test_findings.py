@@ -106,6 +106,18 @@ def test_findings_about_throughputs_name_their_unit(code, facts, unit):
     assert len(re.findall(rf"\d {unit}[,. ]", finding.text())) == 2
 
 
+def test_rates_of_one_device_are_compared_with_the_throughput_of_one_device():
+    """The printed rates are of one device, whose number is unknown; the times are of all."""
+    of_all = ONE_DEVICE | {"global_batch_size": 512}
+    facts = of_all | {"accumulate": 1}
+    rates = np.array([200.0, 400.0] * 6)
+    rows = windows(rate=rates, seconds=10 * 256 / rates)
+    text = findings_of(make_log(rows, facts=facts))["mean_of_rates"].finding.text()
+    assert "rates is 300.000 images/s/device, 12.5 % higher" in text
+    assert "time, 266.667 images/s/device." in text
+    assert "mean_of_rates" not in findings_of(make_log(rows, facts=of_all))
+
+
 def test_findings_about_a_claim_name_the_unit_of_a_throughput():
     claim = claimed("2642", make_log(windows(12, rate=[*[300.0] * 11, 330.25])))
     findings = {located.code: located.finding for located in claim.findings}

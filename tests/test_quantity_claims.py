@@ -306,6 +306,17 @@ def test_a_claim_of_images_keeps_the_findings_of_a_statistic():
     assert " samples/s/device, " in findings["other_statistic"].text()
 
 
+def test_a_claim_of_one_device_is_compared_with_the_throughput_of_one_device():
+    rates = np.array([*[300.0] * 11, 330.25])
+    facts = {"batch_size": 64, "global_batch_size": 512, "accumulate": 1}
+    log = make_log(windows(12, rate=rates, seconds=10 * 64 / rates), facts=facts)
+    claim = checked("330.25 samples/s/GPU", log)
+    (located,) = claim.findings
+    assert located.finding.text().endswith(
+        "is 302.773 samples/s/device, -8.32 % from the claim."
+    )
+
+
 # The command.
 
 

@@ -98,6 +98,29 @@ class Figure(Stored):
         return Method(self.statistic, self.period, self.skipped, self.name)
 
 
+class CommonRates(NamedTuple):
+    """Two figures as throughputs of the same devices: of all, or of one each."""
+
+    rate: float
+    other: float
+    of_all: bool
+
+    @property
+    def difference(self) -> float:
+        """The share by which `rate` is above `other`."""
+        return self.rate / self.other - 1
+
+
+def common_rates(figure: Figure, other: Figure) -> CommonRates | None:
+    """Return the throughputs of all devices of two figures or, if one of them lacks it, those
+    of one device; None if they have neither in common."""
+    if figure.throughput and other.throughput:
+        return CommonRates(figure.throughput, other.throughput, of_all=True)
+    if figure.per_device and other.per_device:
+        return CommonRates(figure.per_device, other.per_device, of_all=False)
+    return None
+
+
 def first_figure(
     figures: Iterable[Figure], statistics: Sequence[Statistic], periods: Sequence[Period]
 ) -> Figure | None:

@@ -1,14 +1,20 @@
 """Findings about one log."""
 
 from collections.abc import Iterator
-from math import nan
 from typing import NamedTuple
 
 import numpy as np
 
 from perfkit.analysis.warnings import STANDING, has_few_guesses, untrained_losses
 from perfkit.audit.audit import LocatedFinding
-from perfkit.audit.figure import TIMED, Figure, Period, Statistic
+from perfkit.audit.figure import (
+    TIMED,
+    CommonRates,
+    Figure,
+    Period,
+    Statistic,
+    common_rates,
+)
 from perfkit.audit.log import Columns, Log, some_of
 from perfkit.audit.rate_check import rate_findings
 from perfkit.audit.recompute import Figures
@@ -158,35 +164,34 @@ def _odd_numbers(rows: Columns) -> Iterator[Note]:
 
 
 class Pair(NamedTuple):
-    """Two figures and their relative difference; nan if their devices differ."""
+    """Two figures and their throughputs of the same devices."""
 
     figure: Figure
     other: Figure
-    share: float
+    rates: CommonRates
+
+    @property
+    def share(self) -> float:
+        """The share by which the first is above the other."""
+        return self.rates.difference
 
     def unit(self, log: Log) -> str:
-        """Return the unit of both figures' values; empty if one is of all devices, the other
-        of one."""
-        of_all, other_of_all = bool(self.figure.throughput), bool(self.other.throughput)
-        return rate_unit(log, of_all=of_all) if of_all == other_of_all else ""
+        return rate_unit(log, of_all=self.rates.of_all)
 
 
 def _pair(
     figures: Figures, of: tuple[Statistic, Period], other_of: tuple[Statistic, Period]
 ) -> Pair | None:
-    """Return the figures of two statistics and periods; None if one is missing, or if they are
-    of the same period, but don't cover the same steps."""
+    """Return the figures of two statistics and periods; None if one is missing, if they are of
+    the same period, but don't cover the same steps, or if one is of all devices alone and the
+    other of one."""
     figure, other = figures.find(*of), figures.find(*other_of)
     if not figure or not other:
         return None
     if figure.period == other.period and figure.ends() != other.ends():
         return None
-    share = nan
-    if figure.per_device and other.per_device:
-        share = figure.per_device / other.per_device - 1
-    elif figure.throughput and other.throughput:
-        share = figure.throughput / other.throughput - 1
-    return Pair(figure, other, share)
+    rates = common_rates(figure, other)
+    return Pair(figure, other, rates) if rates else None
 
 
 def _apart(figures: Figures, slow: SlowWindows) -> Iterator[Note]:
@@ -205,10 +210,9 @@ def _mean_of_rates(figures: Figures) -> Finding | None:
     for period in periods:
         pair = _pair(figures, ("mean of rates", period), ("samples/time", period))
         if pair and pair.share > APART:
-            mean, reference = pair.figure.value, pair.other.value
             return MeanOfRates(
-                mean=mean,
-                reference=reference,
+                mean=pair.rates.rate,
+                reference=pair.rates.other,
                 unit=pair.unit(figures.log),
                 share=pair.share,
                 **pair.figure.ends(),
@@ -224,10 +228,9 @@ def _clock(figures: Figures) -> Finding | None:
             continue
         rounding = pair.figure.rounding + pair.other.rounding
         if abs(pair.share) > CLOCK_APART + rounding:
-            clock, reference = pair.figure.value, pair.other.value
             return ClockDiffers(
-                clock=clock,
-                reference=reference,
+                clock=pair.rates.rate,
+                reference=pair.rates.other,
                 unit=pair.unit(figures.log),
                 difference=pair.share,
                 **pair.figure.ends(),
@@ -239,10 +242,9 @@ def _not_steady(figures: Figures) -> Finding | None:
     for statistic in TIMED:
         pair = _pair(figures, (statistic, "protocol"), (statistic, "steady"))
         if pair and abs(pair.share) > UNSTEADY:
-            protocol, steady = pair.figure.value, pair.other.value
             return ProtocolNotSteady(
-                protocol=protocol,
-                steady=steady,
+                protocol=pair.rates.rate,
+                steady=pair.rates.other,
                 unit=pair.unit(figures.log),
                 difference=pair.share,
                 basis="clock" if statistic == "clock" else "printed",

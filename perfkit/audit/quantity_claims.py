@@ -19,6 +19,7 @@ from perfkit.audit.audit import (
     LocatedFinding,
 )
 from perfkit.audit.claims import CHANCE, FEWEST_TRIED, LogFigures, match_digits
+from perfkit.audit.figure import common_rates
 from perfkit.audit.findings import APART
 from perfkit.audit.log_quantities import log_quantities, reported_step_rates
 from perfkit.audit.quantity import Claimed, LogQuantity, unit_text
@@ -175,16 +176,14 @@ def _about_figure(best: LogQuantity, audited: LogFigures, unit: str) -> Iterator
     figure, reference = best.figure, audited.log.reference
     if figure is None or figure.statistic == "samples/time" or audited.figures.is_sampled:
         return
-    if reference and figure.value:
-        difference = reference.value / figure.value - 1
-        if abs(difference) > APART:
-            converted = best.value * reference.value / figure.value
-            yield OtherStatistic(
-                difference=difference,
-                reference=converted,
-                unit=f"{unit}/device" if best.of == "device" else unit,
-                **reference.ends(),
-            )
+    rates = common_rates(reference, figure) if reference else None
+    if reference and rates and abs(rates.difference) > APART:
+        yield OtherStatistic(
+            difference=rates.difference,
+            reference=best.value * (1 + rates.difference),
+            unit=f"{unit}/device" if best.of == "device" else unit,
+            **reference.ends(),
+        )
     is_mean = figure.statistic in ("mean of rates", "mean after skipping")
     if audited.log.covers == "running" and is_mean:
         yield MeanOfRunning(skipped=figure.skipped)
