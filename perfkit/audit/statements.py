@@ -756,8 +756,8 @@ class FlopsApart(Finding):
     code = "flops_apart"
     sentence = N_(
         "The answer's %(tflops)s TFLOP/s are %(times)s times the log's own %(own)s "
-        "(“%(name)s”): the parameters (of a mixture of experts those that a token uses), the "
-        "batch or the devices may be wrong."
+        "(“%(name)s”): the parameters (of experts: the active ones), the batch, the devices "
+        "or the log's number may be wrong."
     )
     name: str
     own: Teraflops
