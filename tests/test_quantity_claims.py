@@ -12,6 +12,7 @@ from perfkit.audit.figure import StepTime
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.quantity import claimed_quantity
 from perfkit.audit.quantity_claims import check_quantity
+from perfkit.audit.single_lines import with_single_lines
 from perfkit.audit.statements import ClaimNeeds
 from perfkit.report.audit_text import closest_text, explanation_lines
 
@@ -315,6 +316,13 @@ def test_a_claim_of_one_device_is_compared_with_the_throughput_of_one_device():
     assert located.finding.text().endswith(
         "is 302.773 samples/s/device, -8.32 % from the claim."
     )
+
+
+def test_rates_of_an_unknown_unit_are_samples_also_in_a_single_line():
+    rates = [*[300.0] * 5, 270.5, *[300.0] * 6]
+    log = recomputed(make_log(windows(12, rate=rates), facts={"batch_size": 64}))
+    claimed = claimed_quantity("270.5 samples/s")
+    assert with_single_lines(check_quantity(claimed, log), log).state == "one line"
 
 
 # The command.

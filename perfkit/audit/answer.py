@@ -15,8 +15,8 @@ from perfkit.audit.figure import (
     first_figure,
 )
 from perfkit.audit.printed import PrintedQuantity, Quantity
+from perfkit.audit.samples import unit_of
 from perfkit.audit.statements import ByCommand, EveryExpertCounted, SourcedFact
-from perfkit.core.models import find_model
 from perfkit.core.models.flops import flops_per_token
 from perfkit.core.results.base import Stored
 from perfkit.core.units import TERA
@@ -216,14 +216,6 @@ def answer_of(
         model=_model_speed(tokens, facts),
         rate_name=rate.name if rate else "",
     )
-
-
-def unit_of(facts: Mapping[str, SourcedFact]) -> str:
-    """Return the unit of a log's rates."""
-    if "unit" in facts:
-        return str(facts["unit"].value)
-    model = find_model(facts["model"].value) if "model" in facts else None
-    return model.unit if model else "samples/s"
 
 
 def _last_reported(figures: Sequence[Figure]) -> Figure | None:

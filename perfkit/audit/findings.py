@@ -93,7 +93,7 @@ def _unknown(figures: Figures) -> Unknown:
     log = figures.log
     if figures.stated_samples.are_known:
         return "contradicted"
-    unit = unit_of(log)
+    unit = unit_of(log.facts)
     if unit == "tokens/s" and not log.number("sequence_length"):
         return "sequence length"
     if unit not in (*SAMPLES, "tokens/s"):

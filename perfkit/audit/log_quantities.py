@@ -10,14 +10,13 @@ from perfkit.audit.answer import (
     log_datasheet,
     parameters_of_token,
     tokens_of_sample,
-    unit_of,
 )
 from perfkit.audit.audit import AuditedLog
 from perfkit.audit.figure import Figure, claimable
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.quantity import ClaimedKind, LogQuantity, Of
 from perfkit.audit.recompute import Figures, half_unit
-from perfkit.audit.samples import SAMPLES
+from perfkit.audit.samples import SAMPLES, unit_of
 from perfkit.audit.statements import (
     Conversion,
     FlopsOverPeak,

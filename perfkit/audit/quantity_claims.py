@@ -8,7 +8,6 @@ from perfkit.audit.answer import (
     every_expert_counted,
     log_datasheet,
     parameters_of_token,
-    unit_of,
 )
 from perfkit.audit.audit import (
     GIVEN,
@@ -23,6 +22,7 @@ from perfkit.audit.figure import common_rates
 from perfkit.audit.findings import APART
 from perfkit.audit.log_quantities import log_quantities, reported_step_rates
 from perfkit.audit.quantity import Claimed, LogQuantity, unit_text
+from perfkit.audit.samples import unit_of
 from perfkit.audit.statements import (
     ByChance,
     ClaimNeeds,

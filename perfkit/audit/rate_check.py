@@ -59,11 +59,11 @@ def _printed_rates(log: Log, rows: Columns) -> Iterator[PrintedRate]:
         if printed.column not in rows or printed.of == "" or log.semantics.covers == "running":
             continue
         values = rows[printed.column] * printed.scale
-        if printed.quantity == "samples/s" and unit_of(log) != "tokens/s":
+        if printed.quantity == "samples/s" and unit_of(log.facts) != "tokens/s":
             yield PrintedRate(printed.name, printed.of, values)
-        if printed.quantity == "tokens/s" and unit_of(log) == "tokens/s":
+        if printed.quantity == "tokens/s" and unit_of(log.facts) == "tokens/s":
             yield PrintedRate(printed.name, printed.of, values)
-        elif printed.quantity == "tokens/s" and length and unit_of(log) == "samples/s":
+        elif printed.quantity == "tokens/s" and length and unit_of(log.facts) == "samples/s":
             yield PrintedRate(printed.name, printed.of, values / length)
 
 

@@ -1,15 +1,16 @@
 """The samples or tokens of a step, by a log's facts."""
 
+from collections.abc import Mapping
 from math import prod
 from typing import NamedTuple
 
 from perfkit.audit.fact_rules import MODEL_PARALLEL
 from perfkit.audit.log import Log
-from perfkit.audit.statements import ByCommand
+from perfkit.audit.statements import ByCommand, SourcedFact
 from perfkit.core.models import find_model
 
 SEQUENCES = {"bert", "bert-large", "sequences/s"}
-SAMPLES = {"samples/s", "images/s", "sequences/s", None}
+SAMPLES = {"samples/s", "images/s", "sequences/s"}
 """Units that count by the batch size. Tokens also need the sequence length; for frames and
 other units, the number per sample is unknown."""
 
@@ -28,7 +29,7 @@ class StepSamples(NamedTuple):
         times their number."""
         if log.semantics.step == "epoch":
             return cls(0, 0)
-        unit = unit_of(log)
+        unit = unit_of(log.facts)
         in_unit = 1 if unit in SAMPLES else 0
         if unit == "tokens/s":
             in_unit = log.number("sequence_length")
@@ -49,15 +50,17 @@ class StepSamples(NamedTuple):
         return bool(self.all or self.device)
 
 
-def unit_of(log: Log) -> object:
-    """Return the unit in which a log's rates count; None if it is unknown."""
-    model = find_model(log.fact("model"))
-    return log.fact("unit") or (model and model.unit)
+def unit_of(facts: Mapping[str, SourcedFact]) -> str:
+    """Return the unit in which a log's rates count; samples/s if it is unknown."""
+    if "unit" in facts:
+        return str(facts["unit"].value)
+    model = find_model(facts["model"].value) if "model" in facts else None
+    return model.unit if model else "samples/s"
 
 
 def rate_unit(log: Log, *, of_all: bool) -> str:
-    """Return the unit of a throughput of all devices or of one; samples/s if it is unknown."""
-    unit = str(unit_of(log) or "samples/s")
+    """Return the unit of a throughput of all devices or of one."""
+    unit = unit_of(log.facts)
     return unit if of_all else f"{unit}/device"
 
 

@@ -40,7 +40,7 @@ def _printed(figures: Figures, claim: Claim) -> Iterator[np.ndarray]:
     """Yield what the lines print in the claim's quantity, or every rate if it has none."""
     log = figures.log
     kinds = (claim.quantity,) if claim.quantity else RATES
-    is_in_unit = not claim.quantity or unit_of(log) in kinds
+    is_in_unit = not claim.quantity or unit_of(log.facts) in kinds
     if is_in_unit and claim.of in (None, "", log.semantics.rate_of):
         yield figures.rows["rate"]
     for printed in log.printed:

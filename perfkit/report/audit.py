@@ -9,7 +9,6 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from perfkit.analysis.published.cells import FRAMEWORK_NAMES
-from perfkit.audit.answer import unit_of
 from perfkit.audit.audit import (
     FAILED,
     GIVEN,
@@ -20,6 +19,7 @@ from perfkit.audit.audit import (
     WaterfallStage,
     read_audit,
 )
+from perfkit.audit.samples import unit_of
 from perfkit.audit.statements import DIGITS
 from perfkit.core.format import minute, number, percent, shortened
 from perfkit.core.paths import outputs_path

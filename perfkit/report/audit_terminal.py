@@ -7,9 +7,9 @@ from pprint import pformat
 from typing import Literal
 
 from perfkit.audit import dlperf
-from perfkit.audit.answer import unit_of
 from perfkit.audit.audit import GIVEN, Audit, AuditedLog, Claim, LocatedFinding
 from perfkit.audit.claims import claims_one_device
+from perfkit.audit.samples import unit_of
 from perfkit.audit.statements import DIGITS
 from perfkit.core.format import amount, number, percent, shortened
 from perfkit.report.audit_answer import (
