@@ -432,6 +432,10 @@ def test_the_first_line_names_pauses_and_the_warm_up_among_its_steps(audited):
     assert answer_text(audited(paused(()), "y.jsonl")).endswith("–400")
     cold = answered(windows(12, 1, seconds=[16.0] + [8.0] * 11))
     assert answer_text(cold).endswith("steps 1–12 with the warm-up")
+    for pauses, text in ({13: 80.0}, "a pause"), ({10: 80.0, 13: 80.0}, "pauses"):
+        seconds = [16.0, *(pauses.get(step, 8.0) for step in range(2, 20))]
+        both = answered(windows(19, 1, seconds=seconds))
+        assert answer_text(both).endswith(f"steps 1–19 with the warm-up and {text}")
 
 
 def test_throughputs_of_several_models_are_a_table(tmp_path):

@@ -11,6 +11,7 @@ from perfkit.audit.statements import FactValue, FirstStepsIncluded, NoBatchSize,
 from perfkit.core.format import number, percent, shortened
 from perfkit.core.statements import N_
 from perfkit.report.text.language import gettext as _
+from perfkit.report.text.language import ngettext
 
 DIGITS = 5
 """Significant digits of the answer."""
@@ -68,15 +69,22 @@ def answer_text(log: AuditedLog) -> str:
 
 def _with_slow_steps(steps: str, log: AuditedLog) -> str:
     """Return the steps of an answer, and whether pauses or a slow warm-up are among them."""
-    for located in log.findings:
-        match located.finding:
-            case Pauses(count=1):
-                steps = _("%(steps)s with a pause") % {"steps": steps}
-            case Pauses():
-                steps = _("%(steps)s with pauses") % {"steps": steps}
-            case FirstStepsIncluded():
-                steps = _("%(steps)s with the warm-up") % {"steps": steps}
-    return steps
+    findings = [located.finding for located in log.findings]
+    pauses = sum(finding.count for finding in findings if isinstance(finding, Pauses))
+    has_warm_up = any(isinstance(finding, FirstStepsIncluded) for finding in findings)
+    if has_warm_up and pauses:
+        text = ngettext(
+            "%(steps)s with the warm-up and a pause",
+            "%(steps)s with the warm-up and pauses",
+            pauses,
+        )
+    elif has_warm_up:
+        text = _("%(steps)s with the warm-up")
+    elif pauses:
+        text = ngettext("%(steps)s with a pause", "%(steps)s with pauses", pauses)
+    else:
+        return steps
+    return text % {"steps": steps}
 
 
 def _epochs_text(answer: Answer) -> str:
