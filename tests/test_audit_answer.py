@@ -462,7 +462,7 @@ def of_models(names, tmp_path):
 
 def test_throughputs_of_several_models_have_whole_names_and_a_unit(tmp_path):
     models = [f"densenet_models/pytorch-densenet{size}/throughput_train" for size in (169, 201)]
-    text = of_models([f"{model}_float32, median of 3" for model in models], tmp_path)
+    text = of_models([f"{model}_float32 (median of 3)" for model in models], tmp_path)
     assert "reported by the log (images/s, median of 3)" in text
     assert on_one_line(f"{models[0]}_float32 100.500 {models[1]}_float32 101.500") in (
         on_one_line(text)

@@ -290,14 +290,13 @@ class FigureTable:
     def reported(self) -> list[ReportedFigure]:
         figures = []
         for name, values in self.values.items():
-            label = name
+            qualifiers = [self.form.unit_of(name)]
             _number, text, line = values[-1]
             if self.form.each:
                 number = median([value for value, _text, _line in values])
                 text = f"{number:.10g}"
-                label = f"{name}, median of {len(values)}"
-            unit = self.form.unit_of(name)
-            if unit:
-                label += f", {unit}"
+                qualifiers.append(f"median of {len(values)}")
+            qualifier = ", ".join(filter(None, qualifiers))
+            label = f"{name} ({qualifier})" if qualifier else name
             figures.append(figure(label, text, line))
         return figures

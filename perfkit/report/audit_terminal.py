@@ -155,14 +155,14 @@ def _reported_rates(log: AuditedLog) -> list[str]:
     figures = log.figures[:MOST_RATES]
     if not figures:
         return []
-    end = _common_end([figure.name for figure in figures])
-    names = [figure.name.removesuffix(f", {end}") for figure in figures]
+    qualifier = _common_qualifier([figure.name for figure in figures])
+    names = [figure.name.removesuffix(f" ({qualifier})") for figure in figures]
     short = [without_middle(name, LONGEST_RATE) for name in names]
     if len({*short}) < len({*names}):
         # Whole names take two lines each.
         figures, short = figures[: MOST_RATES // 2], names[: MOST_RATES // 2]
     rows = [[name] for name in short]
-    unit = ", ".join(filter(None, [unit_of(log.facts), end]))
+    unit = ", ".join(filter(None, [unit_of(log.facts), qualifier]))
     headings = [f"reported by the log ({unit})"]
     columns = {
         "all devices": [figure.throughput for figure in figures],
@@ -178,10 +178,11 @@ def _reported_rates(log: AuditedLog) -> list[str]:
     return [*lines, f"and {more} more"] if more else lines
 
 
-def _common_end(names: Sequence[str]) -> str:
-    """Return what all names have behind a comma: median of 3; empty if they differ in it."""
-    ends = {name.partition(", ")[2] for name in names}
-    return ends.pop() if len(ends) == 1 else ""
+def _common_qualifier(names: Sequence[str]) -> str:
+    """Return what all names have in parentheses at their end: median of 3; empty if they differ
+    in it."""
+    qualifiers = {name.partition(" (")[2].removesuffix(")") for name in names}
+    return qualifiers.pop() if len(qualifiers) == 1 else ""
 
 
 def _printed(log: AuditedLog) -> list[str]:
