@@ -231,13 +231,15 @@ def versions(place: Place) -> Group:
 
 
 def diagnosis(place: Place) -> Group:
-    """What limits a training that reads images by DALI."""
-    size = {"framework": "torch", "input": "dali", "batch_size": 16, "image_size": 64}
-    # The loss of so few real images soon diverges. A verdict needs 6 repeats in a trial, too.
-    options = place.options(device="cpu", **size, warmup_steps=3, measured_steps=15)
-    options += ["-p", "repeats", "6" if place.is_trial else "7"]
+    """What limits a training whose images one worker of a DataLoader decodes."""
+    size = {"framework": "torch", "input": "dataloader", "batch_size": 64, "image_size": 32}
+    # The loss of so few real images soon diverges.
+    steps = {"dataloader_workers": 1, "warmup_steps": 4, "measured_steps": 15}
+    options = place.options(device="cpu", **size, **steps)
+    # A verdict needs 6 repeats in a trial, too.
+    options += ["-p", "repeats", "6" if place.is_trial else "11"]
     diagnose = partial(perfkit, "diagnose", "resnet50", *options)
-    return Group("diagnosis", [Stage("DALI against synthetic input", 4, diagnose)])
+    return Group("diagnosis", [Stage("DataLoader against synthetic input", 7, diagnose)])
 
 
 def steady(place: Place) -> Group:
