@@ -14,9 +14,10 @@ from log_writers import BATCH, paddleclas
 
 from perfkit import report
 from perfkit.audit.audit import Audit, WaterfallStage, read_audit, write_audit
-from perfkit.core.format import changes
+from perfkit.audit.statements import DIGITS
+from perfkit.core.format import changes, number
 from perfkit.core.results.store import ResultError
-from perfkit.report.audit import waterfall_chart
+from perfkit.report.audit import Waterfall, waterfall_chart
 from perfkit.report.audit_text import difference_text
 from perfkit.report.site import write_site
 from perfkit.report.text.language import file_name
@@ -270,14 +271,26 @@ def test_a_page_shows_the_way_from_published_to_steady(stored):
     assert "<svg" in waterfall
 
 
+def test_a_page_compares_a_claim_of_one_device_with_the_throughput_of_one(
+    log, mean_after_skipping
+):
+    of_one = f"{float(mean_after_skipping) / 8:.3f}"
+    run(log, "--claim", of_one, "--outputs", "outputs", "--label", "one")
+    folder = Path("outputs/audits/one").resolve()
+    (claim,) = read_audit(folder).claims
+    value = f"{number(claim.reference.per_device, DIGITS)} images/s/device"
+    assert value in report.audit_claims(str(folder)).html
+    assert ">images/s/device</td>" in report.audit_waterfall(str(folder)).html
+
+
 def waterfalls(*differences):
     """Return a waterfall of two stages for each difference between them, by its label."""
     made = {}
-    for number, difference in enumerate(differences):
+    for index, difference in enumerate(differences):
         first = WaterfallStage(stage="claimed", value=100.0, difference=None, figure=None)
         value = 100.0 * (1 + difference)
         last = first.model_copy(update={"stage": "steady", "value": value})
-        made[f"log {number}"] = [first, last]
+        made[f"log {index}"] = Waterfall([first, last], "images/s")
     return made
 
 

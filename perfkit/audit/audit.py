@@ -245,9 +245,20 @@ class Claim(ClaimedNumber):
     findings: list[LocatedFinding] = Field([])
     """findings about this number"""
 
+    @property
+    def is_of_one_device(self) -> bool:
+        """Whether the number is the figure of one device."""
+        return is_of_one_device(self, self.explanations)
+
     def unit_of(self, *, of_all: bool) -> str:
         """Return the unit of a throughput of all devices or of one; empty if it is unknown."""
         return self.unit if of_all or not self.unit else f"{self.unit}/device"
+
+
+def is_of_one_device(number: ClaimedNumber, explanations: Sequence[Explanation]) -> bool:
+    """Return whether a number of the command line is the figure of one device; those of a table
+    are of all devices."""
+    return bool(not number.table and explanations and explanations[0].devices == 1)
 
 
 class Case(Stored):

@@ -15,6 +15,7 @@ from perfkit.audit.audit import (
     LocatedFinding,
     Stage,
     WaterfallStage,
+    is_of_one_device,
 )
 from perfkit.audit.figure import Figure, claimable
 from perfkit.audit.findings import APART
@@ -78,10 +79,10 @@ def check_claim(
     difference = closest.value / number.value - 1
     reference = log.reference
     reference_difference = None
-    is_of_one = claims_one_device(number, explanations)
-    of_reference = _rate(reference, is_of_one=is_of_one)
-    if of_reference:
-        reference_difference = of_reference / number.value - 1
+    of_all = not is_of_one_device(number, explanations)
+    reference_rate = reference.rate(of_all=of_all) if reference else None
+    if reference_rate:
+        reference_difference = reference_rate / number.value - 1
     claim = Claim(
         **dict(number),
         log=log.name,
@@ -94,7 +95,7 @@ def check_claim(
         reference_difference=reference_difference,
         tried=len(candidates),
         chance=chance,
-        waterfall=waterfall(number.value, explanations, log, is_of_one=is_of_one),
+        waterfall=waterfall(number.value, explanations, log, of_all=of_all),
     )
     located = []
     for finding in (*findings, *_of_explanation(claim, audited)):
@@ -125,26 +126,13 @@ def _closest(number: ClaimedNumber, candidates: list[Candidate]) -> Candidate:
     return min(own_count, key=lambda candidate: abs(candidate.value - number.value))
 
 
-def claims_one_device(number: ClaimedNumber, explanations: list[Explanation]) -> bool:
-    """Return whether a number of the command line is the figure of one device; those of a table
-    are of all devices."""
-    return bool(not number.table and explanations and explanations[0].devices == 1)
-
-
-def _rate(figure: Figure | None, *, is_of_one: bool) -> float | None:
-    """Return the throughput of one device or of all that a figure has, if any."""
-    if figure is None:
-        return None
-    return figure.per_device if is_of_one else figure.throughput
-
-
 def _state(
     number: ClaimedNumber, log: AuditedLog, explanations: list[Explanation], is_near: bool
 ) -> ClaimState:
     """Return the state of a claim that a log has figures for. Another device count than the
     log's explains a claim without reproducing it; figures that the log reports count as
     printed."""
-    if claims_one_device(number, explanations):
+    if is_of_one_device(number, explanations):
         return "reproduced"
     for explanation in explanations:
         is_reported = explanation.figure.statistic == "reported" and explanation.devices == 1
@@ -212,7 +200,7 @@ def waterfall(
     explanations: list[Explanation],
     log: AuditedLog,
     *,
-    is_of_one: bool = False,
+    of_all: bool = True,
 ) -> list[WaterfallStage]:
     """Return the stages from the claim over its explanation and samples / time of the
     protocol's steps to all steady steps, as far as known, of all devices or of one, with the
@@ -234,7 +222,7 @@ def waterfall(
     for period in periods:
         figure = log.figure(period)
         if figure:
-            add(period, _rate(figure, is_of_one=is_of_one), figure)
+            add(period, figure.rate(of_all=of_all), figure)
     return stages
 
 
@@ -247,12 +235,11 @@ def _of_explanation(claim: Claim, audited: LogFigures) -> Iterator[Finding]:
     statistic = best.figure.statistic
     if best.truncated:
         yield Truncated(value=best.value, claimed=claim.text)
-    is_of_one = claims_one_device(claim, claim.explanations)
-    if best.devices is not None and not is_of_one and log.fact("ranks") is not None:
+    of_all = not claim.is_of_one_device
+    if best.devices is not None and of_all and log.fact("ranks") is not None:
         yield OtherCount(devices=best.devices, value=best.value)
     if statistic != "samples/time" and not audited.figures.is_sampled:
-        unit = rate_unit(audited.figures.log, of_all=not is_of_one)
-        yield from _other_statistic(claim, unit, is_of_one=is_of_one)
+        yield from _other_statistic(claim, of_all=of_all)
     if log.covers == "running" and statistic in ("mean of rates", "mean after skipping"):
         yield MeanOfRunning(skipped=best.figure.skipped)
     if best.devices is None and audited.figures.has_warmup:
@@ -262,10 +249,11 @@ def _of_explanation(claim: Claim, audited: LogFigures) -> Iterator[Finding]:
         yield ByChance(chance=claim.chance)
 
 
-def _other_statistic(claim: Claim, unit: str, *, is_of_one: bool) -> Iterator[Finding]:
+def _other_statistic(claim: Claim, *, of_all: bool) -> Iterator[Finding]:
     reference, difference = claim.reference, claim.reference_difference
-    rate = _rate(reference, is_of_one=is_of_one)
+    rate = reference.rate(of_all=of_all) if reference else None
     if reference and rate and difference is not None and abs(difference) > APART:
+        unit = claim.unit_of(of_all=of_all)
         yield OtherStatistic(
             difference=difference, reference=rate, unit=unit, **reference.ends()
         )

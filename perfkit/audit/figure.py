@@ -89,6 +89,10 @@ class Figure(Stored):
         """Throughput of all devices, or of one if their number is unknown."""
         return self.throughput or self.per_device or 0.0
 
+    def rate(self, *, of_all: bool) -> float | None:
+        """Return the throughput of all devices or of one; None if it is unknown."""
+        return self.throughput if of_all else self.per_device
+
     def ends(self) -> dict[str, Any]:
         """Return the first and the last step, as fields of a finding."""
         return {"first": self.first, "last": self.last}

@@ -35,6 +35,7 @@ from perfkit.report.audit_text import (
     explanation_lines,
     figure_rows,
     finding_text,
+    rate_text,
     reported_text,
     short_names,
     stage_text,
@@ -56,8 +57,17 @@ NARROWEST = 0.5
 """Least percent on both sides of 0 that the chart shows: else it would magnify rounding."""
 MOST_REPORTED = 12
 """Other figures of a log that are shown, at most."""
-Waterfalls = Mapping[str, Sequence[WaterfallStage]]
-"""Label of a number or log -> its stages."""
+
+
+class Waterfall(NamedTuple):
+    """The stages from a number to the steady throughput, and their unit."""
+
+    stages: Sequence[WaterfallStage]
+    unit: str
+
+
+Waterfalls = Mapping[str, Waterfall]
+"""Label of a number or log -> its waterfall."""
 
 
 def audit_facts(folder: str | Path) -> tuple[str, str]:
@@ -95,14 +105,14 @@ def audit_waterfall(folder: str | Path) -> Section:
     if not waterfalls:
         return _text(folder, "no_waterfall")
     rows = []
-    for label, stages in waterfalls.items():
+    for label, waterfall in waterfalls.items():
         texts = dict.fromkeys(STAGES, "")
-        for stage in stages:
+        for stage in waterfall.stages:
             texts[stage.stage] = number(stage.value, DIGITS)
             if stage.difference is not None:
                 texts[stage.stage] += f" ({difference_text(stage.difference)})"
-        rows.append([label, *texts.values()])
-    headings = [_("Number"), *map(stage_text, STAGES)]
+        rows.append([label, *texts.values(), waterfall.unit])
+    headings = [_("Number"), *map(stage_text, STAGES), _("Unit")]
     chart = picture(waterfall_chart(waterfalls), _("difference from the first stage (%)"))
     section = chart + _text(folder, "waterfall_note")
     if len(waterfalls) > MOST_ROWS:
@@ -123,14 +133,15 @@ def _waterfalls(audit: Audit) -> Waterfalls:
         label = _label(claim)
         if claim.log and labels.count(label) > 1:
             # Several logs are runs of one cell.
-            waterfalls[f"{names[claim.log]} · {label}"] = claim.waterfall
-        else:
-            waterfalls[label] = claim.waterfall
+            label = f"{names[claim.log]} · {label}"
+        unit = claim.unit_of(of_all=not claim.is_of_one_device)
+        waterfalls[label] = Waterfall(claim.waterfall, unit)
     claimed = {claim.log for claim in audit.claims}
     for log in audit.logs:
         if log.name not in claimed:
-            waterfalls[names[log.name]] = waterfall(None, [], log)
-    return {label: stages for label, stages in waterfalls.items() if len(stages) > 1}
+            stages = waterfall(None, [], log)
+            waterfalls[names[log.name]] = Waterfall(stages, unit_of(log.facts))
+    return {label: drawn for label, drawn in waterfalls.items() if len(drawn.stages) > 1}
 
 
 def _label(claim: Claim) -> str:
@@ -176,9 +187,10 @@ class StagePoint(NamedTuple):
 
 def _differences(waterfalls: Waterfalls) -> list[StagePoint]:
     points = []
-    for label, stages in waterfalls.items():
-        for stage in stages:
-            share = 100 * (stage.value / stages[0].value - 1)
+    for label, waterfall in waterfalls.items():
+        first = waterfall.stages[0].value
+        for stage in waterfall.stages:
+            share = 100 * (stage.value / first - 1)
             points.append(StagePoint(label, stage_text(stage.stage), share))
     return points
 
@@ -230,18 +242,26 @@ def _part(claim: Claim) -> str:
 
 
 def _claim_row(claim: Claim, log_number: int | None) -> list[str | None]:
-    reference = claim.reference
     return [
         _place(claim, log_number),
         claim.text,
         _state(claim),
         _explanation(claim),
-        number(reference.value, DIGITS) if reference else None,
+        _reference_text(claim),
         difference_text(claim.reference_difference) or "–",
-        wait_text(reference),
-        steps_text(reference) if reference else None,
+        wait_text(claim.reference),
+        steps_text(claim.reference) if claim.reference else None,
         _lines([sentence(located.finding) for located in claim.findings]),
     ]
+
+
+def _reference_text(claim: Claim) -> str | None:
+    """Return the reference of a claim, of one device if the claim is or no more is known."""
+    reference = claim.reference
+    if reference is None:
+        return None
+    of_all = bool(reference.throughput) and not claim.is_of_one_device
+    return rate_text(claim, reference, of_all=of_all)
 
 
 def _lines(texts: Sequence[str]) -> Markup:

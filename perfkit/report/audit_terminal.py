@@ -8,7 +8,6 @@ from typing import Literal
 
 from perfkit.audit import dlperf
 from perfkit.audit.audit import GIVEN, Audit, AuditedLog, Claim, LocatedFinding
-from perfkit.audit.claims import claims_one_device
 from perfkit.audit.samples import unit_of
 from perfkit.audit.statements import DIGITS
 from perfkit.core.format import amount, number, percent, shortened
@@ -306,7 +305,7 @@ def _stages(claim: Claim) -> list[str]:
     """Return a line for each stage from a claim to the steady throughput."""
     lines = []
     before = "the claim"
-    unit = claim.unit_of(of_all=not claims_one_device(claim, claim.explanations))
+    unit = claim.unit_of(of_all=not claim.is_of_one_device)
     for stage in claim.waterfall[1:]:
         name = stage_text(stage.stage)
         if stage.figure:

@@ -243,12 +243,18 @@ def closest_text(claim: Claim) -> str:
         closest = quantity_text(claim.closest_quantity)
         value = quantity_value(claim.closest_quantity, claim)
     elif claim.closest:
-        closest, value = figure_text(claim.closest), number(claim.closest.value, DIGITS)
-        value = f"{value} {claim.unit_of(of_all=bool(claim.closest.throughput))}".rstrip()
+        closest = figure_text(claim.closest)
+        value = rate_text(claim, claim.closest, of_all=bool(claim.closest.throughput))
     else:
         return ""
     text = _("closest: %(figure)s") % {"figure": closest}
     return labelled(text, f"{value}, {difference}")
+
+
+def rate_text(claim: Claim, figure: Figure, *, of_all: bool) -> str:
+    """Return the throughput of all devices or of one that a figure has, with its unit."""
+    value = number(figure.rate(of_all=of_all), DIGITS)
+    return f"{value} {claim.unit_of(of_all=of_all)}".rstrip()
 
 
 def quantity_text(quantity: LogQuantity) -> str:
