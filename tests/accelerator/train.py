@@ -158,13 +158,16 @@ def about_batch(batch):
 
 
 def counted(device):
-    """Return the counters of each measured step, and the last step's kernels."""
+    """Return the counters of each measured step and of all steps together, and the last step's
+    kernels."""
     steps = []
     for before, after in pairwise(device.counted):
         steps.append(increase(before, after))
     *_earlier, before, after = device.called
     return {
         "steps": steps[-MEASURED:],
+        "all_steps": increase(device.counted[0], device.counted[-1]),
+        "all_steps_count": len(steps),
         "calls": increase(before, after),
         "collectives": device.kernels_before_collectives,
     }
