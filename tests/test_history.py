@@ -122,6 +122,22 @@ def test_the_repeats_nearest_to_a_change_are_tested():
     assert change.ratio == ratio_interval(after, before)
 
 
+def test_a_drop_is_found_although_something_changes_at_every_measurement():
+    random = Random(3)
+    found = []
+    for _series in range(20):
+        repeats = []
+        for level in [100.0] * 6 + [95.0] * 6:
+            session = random.gauss(level, 1.2)
+            repeats.append(noisy(random, session, 1.0, repeats=5))
+        starts = [change.start for change in segment(repeats).change_points]
+        declared = [change.start for change in segment(repeats, range(1, 12)).change_points]
+        found.append((starts, declared))
+    same = [starts == declared for starts, declared in found]
+    assert sum(bool(starts) for starts, _declared in found) >= 15
+    assert sum(same) >= 19
+
+
 @pytest.mark.parametrize("repeats", [[[100.0], [100.1], [50.0]], [[100.0] * 7] * 10])
 def test_too_few_repeats_and_equal_throughputs_show_no_change(repeats):
     assert segment(repeats).change_points == []
@@ -190,13 +206,29 @@ def test_a_drop_names_threads_and_interpreter_but_no_label_as_what_changed(tmp_p
     judged = history_of(tmp_path, *before, with_worker(newest, python, {"libgomp": 1}))
     text = on_one_line(history_text(judged))
     assert "2026-01-09 day8 × 0." in text
-    changed = "threads libgomp=2 | libgomp=1; interpreter – | .venv-one/bin/python"
+    changed = "threads 2 | 1; interpreter – | .venv-one/bin/python"
     assert f"): {changed}" in text
     page = page_text(tmp_path / "outputs")
     assert f"Changed environment: {changed.replace(' |', ' →')}." in page
     assert "label day7" not in page
     (axes,) = chart(judged.series[0]).axes
-    assert "threads libgomp=1" in [name.get_text() for name in axes.texts]
+    assert "threads 1" in [name.get_text() for name in axes.texts]
+
+
+def test_a_thread_pool_of_another_name_is_no_change_of_threads(tmp_path):
+    *before, newest = series([100] * 8 + [60])
+    renamed = with_worker(newest, None, {"libgomp": 2, "libscipy_openblas": 2})
+    (judged,) = history_of(tmp_path, *before, renamed).series
+    assert judged.points[-1].changes == {}
+
+
+def test_labels_do_not_change_what_a_history_finds(tmp_path):
+    levels = [100.0, 101.5, 99.0, 100.5, 98.8, 101.0, 95.0, 96.2, 93.9, 95.5, 94.2, 96.0]
+    nights = [f"night{number}" for number in range(len(levels))]
+    without = only_series(tmp_path / "without", *series(levels))
+    labelled = only_series(tmp_path / "labelled", *series(levels, labels=nights))
+    assert [change.start for change in without.changes] == [6]
+    assert [change.start for change in labelled.changes] == [6]
 
 
 def test_a_drop_at_which_only_the_label_changed_says_that_nothing_stored_has(tmp_path):

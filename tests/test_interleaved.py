@@ -623,7 +623,7 @@ def test_thread_pools_may_differ_across_environments(tmp_path):
     base = made(tmp_path, [10.0] * 2)
     other = made(tmp_path, [10.0] * 2, "other", 10, threads=1, seed=1)
     (pair,) = judged(base, other, variants=variants).pairs
-    assert pair.across == {"threads": ("libgomp=2", "libgomp=1")}
+    assert pair.across == {"threads": ("2", "1")}
 
 
 def test_a_stored_comparison_names_no_folder_of_the_machine(tmp_path):

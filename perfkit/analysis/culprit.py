@@ -59,8 +59,8 @@ class Attribution(Stored):
     or the input leave it open"""
     doubt: Doubt = ""
     """why it is undecided: no rates, as in older results; untold precision: a script does not
-    tell the precision in which to measure them; threads: they changed with the number of
-    threads; noise: their intervals are too wide; input: the wait for data changed; unknown
+    tell the precision in which to measure them; threads: the measurements differ in the number
+    of threads; noise: their intervals are too wide; input: the wait for data changed; unknown
     input: nothing tells the wait for data"""
     explained: float | None = None
     """ratio of throughputs up to which the change of the rates explains it"""
@@ -116,7 +116,7 @@ class PrecisionUntold(CulpritStatement):
 class ThreadsChanged(CulpritStatement):
     code = "threads_changed"
     sentence = N_(
-        "Machine or software: can't tell, since the number of threads changed, on which the "
+        "Machine or software: can't tell, since the number of threads differs, on which the "
         "rates depend: %(rates)s."
     )
 
@@ -192,18 +192,16 @@ def attributed(
         waits=_waits(before, after),
     )
     attribution = attribute(evidence, threshold)
-    if attribution.culprit in ("machine", "both") and _threads(before) != _threads(after):
+    if attribution.culprit in ("machine", "both") and _have_other_threads(*before, *after):
         return attribution.model_copy(update={"culprit": "undecided", "doubt": "threads"})
     return attribution
 
 
-def _threads(results: Sequence[Result]) -> set[int]:
-    """Return the sizes of the workers' thread pools."""
-    sizes: set[int] = set()
-    for result in results:
-        if result.effective:
-            sizes |= {*result.effective.threads.values()}
-    return sizes
+def _have_other_threads(*results: Result) -> bool:
+    """Return whether the sizes of the thread pools of any two results differ."""
+    effective = [result.effective for result in results if result.effective]
+    counts = [one.thread_counts for one in effective]
+    return any(one != counts[0] for one in counts)
 
 
 def _is_precision_untold(result: Result) -> bool:

@@ -67,7 +67,7 @@ def segment(
     """Return the change points of a series, none for fewer than FEWEST_MEASUREMENTS.
 
     `throughputs` are positive. `declared` are the indices of measurements whose environment
-    differs from the previous measurement's."""
+    differs from the previous measurement's, perhaps all."""
     count = len(throughputs)
     medians = [log(median(values)) for values in throughputs]
     scatter = _scatter(medians)
@@ -178,13 +178,13 @@ def _accepted(
     `test_level`; return these with their p-values."""
     changes = [*candidates]
     while changes:
-        p_values = {}
+        tests = {}
         for start in changes:
             before, after = _neighbours(throughputs, changes, start)
-            p_values[start] = _p_value(before, after, scatter)
-        worst = max(p_values, key=p_values.__getitem__)
-        if p_values[worst] <= test_level:
-            return p_values
+            tests[start] = _test(before, after, scatter)
+        worst = max(changes, key=lambda start: tests[start].weakness)
+        if tests[worst].p_value <= test_level:
+            return {start: test.p_value for start, test in tests.items()}
         changes.remove(worst)
     return {}
 
@@ -212,17 +212,30 @@ def _neighbours(
     return throughputs[first:start], throughputs[start:end]
 
 
-def _p_value(before: Repeats, after: Repeats, scatter: float) -> float:
-    """Return the p-value of the exact test between two levels, or 1 if the scatter between
-    measurements explains their difference."""
+class LevelTest(NamedTuple):
+    """The p-value of the exact test between two levels, 1 if the scatter between measurements
+    explains their difference, and that difference in standard errors by the scatter."""
+
+    p_value: float
+    standard_errors: float
+
+    @property
+    def weakness(self) -> tuple[float, float]:
+        """What orders candidates from the most to the least significant. Many may have the
+        same p-value, such as those whose levels are of one measurement each."""
+        return self.p_value, -self.standard_errors
+
+
+def _test(before: Repeats, after: Repeats, scatter: float) -> LevelTest:
     from scipy.stats import mannwhitneyu
 
     error = scatter * sqrt(1 / len(before) + 1 / len(after))
-    shift = log(median(map(median, after)) / median(map(median, before)))
-    if abs(shift) <= LIMIT * error:
-        return 1.0
+    shift = abs(log(median(map(median, after)) / median(map(median, before))))
+    if shift <= LIMIT * error:
+        return LevelTest(1.0, shift / error if error else 0.0)
     first, second = repeats_around(before, after)
-    return float(mannwhitneyu(second, first, method="exact").pvalue)
+    p_value = float(mannwhitneyu(second, first, method="exact").pvalue)
+    return LevelTest(p_value, shift / error if error else inf)
 
 
 def repeats_around(before: Repeats, after: Repeats) -> tuple[list[float], list[float]]:

@@ -53,9 +53,8 @@ content may change within a series, as a framework's version may: it is listed a
 NAME = ["model", "model_size", "name", "used", "batch_size", "topology", "input"]
 """Columns that always name a series; others are added if series differ in them."""
 CHANGING = {"threads": "effective.threads", "interpreter": "python"}
-CHANGING |= {name: name for name in MAY_DIFFER}
-"""What may change within a series, besides script and environment -> its column. The parameter
-`python` is called the interpreter: `python` is the environment's fact, its version."""
+"""What may change of the workers within a series -> its column. The parameter `python` is
+called the interpreter: `python` is the environment's fact, its version."""
 NEAREST = 5
 """Measurements on each side of a change from which it is attributed."""
 A_TIME = re.compile(r"\d{4}-\d\d-\d\d(T[\d:.+Z-]*)?")
@@ -64,8 +63,8 @@ A_TIME = re.compile(r"\d{4}-\d\d-\d\d(T[\d:.+Z-]*)?")
 
 class Point(Stored):
     """A measurement of a series with `n` complete repeats. `changes`: fact of the environment,
-    `threads` (of each pool), `interpreter` or other parameter, such as the label -> values
-    before and after."""
+    `threads` (sizes of the pools), `interpreter` or other parameter, such as the label ->
+    values before and after."""
 
     id: str
     folder: str
@@ -82,7 +81,8 @@ class Point(Stored):
 
     @property
     def changed_environment(self) -> Differences:
-        """The changes other than that of the label, which names the measurement alone."""
+        """The changes of the environment and of parameters, without that of the label, which
+        names the measurement alone."""
         return {name: values for name, values in self.changes.items() if name != "label"}
 
 
@@ -247,7 +247,7 @@ def _series(
 ) -> Series:
     throughputs = [row["repeat_throughputs"] for row in rows]
     points = _points(rows)
-    declared = [index for index, point in enumerate(points) if point.changes]
+    declared = [index for index, point in enumerate(points) if point.changed_environment]
     accepted = accepted_from([point.label for point in points])
     judged_from = max(accepted, _first_since(since, rows))
     segmentation = segment(throughputs, declared, level)
@@ -330,7 +330,8 @@ def _point(row: dict[str, Any], changes: Differences) -> Point:
 
 def _differences(before: dict[str, Any], after: dict[str, Any]) -> Differences:
     """Return the differences in what may change: the script, the framework's version, threads
-    and interpreter first, then hardware and driver, then all other facts."""
+    and interpreter first, then hardware and driver, all other facts, and the parameters that
+    don't define the work."""
     prefix = "environment."
     facts = [key.removeprefix(prefix) for key in after if key.startswith(prefix)]
     framework = after["framework"]
@@ -338,6 +339,7 @@ def _differences(before: dict[str, Any], after: dict[str, Any]) -> Differences:
     for fact in [*FACTS, *sorted(facts)]:
         if fact not in NOT_IDENTITY:
             columns[fact] = f"{prefix}{fact}"
+    columns |= {parameter: parameter for parameter in MAY_DIFFER}
     differences: Differences = {}
     for name, column in columns.items():
         values = before.get(column), after.get(column)

@@ -126,7 +126,7 @@ def row_of(measurement: Measurement) -> MeasurementRow:
     if result.effective:
         row["effective.precision"] = result.effective.precision
         row["effective.tf32"] = result.effective.tf32
-        row["effective.threads"] = listed(result.effective.threads)
+        row["effective.threads"] = ", ".join(map(str, result.effective.thread_counts))
     for name, reading in result.environment.items():
         value = reading.value
         row[f"environment.{name}"] = "; ".join(value) if isinstance(value, list) else value

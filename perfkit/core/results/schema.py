@@ -167,6 +167,12 @@ class Effective(Stored):
     nccl: Nccl | None = None
     """None without NCCL, or if NCCL_DEBUG or NCCL_DEBUG_FILE was set"""
 
+    @property
+    def thread_counts(self) -> list[int]:
+        """The sizes of the thread pools, each once. The pools' names are those of libraries,
+        which differ from version to version."""
+        return sorted({*self.threads.values()})
+
 
 class InputData(Stored):
     """The data set of the input."""
