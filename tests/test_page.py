@@ -609,6 +609,8 @@ def test_markdown_of_users_is_shown_as_written_without_scripts(tmp_path):
         (float("nan"), "nan"),
         (9999.9, "10,000"),
         (999.96, "1,000"),
+        (999.7, "999.7"),
+        (99.994, "99.99"),
         (4.1, "4.100"),
         (1234.5, "1,234"),
         (123456.7, "123,457"),

@@ -523,6 +523,16 @@ def test_every_pair_is_plotted_and_links_to_its_comparison(tmp_path):
             assert pair.ratios in drawn
 
 
+@pytest.mark.parametrize(("pairs", "has_interval"), [(5, False), (6, True)])
+def test_a_ratio_of_too_few_pairs_has_no_interval(tmp_path, pairs, has_interval):
+    base, other = [10.0 + 0.1 * number for number in range(6)], [20.0] * 6
+    summary = frameworks(tmp_path, paddle=base[:pairs], torch=other[:pairs])
+    (row,) = only_table(report.ratios(summary))
+    assert row["Pairs"] == str(pairs)
+    assert (row["Interval"] != "–") == has_interval
+    assert (row["Level"] != "–") == has_interval
+
+
 def test_variants_are_named_by_their_parameters(tmp_path):
     base = measured(SLOW, batch_size=4)
     other = measured(FAST, batch_size=8)

@@ -30,6 +30,10 @@ class Ratio(Stored):
     interval_level: float
     """coverage achieved, 0 to 1"""
 
+    def has_level(self, level: float) -> bool:
+        """Return whether the data are enough for an interval of this level."""
+        return self.interval_level >= level
+
 
 def estimated(ratio: Estimate) -> dict[str, Any]:
     """Return the fields of a Ratio."""

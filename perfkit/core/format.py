@@ -13,9 +13,10 @@ def number(value: float | None, digits: int = 4) -> str:
         return "–"
     if not isfinite(value):
         return str(value)
-    if round(abs(value)) >= 10 ** (digits - 1):
+    text = f"{value:#.{digits}g}"
+    if abs(float(text)) >= 10 ** (digits - 1):
         return f"{value:,.0f}"
-    return f"{value:#.{digits}g}"
+    return text
 
 
 def percent(share: float | None, digits: int = 3) -> str:

@@ -179,7 +179,7 @@ def _verdict(comparison: InterleavedComparison, pair: PairResult) -> Section:
 
 
 def _ratio(pair: PairResult, level: float) -> str:
-    if pair.interval_level < level:
+    if not pair.has_level(level):
         return _("Ratio %(ratio)s; too few pairs to test.") % {"ratio": number(pair.ratio)}
     low, high = pair.interval
     words = _("Ratio %(ratio)s; %(level)s interval %(low)s – %(high)s from %(n)s pairs.")

@@ -138,7 +138,7 @@ def _side(prefix: str, name: str, side: ComparedNumber) -> Iterator[str]:
 def _ratio(heading: str, pair: PairResult, level: float, a: str, b: str) -> Iterator[str]:
     """Yield the ratio of a pair with its interval, and what else is known about it."""
     sure = TOO_FEW
-    if pair.interval_level >= level:
+    if pair.has_level(level):
         count = f", n={amount(len(pair.turns), 'pair')}" if pair.turns else ""
         sure = f"{interval(*pair.interval)} ({percent(pair.interval_level, 4)}{count})"
     yield wrapped(f"{heading}  {number(pair.ratio)}  {sure}", "  ")
@@ -182,7 +182,7 @@ def _table(pairs: list[PairResult], comparison: Comparison) -> Iterator[str]:
         if pair.regressed:
             words = f"{words}, a regression"
         verdicts[words] = pair.verdict
-        is_tested = pair.interval_level >= comparison.level
+        is_tested = pair.has_level(comparison.level)
         ends = interval(*pair.interval) if is_tested else "–"
         rows.append([name, *numbers, ends, words])
     headings = ["", "A", "B", "B / A", "interval", "verdict"]
@@ -270,7 +270,7 @@ def _partial(pair: PairResult) -> Iterator[str]:
 
 def _verdict_notes(pair: PairResult, comparison: Comparison) -> Iterator[str]:
     """Yield what a table doesn't show of a verdict: how many repeats it lacks, and warnings."""
-    if pair.interval_level < comparison.level:
+    if not pair.has_level(comparison.level):
         statement = pair.statement(comparison.level, comparison.threshold)
         yield sentence(statement).rstrip(".")
     if pair.attribution:

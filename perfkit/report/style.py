@@ -94,7 +94,7 @@ class ForestRow(NamedTuple):
     @property
     def is_tested(self) -> bool:
         """Whether the pairs of repeats are enough for an interval of this level."""
-        return self.pair.interval_level >= self.level
+        return self.pair.has_level(self.level)
 
 
 def forest(rows: Sequence[ForestRow], label: str) -> Figure:

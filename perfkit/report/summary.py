@@ -147,7 +147,7 @@ class ComparedPair:
         """Return its row of the table, with a link to the comparison."""
         verdict = names.verdict_name(self.pair.verdict, self.comparison.threshold)
         ends = level = None
-        if len(self.pair.turns) > 1:
+        if self.pair.has_level(self.comparison.level):
             ends = interval(*self.pair.interval, digits=3)
             level = percent(self.pair.interval_level, 4)
         return [

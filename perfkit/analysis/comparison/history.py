@@ -103,7 +103,7 @@ class Newest(Ratio):
     @property
     def is_tested(self) -> bool:
         """Whether both measurements have enough repeats for a verdict."""
-        return self.interval_level >= PAIR_LEVEL
+        return self.has_level(PAIR_LEVEL)
 
 
 class Series(Stored):

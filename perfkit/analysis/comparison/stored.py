@@ -164,7 +164,7 @@ class PairResult(Ratio):
     ) -> PairStatement:
         """Return the verdict in a sentence that calls the sides `a` and `b`. It tells the level
         that the interval has, which is at least `level`."""
-        if self.interval_level < level:
+        if not self.has_level(level):
             return self._too_few(level)
         low, high = self.interval
         ends = {"low": low, "high": high, "level": self.interval_level}
