@@ -62,12 +62,21 @@ def audited(tmp_path):
     return audited_log
 
 
-def test_a_clock_coarser_than_a_step_tells_the_time_of_steps_between_its_ticks(audited):
+def progress_bars(seconds_per_step):
+    """Return the bars of 140 steps, with whole seconds."""
     lines = []
     for step in range(1, 141):
-        lines.append(f"  1%|1         | {step}/140 [00:{step // 7:02d}<00:10,  7.00it/s]")
+        minutes, seconds = divmod(int(step * seconds_per_step + 1e-9), 60)
+        lines.append(
+            f"  1%|1         | {step}/140 [{minutes:02d}:{seconds:02d}<00:10,  7.00it/s]"
+        )
         lines.append("{'loss': 2.3012, 'epoch': 0.01}")
-    log = audited("\n".join(lines), **stated_facts([("batch_size", "8"), ("devices", "1")]))
+    return "\n".join(lines)
+
+
+def test_a_clock_coarser_than_a_step_tells_the_time_of_steps_between_its_ticks(audited):
+    text = progress_bars(seconds_per_step=1 / 7)
+    log = audited(text, **stated_facts([("batch_size", "8"), ("devices", "1")]))
     (time,) = [time for time in log.step_times if time.period == "protocol"]
     assert (time.first, time.last, time.steps) == (21, 120, 100)
     second_of_steps = 1 / time.steps
@@ -75,6 +84,16 @@ def test_a_clock_coarser_than_a_step_tells_the_time_of_steps_between_its_ticks(a
     assert time.median_seconds == pytest.approx(1 / 7)
     assert log.answer.seconds_per_step == time.mean_seconds
     assert log.answer.samples.of_all == pytest.approx(8 / time.mean_seconds)
+    (coarse,) = [each.finding for each in log.findings if each.code == "coarse_clock"]
+    assert coarse.share == pytest.approx(1 / 15), "a second of 15"
+    assert coarse.seconds == pytest.approx(15)
+
+
+def test_a_clock_of_seconds_is_not_coarse_for_steps_of_seconds(audited):
+    log = audited(progress_bars(seconds_per_step=7))
+    assert log.answer.basis == "clock"
+    assert log.answer.seconds_per_step == pytest.approx(7)
+    assert "coarse_clock" not in codes(log.findings)
 
 
 # Stated facts.

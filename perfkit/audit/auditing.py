@@ -23,6 +23,7 @@ from perfkit.audit.audit import (
 from perfkit.audit.claims import LogFigures, check_claim
 from perfkit.audit.config_facts import with_stated_facts
 from perfkit.audit.dlperf import cases
+from perfkit.audit.figure import StepTime
 from perfkit.audit.findings import findings_of
 from perfkit.audit.formats import LogFormat
 from perfkit.audit.impossible_prints import impossible_prints
@@ -49,7 +50,13 @@ from perfkit.audit.refusals import (
 )
 from perfkit.audit.single_lines import with_single_lines
 from perfkit.audit.slow_windows import slow_windows
-from perfkit.audit.statements import FactValue, Finding, ImpossibleUtilization, SourcedFact
+from perfkit.audit.statements import (
+    CoarseClock,
+    FactValue,
+    Finding,
+    ImpossibleUtilization,
+    SourcedFact,
+)
 from perfkit.core.format import plain
 from perfkit.core.paths import portable
 from perfkit.core.refusals import NotAvailable, Refusal
@@ -57,6 +64,8 @@ from perfkit.core.request import RequestError
 
 NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 """A printed number; commas only between thousands."""
+COARSE_CLOCK = 0.02
+"""Share by which the timestamps' last digit may move the answer before it is reported."""
 LONGEST_REASON = 2000
 """Characters stored of the reason why a file can't be read."""
 
@@ -255,6 +264,16 @@ def _of_experts(answer: Answer | None, facts: Mapping[str, SourcedFact]) -> Iter
         yield from every_expert_counted(facts)
 
 
+def _coarse_clock(answer: Answer | None, step_times: Sequence[StepTime]) -> Iterator[Finding]:
+    """Yield the finding that an answer by timestamps may be off by their last digit."""
+    if answer is None or answer.basis != "clock":
+        return
+    for time in step_times:
+        share = time.clock_rounding or 0.0
+        if time.period == answer.period and share > COARSE_CLOCK:
+            yield CoarseClock(share=share, seconds=time.mean_seconds * time.steps)
+
+
 def _impossible(answer: Answer | None) -> Iterator[Finding]:
     if answer and answer.model and not answer.model.is_possible:
         yield ImpossibleUtilization(share=answer.model.mfu or 0.0)
@@ -277,7 +296,12 @@ def audited_log(figures: Figures) -> AuditedLog:
     findings = []
     for finding, line in slow.notes:
         findings.append(LocatedFinding(finding=finding, file=name, line=line))
-    for finding in (*_of_experts(answer, log.facts), *flops_apart(answer)):
+    findings_of_answer = (
+        *_of_experts(answer, log.facts),
+        *flops_apart(answer),
+        *_coarse_clock(answer, figures.step_times),
+    )
+    for finding in findings_of_answer:
         findings.append(LocatedFinding(finding=finding, file=name))
     findings += findings_of(name, figures, slow)
     for finding in (*_impossible(answer), *impossible_prints(printed, log.facts)):

@@ -162,6 +162,9 @@ class StepTime(Stored):
     known, samples / rate; clock: the timestamps of the lines"""
     mean_seconds: float
     """sum of all times / number of all updates"""
+    clock_rounding: float | None = None
+    """effect of the timestamps' last digit on `mean_seconds`, as a share; None by printed
+    times"""
     median_seconds: float
     """median over the printed lines of the time of an update"""
     first: int | None

@@ -766,6 +766,18 @@ class FlopsApart(Finding):
     """TFLOP/s of the answer / the log's own"""
 
 
+class CoarseClock(Finding):
+    """The answer is by timestamps whose last digit may move it by over 2 %."""
+
+    code = "coarse_clock"
+    sentence = N_(
+        "The answer may be off by up to %(share)s: the timestamps of the lines are coarse for "
+        "the %(seconds)s s that these steps take."
+    )
+    share: Share
+    seconds: Digits3
+
+
 class PrintedUtilization(Finding):
     """The median of the printed MFU is over 100 %."""
 

@@ -37,6 +37,15 @@ class TimedSteps(NamedTuple):
         return int((self.last - self.first + 1).sum())
 
     @property
+    def clock_rounding(self) -> float | None:
+        """Effect of rounding on the sum of the seconds by a clock, as a share: both readings at
+        the ends of steps that follow each other are rounded. None by printed times."""
+        if self.basis == "printed":
+            return None
+        breaks = np.count_nonzero(self.first[1:] != self.last[:-1] + 1)
+        return float((breaks + 1) * self.half / self.seconds.sum())
+
+    @property
     def median_rounding(self) -> float:
         """Effect of rounding on the median, as a share."""
         return float(np.median(self.half / self.seconds))
@@ -64,6 +73,7 @@ class TimedSteps(NamedTuple):
             period=period,
             basis=self.basis,
             mean_seconds=mean_seconds * batches,
+            clock_rounding=self.clock_rounding,
             median_seconds=self.median_seconds * batches,
             first=(extent["first"] - 1) // batches + 1,
             last=extent["last"] // batches,
