@@ -145,6 +145,28 @@ def test_a_named_node_that_slurm_does_not_have_is_reported(slurm_command):
     assert nodes.unusable[-1] == "node7 is no node of this cluster"
 
 
+@pytest.mark.usefixtures("processes")
+def test_a_list_of_nodes_that_slurm_can_not_read_is_refused_with_a_list_to_type(monkeypatch):
+    skip_if(slurm_missing())
+    with slurm_cluster(2) as cluster:
+        for name, value in cluster.environment.items():
+            monkeypatch.setenv(name, value)
+        for text in ("node[1-", "node[2-1]", "node[1-2]]"):
+            with pytest.raises(SweepError) as refused:
+                slurm_nodes(text, [])
+            assert refused.value.problems == [
+                f"--each-node {text}: not a list of Slurm's nodes; type one such as node[1-4] "
+                "or node1,node2"
+            ]
+        assert slurm_nodes("node[1-2]", []).names == ["node1", "node2"]
+
+
+def test_a_list_of_nodes_without_a_cluster_is_refused_with_where_to_start(slurm_command):
+    slurm_command("scontrol", "echo 'scontrol: fatal: no config' >&2; exit 1")
+    with pytest.raises(SweepError, match="no config; start the sweep where Slurm's commands"):
+        slurm_nodes("node[1-2]", [])
+
+
 @pytest.mark.parametrize(
     ("options", "program"), [(["--slurm"], "squeue"), (["--slurm", "--each-node"], "sinfo")]
 )

@@ -69,6 +69,7 @@ def _configured_host(host: str) -> str | None:
 def slurm_nodes(text: str, sbatch_options: Sequence[str]) -> Nodes:
     """Return nodes of Slurm: all of a partition, or those in a list such as node[1-4]. The
     partition is that of the options, or the default. Raises SweepError."""
+    named = [] if text == ALL else _expanded(text)
     partition = _partition(sbatch_options)
     words = ["sinfo", "--noheader", "--Node", "--format", NODE_FORMAT]
     if partition:
@@ -79,7 +80,6 @@ def slurm_nodes(text: str, sbatch_options: Sequence[str]) -> Nodes:
         lines = command_output(*words).splitlines()
     except SlurmError as error:
         raise SweepError([f"--each-node: {error}; {WHERE_SLURM_WORKS}"]) from None
-    named = [] if text == ALL else _expanded(text)
     states: dict[str, str | None] = {}
     for line in lines:
         name, of_partition, state, reason = line.split("|", 3)
@@ -103,9 +103,15 @@ def slurm_nodes(text: str, sbatch_options: Sequence[str]) -> Nodes:
 def _expanded(text: str) -> list[str]:
     """Return the names in a list such as node[1-4]. Raises SweepError."""
     try:
-        return command_output("scontrol", "show", "hostnames", text).splitlines()
+        names = command_output("scontrol", "show", "hostnames", text).splitlines()
     except SlurmError as error:
-        raise SweepError([f"--each-node {text}: {error}"]) from None
+        raise SweepError([f"--each-node {text}: {error}; {WHERE_SLURM_WORKS}"]) from None
+    # Of a list that it can't read, scontrol prints no name, or of node[1- the name node]. Its
+    # exit status is 0.
+    if not names or not all(re.fullmatch(NODE, name) for name in names):
+        problem = f"--each-node {text}: not a list of Slurm's nodes"
+        raise SweepError([f"{problem}; type one such as node[1-4] or node1,node2"])
+    return names
 
 
 def _partition(sbatch_options: Sequence[str]) -> str | None:
