@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -214,6 +215,45 @@ def test_a_host_that_ssh_would_not_find_is_refused_before_anything_starts(
 def test_a_host_that_ssh_is_configured_to_find_needs_no_address_of_its_own(ssh_here, setting):
     ssh_here(f"printf 'user me\n{setting}\n'")
     require_known(["node1.invalid"])
+
+
+@pytest.fixture
+def ssh_configured(ssh_here, tmp_path):
+    """Gives ssh these lines as its configuration."""
+    program = shutil.which("ssh")
+    if not program:
+        pytest.skip("ssh is not installed")
+    file = tmp_path / "ssh_config"
+
+    def configured(*lines):
+        file.write_text("".join(f"{line}\n" for line in lines))
+        ssh_here(f'exec {program} -F {file} "$@"')
+        return file
+
+    return configured
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_name_that_ssh_looks_up_for_a_host_is_refused_by_that_name(ssh_configured):
+    ssh_configured("Host node1.invalid", "HostName node1..typo.invalid")
+    with pytest.raises(SweepError) as refused:
+        require_known(["node1.invalid"])
+    assert refused.value.problems == [
+        "--each-node: node1.invalid: ssh looks up node1..typo.invalid: not a host name; check "
+        "HostName of node1.invalid in ssh's configuration, DNS and /etc/hosts"
+    ]
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_configuration_that_ssh_can_not_read_is_told_in_its_words(ssh_configured):
+    file = ssh_configured("Host node1.invalid", "HostNam 127.0.0.1")
+    with pytest.raises(SweepError) as refused:
+        require_known(["node1.invalid"])
+    assert refused.value.problems == [
+        f"--each-node: node1.invalid: ssh can't read its configuration: {file}: line 2: Bad "
+        f"configuration option: hostnam; {file}: terminating, 1 bad configuration options; "
+        "correct it, and try: ssh -G node1.invalid"
+    ]
 
 
 @pytest.mark.usefixtures("processes")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from perfkit.core.config import NODE
-from perfkit.core.refusals import UnknownHost
+from perfkit.core.refusals import Refusal, UnknownHost
 from perfkit.core.request.hosts import without_address
 from perfkit.sweep.slurm import WHERE_SLURM_WORKS, SlurmError, command_output
 from perfkit.sweep.sweep_file import SweepError
@@ -17,6 +17,20 @@ NODE_FORMAT = "%N|%P|%t|%E"
 """sinfo's format of a line: the node, its partition, state and the reason of that state."""
 USABLE = ("idle", "mix", "alloc", "comp", "plnd", "resv")
 """States, in sinfo's short form, of nodes on which a job will start sooner or later."""
+
+
+class UnknownConfiguredHost(Refusal):
+    """ssh's configuration gives a host another name, which has no address."""
+
+    code = "unknown_configured_host"
+    sentence = (
+        "%(host)s: ssh looks up %(configured)s: %(reason)s; check HostName of %(host)s in "
+        "ssh's configuration, DNS and /etc/hosts"
+    )
+    parameter: str = "--each-node"
+    host: str
+    configured: str
+    reason: str
 
 
 class Nodes(NamedTuple):
@@ -45,21 +59,30 @@ def require_known(hosts: Sequence[str]) -> None:
         raise SweepError(unknown)
 
 
-def _unknown_hosts(hosts: Sequence[str]) -> Iterator[UnknownHost]:
-    """Yield the hosts that have no address, neither by their name nor as ssh is configured."""
+def _unknown_hosts(hosts: Sequence[str]) -> Iterator[Refusal]:
+    """Yield the hosts that have no address, neither by their name nor as ssh is configured.
+    Raises SweepError."""
     for host in hosts:
         reason = without_address(host)
         if not reason:
             continue
         configured = _configured_host(host)
-        if configured and without_address(configured):
+        if configured == host:
             yield UnknownHost(parameter="--each-node", host=host, reason=reason)
+        elif configured:
+            reason = without_address(configured)
+            if reason:
+                yield UnknownConfiguredHost(host=host, configured=configured, reason=reason)
 
 
 def _configured_host(host: str) -> str | None:
     """Return the name that ssh looks up for a host; None if it reaches it by another machine or
-    command, which does that."""
+    command, which does that. Raises SweepError if ssh can't read its configuration."""
     done = subprocess.run(["ssh", "-G", host], capture_output=True, text=True, check=False)
+    if done.returncode:
+        printed = "; ".join(done.stderr.splitlines())
+        problem = f"--each-node: {host}: ssh can't read its configuration: {printed}"
+        raise SweepError([f"{problem}; correct it, and try: ssh -G {host}"])
     settings = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
     if settings.keys() & {"proxyjump", "proxycommand"}:
         return None
