@@ -241,11 +241,12 @@ def test_a_conda_environment_uses_one_cuda_version(file, cuda, extra):
     assert f"nvidia-dali-cuda{cuda}0" in names
 
 
-def test_a_missing_paddle_comes_from_where_the_environment_for_gpus_has_it():
-    *_conda, from_pip = YAML(typ="safe").load(ROOT / "environment.yml")["dependencies"]
-    paddle = FRAMEWORKS["paddle"]
-    assert f"--extra-index-url {paddle.gpu_index}" in from_pip["pip"]
-    assert f"--editable .[{paddle.gpu_extra},lab]" in from_pip["pip"]
+@pytest.mark.parametrize("capability", ["9.0", "12.0"])
+def test_a_missing_paddle_comes_from_where_the_environment_for_gpus_has_it(capability):
+    build = FRAMEWORKS["paddle"].build_for([capability])
+    *_conda, from_pip = YAML(typ="safe").load(ROOT / build.environment)["dependencies"]
+    assert f"--extra-index-url {build.package_index}" in from_pip["pip"]
+    assert f"--editable .[{build.extra},lab]" in from_pip["pip"]
 
 
 def test_gpu_extras_pin_a_dali_whose_nvimagecodec_crops_while_decoding():

@@ -3,7 +3,7 @@
 import os
 import sys
 from abc import ABC
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -15,6 +15,8 @@ from perfkit.core.system.software import Sources, find_version
 RANK_VARIABLE = "PERFKIT_RANK"
 MEETING_VARIABLE = "PERFKIT_MEETING"
 """Environment variables of ranks that are plain processes (ranks.py)."""
+BLACKWELL = 10.0
+"""First compute capability that builds for CUDA 12.6 lack."""
 AFFINITY = "affinity"
 """GPU setting of every framework: each rank runs on the cores of its GPU's NUMA node."""
 
@@ -51,6 +53,24 @@ class NodeRank(NamedTuple):
         return "launcher" if self.nodes == 1 else f"launcher-node{self.node}"
 
 
+class GpuBuild(NamedTuple):
+    """A build of a framework for GPUs, and how it is installed."""
+
+    extra: str
+    """perfkit's extra with the build and all that its workers import"""
+    package_index: str = ""
+    """index of packages that has the build, if it is not on PyPI"""
+    environment: str = ""
+    """the checkout's file of a conda environment with the build, if it has one"""
+
+    @property
+    def install(self) -> str:
+        """Command that installs the build, in the checkout."""
+        if self.environment:
+            return f"conda env create -f {self.environment}"
+        return f"pip install -e '.[{self.extra}]'"
+
+
 class Framework(ABC):
     """The facts of one framework. `perfkit.core.frameworks.<name>` has its subclass."""
 
@@ -70,14 +90,10 @@ class Framework(ABC):
     """what that command downloads, if it is much"""
     constraints: str = "constraints.txt"
     """the checkout's file with tested versions of it and of other packages"""
-    gpu_install: str = ""
-    """command that installs a build for GPUs, if it is another one"""
-    gpu_extra: str = ""
-    """perfkit's extra with that build and all that its workers import"""
-    gpu_index: str = ""
-    """index of packages that has that build, if it is not on PyPI"""
-    blackwell_install: str = ""
-    """command that installs a build for GPUs from compute capability 10 on"""
+    gpu_build: GpuBuild | None = None
+    """its build for GPUs that perfkit has an extra for"""
+    blackwell_build: GpuBuild | None = None
+    """the same for GPUs from Blackwell on, if it is another one"""
     versions: ClassVar[Sources]
     """fact of the environment -> sources of its version; the framework's own first"""
     supports: ClassVar[Mapping[str, tuple[Any, ...]]]
@@ -149,6 +165,13 @@ class Framework(ABC):
         (`compute_90`) for; [] if they are unknown. May start a process. Raises
         InterpreterError."""
         return []
+
+    def build_for(self, capabilities: Iterable[str]) -> GpuBuild | None:
+        """Return the build for GPUs of these compute capabilities, such as "9.0"; None if
+        perfkit has no extra with one."""
+        if any(float(capability) >= BLACKWELL for capability in capabilities):
+            return self.blackwell_build or self.gpu_build
+        return self.gpu_build
 
     def preset_precision(self, _strategy: str) -> str | None:
         """Return the precision that a strategy sets; None if it sets none."""

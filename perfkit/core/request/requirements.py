@@ -27,8 +27,6 @@ PIP_NAMES = {
     "pynvml": "nvidia-ml-py",
 }
 """Module -> its package, if the names differ."""
-BLACKWELL = 10.0
-"""First compute capability that builds for CUDA 12.6 lack."""
 
 
 def read_environment(
@@ -89,9 +87,10 @@ def lacking(config: AnyConfig, devices: int) -> Iterator[Refusal]:
 def _words_for_pip(config: RunConfig, lacking: list[str]) -> list[str]:
     """Return the words with which pip installs these modules for the workers."""
     framework = FRAMEWORKS[config.framework]
-    if framework.module in lacking and config.device == "gpu" and framework.gpu_extra:
-        index = ["--extra-index-url", framework.gpu_index] if framework.gpu_index else []
-        return [*index, "-e", extra_path(framework.gpu_extra)]
+    build = framework.gpu_build if config.device == "gpu" else None
+    if framework.module in lacking and build:
+        index = ["--extra-index-url", build.package_index] if build.package_index else []
+        return [*index, "-e", extra_path(build.extra)]
     names = PIP_NAMES | {framework.module: framework.package}
     packages = [names.get(module, module) for module in lacking]
     if framework.module in lacking:
@@ -132,8 +131,8 @@ def _lacking_packages(config: RunConfig, software: Software) -> Iterator[Refusal
     framework = FRAMEWORKS[config.framework]
     command = framework.install
     download = framework.download or None
-    if config.device == "gpu" and framework.gpu_install:
-        command, download = framework.gpu_install, None
+    if config.device == "gpu" and framework.gpu_build:
+        command, download = framework.gpu_build.install, None
     command = in_checkout(command)
     is_cpu_build = not software.versions.get(framework.gpu_fact, "none")
     if framework.module in software.lacking:
@@ -177,13 +176,11 @@ def _missing_architecture(
             capability=capability,
             architectures=architectures,
         )
-    is_blackwell = float(capability) >= BLACKWELL
+    build = framework.build_for([capability])
     return refusals.ArchitectureMissing(
         framework=framework.display_name,
         gpu=gpu,
         capability=capability,
         architectures=architectures,
-        command=in_checkout(
-            framework.blackwell_install if is_blackwell else framework.gpu_install
-        ),
+        command=in_checkout(build.install if build else framework.install),
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from perfkit.core.config import RunConfig
-from perfkit.core.frameworks.facts import RANK_VARIABLE, Framework, NodeRank
+from perfkit.core.frameworks.facts import RANK_VARIABLE, Framework, GpuBuild, NodeRank
 from perfkit.core.system.software import CUDA_VERSIONS
 
 LAUNCHER = "perfkit.core.frameworks.ranks"
@@ -29,8 +29,7 @@ class Jax(Framework):
     module = "jax"
     package = "jax"
     install = "pip install -c constraints.txt -e '.[jax]'"
-    gpu_install = "pip install -e '.[jax-cu12]'"
-    gpu_extra = "jax-cu12"
+    gpu_build = GpuBuild("jax-cu12")
     supports: ClassVar = {
         "precision": ("fp32", "bf16"),
         "execution": ("static",),

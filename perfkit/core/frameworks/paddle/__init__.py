@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from perfkit.core.config import RunConfig
-from perfkit.core.frameworks.facts import Framework, NodeRank
+from perfkit.core.frameworks.facts import Framework, GpuBuild, NodeRank
 from perfkit.core.frameworks.paddle.presets import precision_of
 from perfkit.core.system.software import InterpreterError, ask, read_software
 
@@ -39,6 +39,8 @@ print(json.dumps(counts))
 """
 
 
+PACKAGES = "https://www.paddlepaddle.org.cn/packages/stable/"
+"""Folder of Paddle's own indexes of packages, one for each version of CUDA."""
 LEAST_SHARDED_VALUES = 2**20
 """Parameters with up to so many values stay whole (default of group_sharded_parallel)."""
 
@@ -75,10 +77,8 @@ class Paddle(Framework):
     log_pattern = "workerlog.{index}"
     shared_memory = "paddle_{pid}_*"
     dali_plugin = "nvidia.dali.plugin.paddle"
-    gpu_install = "conda env create -f environment.yml"
-    gpu_extra = "gpu-cu12"
-    gpu_index = "https://www.paddlepaddle.org.cn/packages/stable/cu126/"
-    blackwell_install = "conda env create -f environment-cu13.yml"
+    gpu_build = GpuBuild("gpu-cu12", f"{PACKAGES}cu126/", "environment.yml")
+    blackwell_build = GpuBuild("gpu-cu13", f"{PACKAGES}cu130/", "environment-cu13.yml")
     versions: ClassVar = {
         "paddle": ("paddle/version/__init__.py:full_version",),
         "paddle_commit": ("paddle/version/__init__.py:commit",),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from perfkit.core.config import RunConfig
-from perfkit.core.frameworks.facts import Framework, NodeRank
+from perfkit.core.frameworks.facts import Framework, GpuBuild, NodeRank
 from perfkit.core.system.software import CUDA_VERSIONS, ask
 
 LIST_ARCHITECTURES = """
@@ -44,9 +44,8 @@ class Torch(Framework):
     log_pattern = "*/attempt_0/{index}/std*.log"
     shared_memory = "torch_{pid}_*"
     dali_plugin = "nvidia.dali.plugin.pytorch"
-    gpu_install = "pip install -e '.[torch-cu12]'"
-    gpu_extra = "torch-cu12"
-    blackwell_install = "pip install -e '.[torch-cu13]'"
+    gpu_build = GpuBuild("torch-cu12")
+    blackwell_build = GpuBuild("torch-cu13")
     tuning = ("cudnn_search", "fused_attention", "fused_optimizer")
     versions: ClassVar = {
         "torch": ("torch/version.py:__version__",),
