@@ -15,7 +15,7 @@ from perfkit.core.config import Protocol
 from perfkit.core.driver.measure import measure
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.paths import ROOT
-from perfkit.core.refusals import ArchitectureDropped, ArchitectureMissing
+from perfkit.core.refusals import ArchitectureDropped, ArchitectureMissing, CpuBuild
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import problems as problems_here
 from perfkit.core.request.plan import plan
@@ -441,6 +441,23 @@ def test_pytorchs_own_list_of_architectures_decides(nvml, monkeypatch, listed):
         assert refusal.command == "pip install -e '.[torch-cu13]'"
     else:
         assert refusal is None
+
+
+@pytest.mark.parametrize(
+    ("capability", "command"),
+    [("9.0", "pip install -e '.[torch-cu12]'"), ("12.0", "pip install -e '.[torch-cu13]'")],
+)
+def test_instead_of_a_cpu_build_a_gpu_gets_a_build_with_code_for_it(
+    nvml, monkeypatch, capability, command
+):
+    nvml(f"capability={capability}")
+    monkeypatch.setattr(
+        "perfkit.core.request.requirements.software_for",
+        lambda _config: Software("3.12.1", {"cuda": None}, []),
+    )
+    request = {"framework": "torch", "model": "resnet50", "input": "synthetic", "gpus": 1}
+    (refusal,) = problems_here(resolve(request, 2), 2)
+    assert isinstance(refusal, CpuBuild) and refusal.command == command
 
 
 @pytest.mark.usefixtures("processes")

@@ -257,6 +257,14 @@ def test_gpu_extras_pin_a_dali_whose_nvimagecodec_crops_while_decoding():
         assert not dali.specifier.contains("2.3.0")
 
 
+def test_the_extra_with_a_build_for_gpus_requires_its_package():
+    for framework in FRAMEWORKS.values():
+        for build in filter(None, (framework.gpu_build, framework.blackwell_build)):
+            package = Requirement(build.package)
+            named = [(each.name, each.extras) for each in required([build.extra])]
+            assert (package.name, package.extras) in named
+
+
 def requirement_of(extra, name):
     """Return the requirement of a package in an extra."""
     (requirement,) = [each for each in required([extra]) if each.name == name]

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -20,6 +21,7 @@ from perfkit.core.request import RequestError
 from perfkit.core.request.requirements import WORKER, read_environment
 from perfkit.core.results.identity import identity
 from perfkit.core.system import software
+from perfkit.core.system.software import Software
 from perfkit.sweep.jobs import read_jobs
 
 PYDANTIC = {"pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
@@ -87,6 +89,76 @@ def test_for_gpus_a_missing_framework_is_installed_as_a_build_for_gpus(
     monkeypatch.chdir("/")
     with pytest.raises(RequestError, match=re.escape(f" -e '{ROOT}[")):
         plan(**request)
+
+
+@pytest.mark.parametrize(
+    ("framework", "packages"),
+    [
+        (
+            "paddle",
+            "--extra-index-url https://www.paddlepaddle.org.cn/packages/stable/cu130/ -e "
+            "'.[gpu-cu13]'",
+        ),
+        ("torch", "-e '.[torch-cu13]'"),
+        ("jax", "-e '.[jax-cu12]'"),
+    ],
+)
+def test_for_a_blackwell_gpu_a_missing_framework_is_installed_as_a_build_that_has_its_code(
+    new_environment, monkeypatch, nvml, framework, packages
+):
+    nvml("capability=12.0")
+    monkeypatch.chdir(ROOT)
+    refusal = refusal_of_python(new_environment(empty=True), framework=framework)
+    assert refusal.packages == packages
+
+
+@pytest.mark.parametrize(
+    ("framework", "package"),
+    [
+        (
+            "paddle",
+            "--extra-index-url https://www.paddlepaddle.org.cn/packages/stable/cu126/ -c "
+            "constraints.txt paddlepaddle-gpu",
+        ),
+        ("torch", "-c constraints.txt torch"),
+        ("jax", "-c constraints.txt 'jax[cuda12]'"),
+    ],
+)
+def test_a_script_on_a_gpu_needs_the_framework_alone_and_not_perfkit_with_its_packages(
+    new_environment, monkeypatch, nvml, tmp_path, framework, package
+):
+    nvml("capability=9.0")
+    monkeypatch.chdir(ROOT)
+    script = tmp_path / "train.py"
+    script.write_text(f"import {framework}\nimport perfkit\n")
+    python = new_environment(empty=True)
+    refusal = refusal_of_python(python, "script", script=str(script))
+    assert refusal.packages == package
+
+
+@pytest.mark.parametrize(
+    ("capability", "package"),
+    [("9.0", "nvidia-dali-cuda120<2.3,>=2"), ("12.0", "nvidia-dali-cuda130<2.3,>=2")],
+)
+def test_for_gpus_a_missing_dali_is_that_of_the_extra_with_its_bounds(
+    monkeypatch, nvml, capability, package
+):
+    nvml(f"capability={capability}")
+    monkeypatch.setattr(
+        "perfkit.core.request.requirements.software_for",
+        lambda _config: Software("3.12.1", {}, ["nvidia.dali"]),
+    )
+    refusal = refusal_of_python(sys.executable, framework="torch", input="dali")
+    assert shlex.split(refusal.packages) == [package]
+
+
+def refusal_of_python(python, notebook="resnet50", **request):
+    """Return the refusal of an interpreter's packages for a training on one GPU."""
+    request |= {"device": "gpu", "gpus": 1, "python": portable(python)}
+    with pytest.raises(RequestError) as refused:
+        perfkit.plan(notebook, request)
+    (refusal,) = [each for each in refused.value.refusals if each.parameter == "python"]
+    return refusal
 
 
 @pytest.mark.usefixtures("processes")

@@ -58,6 +58,8 @@ class GpuBuild(NamedTuple):
 
     extra: str
     """perfkit's extra with the build and all that its workers import"""
+    package: str
+    """its name for pip"""
     package_index: str = ""
     """index of packages that has the build, if it is not on PyPI"""
     environment: str = ""

@@ -4,12 +4,13 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 from perfkit.core import refusals
 from perfkit.core.config import Config, RunConfig
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.facts import Framework
+from perfkit.core.frameworks.facts import Framework, GpuBuild
 from perfkit.core.paths import constraints_path, extra_path, in_checkout
 from perfkit.core.refusals import Refusal
 from perfkit.core.results.identity import Reading
@@ -84,19 +85,51 @@ def lacking(config: AnyConfig, devices: int) -> Iterator[Refusal]:
         yield from _lacking_packages(config, software)
 
 
-def _words_for_pip(config: RunConfig, lacking: list[str]) -> list[str]:
+def _words_for_pip(config: AnyConfig, lacking: list[str]) -> list[str]:
     """Return the words with which pip installs these modules for the workers."""
     framework = FRAMEWORKS[config.framework]
-    build = framework.gpu_build if config.device == "gpu" else None
-    if framework.module in lacking and build:
-        index = ["--extra-index-url", build.package_index] if build.package_index else []
+    build = _gpu_build(config)
+    lacks_framework = framework.module in lacking
+    index = []
+    if lacks_framework and build and build.package_index:
+        index = ["--extra-index-url", build.package_index]
+    if lacks_framework and build and isinstance(config, Config):
         return [*index, "-e", extra_path(build.extra)]
     names = PIP_NAMES | {framework.module: framework.package}
+    if build:
+        names |= {framework.module: build.package, "nvidia.dali": _dali_of(build)}
     packages = [names.get(module, module) for module in lacking]
-    if framework.module in lacking:
+    if lacks_framework:
         # Tested versions would replace those that another version of the framework needs.
-        return ["-c", str(constraints_path(framework.constraints)), *packages]
+        tested = ["-c", str(constraints_path(framework.constraints))]
+        return [*index, *tested, *packages]
     return packages
+
+
+def _gpu_build(config: RunConfig) -> GpuBuild | None:
+    """Return the build of the framework for the configuration's GPUs, as far as NVML tells
+    them; None if it uses none, or if perfkit has no extra with a build for GPUs."""
+    if config.device != "gpu":
+        return None
+    try:
+        capabilities = gpus.compute_capabilities()[: config.gpus]
+    except UNAVAILABLE:
+        capabilities = []
+    return FRAMEWORKS[config.framework].build_for(capabilities)
+
+
+def _dali_of(build: GpuBuild) -> str:
+    """Return DALI as perfkit's extra with a build for GPUs requires it, in pip's words."""
+    try:
+        requirements = metadata.requires("perfkit") or []
+    except metadata.PackageNotFoundError:
+        # perfkit is on Python's path, but not installed.
+        requirements = []
+    for requirement in requirements:
+        package, _semicolon, condition = requirement.partition(";")
+        if package.startswith("nvidia-dali") and f'"{build.extra}"' in condition:
+            return package.strip()
+    return PIP_NAMES["nvidia.dali"]
 
 
 def _too_few_devices(config: RunConfig, visible: int) -> Refusal:
@@ -131,8 +164,9 @@ def _lacking_packages(config: RunConfig, software: Software) -> Iterator[Refusal
     framework = FRAMEWORKS[config.framework]
     command = framework.install
     download = framework.download or None
-    if config.device == "gpu" and framework.gpu_build:
-        command, download = framework.gpu_build.install, None
+    build = _gpu_build(config)
+    if build:
+        command, download = build.install, None
     command = in_checkout(command)
     is_cpu_build = not software.versions.get(framework.gpu_fact, "none")
     if framework.module in software.lacking:

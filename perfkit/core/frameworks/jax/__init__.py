@@ -29,7 +29,7 @@ class Jax(Framework):
     module = "jax"
     package = "jax"
     install = "pip install -c constraints.txt -e '.[jax]'"
-    gpu_build = GpuBuild("jax-cu12")
+    gpu_build = GpuBuild("jax-cu12", "jax[cuda12]")
     supports: ClassVar = {
         "precision": ("fp32", "bf16"),
         "execution": ("static",),

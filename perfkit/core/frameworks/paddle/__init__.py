@@ -77,8 +77,17 @@ class Paddle(Framework):
     log_pattern = "workerlog.{index}"
     shared_memory = "paddle_{pid}_*"
     dali_plugin = "nvidia.dali.plugin.paddle"
-    gpu_build = GpuBuild("gpu-cu12", f"{PACKAGES}cu126/", "environment.yml")
-    blackwell_build = GpuBuild("gpu-cu13", f"{PACKAGES}cu130/", "environment-cu13.yml")
+    gpu_build = GpuBuild(
+        extra="gpu-cu12",
+        package="paddlepaddle-gpu",
+        package_index=f"{PACKAGES}cu126/",
+        environment="environment.yml",
+    )
+    blackwell_build = gpu_build._replace(
+        extra="gpu-cu13",
+        package_index=f"{PACKAGES}cu130/",
+        environment="environment-cu13.yml",
+    )
     versions: ClassVar = {
         "paddle": ("paddle/version/__init__.py:full_version",),
         "paddle_commit": ("paddle/version/__init__.py:commit",),

@@ -44,8 +44,8 @@ class Torch(Framework):
     log_pattern = "*/attempt_0/{index}/std*.log"
     shared_memory = "torch_{pid}_*"
     dali_plugin = "nvidia.dali.plugin.pytorch"
-    gpu_build = GpuBuild("torch-cu12")
-    blackwell_build = GpuBuild("torch-cu13")
+    gpu_build = GpuBuild("torch-cu12", "torch")
+    blackwell_build = GpuBuild("torch-cu13", "torch")
     tuning = ("cudnn_search", "fused_attention", "fused_optimizer")
     versions: ClassVar = {
         "torch": ("torch/version.py:__version__",),
