@@ -58,7 +58,12 @@ from perfkit.core.frameworks.effective import (
     TENSOR_CORES_SINCE,
     TF32_SINCE,
 )
-from perfkit.core.models import in_fast_convolutions, model_of, multiply_adds
+from perfkit.core.models import (
+    flops_in_fast_convolutions,
+    flops_with_backward,
+    model_of,
+    multiply_adds,
+)
 from perfkit.core.models.model import Model
 from perfkit.core.request.contradictions import contradictions
 from perfkit.core.results.frames import steps_of
@@ -615,7 +620,8 @@ def _about_peaks(result: Result) -> Warnings:
 def highest_share(config: Config) -> float:
     """Return the highest possible share of a device's peak: above 1 for a network whose
     convolutions fast algorithms compute with FEWER_MULTIPLICATIONS."""
-    every, fast = multiply_adds(config), in_fast_convolutions(config)
+    every = flops_with_backward(config, multiply_adds(config))
+    fast = flops_in_fast_convolutions(config)
     return every / (every - fast + fast / FEWER_MULTIPLICATIONS)
 
 

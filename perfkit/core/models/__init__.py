@@ -107,7 +107,14 @@ def flops_with_backward(config: Config, forward: Amount) -> Amount:
     2022, appendix B); the first convolution needs no gradient of the images. Recomputation does
     not count.
     """
-    return 6 * forward - 2 * _multiply_adds(config)[0]
+    first, _others = _multiply_adds(config)
+    return _with_backward(first, forward - first)
+
+
+def _with_backward(first: Amount, others: Amount) -> Amount:
+    """Return the FLOPs of all passes from the forward pass's multiply-adds in the layers that
+    need no gradient of their input, and in the others."""
+    return 4 * first + 6 * others
 
 
 def multiply_adds(config: Config) -> int:
@@ -115,11 +122,11 @@ def multiply_adds(config: Config) -> int:
     return sum(_multiply_adds(config))
 
 
-def in_fast_convolutions(config: Config) -> int:
-    """Return the multiply-adds of one sample's forward pass that fast algorithms compute with
-    fewer multiplications."""
+def flops_in_fast_convolutions(config: Config) -> int:
+    """Return the FLOPs of one sample's forward and backward pass that fast algorithms compute
+    with fewer multiplications."""
     count = model_of(config).in_fast_convolutions
-    return count(config.sample_size) if count else 0
+    return _with_backward(*count(config.sample_size)) if count else 0
 
 
 def _multiply_adds(config: Config) -> tuple[int, int]:

@@ -103,7 +103,7 @@ class Model:
     longest_sequence: int | None = None
     decoder: Decoder | None = None
     ignored_label: int | None = None
-    in_fast_convolutions: Callable[[int], int] | None = None
+    in_fast_convolutions: Callable[[int], tuple[int, int]] | None = None
 
     @property
     def unit(self) -> Unit:

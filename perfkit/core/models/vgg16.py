@@ -39,9 +39,10 @@ def _in_dense_layers() -> int:
     return sum(inputs * outputs for inputs, outputs in dense_layers())
 
 
-def in_fast_convolutions(size: int) -> int:
+def in_fast_convolutions(size: int) -> tuple[int, int]:
     """See Model: all of its convolutions."""
-    return sum(multiply_adds(size)) - _in_dense_layers()
+    first, others = multiply_adds(size)
+    return first, others - _in_dense_layers()
 
 
 MODEL = Model(
