@@ -29,7 +29,7 @@ from perfkit.core.format import number
 from perfkit.core.paths import ROOT
 from perfkit.core.request.plan import plan, typed
 from perfkit.core.request.resolve import resolve
-from perfkit.core.results.failures import Timeout
+from perfkit.core.results.failures import Timeout, TimerOnSomeRanks, WorkerDied, WorkerError
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.repeat import Peak, Rank, Repeat
 from perfkit.core.results.store import Store
@@ -231,10 +231,16 @@ def written(measurement):
 def failed_at_once(folder):
     """Return a measurement that failed before any step, with a log."""
     measurement = keep(folder, measured([]))
-    log = Store(measurement.folder).log_file(1, "rank0")
-    log.parent.mkdir()
-    log.write_text("no room\n")
+    write_logs(measurement, ["rank0"])
     return measurement
+
+
+def write_logs(measurement, names):
+    """Write the logs of a first repeat."""
+    store = Store(measurement.folder)
+    store.log_folder.mkdir()
+    for name in names:
+        store.log_file(1, name).write_text("no room\n")
 
 
 def test_the_page_of_a_failure_before_any_step_has_no_empty_section(tmp_path):
@@ -251,6 +257,34 @@ def test_the_page_of_a_failure_before_any_step_has_no_empty_section(tmp_path):
     assert "perfkit run resnet50" in page.select_one("pre.command").get_text()
     notebook = (failed.folder / "notebook.ipynb").read_text()
     assert "No step was recorded." in notebook, "only the page leaves it out"
+
+
+@pytest.mark.parametrize(
+    ("failure", "first"),
+    [
+        (WorkerError(rank=11, detail="KeyError"), [11, 0, 1, 2]),
+        (WorkerDied(ranks=[9, 12], status=1), [9, 12, 0, 1]),
+        (Timeout(repeat=1, seconds=9, world_size=16), [0, 1, 2, 3]),
+        (TimerOnSomeRanks(ranks=[0], others=[14]), [14, 0, 1, 2]),
+    ],
+)
+def test_the_logs_beside_a_failure_begin_with_those_of_the_failed_ranks(
+    tmp_path, failure, first
+):
+    measurement = stored(tmp_path / "m", repeats=[], status="failed", failure=failure)
+    write_logs(measurement, ["launcher", *(f"rank{rank}" for rank in range(16))])
+    (logs,) = [each for each in written(measurement).select("p") if "Logs:" in each.get_text()]
+    names = [link["href"] for link in logs.select("a")]
+    of_ranks = [name for name in names if "rank" in name]
+    assert of_ranks[:4] == [f"logs/1-rank{rank}.log" for rank in first]
+    assert len(names) == 8
+    assert logs.get_text().endswith("and 9 more")
+
+
+def test_few_logs_beside_a_failure_are_all_there(tmp_path):
+    page = written(failed_at_once(tmp_path / "m"))
+    (logs,) = [each for each in page.select("p") if "Logs:" in each.get_text()]
+    assert "more" not in logs.get_text()
 
 
 def test_a_failure_after_a_complete_repeat_keeps_all_sections(tmp_path):

@@ -19,6 +19,15 @@ from perfkit.core.format import change, number, percent, plain
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.paths import portable
 from perfkit.core.request.plan import Plan
+from perfkit.core.results.failures import (
+    Failure,
+    PausedOnSomeRanks,
+    RankFailure,
+    Timeout,
+    TimerOnSomeRanks,
+    WorkerDied,
+    WorkerStalled,
+)
 from perfkit.core.results.remedies import remedy
 from perfkit.core.results.schema import Result, Throughput
 from perfkit.core.results.store import Measurement
@@ -295,15 +304,43 @@ def _unfinished(measurement: Measurement) -> Section:
 
 
 def _last_logs(measurement: Measurement) -> Section:
-    """Return links to the first logs of the last repeat; empty without a log."""
+    """Return links to some logs of the last repeat, those of failed ranks first; empty without
+    any log."""
     logs = measurement.log_files()
     if not logs:
         return Section()
     last, _between, _name = logs[-1].name.partition("-")
-    paths = [f"{log.parent.name}/{log.name}" for log in logs if log.name.startswith(f"{last}-")]
-    links = joined(map(file_link, paths[:MOST_LOGS]), " · ")
+    of_last = [log for log in logs if log.name.startswith(f"{last}-")]
+    failure = measurement.result.failure
+    of_failed = {f"{last}-rank{rank}.log" for rank in _failed_ranks(failure)}
+    of_last.sort(key=lambda log: log.name not in of_failed)
+    paths = [f"{log.parent.name}/{log.name}" for log in of_last]
+    shown: list[Text] = [file_link(path) for path in paths[:MOST_LOGS]]
+    left_out = len(paths) - len(shown)
+    if left_out:
+        shown.append(_("and %(count)s more") % {"count": left_out})
     heading = _("Logs of the last repeat:") if len(logs) > len(paths) else _("Logs:")
-    return paragraph(heading, links).on_page_in(measurement.folder)
+    return paragraph(heading, joined(shown, " · ")).on_page_in(measurement.folder)
+
+
+def _failed_ranks(failure: Failure | None) -> list[int]:
+    """Return the ranks that a failure blames."""
+    match failure:
+        case (
+            RankFailure(rank=int(rank))
+            | WorkerDied(rank=int(rank))
+            | WorkerStalled(rank=rank)
+            | Timeout(rank=int(rank))
+            | PausedOnSomeRanks(rank=rank)
+        ):
+            return [rank]
+        case (
+            WorkerDied(ranks=[*ranks])
+            | Timeout(ranks=[*ranks])
+            | TimerOnSomeRanks(others=ranks)
+        ):
+            return ranks
+    return []
 
 
 def _related(page: CheckedMeasurement, diagnosis: AnyDiagnosis | None) -> Section:

@@ -5,6 +5,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import stat
 import tempfile
 import textwrap
@@ -113,19 +114,22 @@ class Store:
         return self.raw_folder(repeat) / "telemetry.jsonl"
 
     def raw_files(self) -> list[Path]:
-        """Return all existing raw files in the order of the repeats."""
+        """Return all existing raw files in the order of the repeats and ranks."""
         paths = self.folder.glob("repeats/*/*.jsonl")
         return sorted(paths, key=lambda path: _in_order(path.parent.name, path.name))
 
     def log_files(self) -> list[Path]:
-        """Return all existing logs in the order of the repeats."""
+        """Return all existing logs in the order of the repeats and ranks."""
         paths = self.log_folder.glob("*.log")
         return sorted(paths, key=lambda path: _in_order(path.name.split("-")[0], path.name))
 
 
-def _in_order(repeat: str, name: str) -> tuple[int, str]:
-    """Return a sort key with repeat 2 before 10."""
-    return (int(repeat) if repeat.isdigit() else 0, name)
+def _in_order(repeat: str, name: str) -> tuple[int, list[str | int]]:
+    """Return a sort key with repeat 2 before 10, and rank2 before rank10."""
+    # Texts and numbers alternate, and a text is first: keys are comparable.
+    parts = re.split(r"([0-9]+)", name)
+    numbered = [int(part) if index % 2 else part for index, part in enumerate(parts)]
+    return (int(repeat) if repeat.isdigit() else 0, numbered)
 
 
 @dataclass(frozen=True)
