@@ -96,6 +96,22 @@ def test_a_clock_of_seconds_is_not_coarse_for_steps_of_seconds(audited):
     assert "coarse_clock" not in codes(log.findings)
 
 
+@pytest.mark.parametrize("pause", [6.0, 6.37, 20.7])
+def test_an_answer_without_pauses_is_told_also_by_a_clock_coarser_than_a_step(pause, audited):
+    lines, seconds = [], 0.05
+    for step in range(1, 1001):
+        seconds += pause + 0.1 if step % 80 == 0 else 0.1
+        minutes, second = divmod(int(seconds), 60)
+        clock = f"{minutes:02d}:{second:02d}"
+        lines.append(f"Epoch 0:  1%|#| {step}/1000 [{clock}<00:00, 10.00it/s, v_num=0]")
+    log = audited("\n".join(lines), **stated_facts([("batch_size", "8"), ("devices", "1")]))
+    (pauses,) = [each for each in log.findings if each.code == "pauses"]
+    assert (pauses.line, pauses.finding.count) == (80, 12)
+    # Each gap that is left out ends within a step of a tick.
+    assert pauses.finding.without == pytest.approx(8 / 0.1, rel=12 / 1000)
+    assert pauses.finding.share == pytest.approx(12 * pause / seconds, rel=0.02)
+
+
 # Stated facts.
 
 HALF_A_SECOND = np.full(140, 0.5)

@@ -7,9 +7,9 @@ import numpy as np
 
 from perfkit.audit.answer import BASES, Answer
 from perfkit.audit.figure import MOST_RATE
-from perfkit.audit.log import Columns, some_of
 from perfkit.audit.recompute import PRINTED_TIMES, Figures, PeriodFigures, half_unit
 from perfkit.audit.statements import FirstStepsIncluded, Note, Pauses
+from perfkit.audit.step_times import between_ticks
 
 SLOW = 1.5
 """A pause takes more than this many times the median: steps of one workload, with their waits
@@ -35,18 +35,21 @@ MOST_PLACES = 3
 
 
 class TimedWindows(NamedTuple):
-    """The windows whose steps / time is the answer, in arrays: `rows`, the first step and the
-    seconds of each (up to a common factor if only rates are printed), and what rounding may
-    add to or take from these seconds."""
+    """The windows whose steps / time is the answer, in arrays: the line, the first and the last
+    step and the seconds of each (up to a common factor if only rates are printed), and what
+    rounding may add to or take from these seconds. If a clock `is_coarse`, coarser than the
+    steps, windows end before its next new reading, and their line is that of their first."""
 
-    rows: Columns
+    line: np.ndarray
     first: np.ndarray
+    last: np.ndarray
     seconds: np.ndarray
     rounding: np.ndarray
+    is_coarse: bool = False
 
     @property
     def steps(self) -> np.ndarray:
-        return self.rows["last"] - self.first + 1
+        return self.last - self.first + 1
 
     @property
     def step_seconds(self) -> np.ndarray:
@@ -61,6 +64,15 @@ class TimedWindows(NamedTuple):
         is_above_rounding = self.excess(level) > 2 * self.rounding
         return (self.step_seconds > times * level) & is_above_rounding
 
+    def with_cut_short(self, is_slow: np.ndarray) -> np.ndarray:
+        """Mark slow windows and those whose seconds are known only together with theirs. A
+        coarse clock ticks right before the step that shows it, but long before a pause's: a
+        part of the pause's seconds is that of the window before."""
+        if not self.is_coarse:
+            return is_slow
+        is_before_slow = np.append(is_slow[1:], False)
+        return is_slow | is_before_slow
+
     def gain_without(self, is_left_out: np.ndarray) -> float:
         """Return the throughput without some windows / the throughput with them."""
         kept = ~is_left_out
@@ -68,7 +80,7 @@ class TimedWindows(NamedTuple):
         return float(seconds_of_all * self.steps[kept].sum() / self.seconds[kept].sum())
 
     def place(self, index: int) -> str:
-        first, last = self.first[index], self.rows["last"][index]
+        first, last = self.first[index], self.last[index]
         return str(last) if first == last else f"{first}–{last}"
 
 
@@ -98,7 +110,7 @@ def slow_windows(figures: Figures, answer: Answer | None) -> SlowWindows:
         notes.append(_pauses_note(windows, is_pause, answer))
     if is_first.any():
         notes.append(Note(_first_steps_included(windows, is_first, answer)))
-    lines = windows.rows["line"][is_first | is_pause]
+    lines = windows.line[is_first | is_pause]
     return SlowWindows(notes, {*lines.tolist()})
 
 
@@ -124,10 +136,14 @@ def _basis(figures: Figures, answer: Answer) -> str:
 
 
 def _clocked(period: PeriodFigures) -> TimedWindows:
+    """Return the stretches of steps between two clock readings that differ."""
     rows = period.clocked_rows()
-    # A window has two clock readings.
-    rounding = np.full(len(rows["at"]), 2 * half_unit(rows["at"]))
-    return TimedWindows(rows, rows["since"], rows["clock_seconds"], rounding)
+    first, last, seconds = between_ticks(rows["since"], rows["last"], rows["clock_seconds"])
+    rounding = np.full(len(seconds), 2 * half_unit(rows["at"]))
+    is_read_anew = rows["clock_seconds"] > 0
+    line = rows["line"][is_read_anew]
+    is_coarse = not is_read_anew.all()
+    return TimedWindows(line, first, last, seconds, rounding, is_coarse)
 
 
 def _printed(period: PeriodFigures) -> TimedWindows:
@@ -143,7 +159,7 @@ def _printed(period: PeriodFigures) -> TimedWindows:
     is_difference = period.semantics.covers in ("running", "rolling")
     rounded_steps = 2 * rows["last"] if is_difference else rows["steps"]
     rounding = share * rounded_steps * _median(seconds / rows["steps"])
-    return TimedWindows(rows, rows["first"], seconds, rounding)
+    return TimedWindows(rows["line"], rows["first"], rows["last"], seconds, rounding)
 
 
 def _median(values: np.ndarray) -> float:
@@ -157,10 +173,8 @@ def _plausible(windows: TimedWindows) -> TimedWindows | None:
     is_timed = np.isfinite(seconds) & (seconds > 1 / MOST_RATE)
     if not is_timed.any():
         return None
-    rows = some_of(windows.rows, is_timed)
-    return TimedWindows(
-        rows, windows.first[is_timed], seconds[is_timed], windows.rounding[is_timed]
-    )
+    line, first, last, seconds, rounding = (values[is_timed] for values in windows[:5])
+    return TimedWindows(line, first, last, seconds, rounding, windows.is_coarse)
 
 
 def _pauses(windows: TimedWindows, is_first: np.ndarray) -> np.ndarray:
@@ -177,15 +191,16 @@ def _pauses(windows: TimedWindows, is_first: np.ndarray) -> np.ndarray:
 def _pauses_note(windows: TimedWindows, is_pause: np.ndarray, answer: Answer) -> Note:
     """Return the finding about pauses, at the line of the first."""
     level = float(np.median(windows.step_seconds))
-    excess = windows.excess(level)[is_pause].sum()
+    is_left_out = windows.with_cut_short(is_pause)
+    excess = windows.excess(level)[is_left_out].sum()
     indices = np.flatnonzero(is_pause)
     finding = Pauses(
         count=len(indices),
         places=[windows.place(index) for index in indices[:MOST_PLACES]],
         share=float(excess / windows.seconds.sum()),
-        **_answer_without(windows, is_pause, answer),
+        **_answer_without(windows, is_left_out, answer),
     )
-    return Note(finding, int(windows.rows["line"][indices[0]]))
+    return Note(finding, int(windows.line[indices[0]]))
 
 
 def _first_steps(windows: TimedWindows) -> np.ndarray:

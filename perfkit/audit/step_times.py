@@ -28,7 +28,7 @@ class TimedSteps(NamedTuple):
         known = some_of(rows, is_known)
         first, last, seconds = known["first"], known["last"], seconds[is_known]
         if basis == "clock" and len(seconds):
-            first, last, seconds = _between_ticks(first, last, seconds)
+            first, last, seconds = between_ticks(first, last, seconds)
         is_timed = seconds > 0
         return cls(basis, first[is_timed], last[is_timed], seconds[is_timed], half)
 
@@ -82,11 +82,12 @@ class TimedSteps(NamedTuple):
         )
 
 
-def _between_ticks(
+def between_ticks(
     first: np.ndarray, last: np.ndarray, seconds: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Join windows of 0 seconds, between two equal readings of a clock, with the one before or,
-    at the beginning, with the next one. Windows that don't follow each other stay apart."""
+    at the beginning, with the next one, and return the stretches that take time: each has a
+    single window that does. Windows that don't follow each other stay apart."""
     follows = np.append(False, first[1:] == last[:-1] + 1)
     passes = seconds > 0
     passed: np.ndarray = np.cumsum(passes) - passes
@@ -94,4 +95,6 @@ def _between_ticks(
     is_start = ~follows | (passes & (passed > passed_at_begin))
     starts = np.flatnonzero(is_start)
     ends = np.append(starts[1:], len(seconds)) - 1
-    return first[starts], last[ends], np.add.reduceat(seconds, starts)
+    sums = np.add.reduceat(seconds, starts)
+    takes_time = sums > 0
+    return first[starts][takes_time], last[ends][takes_time], sums[takes_time]
