@@ -40,7 +40,7 @@ from perfkit.audit.statements import (
 )
 from perfkit.report.audit_answer import answer_text, lacking_text, model_texts
 from perfkit.report.audit_terminal import audit_text
-from perfkit.report.audit_text import explanation_lines
+from perfkit.report.audit_text import explanation_lines, finding_text
 
 run = partial(cli, "audit")
 
@@ -460,6 +460,36 @@ def test_pauses_are_told_also_beside_the_log_s_own_throughput(audited):
         without = {"steps/s": 0.2, "samples/s": 3.2}[first.unit]
         assert first.without == pytest.approx(without)
         assert answer_text(log).endswith(" with a pause")
+        text = finding_text(first, {})
+        if stated:
+            assert "of the answer's time" in text
+            assert text.endswith("without it, the answer is 3.20000 samples/s.")
+        else:
+            assert "of the time of steps 11–400" in text
+            assert text.endswith("without it, they run at 0.200000 steps/s.")
+
+
+def test_a_warm_up_among_steps_that_are_not_the_answer_s_is_told_of_these():
+    reported = ReportedFigure("train_samples_per_second", 2.5, "2.5", 13, is_rate=True)
+    rows = windows(12, 1, seconds=[16.0] + [8.0] * 11)
+    log = answered(rows, facts={}, reported=[reported])
+    assert log.answer.basis == "reported"
+    texts = [finding_text(each.finding, {}) for each in log.findings]
+    assert texts[0] == (
+        "Steps 1–12 include the warm-up: the first takes 2.0 times the median of the others. "
+        "Without it, they run at 0.125000 steps/s."
+    )
+
+
+def test_a_pause_takes_no_part_of_a_median_of_printed_rates():
+    rows = windows(40, seconds=np.array([5.0] * 30 + [50.0] + [5.0] * 9))
+    rows["printed0"] = 100.0
+    log = make_log(rows, facts={})
+    log.printed = (DeclaredQuantity("tps", "tokens/s", "device", "printed0"),)
+    audited_rate = recomputed(log).log
+    assert audited_rate.answer.rate_name == "tps"
+    (pause,) = [each.finding for each in audited_rate.findings if each.code == "pauses"]
+    assert (pause.without, pause.unit) == (pytest.approx(2.0), "steps/s")
 
 
 def test_the_first_line_names_pauses_and_the_warm_up_among_its_steps(audited):

@@ -164,6 +164,12 @@ class Answer(Stored):
         """Whether the throughput is that of the whole training, not of the steps covered."""
         return self.basis == "reported" and bool(OF_TRAINING.search(self.name))
 
+    @property
+    def is_of_steps(self) -> bool:
+        """Whether the throughput is that of the steps covered: the log's own figure is one of
+        others, and the median of printed rates has no time that a slow step takes part of."""
+        return self.basis != "reported" and not self.rate_name
+
 
 class _Extent(NamedTuple):
     """The steps that an answer is about."""

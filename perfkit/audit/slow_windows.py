@@ -235,12 +235,16 @@ def _first_steps_included(
 def _answer_without(
     windows: TimedWindows, is_left_out: np.ndarray, answer: Answer
 ) -> dict[str, Any]:
-    """Return the answer without some windows, and its unit, as fields of a finding."""
+    """Return the answer without some windows, and its unit, as fields of a finding; the rate of
+    its steps if the answer is not that of its steps."""
     gain = windows.gain_without(is_left_out)
-    # The log's own figure is of other steps.
-    speed = answer.speed if answer.basis != "reported" else None
+    steps_per_second = (answer.steps_per_second or 0.0) * gain
+    speed = answer.speed
+    if not answer.is_of_steps:
+        timed = f"{answer.first}–{answer.last}"
+        return {"without": steps_per_second, "unit": "steps/s", "timed": timed}
     if speed and speed.of_all:
         return {"without": speed.of_all * gain, "unit": answer.speed_unit}
     if speed and speed.per_device:
         return {"without": speed.per_device * gain, "unit": f"{answer.speed_unit}/device"}
-    return {"without": (answer.steps_per_second or 0.0) * gain, "unit": "steps/s"}
+    return {"without": steps_per_second, "unit": "steps/s"}

@@ -498,8 +498,13 @@ class Pauses(Finding):
     without: Printed
     """the answer without these lines"""
     unit: str
+    timed: str | None = None
+    """the steps whose time is told, if the answer is the log's own figure or a printed rate:
+    `without` is then a rate of these steps"""
 
     def english(self) -> str:
+        if self.timed:
+            return self._english_of_timed()
         if self.count == 1:
             return N_(
                 "A pause, such as a checkpoint, takes %(share)s of the answer's time, at step "
@@ -512,6 +517,23 @@ class Pauses(Finding):
                 "%(unit)s."
             )
         return self.sentence
+
+    def _english_of_timed(self) -> str:
+        if self.count == 1:
+            return N_(
+                "A pause, such as a checkpoint, takes %(share)s of the time of steps "
+                "%(timed)s, at step %(places)s; without it, they run at %(without)s %(unit)s."
+            )
+        if self.count > len(self.places):
+            return N_(
+                "%(count)s pauses, such as checkpoints, take %(share)s of the time of steps "
+                "%(timed)s, at steps %(places)s and others; without them, they run at "
+                "%(without)s %(unit)s."
+            )
+        return N_(
+            "%(count)s pauses, such as checkpoints, take %(share)s of the time of steps "
+            "%(timed)s, at steps %(places)s; without them, they run at %(without)s %(unit)s."
+        )
 
 
 class FirstStepsIncluded(Finding):
@@ -530,8 +552,20 @@ class FirstStepsIncluded(Finding):
     without: Printed
     """the answer without the first steps"""
     unit: str
+    timed: str | None = None
+    """as of `pauses`"""
 
     def english(self) -> str:
+        if self.timed and self.steps == 1:
+            return N_(
+                "Steps %(timed)s include the warm-up: the first takes %(times)s times the "
+                "median of the others. Without it, they run at %(without)s %(unit)s."
+            )
+        if self.timed:
+            return N_(
+                "Steps %(timed)s include the warm-up: the first %(steps)s take %(times)s times "
+                "the median of the others. Without them, they run at %(without)s %(unit)s."
+            )
         if self.steps == 1:
             return N_(
                 "The answer includes the warm-up: the first step takes %(times)s times the "
