@@ -20,6 +20,8 @@ from perfkit.audit.audit import ClaimedNumber
 from perfkit.audit.claims import check_claim
 from perfkit.audit.log import ReportedFigure
 from perfkit.audit.matching import cells_for, claims_of_tables, differences
+from perfkit.audit.quantity import claimed_quantity
+from perfkit.audit.quantity_claims import check_quantity
 from perfkit.core.format import number
 from perfkit.report.audit_text import (
     claim_counts,
@@ -175,6 +177,24 @@ def test_a_claim_with_few_digits_may_match_by_chance():
     assert state_text(many_digits) == "reproduced"
     counts = claim_counts([few_digits, many_digits, claimed("1", log)])
     assert counts == ["2 reproduced (1 perhaps by chance)", "1 not reproduced"]
+
+
+def test_a_number_that_the_log_tells_itself_is_no_match_by_chance():
+    reported = ReportedFigure("train throughput", 31.1, "31.1", 1, is_rate=True)
+    log = make_log(facts={}, reported=[reported] * 2)
+    own, times_two = claimed("31.1", log), claimed("62.2", log)
+    assert own.chance > 0.2
+    assert "by_chance" not in codes(own.findings)
+    assert state_text(own) == "reproduced"
+    assert state_text(times_two) != "reproduced"
+    rates = np.linspace(300, 306, 40)
+    printing = make_log(windows(40, rate=rates), facts=FACTS | {"ranks": 1})
+    for text, is_weak in (("306", False), ("3e2", True)):
+        unit = claimed_quantity(f"{text} images/s")
+        with_unit = check_quantity(unit, recomputed(printing))
+        for claim in (claimed(text, printing), with_unit):
+            assert claim.chance > 0.2
+            assert ("by_chance" in codes(claim.findings)) == is_weak
 
 
 def test_the_closest_of_few_figures_is_no_match_by_chance(monkeypatch):

@@ -19,7 +19,7 @@ from perfkit.audit.audit import (
 )
 from perfkit.audit.figure import Figure, claimable
 from perfkit.audit.findings import APART
-from perfkit.audit.recompute import Figures, half_of
+from perfkit.audit.recompute import OF_ONE, Figures, half_of
 from perfkit.audit.samples import rate_unit
 from perfkit.audit.statements import (
     ByChance,
@@ -41,6 +41,8 @@ COUNTS = [2**power for power in range(13)]
 """Device counts by which the figure of one device may have been multiplied."""
 CHANCE = 0.2
 """Expected number of chance matches above which an explanation is weak."""
+SAME = 1e-12
+"""Share by which computing may change a number."""
 FEWEST_TRIED = 10
 """Figures below which nothing is told of chance: few figures near the claim are no sample."""
 WARM_UP_APART = 0.001
@@ -245,8 +247,33 @@ def _of_explanation(claim: Claim, audited: LogFigures) -> Iterator[Finding]:
     if best.devices is None and audited.figures.has_warmup:
         unit = rate_unit(audited.figures.log, of_all=True)
         yield from _warm_up_inside(best, log, unit)
-    if claim.chance > CHANCE and claim.tried >= FEWEST_TRIED:
+    yield from by_chance(claim, is_own_number=_is_own_number(claim, best))
+
+
+def by_chance(claim: Claim, *, is_own_number: bool) -> Iterator[ByChance]:
+    """Yield the finding that a claim has so few digits that its explanation may be one by
+    chance, unless this is a number that the log tells itself."""
+    if claim.chance > CHANCE and claim.tried >= FEWEST_TRIED and not is_own_number:
         yield ByChance(chance=claim.chance)
+
+
+def _is_own_number(claim: Claim, best: Explanation) -> bool:
+    """Whether an explanation is a number that the log tells itself, of its own devices."""
+    is_own_count = best.devices in (None, 1)
+    return is_own_count and is_own_figure(best.figure, best.value, claim.value)
+
+
+def is_own_figure(figure: Figure, value: float, claimed: float) -> bool:
+    """Whether the value of a figure is one that the log reports or, digit by digit, a rate that
+    it prints: of the many rates of its lines, some are close to any claim."""
+    if figure.statistic == "reported":
+        return True
+    return figure.statistic in OF_ONE and is_same_number(value, claimed)
+
+
+def is_same_number(value: float, other: float) -> bool:
+    """Whether two numbers are equal but for the errors of computing with them."""
+    return abs(value - other) <= SAME * abs(other)
 
 
 def _other_statistic(claim: Claim, *, of_all: bool) -> Iterator[Finding]:

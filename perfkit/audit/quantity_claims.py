@@ -17,14 +17,19 @@ from perfkit.audit.audit import (
     ClaimState,
     LocatedFinding,
 )
-from perfkit.audit.claims import CHANCE, FEWEST_TRIED, LogFigures, match_digits
+from perfkit.audit.claims import (
+    LogFigures,
+    by_chance,
+    is_own_figure,
+    is_same_number,
+    match_digits,
+)
 from perfkit.audit.figure import common_rates
 from perfkit.audit.findings import APART
-from perfkit.audit.log_quantities import log_quantities, reported_step_rates
+from perfkit.audit.log_quantities import AS_PRINTED, log_quantities, reported_step_rates
 from perfkit.audit.quantity import Claimed, LogQuantity, unit_text
 from perfkit.audit.samples import unit_of
 from perfkit.audit.statements import (
-    ByChance,
     ClaimNeeds,
     Finding,
     FlopsOverPeak,
@@ -32,6 +37,8 @@ from perfkit.audit.statements import (
     OfAllDevices,
     OfOneDevice,
     OtherStatistic,
+    PrintedBasis,
+    ReportedBasis,
     SparsePeak,
     Truncated,
 )
@@ -166,8 +173,19 @@ def _findings(
         # Sparsity doubles the peak.
         yield SparsePeak(share=2 * best.value / 100)
     yield from _about_figure(best, audited, unit_text(claimed.kind, claimed.text))
-    if claim.chance > CHANCE and claim.tried >= FEWEST_TRIED:
-        yield ByChance(chance=claim.chance)
+    yield from by_chance(claim, is_own_number=_is_own_number(best, claimed))
+
+
+def _is_own_number(best: LogQuantity, claimed: Claimed) -> bool:
+    """Whether a number is one that the log reports or, digit by digit, one that it prints."""
+    if best.conversion or not _has_scope(best, claimed):
+        return False
+    if isinstance(best.basis, ReportedBasis):
+        return True
+    if isinstance(best.basis, PrintedBasis):
+        is_printed = best.basis.statistic in AS_PRINTED
+        return is_printed and is_same_number(best.value, claimed.value)
+    return bool(best.figure and is_own_figure(best.figure, best.value, claimed.value))
 
 
 def _about_figure(best: LogQuantity, audited: LogFigures, unit: str) -> Iterator[Finding]:

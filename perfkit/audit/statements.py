@@ -1129,7 +1129,8 @@ class WarmUpInside(OfRates):
 
 
 class ByChance(Finding):
-    """Over 0.2 equally simple statistics are expected to match by chance."""
+    """Over 0.2 equally simple statistics are expected to match by chance; not for a number that
+    the log reports, or prints with the same digits."""
 
     code = "by_chance"
     sentence = N_(
