@@ -177,8 +177,11 @@ def test_steps_right_behind_a_slow_first_one_may_be_too_fast(seconds, steps):
     assert first.without == pytest.approx(8 * 256 * len(rest) / sum(rest))
 
 
-def test_a_fast_first_step_is_no_warm_up():
-    rows = windows(12, 1, seconds=[0.25] + [8.0] * 11)
+@pytest.mark.parametrize(
+    "seconds", [[0.25] + [8.0] * 11, [11.2, *[3.2] * 3] + [8.0] * 8, [24.0, 0.25] + [12.0] * 10]
+)
+def test_first_steps_that_are_fast_together_are_no_warm_up(seconds):
+    rows = windows(12, 1, seconds=seconds)
     assert "first_steps_included" not in findings_of(make_log(rows))
 
 

@@ -79,6 +79,11 @@ class TimedWindows(NamedTuple):
         seconds_of_all = self.seconds.sum() / self.steps.sum()
         return float(seconds_of_all * self.steps[kept].sum() / self.seconds[kept].sum())
 
+    def times_the_others(self, is_first: np.ndarray) -> float:
+        """Return the time of a step in the first windows / the median of the others."""
+        seconds_of_first = self.seconds[is_first].sum() / self.steps[is_first].sum()
+        return float(seconds_of_first / np.median(self.step_seconds[~is_first]))
+
     def place(self, index: int) -> str:
         first, last = self.first[index], self.last[index]
         return str(last) if first == last else f"{first}–{last}"
@@ -205,7 +210,7 @@ def _pauses_note(windows: TimedWindows, is_pause: np.ndarray, answer: Answer) ->
 
 def _first_steps(windows: TimedWindows) -> np.ndarray:
     """Mark the slow windows at the beginning, with those right behind them that are too fast;
-    none if too few windows follow."""
+    none if too few windows follow, or if all the marked ones together are not slow."""
     none = np.full(len(windows.seconds), False)
     others = windows.step_seconds[1:]
     if len(others) < LEAST_OTHERS:
@@ -216,18 +221,17 @@ def _first_steps(windows: TimedWindows) -> np.ndarray:
         return none
     is_fast = windows.step_seconds < FAST_FIRST * level
     is_first = np.logical_and.accumulate(is_slow | is_fast)
-    has_level = (~is_first).sum() >= max(LEAST_OTHERS, is_first.sum())
-    return is_first & has_level
+    if (~is_first).sum() < max(LEAST_OTHERS, is_first.sum()):
+        return none
+    return is_first if windows.times_the_others(is_first) > SLOW_FIRST else none
 
 
 def _first_steps_included(
     windows: TimedWindows, is_first: np.ndarray, answer: Answer
 ) -> FirstStepsIncluded:
-    level = float(np.median(windows.step_seconds[~is_first]))
-    seconds_of_first = windows.seconds[is_first].sum() / windows.steps[is_first].sum()
     return FirstStepsIncluded(
         steps=int(windows.steps[is_first].sum()),
-        times=float(seconds_of_first / level),
+        times=windows.times_the_others(is_first),
         **_answer_without(windows, is_first, answer),
     )
 

@@ -539,7 +539,7 @@ class Pauses(Finding):
 class FirstStepsIncluded(Finding):
     """The log has no steps behind the warm-up, so that the answer is of all its steps, and the
     first take over 1.3 times the median time of the others. Steps right behind them that take
-    less than half of it count among the first."""
+    less than half of it count among the first, which must take over 1.3 times also together."""
 
     code = "first_steps_included"
     sentence = N_(
