@@ -439,6 +439,20 @@ def test_the_steps_per_second_that_the_log_reports_reproduce_a_claim(tmp_path, c
     assert run(path, "--claim", claim.replace("3", "4")).exit_code == 1
 
 
+@pytest.mark.parametrize(
+    ("claim", "is_reproduced"),
+    [("1.8", True), ("1.82", True), ("1.81", True), ("1.9", False), ("1.817", False)],
+)
+def test_reported_steps_per_second_have_a_claim_s_digits_rounded_or_truncated(
+    claim, is_reproduced, tmp_path
+):
+    path = tmp_path / "train_results.json"
+    path.write_text(TRAINER_RESULTS.replace("0.003", "1.816"))
+    (checked,) = audit([path], claim=claim).claims
+    assert (checked.state == "reproduced") == is_reproduced
+    assert codes(checked.findings) == ({"truncated"} if claim == "1.81" else set())
+
+
 def paused(pauses):
     """Return ms-swift's records of steps of 5 s, with pauses of 600 s before these steps."""
     lines, elapsed = [], 0

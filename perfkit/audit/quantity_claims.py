@@ -28,6 +28,7 @@ from perfkit.audit.figure import common_rates
 from perfkit.audit.findings import APART
 from perfkit.audit.log_quantities import AS_PRINTED, log_quantities, reported_step_rates
 from perfkit.audit.quantity import Claimed, LogQuantity, unit_text
+from perfkit.audit.recompute import half_of
 from perfkit.audit.samples import unit_of
 from perfkit.audit.statements import (
     ClaimNeeds,
@@ -89,19 +90,26 @@ def check_quantity(claimed: Claimed, audited: LogFigures, tolerance: float = 0.0
 
 def claim_of_step_rate(number: ClaimedNumber, log: AuditedLog) -> Claim | None:
     """Return the claim of a number without a unit as the updates per second that a log reports
-    itself; None if it is not that number."""
+    itself; None if it has other digits."""
     rates = reported_step_rates(log)
-    matches = [rate for rate in rates if rate.value == number.value]
-    if not matches:
+    values = [rate.value for rate in rates]
+    rounding = [rate.rounding for rate in rates]
+    matching = match_digits(number.value, half_of(number.text), values, rounding)
+    if not matching.indices:
         return None
+    matches = [rates[index] for index in matching.indices]
     claimed = number.model_copy(update={"quantity": "steps/s"})
-    return Claim(
+    claim = Claim(
         **dict(claimed),
         log=log.name,
         state="reproduced",
         quantities=matches,
         tried=len(rates),
+        chance=matching.chance,
     )
+    if not matching.is_truncated:
+        return claim
+    return _with_findings(claim, [Truncated(value=matches[0].value, claimed=number.text)])
 
 
 def _with_findings(claim: Claim, findings: Iterable[Finding]) -> Claim:
