@@ -368,6 +368,26 @@ def test_the_utilization_that_a_log_prints_stands_beside_the_answer():
     assert "flops_apart" not in codes(log.findings)
 
 
+@pytest.mark.parametrize("is_reported", [False, True])
+def test_flops_of_the_answer_s_steps_are_not_compared_with_an_answer_of_others(is_reported):
+    rows = steady_windows()
+    rows["printed0"], rows["printed1"] = 9000.0, 300.0
+    facts = {name: value for name, value in SIZED.items() if name != "batch_size"}
+    own = ReportedFigure("train throughput", 9000.0, "9000", 41, is_rate=True)
+    log = make_log(rows, facts=facts, reported=[own] * is_reported)
+    log.printed = (DeclaredQuantity("flops", "TFLOP/s", "device", "printed1"),)
+    if not is_reported:
+        tps = DeclaredQuantity("tps", "tokens/s", "device", "printed0")
+        log.printed = (tps, *log.printed)
+    without_comparison = recomputed(log).log
+    answer = without_comparison.answer
+    assert (answer.basis == "reported") == is_reported
+    assert bool(answer.rate_name) != is_reported
+    assert answer.model.tflops_per_device > 1.5 * 300
+    assert answer.model.own is None
+    assert "flops_apart" not in codes(without_comparison.findings)
+
+
 @pytest.mark.parametrize(
     ("factor", "is_told"), [(0.25, True), (0.6, True), (0.7, False), (1.4, False), (1.6, True)]
 )

@@ -60,7 +60,7 @@ class Speed(Stored):
 
 
 class OwnPrint(Stored):
-    """TFLOP/s or MFU that the log itself prints, over the steps of the answer."""
+    """TFLOP/s of one device, or MFU, that the log itself prints over the answer's steps."""
 
     name: str
     """its name in the log"""
@@ -106,7 +106,9 @@ class ModelSpeed(Stored):
     peak_source: str = ""
     """source of the peak"""
     own: OwnPrint | None = None
-    """what the log itself prints; None if it prints neither TFLOP/s nor MFU"""
+    """what the log itself prints over the answer's steps: TFLOP/s of one device or else, if the
+    peak is known, MFU; None without such a print, and if the throughput is the log's own or a
+    median of printed rates, which is not one of these steps"""
 
     @property
     def is_possible(self) -> bool:

@@ -20,9 +20,9 @@ recomputation (4/3) nor the vocabulary explains."""
 # Logs may contain numbers of any size.
 @np.errstate(all="ignore")
 def with_own_print(answer: Answer | None, figures: Figures) -> Answer | None:
-    """Return an answer with the log's own TFLOP/s or, without any, its own MFU, over the same
-    steps."""
-    if not answer or not answer.model:
+    """Return an answer with the TFLOP/s of a device or, without any, the MFU that the log
+    prints over the same steps. They are compared only with those of these steps."""
+    if not answer or not answer.model or not answer.is_of_steps:
         return answer
     prints = _own_prints(answer.model, figures.log, _rows(figures, answer.period))
     model = answer.model.model_copy(update={"own": next(prints, None)})
