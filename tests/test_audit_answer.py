@@ -79,6 +79,7 @@ def test_a_clock_coarser_than_a_step_tells_the_time_of_steps_between_its_ticks(a
     log = audited(text, **stated_facts([("batch_size", "8"), ("devices", "1")]))
     (time,) = [time for time in log.step_times if time.period == "protocol"]
     assert (time.first, time.last, time.steps) == (21, 120, 100)
+    assert time.prints == 100
     second_of_steps = 1 / time.steps
     assert time.mean_seconds == pytest.approx(1 / 7, abs=second_of_steps)
     assert time.median_seconds == pytest.approx(1 / 7)

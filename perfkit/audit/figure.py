@@ -49,7 +49,7 @@ class Figure(Stored):
     """samples/time, the throughput: from the printed times or, if only rates are printed, their
     harmonic mean weighted by steps; clock: the same by the timestamps of the lines; reported:
     the log's own figure; median step: samples / median time of a step, by the printed times or
-    by the timestamps; others: of the printed rates"""
+    by the timestamps that differ; others: of the printed rates"""
     period: Period | None
     """all steps; warm: without the first 20 of each training, unless these are the protocol's
     steps; protocol: steps 21 to 120 of the first epoch that has all of them or, if none has, of
@@ -166,7 +166,8 @@ class StepTime(Stored):
     """effect of the timestamps' last digit on `mean_seconds`, as a share; None by printed
     times"""
     median_seconds: float
-    """median over the printed lines of the time of an update"""
+    """median of the time of an update over the printed lines or, by a clock, over the stretches
+    between two lines whose timestamps differ"""
     first: int | None
     """first update covered, counted from 1 in its epoch"""
     last: int | None
@@ -174,4 +175,4 @@ class StepTime(Stored):
     steps: int
     """number of updates covered, in all epochs"""
     prints: int
-    """number of printed lines used"""
+    """number of printed lines used, also those with the timestamp of the line before"""

@@ -143,7 +143,9 @@ def _basis(figures: Figures, answer: Answer) -> str:
 def _clocked(period: PeriodFigures) -> TimedWindows:
     """Return the stretches of steps between two clock readings that differ."""
     rows = period.clocked_rows()
-    first, last, seconds = between_ticks(rows["since"], rows["last"], rows["clock_seconds"])
+    first, last, seconds, _windows = between_ticks(
+        rows["since"], rows["last"], rows["clock_seconds"]
+    )
     rounding = np.full(len(seconds), 2 * half_unit(rows["at"]))
     is_read_anew = rows["clock_seconds"] > 0
     line = rows["line"][is_read_anew]

@@ -8,14 +8,25 @@ from perfkit.audit.figure import Period, StepTime
 from perfkit.audit.log import Columns, some_of
 
 
+class Stretches(NamedTuple):
+    """Stretches of steps, `first` to `last` of an epoch, the seconds of each stretch and the
+    number of `windows` that it joins."""
+
+    first: np.ndarray
+    last: np.ndarray
+    seconds: np.ndarray
+    windows: np.ndarray
+
+
 class TimedSteps(NamedTuple):
     """Stretches of steps, `first` to `last` of an epoch, and the seconds of each stretch, which
-    rounding may move by `half`."""
+    rounding may move by `half`; `prints` is the number of printed lines of all."""
 
     basis: Literal["printed", "clock"]
     first: np.ndarray
     last: np.ndarray
     seconds: np.ndarray
+    prints: int
     half: float
 
     @classmethod
@@ -28,9 +39,12 @@ class TimedSteps(NamedTuple):
         known = some_of(rows, is_known)
         first, last, seconds = known["first"], known["last"], seconds[is_known]
         if basis == "clock" and len(seconds):
-            first, last, seconds = between_ticks(first, last, seconds)
+            stretches = between_ticks(first, last, seconds)
+            prints = int(stretches.windows.sum())
+            return cls(basis, *stretches[:3], prints, half)
         is_timed = seconds > 0
-        return cls(basis, first[is_timed], last[is_timed], seconds[is_timed], half)
+        prints = int(is_timed.sum())
+        return cls(basis, first[is_timed], last[is_timed], seconds[is_timed], prints, half)
 
     @property
     def steps(self) -> int:
@@ -62,7 +76,7 @@ class TimedSteps(NamedTuple):
             "first": int(self.first.min()),
             "last": int(self.last.max()),
             "steps": self.steps,
-            "prints": len(self.seconds),
+            "prints": self.prints,
         }
 
     def of_update(self, period: Period, batches: int) -> StepTime:
@@ -78,13 +92,11 @@ class TimedSteps(NamedTuple):
             first=(extent["first"] - 1) // batches + 1,
             last=extent["last"] // batches,
             steps=self.steps // batches,
-            prints=len(self.seconds),
+            prints=self.prints,
         )
 
 
-def between_ticks(
-    first: np.ndarray, last: np.ndarray, seconds: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def between_ticks(first: np.ndarray, last: np.ndarray, seconds: np.ndarray) -> Stretches:
     """Join windows of 0 seconds, between two equal readings of a clock, with the one before or,
     at the beginning, with the next one, and return the stretches that take time: each has a
     single window that does. Windows that don't follow each other stay apart."""
@@ -96,5 +108,6 @@ def between_ticks(
     starts = np.flatnonzero(is_start)
     ends = np.append(starts[1:], len(seconds)) - 1
     sums = np.add.reduceat(seconds, starts)
+    stretches = Stretches(first[starts], last[ends], sums, ends - starts + 1)
     takes_time = sums > 0
-    return first[starts][takes_time], last[ends][takes_time], sums[takes_time]
+    return Stretches(*(values[takes_time] for values in stretches))
