@@ -569,6 +569,15 @@ def test_throughputs_of_several_models_have_whole_names_and_a_unit(tmp_path):
     )
 
 
+def test_only_parentheses_at_the_end_of_all_names_are_told_in_the_heading(tmp_path):
+    models = ["resnet (v1) train", "resnet (v2) train"]
+    text = on_one_line(of_models([f"{model} (median of 3)" for model in models], tmp_path))
+    assert "reported by the log (images/s, median of 3)" in text
+    assert "resnet (v1) train 100.500 resnet (v2) train 101.500" in text
+    inside = on_one_line(of_models(["resnet (v1) train", "vgg (v1) train"], tmp_path))
+    assert "reported by the log (images/s) " in inside
+
+
 def test_names_that_differ_in_their_middle_alone_are_told_whole(tmp_path):
     text = of_models([f"{'a' * 60}{size:02}{'b' * 60}" for size in range(20)], tmp_path)
     assert f"{'a' * 60}03" in text

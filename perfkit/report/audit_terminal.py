@@ -179,9 +179,15 @@ def _reported_rates(log: AuditedLog) -> list[str]:
 
 def _common_qualifier(names: Sequence[str]) -> str:
     """Return what all names have in parentheses at their end: median of 3; empty if they differ
-    in it."""
-    qualifiers = {name.partition(" (")[2].removesuffix(")") for name in names}
+    in it. A name may have others before."""
+    qualifiers = {_qualifier(name) for name in names}
     return qualifiers.pop() if len(qualifiers) == 1 else ""
+
+
+def _qualifier(name: str) -> str:
+    """Return what a name has in parentheses at its end; empty if it has none there."""
+    _name, opening, end = name.rpartition(" (")
+    return end.removesuffix(")") if opening and end.endswith(")") else ""
 
 
 def _printed(log: AuditedLog) -> list[str]:
