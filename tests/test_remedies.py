@@ -18,6 +18,8 @@ from perfkit.core.results.failures import (
 from perfkit.core.results.remedies import remedy
 from perfkit.core.script_config import ScriptConfig
 from perfkit.report.measurement import failure_lines
+from perfkit.report.text import language
+from perfkit.report.text.statements import sentence
 
 RESNET50 = resolve({"model": "resnet50", "device": "cpu", "batch_size": 8})
 SMALLER = "a smaller batch: -p batch_size 4 (and -p accumulate 2 for the same samples per step)"
@@ -50,22 +52,33 @@ SMALLER = "a smaller batch: -p batch_size 4 (and -p accumulate 2 for the same sa
 def test_a_remedy_fits_the_request(failure, request_of_bert, expected):
     usual = {"model": "bert", "device": "cpu", "batch_size": 8}
     found = remedy(failure, resolve(usual | request_of_bert))
-    assert found.startswith(expected)
-    assert bool(found) == bool(expected)
+    text = found.text() if found else ""
+    assert text.startswith(expected)
+    assert bool(text) == bool(expected)
+
+
+def test_a_remedy_is_told_in_the_readers_language():
+    found = remedy(OutOfMemory(killed=True), RESNET50)
+    assert found.text().startswith(SMALLER)
+    with language.in_language("zh"):
+        assert sentence(found) == (
+            "减小批：-p batch_size 4（并用 -p accumulate 2 使每步样本数不变）；"
+            "或减小样本：-p image_size 112"
+        )
 
 
 def test_a_script_is_told_to_take_a_smaller_batch_itself():
     config = ScriptConfig(**SCRIPT)
     expected = "a smaller batch, by an argument of the script"
-    assert remedy(OutOfMemory(killed=True), config) == expected
+    assert remedy(OutOfMemory(killed=True), config).text() == expected
 
 
 def test_a_missing_module_comes_with_the_command_that_installs_tested_versions():
     error = WorkerError(rank=0, detail="ModuleNotFoundError: No module named 'scipy.stats'")
     command = f"{sys.executable} -m pip install -c constraints.txt scipy"
-    assert remedy(error, RESNET50).endswith(f": {command}")
+    assert remedy(error, RESNET50).text().endswith(f": {command}")
     elsewhere = RESNET50.model_copy(update={"python": "/env/bin/python"})
-    assert remedy(error, elsewhere).endswith(": /env/bin/python -m pip install scipy")
+    assert remedy(error, elsewhere).text().endswith(": /env/bin/python -m pip install scipy")
 
 
 def test_a_failure_has_a_line_for_each_error_and_one_for_the_remedy():

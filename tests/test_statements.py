@@ -16,6 +16,7 @@ from perfkit.audit.statements import Finding
 from perfkit.core.paths import ROOT
 from perfkit.core.refusals import Refusal
 from perfkit.core.results.failures import Failure
+from perfkit.core.results.remedies import Remedy
 from perfkit.core.statements import N_, Digits3, Repeats, Share, Statement
 from perfkit.report.text import language
 
@@ -97,7 +98,8 @@ def test_every_sentence_of_a_translated_family_has_a_translation():
     with (language.CATALOGUES / "zh.po").open("rb") as stream:
         catalogue = {message.id for message in read_po(stream)}
     untranslated = []
-    for family in (MeasurementWarning, Failure, Finding, PairStatement, DiagnosisStatement):
+    pairs = (PairStatement, DiagnosisStatement)
+    for family in (MeasurementWarning, Failure, Remedy, Finding, *pairs):
         for statement in family.classes.values():
             sentence = vars(statement).get("sentence")
             if sentence and sentence not in catalogue:

@@ -110,7 +110,7 @@ def failure_lines(failure: Failure, config: AnyConfig) -> list[str]:
     lines = [f"  {failure.code}: {first}", *(f"  {line}" for line in others)]
     help_against = remedy(failure, config)
     if help_against:
-        lines.append(f"  Remedy: {help_against}")
+        lines.append(f"  Remedy: {help_against.text()}")
     return lines
 
 

@@ -294,10 +294,11 @@ def _unfinished(measurement: Measurement) -> Section:
     if result.failure:
         failure = result.failure
         section = paragraph(state, done, code(failure.code), sentence(failure))
-        # The page may be published; the remedy of a missing module has paths of this machine.
-        help_against = portable(remedy(failure, result.config))
+        help_against = remedy(failure, result.config)
         if help_against:
-            section += paragraph(_("Remedy:"), foreign(help_against))
+            # The page may be published; the remedy of a missing module has paths of this
+            # machine.
+            section += paragraph(_("Remedy:"), portable(sentence(help_against)))
         return section + _last_logs(measurement)
     words = _("It is running or was interrupted; the same command continues it.")
     return paragraph(state, done, words) + _last_logs(measurement)
