@@ -41,6 +41,7 @@ from perfkit.audit.statements import (
 from perfkit.report.audit_answer import answer_text, lacking_text, model_texts
 from perfkit.report.audit_terminal import audit_text
 from perfkit.report.audit_text import explanation_lines, finding_text
+from perfkit.report.audited_logs import log_table
 
 run = partial(cli, "audit")
 
@@ -845,6 +846,27 @@ def test_other_units_and_other_work_are_not_compared(facts, code, why):
     verdict = judged(logs_of(1.0, 1.0, facts=({}, facts)))
     assert verdict.code == code
     assert why in verdict.text()
+
+
+def test_an_unknown_unit_is_not_compared_with_another():
+    base, other = logs_of(1.0, 1.0)
+    answer = other.log.answer.model_copy(update={"unit": ""})
+    unknown = other._replace(log=other.log.model_copy(update={"answer": answer}))
+    verdict = judged([base, unknown])
+    assert verdict.code == "other_units"
+    assert (
+        verdict.text() == "1.log and 0.log are not compared: one does not tell what it counts."
+    )
+
+
+def test_a_table_of_logs_names_no_unit_that_one_of_them_does_not_tell(tmp_path):
+    whole = audit([written(tmp_path)])
+    reported = ReportedFigure("data.rate", 100.0, "100.0", 1, is_rate=True)
+    told = answered(steady_windows(), name="a.log")
+    untold = answered(facts={"ranks": 8}, reported=[reported], name="b.log")
+    assert log_table(whole, [told]).headings[:2] == ["devices", "images/s"]
+    assert log_table(whole, [untold]).headings[:2] == ["devices", "throughput"]
+    assert log_table(whole, [told, untold]).headings[:3] == ["unit", "devices", "throughput"]
 
 
 def in_other_format(logs):

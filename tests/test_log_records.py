@@ -14,6 +14,8 @@ from perfkit.audit.log import LogError
 from perfkit.audit.reader import read_logs
 from perfkit.audit.records import FORMATS
 from perfkit.audit.rolling import windows_of_means
+from perfkit.report.audit_answer import answer_text
+from perfkit.report.audit_terminal import audit_text
 
 _DATA = tomllib.loads(Path(__file__).with_name("record_cases.toml").read_text())
 CASES, DOCUMENTS = _DATA["case"], _DATA["document"]
@@ -99,6 +101,10 @@ def case_of(name):
     return next(case["log"] for case in CASES if case["format"] == name)
 
 
+def document_of(name):
+    return next(case["log"] for case in DOCUMENTS if case["format"] == name)
+
+
 def test_steps_per_second_are_no_samples_per_second(read):
     log = read(case_of("Hugging Face Trainer, results"))
     rates = [figure.name for figure in log.reported if figure.is_rate]
@@ -119,6 +125,34 @@ def test_an_epoch_is_no_step(write):
 
 def test_medians_are_no_means(write):
     assert "median_times" in codes_of(case_of("Detectron2, metrics.json"), write)
+
+
+@pytest.mark.parametrize(
+    ("units", "unit"),
+    [
+        (["items/s"] * 3, "items/s"),
+        (["Tok/s"] * 3, "tokens/s"),
+        (["items/s", "Tok/s", "it"], ""),
+    ],
+)
+def test_the_unit_of_rates_is_the_one_that_their_records_tell(units, unit, write):
+    text = case_of("milabench, data of a process")
+    for told in units:
+        text = text.replace('"items/s"', f'"units/{told}"', 1)
+    (audited,) = audit([write(text.replace("units/", ""))]).logs
+    assert audited.answer.speed_unit == unit
+    assert answer_text(audited).startswith(f"120.50 {unit} per device,".replace("  ", " "))
+
+
+def test_figures_whose_unit_nothing_tells_are_shown_without_one(write):
+    path = write(document_of("milabench, summary"))
+    text = audit_text(audit([path]))
+    assert text.splitlines()[4].split("  ")[0] == "reported by the log"
+    assert "samples/s" not in text
+    (claim,) = audit([path], claim="121.5").claims
+    assert (claim.state, claim.unit) == ("reproduced", "")
+    named = audit_text(audit([write(document_of("timm, CSV"))]))
+    assert "reported by the log (samples/s)" in named
 
 
 def test_no_one_of_several_models_is_the_answer(write):

@@ -15,7 +15,7 @@ from perfkit.audit.figure import (
     first_figure,
 )
 from perfkit.audit.printed import PrintedQuantity, Quantity
-from perfkit.audit.samples import unit_of
+from perfkit.audit.samples import unit_of, unit_of_figures
 from perfkit.audit.statements import ByCommand, EveryExpertCounted, SourcedFact
 from perfkit.core.models.flops import flops_per_token
 from perfkit.core.results.base import Stored
@@ -139,7 +139,7 @@ class Answer(Stored):
     steps_per_second: float | None
     """optimizer updates per second"""
     unit: str
-    """unit of `samples`"""
+    """unit of `samples`; empty if it is unknown"""
     samples: Speed | None
     """samples per second; None if the batch size is unknown"""
     tokens: Speed | None
@@ -197,7 +197,7 @@ def answer_of(
     step_time = _step_time(step_times, figure)
     if not figure and not step_time:
         return None
-    unit = unit_of(facts)
+    unit = unit_of_figures(facts, [figure]) if figure else unit_of(facts)
     speed, rate = None, None
     if figure:
         speed = Speed(of_all=figure.throughput, per_device=figure.per_device)

@@ -20,7 +20,7 @@ from perfkit.audit.audit import (
 from perfkit.audit.figure import Figure, claimable
 from perfkit.audit.findings import APART
 from perfkit.audit.recompute import OF_ONE, Figures, half_of
-from perfkit.audit.samples import rate_unit
+from perfkit.audit.samples import rate_unit, unit_of_figures
 from perfkit.audit.statements import (
     ByChance,
     Finding,
@@ -78,6 +78,7 @@ def check_claim(
         return Claim(**dict(number), log=log.name, state="no number")
     explanations, chance = _explained(number, candidates)
     closest = _closest(number, candidates)
+    shown = explanations[0].figure if explanations else closest.figure
     difference = closest.value / number.value - 1
     reference = log.reference
     reference_difference = None
@@ -88,7 +89,7 @@ def check_claim(
     claim = Claim(
         **dict(number),
         log=log.name,
-        unit=rate_unit(figures.log, of_all=True),
+        unit=unit_of_figures(figures.log.facts, [shown]),
         state=_state(number, log, explanations, abs(difference) <= tolerance),
         explanations=explanations,
         closest=closest.figure,

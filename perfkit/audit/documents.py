@@ -192,7 +192,10 @@ def _first(pattern: str | None, values: Mapping[str, Any]) -> Any:
 def _facts(
     form: Mapping[str, Any], values: Mapping[str, Any], figures: list[ReportedFigure]
 ) -> dict[str, int | str]:
-    facts: dict[str, int | str] = {"framework": form.get("framework", "")}
+    facts: dict[str, int | str] = {
+        "framework": form.get("framework", ""),
+        "unit": form.get("unit", ""),
+    }
     for fact, pattern in form.get("facts", {}).items():
         value = _first(pattern, values)
         if str(value) in BACKENDS:

@@ -47,7 +47,8 @@ class RecordFormat:
     the same value in each print. `figures` matches the fields with figures that the log
     reports. `each` says what a record is if every record has figures of its own, such as a
     node; the median over them is taken. `units` are those of figures, by a pattern of their
-    names. `facts` names the fields with the configuration.
+    names. `facts` names the fields with the configuration. `unit` is that of all rates, and
+    `unit_field` the field that tells it, if all prints agree in one that is known.
     `lacks` is the reason why the file can't be read. `is_table`: whether the format is known as
     a table only.
     """
@@ -63,6 +64,7 @@ class RecordFormat:
     facts: Mapping[str, str] = field(default_factory=dict)
     framework: str = ""
     unit: str = ""
+    unit_field: str = ""
     lacks: str = ""
     is_table: bool = False
 
@@ -96,9 +98,11 @@ class RecordFormat:
 
 PLAIN = (
     *("name", "required", "constants", "figures", "each", "units", "facts", "framework"),
-    *("unit", "lacks", "is_table"),
+    *("unit", "unit_field", "lacks", "is_table"),
 )
 """Keys of formats.toml copied without conversion."""
+UNITS = {"items/s": "items/s", "tok/s": "tokens/s", "tokens/s": "tokens/s"}
+"""Units that records tell, in lower case."""
 FORMATS = [RecordFormat.of(entry) for entry in RECORDS]
 
 
@@ -113,12 +117,16 @@ def read(path: Path, text: str) -> Log | None:
     table = PrintTable(form)
     figures = FigureTable(form)
     facts: dict[str, int] = {}
+    units: set[str] = set()
     rows = json_records(text) if is_json(text) else table_rows(text)
     for row in rows:
         table.add(row)
         figures.add(row)
         facts |= _facts(form, row.values)
-    collected = Facts(framework=form.framework, unit=form.unit, **facts)
+        if form.unit_field and form.is_print(row.values):
+            units.add(UNITS.get(str(row.values.get(form.unit_field)).lower(), ""))
+    unit = units.pop() if len(units) == 1 else form.unit
+    collected = Facts(framework=form.framework, unit=unit, **facts)
     collected.complete(path)
     prints = prints_of(table.columns())
     return Log(

@@ -1,10 +1,12 @@
 """The samples or tokens of a step, by a log's facts."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from math import prod
 from typing import NamedTuple
 
 from perfkit.audit.fact_rules import MODEL_PARALLEL
+from perfkit.audit.figure import Figure
 from perfkit.audit.log import Log
 from perfkit.audit.statements import ByCommand, SourcedFact
 from perfkit.core.models import find_model
@@ -13,6 +15,9 @@ SEQUENCES = {"bert", "bert-large", "sequences/s"}
 SAMPLES = {"samples/s", "images/s", "sequences/s"}
 """Units that count by the batch size. Tokens also need the sequence length; for frames and
 other units, the number per sample is unknown."""
+
+OF_SAMPLES = re.compile(r"sample", re.IGNORECASE)
+"""Names of reported figures that tell that they count samples."""
 
 
 class StepSamples(NamedTuple):
@@ -51,11 +56,27 @@ class StepSamples(NamedTuple):
 
 
 def unit_of(facts: Mapping[str, SourcedFact]) -> str:
-    """Return the unit in which a log's rates count; samples/s if it is unknown."""
+    """Return the unit in which a log's rates count; samples/s if it is unknown: so count
+    throughputs that are computed by the batch size."""
+    return _told_unit(facts) or "samples/s"
+
+
+def unit_of_figures(facts: Mapping[str, SourcedFact], figures: Iterable[Figure]) -> str:
+    """Return the unit of figures of a log; empty if it is unknown, as that of a figure which
+    the log reports itself under a name that tells no unit."""
+    for figure in figures:
+        is_of_samples = figure.statistic != "reported" or OF_SAMPLES.search(figure.name)
+        if not is_of_samples:
+            return _told_unit(facts)
+    return unit_of(facts)
+
+
+def _told_unit(facts: Mapping[str, SourcedFact]) -> str:
+    """Return the unit that the log, the command line or the model tells; empty if none does."""
     if "unit" in facts:
         return str(facts["unit"].value)
     model = find_model(facts["model"].value) if "model" in facts else None
-    return model.unit if model else "samples/s"
+    return model.unit if model else ""
 
 
 def rate_unit(log: Log, *, of_all: bool) -> str:

@@ -180,6 +180,13 @@ class OtherUnits(Verdict):
     unit: str
     base_unit: str
 
+    def english(self) -> str:
+        if not self.unit or not self.base_unit:
+            return N_(
+                "%(log)s and %(base)s are not compared: one does not tell what it counts."
+            )
+        return self.sentence
+
 
 class OtherLogWork(Verdict):
     """The logs are of different work."""

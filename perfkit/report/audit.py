@@ -19,7 +19,7 @@ from perfkit.audit.audit import (
     WaterfallStage,
     read_audit,
 )
-from perfkit.audit.samples import unit_of
+from perfkit.audit.samples import unit_of, unit_of_figures
 from perfkit.audit.statements import DIGITS
 from perfkit.core.format import minute, number, percent, shortened
 from perfkit.core.paths import outputs_path
@@ -397,11 +397,12 @@ def _details(log: AuditedLog) -> LogDetails:
     for name, fact in log.facts.items():
         facts.append(FactText(name, str(fact.value), sentence(fact.by)))
     reported = [FactText(name, reported_text(text)) for name, text in log.reported.items()]
+    unit = unit_of_figures(log.facts, log.figures) or _("throughput")
     headings = [
         _("Statistic"),
         _("Range"),
-        _("All devices (%(unit)s)") % {"unit": unit_of(log.facts)},
-        _("One device (%(unit)s)") % {"unit": unit_of(log.facts)},
+        _("All devices (%(unit)s)") % {"unit": unit},
+        _("One device (%(unit)s)") % {"unit": unit},
     ]
     figures: list[FigureRow] = figure_rows(log)
     return LogDetails(

@@ -108,11 +108,11 @@ def _rates(answer: Answer) -> Iterator[str]:
 
 def _speed(speed: Speed, unit: str) -> Iterator[str]:
     if speed.of_all:
-        yield f"{digits_text(speed.of_all)} {unit}"
+        yield f"{digits_text(speed.of_all)} {unit}".rstrip()
         if speed.per_device:
             yield _("%(rate)s per device") % {"rate": digits_text(speed.per_device)}
     else:
-        rate = f"{digits_text(speed.per_device)} {unit}"
+        rate = f"{digits_text(speed.per_device)} {unit}".rstrip()
         yield _("%(rate)s per device") % {"rate": rate}
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from perfkit.audit import dlperf
 from perfkit.audit.audit import GIVEN, Audit, AuditedLog, Claim, LocatedFinding
-from perfkit.audit.samples import unit_of
+from perfkit.audit.samples import unit_of_figures
 from perfkit.audit.statements import DIGITS
 from perfkit.core.format import amount, number, percent, shortened
 from perfkit.report.audit_answer import (
@@ -161,8 +161,8 @@ def _reported_rates(log: AuditedLog) -> list[str]:
         # Whole names take two lines each.
         figures, short = figures[: MOST_RATES // 2], names[: MOST_RATES // 2]
     rows = [[name] for name in short]
-    unit = ", ".join(filter(None, [unit_of(log.facts), qualifier]))
-    headings = [f"reported by the log ({unit})"]
+    unit = ", ".join(filter(None, [unit_of_figures(log.facts, figures), qualifier]))
+    headings = [f"reported by the log ({unit})" if unit else "reported by the log"]
     columns = {
         "all devices": [figure.throughput for figure in figures],
         "one device": [figure.per_device for figure in figures],

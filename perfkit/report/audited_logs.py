@@ -65,9 +65,9 @@ class LogTable(NamedTuple):
 
 def log_table(audit: Audit, logs: Sequence[AuditedLog]) -> LogTable:
     rows = [_row(audit, log) for log in logs]
-    units = {row.unit for row in rows} - {""}
+    units = {row.unit for row in rows if row.of_all or row.per_device}
     is_one_unit = len(units) == 1
-    unit = units.pop() if is_one_unit else _("throughput")
+    unit = (units.pop() if is_one_unit else "") or _("throughput")
     has_whole = any(row.of_all for row in rows)
     level = audit.ratios[0].level if audit.ratios else 0.0
     headings = LogRow(
