@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-ALLOWED = {"cc", "git", "make", "nvidia-smi", "uname"}
-"""Programs that any test may start: they only report on the repository, make and machine, and
-compile the fake NVML."""
+ALLOWED = {"cc", "git", "ldconfig", "make", "nvidia-smi", "uname"}
+"""Programs that any test may start: they only report on the repository, make and machine, or
+compile the fake NVML. Python asks ldconfig for libraries while PyTorch is imported."""
 SLOW_IMPORTS = {"paddle", "torch", "jax", "tensorflow", "playwright"}
 restricted_test: str | None = None
 """The name of the running test if it may start no process."""
