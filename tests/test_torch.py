@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.frameworks.torch import FRAMEWORK, backend
+from perfkit.core.frameworks.torch.backend import align_gradients
 from perfkit.core.frameworks.torch.layers import Network
 from perfkit.core.models import MODELS
 from perfkit.core.worker import rank as worker
@@ -110,59 +111,35 @@ def test_clipping_overflowing_gradients_leaves_weights_unchanged(narrow):
     assert equal(inspector.weights(), before)
 
 
-CHANNELS_LAST = """
-import sys
-
-sys.path.insert(0, sys.argv[1])
-import numpy as np
-import torch
-from narrow import replace_sizes
-from sides import side_of, step
-from torch._inductor import config as inductor
-
-from perfkit.core.frameworks.torch import backend
-
-align_gradients = backend.align_gradients
-copied = set()
-
-
-def checked_alignment(parameters):
-    parameters = [*parameters]
-    gradients = [p.grad for p in parameters]
-    align_gradients(parameters)
-    for gradient, parameter in zip(gradients, parameters, strict=True):
-        aligned = parameter.grad
-        assert aligned.stride() == parameter.stride()
-        # The first scaled step may overflow.
-        torch.testing.assert_close(aligned, gradient, rtol=0, atol=0, equal_nan=True)
-        is_copy = aligned is not gradient
-        was_aligned = gradient.stride() == parameter.stride()
-        assert is_copy != was_aligned
-        copied.add(is_copy)
-
-
-replace_sizes(setattr)
-backend.align_gradients = checked_alignment
-side = side_of("torch")
-with inductor.patch(force_layout_optimization=True):
-    trainer = side.trainer(execution="static", layout="NCHW", precision="amp")
-    for _ in range(2):
-        loss = step(trainer, side.batch(layout="NCHW"))
-        assert np.isfinite(loss)
-assert copied == {True, False}
-"""
-
-
 @pytest.mark.usefixtures("processes")
 @pytest.mark.slow
-def test_channels_last_gradients_of_compiled_nchw_networks_are_aligned(tmp_path):
+def test_channels_last_gradients_of_compiled_nchw_networks_are_aligned(narrow, monkeypatch):
     """torch.compile chooses this layout on a GPU; on a CPU it must be forced."""
-    # In a process of its own: that of many tests ended here twice, without a word.
-    script = tmp_path / "channels_last.py"
-    script.write_text(CHANNELS_LAST)
-    command = [sys.executable, "-X", "faulthandler", str(script), str(Path(__file__).parent)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=250)
-    assert done.returncode == 0, done.stderr
+    from torch._inductor import config as inductor
+
+    copied = set()
+
+    def checked_alignment(parameters):
+        parameters = [*parameters]
+        gradients = [p.grad for p in parameters]
+        align_gradients(parameters)
+        for gradient, parameter in zip(gradients, parameters, strict=True):
+            aligned = parameter.grad
+            assert aligned.stride() == parameter.stride()
+            # The first scaled step may overflow.
+            torch.testing.assert_close(aligned, gradient, rtol=0, atol=0, equal_nan=True)
+            is_copy = aligned is not gradient
+            was_aligned = gradient.stride() == parameter.stride()
+            assert is_copy != was_aligned
+            copied.add(is_copy)
+
+    monkeypatch.setattr(backend, "align_gradients", checked_alignment)
+    with inductor.patch(force_layout_optimization=True):
+        trainer = SIDE.trainer(execution="static", layout="NCHW", precision="amp")
+        for _ in range(2):
+            loss = step(trainer, batch(layout="NCHW"))
+            assert np.isfinite(loss)
+    assert copied == {True, False}
 
 
 @pytest.mark.parametrize(
