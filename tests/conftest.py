@@ -9,6 +9,7 @@ import sysconfig
 import tempfile
 import venv
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,11 @@ from perfkit.cli import main
 from perfkit.core.inputs.samples import make_images
 from perfkit.core.paths import ROOT
 from perfkit.report.text.language import file_name
+
+# Triton, of PyTorch, and TensorFlow each have an LLVM. A process that loads TensorFlow's first
+# is aborted once PyTorch loads Triton's.
+if find_spec("triton"):
+    import_module("triton._C.libtriton")
 
 # Has its own pytest.ini, for machines without the packages of these tests: make gpu.
 collect_ignore = ["gpu"]
