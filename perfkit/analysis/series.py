@@ -181,7 +181,7 @@ def _accepted(
         tests = {}
         for start in changes:
             before, after = _neighbours(throughputs, changes, start)
-            tests[start] = _test(before, after, scatter)
+            tests[start] = _compare_levels(before, after, scatter)
         worst = max(changes, key=lambda start: tests[start].weakness)
         if tests[worst].p_value <= test_level:
             return {start: test.p_value for start, test in tests.items()}
@@ -226,16 +226,19 @@ class LevelTest(NamedTuple):
         return self.p_value, -self.standard_errors
 
 
-def _test(before: Repeats, after: Repeats, scatter: float) -> LevelTest:
+def _compare_levels(before: Repeats, after: Repeats, scatter: float) -> LevelTest:
     from scipy.stats import mannwhitneyu
 
     error = scatter * sqrt(1 / len(before) + 1 / len(after))
     shift = abs(log(median(map(median, after)) / median(map(median, before))))
-    if shift <= LIMIT * error:
-        return LevelTest(1.0, shift / error if error else 0.0)
+    if shift == 0:
+        return LevelTest(1.0, 0.0)
+    standard_errors = shift / error if error else inf
+    if standard_errors <= LIMIT:
+        return LevelTest(1.0, standard_errors)
     first, second = repeats_around(before, after)
     p_value = float(mannwhitneyu(second, first, method="exact").pvalue)
-    return LevelTest(p_value, shift / error if error else inf)
+    return LevelTest(p_value, standard_errors)
 
 
 def repeats_around(before: Repeats, after: Repeats) -> tuple[list[float], list[float]]:

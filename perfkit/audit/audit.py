@@ -18,7 +18,15 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from perfkit.audit.answer import Answer
-from perfkit.audit.figure import TIMED, Figure, Period, Statistic, StepTime, first_figure
+from perfkit.audit.figure import (
+    TIMED,
+    Figure,
+    Period,
+    Statistic,
+    StepTime,
+    first_figure,
+    unit_for,
+)
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.quantity import ClaimedKind, LogQuantity, Of
 from perfkit.audit.statements import FactValue, Finding, SourcedFact
@@ -252,7 +260,7 @@ class Claim(ClaimedNumber):
 
     def unit_of(self, *, of_all: bool) -> str:
         """Return the unit of a throughput of all devices or of one; empty if it is unknown."""
-        return self.unit if of_all or not self.unit else f"{self.unit}/device"
+        return unit_for(self.unit, of_all=of_all)
 
 
 def is_of_one_device(number: ClaimedNumber, explanations: Sequence[Explanation]) -> bool:

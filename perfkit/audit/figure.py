@@ -102,6 +102,12 @@ class Figure(Stored):
         return Method(self.statistic, self.period, self.skipped, self.name)
 
 
+def unit_for(unit: str, *, of_all: bool) -> str:
+    """Return the unit of a throughput of all devices or of one, from that of all; empty if that
+    is unknown."""
+    return unit if of_all or not unit else f"{unit}/device"
+
+
 class CommonRates(NamedTuple):
     """Two figures as throughputs of the same devices: of all, or of one each."""
 

@@ -24,7 +24,7 @@ from perfkit.audit.claims import (
     is_same_number,
     match_digits,
 )
-from perfkit.audit.figure import common_rates
+from perfkit.audit.figure import common_rates, unit_for
 from perfkit.audit.findings import APART
 from perfkit.audit.log_quantities import AS_PRINTED, log_quantities, reported_step_rates
 from perfkit.audit.quantity import Claimed, LogQuantity, unit_text
@@ -207,7 +207,7 @@ def _about_figure(best: LogQuantity, audited: LogFigures, unit: str) -> Iterator
         yield OtherStatistic(
             difference=rates.difference,
             reference=best.value * (1 + rates.difference),
-            unit=f"{unit}/device" if best.of == "device" else unit,
+            unit=unit_for(unit, of_all=best.of != "device"),
             **reference.ends(),
         )
     is_mean = figure.statistic in ("mean of rates", "mean after skipping")

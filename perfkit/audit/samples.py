@@ -6,7 +6,7 @@ from math import prod
 from typing import NamedTuple
 
 from perfkit.audit.fact_rules import MODEL_PARALLEL
-from perfkit.audit.figure import Figure
+from perfkit.audit.figure import Figure, unit_for
 from perfkit.audit.log import Log
 from perfkit.audit.statements import ByCommand, SourcedFact
 from perfkit.core.models import find_model
@@ -81,8 +81,7 @@ def _told_unit(facts: Mapping[str, SourcedFact]) -> str:
 
 def rate_unit(log: Log, *, of_all: bool) -> str:
     """Return the unit of a throughput of all devices or of one."""
-    unit = unit_of(log.facts)
-    return unit if of_all else f"{unit}/device"
+    return unit_for(unit_of(log.facts), of_all=of_all)
 
 
 def accumulated_batches(log: Log) -> int:

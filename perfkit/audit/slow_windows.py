@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perfkit.audit.answer import BASES, Answer
-from perfkit.audit.figure import MOST_RATE
+from perfkit.audit.figure import MOST_RATE, unit_for
 from perfkit.audit.recompute import PRINTED_TIMES, Figures, PeriodFigures, half_unit
 from perfkit.audit.statements import FirstStepsIncluded, Note, Pauses
 from perfkit.audit.step_times import between_ticks
@@ -252,5 +252,8 @@ def _answer_without(
     if speed and speed.of_all:
         return {"without": speed.of_all * gain, "unit": answer.speed_unit}
     if speed and speed.per_device:
-        return {"without": speed.per_device * gain, "unit": f"{answer.speed_unit}/device"}
+        return {
+            "without": speed.per_device * gain,
+            "unit": unit_for(answer.speed_unit, of_all=False),
+        }
     return {"without": steps_per_second, "unit": "steps/s"}
