@@ -38,7 +38,8 @@ def test_the_throughput_of_a_script_is_that_of_the_measurement(folder):
 @pytest.mark.parametrize("folder", OF_MODELS, ids=lambda folder: folder.name[:40])
 def test_the_steady_throughput_is_that_of_the_measurement(folder):
     """With an even number of repeats, it is the harmonic mean of the two in the middle."""
-    throughput = Measurement.read(folder).result.throughput
+    result = Measurement.read(folder).result
+    throughput = result.throughput
     log = audited(folder)
     tolerance = 1e-9 if throughput.n % 2 else 1e-2
     steady = log.figure("steady", of=["samples/time"])
@@ -47,6 +48,7 @@ def test_the_steady_throughput_is_that_of_the_measurement(folder):
     assert log.answer.speed.of_all == steady.throughput
     (reported,) = [figure for figure in log.figures if figure.statistic == "reported"]
     assert reported.throughput == throughput.value
+    assert reported.name.endswith(f", {result.work.unit}")
 
 
 def test_the_slowest_of_several_ranks_counts(tmp_path):

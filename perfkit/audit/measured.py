@@ -92,7 +92,7 @@ def _of_measurement(path: Path, measurement: Measurement) -> Log:
     frame = frame[frame["repeat"].isin(indices)]
     log = _log(path, _to_the_end(frame, result), _facts(result))
     name = f"throughput, median of {amount(throughput.n, 'repeat')}"
-    log.reported = [figure(f"{name}, samples/s", throughput.value, 1)]
+    log.reported = [figure(f"{name}, {result.work.unit}", throughput.value, 1)]
     if throughput.n > 1:
         log.notes = [Note(MedianRepeats(indices=indices, repeats=throughput.n))]
     return log
