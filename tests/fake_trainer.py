@@ -119,8 +119,6 @@ class Workloads:
     def matmul(self, size):
         raise NotImplementedError("a fake has no peak")
 
-    all_reduce = matmul
-
 
 def tensors(batches, _config):
     for batch in batches:

@@ -407,12 +407,9 @@ def _events(result, repeat, rank):
 
 
 def _peak_of_rank(repeat):
-    """Return the rates of one rank: equal shares of all ranks' together, except for a link."""
+    """Return the rates of one rank: equal shares of all ranks' together."""
     rates = repeat.peak.model_dump(exclude={"disturbance"}, exclude_none=True)
-    for name in rates:
-        if name != "all_reduce_bytes_per_second":
-            rates[name] /= len(repeat.ranks)
-    return rates
+    return {name: rate / len(repeat.ranks) for name, rate in rates.items()}
 
 
 def write_all(outputs, *results):

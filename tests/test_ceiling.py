@@ -8,7 +8,6 @@ from perfkit.core.worker.peak import (
     COPY_SECONDS,
     LARGEST,
     PRODUCT_SECONDS,
-    REDUCED_BYTES,
     measure_peak,
 )
 
@@ -59,15 +58,6 @@ def test_sustained_rates_are_means_that_a_slower_third_of_the_time_lowers():
     product = peaks["sustained_matmul_flops_per_second"] / 2e11
     copy = peaks["sustained_copy_bytes_per_second"] / 2.5e10
     assert (product, copy) == (expected, expected)
-
-
-def test_the_bandwidth_of_an_all_reduce_is_that_of_a_rings_link():
-    machine = Machine(2e11, 2.5e10)
-    machine.all_reduce = lambda size_bytes: lambda: machine.take(0.0)
-    machine.take = lambda seconds: setattr(machine, "now", machine.now + (seconds or 0.01))
-    peaks = measure_peak(machine, CpuDevice(machine.clock), ranks=4, clock=machine.clock)
-    # Each rank of a ring of 4 passes on 2 * 3 / 4 of the array.
-    assert peaks["all_reduce_bytes_per_second"] == pytest.approx(1.5 * REDUCED_BYTES / 0.01)
 
 
 def test_matrices_grow_only_until_a_call_is_long_enough():

@@ -31,7 +31,6 @@ Doubt = Literal[
 RATES = {
     "matrix product": "sustained_matmul_flops_per_second",
     "copy": "sustained_copy_bytes_per_second",
-    "all-reduce": "all_reduce_bytes_per_second",
 }
 """Name of a rate -> field of a repeat's peak."""
 PRODUCT = "matrix product"

@@ -57,7 +57,6 @@ PEAKS: dict[Quantity, PeakQuantity] = {
         N_("matrix product"), "sustained_matmul_flops_per_second", "TFLOP/s", TERA
     ),
     "copy": PeakQuantity(N_("copy"), "sustained_copy_bytes_per_second", "GB/s", GIGA),
-    "all_reduce": PeakQuantity(N_("all-reduce"), "all_reduce_bytes_per_second", "GB/s", GIGA),
 }
 SEVERITY = {"slow": 0, "undecided": 1, "ok": 2}
 """Order of verdicts."""

@@ -12,7 +12,7 @@ from perfkit.analysis.fleet.workloads import Gap
 from perfkit.core.results.base import Stored
 
 DIGITS = re.compile("([0-9]+)")
-Quantity = Literal["throughput", "matmul", "copy", "all_reduce"]
+Quantity = Literal["throughput", "matmul", "copy"]
 """What a column compares: the throughput of a workload, or a peak that its workers measured."""
 
 

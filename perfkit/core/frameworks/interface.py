@@ -21,10 +21,6 @@ class Workloads(Protocol):
     def copy(self, size_bytes: int) -> Callable[[], Any]:
         """Copy `size_bytes` bytes into memory that is already allocated."""
 
-    def all_reduce(self, size_bytes: int) -> Callable[[], Any]:
-        """Sum an array of `size_bytes` bytes over all ranks, each of which must call this. Only
-        for frameworks that train with several ranks."""
-
 
 class Backend(Protocol):
     """The functions and classes of a backend."""

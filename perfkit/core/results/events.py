@@ -52,8 +52,6 @@ class Peak(TypedDict):
     """mean speed of the matrix product over a second"""
     sustained_copy_bytes_per_second: NotRequired[float]
     """mean speed of the copy over 0.3 seconds"""
-    all_reduce_bytes_per_second: NotRequired[float]
-    """bandwidth of a ring's link; with several ranks"""
     missing: NotRequired[str]
     """why there is no peak"""
 

@@ -65,9 +65,6 @@ class Peak(Stored):
     """mean over a second, before and after the training; None: not stored"""
     sustained_copy_bytes_per_second: Positive | None = None
     """mean over 0.3 seconds, before and after the training; None: not stored"""
-    all_reduce_bytes_per_second: Positive | None = None
-    """bandwidth of an all-reduce of 64 MiB per rank, 2 (ranks - 1) / ranks * bytes / seconds,
-    on the slowest rank; None for a single rank"""
     disturbance: Annotated[float | None, Field(ge=0, lt=1)] = None
     """relative difference of the product's speed before and after the training, 1 - slower /
     faster; None if it was measured once"""

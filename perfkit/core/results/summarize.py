@@ -290,7 +290,6 @@ def _peak(events_of_ranks: Sequence[EventsByKind]) -> Peak | None:
         sustained_copy_bytes_per_second=_sum_of_means(
             peaks_of_ranks, "sustained_copy_bytes_per_second"
         ),
-        all_reduce_bytes_per_second=_slowest(peaks_of_ranks, "all_reduce_bytes_per_second"),
     )
 
 
@@ -298,24 +297,15 @@ PeaksOfRanks = Sequence[Sequence[Mapping[str, Any]]]
 """The `peak` events of each rank."""
 
 
-def _means(peaks_of_ranks: PeaksOfRanks, name: str) -> list[float] | None:
-    """Return each rank's mean of a value; None if an event lacks it, as older ones do."""
+def _sum_of_means(peaks_of_ranks: PeaksOfRanks, name: str) -> float | None:
+    """Return the sum of each rank's mean of a value; None if an event lacks it, as older ones
+    do."""
     means = []
     for peaks in peaks_of_ranks:
         if any(name not in peak for peak in peaks):
             return None
         means.append(fmean(peak[name] for peak in peaks))
-    return means
-
-
-def _sum_of_means(peaks_of_ranks: PeaksOfRanks, name: str) -> float | None:
-    means = _means(peaks_of_ranks, name)
-    return sum(means) if means else None
-
-
-def _slowest(peaks_of_ranks: PeaksOfRanks, name: str) -> float | None:
-    means = _means(peaks_of_ranks, name)
-    return min(means) if means else None
+    return sum(means)
 
 
 def check_against_raw(measurement: Measurement) -> list[str] | None:

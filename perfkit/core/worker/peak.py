@@ -27,9 +27,6 @@ MINIMUM_GROUP = 10
 PRODUCT_SECONDS, COPY_SECONDS = 1.0, 0.3
 """Least time for which the product and the copy are measured."""
 MINIMUM_TIMES = 3
-REDUCED_BYTES = 2**26
-REDUCTIONS = 8
-"""Calls of an all-reduce: a fixed number, because all ranks must take part in each."""
 
 
 class GroupTimes(NamedTuple):
@@ -40,13 +37,11 @@ class GroupTimes(NamedTuple):
 
 
 def measure_peak(
-    workloads: Workloads, device: Device, ranks: int = 1, clock: Clock = time.perf_counter
+    workloads: Workloads, device: Device, clock: Clock = time.perf_counter
 ) -> dict[str, float]:
     """Return `matmul_flops_per_second` (two per multiply-add) for matrices of `matmul_size`
     rows and columns, `copy_bytes_per_second`, bytes read plus bytes written as in STREAM
-    (McCalpin, 1995), and both as `sustained_…`. With several ranks, all of which must call
-    this, also `all_reduce_bytes_per_second`: the bandwidth of each rank's link that a ring
-    would use, 2 (ranks - 1) / ranks * bytes / seconds, as NCCL's tests report it."""
+    (McCalpin, 1995), and both as `sustained_…`."""
 
     def timed(call: Callable[[], Any], calls: int = 1) -> float:
         """Return the seconds of a call in a group of `calls`."""
@@ -94,16 +89,5 @@ def measure_peak(
             "sustained_copy_bytes_per_second": 2 * COPIED_BYTES / times.mean,
         }
 
-    def measured_all_reduce() -> dict[str, float]:
-        call = workloads.all_reduce(REDUCED_BYTES)
-        # The first call connects the ranks.
-        timed(call)
-        seconds = timed(call, REDUCTIONS)
-        passed_bytes = 2 * (ranks - 1) / ranks * REDUCED_BYTES
-        return {"all_reduce_bytes_per_second": passed_bytes / seconds}
-
-    # The all-reduce comes first: a rank that lacks memory for a later measurement must not keep
-    # the others waiting. The matrices are freed before the copy, since the training may have
-    # left little memory.
-    bandwidth = measured_all_reduce() if ranks > 1 else {}
-    return bandwidth | measured_matmul() | measured_copy()
+    # The matrices are freed before the copy, since the training may have left little memory.
+    return measured_matmul() | measured_copy()

@@ -129,9 +129,7 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict
     raw.write({"event": "effective", **fields, "step_clock": device.step_clock})
 
     def write_peak() -> None:
-        peak = try_measure(
-            lambda: measure_peak(framework.Workloads(config), device, config.ranks)
-        )
+        peak = try_measure(lambda: measure_peak(framework.Workloads(config), device))
         raw.write({"event": "peak", **peak})
 
     # Measured before and after the training: other load can lower either measurement.

@@ -16,7 +16,7 @@ from perfkit.core.frameworks.functional.trainer import EPSILON, Values
 from perfkit.core.frameworks.interface import converted
 from perfkit.core.frameworks.jax import inspector, parallel
 from perfkit.core.frameworks.jax.layers import Forward, contract, param_dtype
-from perfkit.core.frameworks.jax.parallel import AXIS, REPLICATED, Ranks
+from perfkit.core.frameworks.jax.parallel import REPLICATED, Ranks
 from perfkit.core.frameworks.jax.sharding import Shares, rewrite_layers
 from perfkit.core.models import MOMENTUM
 from perfkit.core.timing.devices import Device
@@ -269,18 +269,6 @@ class Workloads:
 
         def call() -> None:
             target[0] = assign(target[0], source)
-
-        return call
-
-    def all_reduce(self, size_bytes: int) -> Any:
-        ranks = Ranks()
-        total = [ranks.held(jnp.zeros(size_bytes // 4, jnp.float32))]
-        sum_up = ranks.on_each(lambda array: jax.lax.psum(array, AXIS), (REPLICATED,))
-        add = jax.jit(sum_up)
-
-        def call() -> Array:
-            total[0] = add(total[0])
-            return total[0]
 
         return call
 

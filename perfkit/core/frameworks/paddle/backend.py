@@ -141,10 +141,6 @@ class Workloads:
         target = paddle.empty_like(source)
         return lambda: paddle.assign(source, target)
 
-    def all_reduce(self, size_bytes: int) -> Any:
-        array = paddle.zeros([size_bytes // 4], "float32")
-        return lambda: paddle.distributed.all_reduce(array)
-
 
 def largest_of_ranks(value: int) -> int:
     if paddle.distributed.get_world_size() == 1:

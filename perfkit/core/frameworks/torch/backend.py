@@ -156,10 +156,6 @@ class Workloads:
         target = torch.zeros_like(source)
         return lambda: target.copy_(source)
 
-    def all_reduce(self, size_bytes: int) -> Any:
-        array = torch.zeros(size_bytes // 4, device=self.kind)
-        return lambda: torch.distributed.all_reduce(array)
-
 
 def largest_of_ranks(value: int) -> int:
     if not torch.distributed.is_initialized():
