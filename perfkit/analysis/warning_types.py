@@ -382,11 +382,10 @@ class NcclOverSockets(MeasurementWarning):
     code = "nccl_over_sockets"
     severity = "caution"
     sentence = N_(
-        "NCCL connected the nodes over sockets (%(adapters)s), not over InfiniBand, RoCE or "
-        "the plugin of another network. If the nodes have one of these, NCCL_DEBUG=INFO logs "
-        "why it is not used."
+        "NCCL connected the nodes over sockets, not over InfiniBand, RoCE or the plugin of "
+        "another network. If the nodes have one of these, NCCL_DEBUG=INFO logs why it is not "
+        "used."
     )
-    adapters: list[str]
 
 
 class SkippedSteps(MeasurementWarning):

@@ -93,8 +93,8 @@ weights can leave a loss finite if operators treat NaN as zero."""
 ROUNDING = 0.01
 LAUNCH_BOUND = 0.9
 """Share of a step from which on submitting it limits the device; see LaunchBound."""
-SOCKETS = "NET/Socket"
-"""NCCL's transport over TCP."""
+SOCKETS = "Socket"
+"""NCCL's name of a TCP network."""
 FEWEST_GUESSES = 16
 """The first loss of fewer predictions depends on chance: of untrained VGG-16 networks, 17 % are
 outside the plausible range with a single image, 3 % with 4, fewer than 0.1 % with 16."""
@@ -592,9 +592,8 @@ def submission_shares(result: Result) -> dict[int, float]:
 
 def _about_network(result: Result) -> Warnings:
     """Yield a warning about nodes that NCCL connected over sockets."""
-    nccl = result.connections
-    if nccl and any(transport.startswith(SOCKETS) for transport in nccl.between_nodes):
-        yield NcclOverSockets(adapters=nccl.adapters or ["TCP"])
+    if result.nccl_network == SOCKETS:
+        yield NcclOverSockets()
 
 
 def _about_peaks(result: Result) -> Warnings:

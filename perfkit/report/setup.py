@@ -10,7 +10,7 @@ from perfkit.core import parameters as notebook
 from perfkit.core.config import Config
 from perfkit.core.format import percent
 from perfkit.core.models import model_of
-from perfkit.core.results.schema import Effective, Nccl, Result
+from perfkit.core.results.schema import Effective, Result
 from perfkit.core.results.store import Measurement
 from perfkit.report.elements import (
     Text,
@@ -70,8 +70,8 @@ def _about_command(result: Result) -> list[Text]:
 
 
 def effective_settings(measurement: Measurement) -> Section:
-    """Effective settings as read inside the workers; of a script, only how its ranks and nodes
-    are connected."""
+    """Effective settings as read inside the workers; of a script, only how its nodes are
+    connected."""
     result = measurement.result
     effective = result.effective
     section = Section()
@@ -81,8 +81,7 @@ def effective_settings(measurement: Measurement) -> Section:
         section = paragraph(_("Unknown: no worker reached its first batch."))
         if not result.complete_repeats:
             section = absence(section)
-    else:
-        section = _facts(_chosen_by_nccl(result.nccl))
+    section += _facts({_("Network that NCCL chose"): result.nccl_network})
     rows = [[n.name, n.interface, names.stored_value(n.differs)] for n in result.nodes]
     return section + table(
         rows, [_("Node"), _("Network interface"), _("Differs from node 0 in")]
@@ -110,7 +109,6 @@ def _settings(result: Result, effective: Effective) -> Section:
             _("Thread pools"): effective.threads,
             _("Tuning"): effective.settings or None,
         }
-        | _chosen_by_nccl(effective.nccl)
     )
     data = result.input_data
     if data:
@@ -121,21 +119,6 @@ def _settings(result: Result, effective: Effective) -> Section:
     ]
     headings = [_("Variable"), _("Value")]
     return section + folded(_("Environment variables"), table(variables, headings))
-
-
-def _chosen_by_nccl(nccl: Nccl | None) -> dict[str, Any]:
-    """Return how NCCL connected the ranks, by the heading of each fact; empty if unknown."""
-    if nccl is None:
-        return {}
-    return {
-        _("NCCL's version, as loaded"): nccl.version,
-        _("Network that NCCL found"): nccl.network,
-        _("Network adapters"): nccl.adapters or None,
-        _("Pairs of ranks in a node by transport"): nccl.between_devices or None,
-        _("Pairs of ranks on two nodes by transport"): nccl.between_nodes or None,
-        _("Connected by NCCL"): nccl.connected or None,
-        _("NVLink multicast (NVLS)"): nccl.multicast,
-    }
 
 
 def _facts(values: Mapping[str, Any]) -> Section:

@@ -117,10 +117,8 @@ def may_differ(measurement: Measurement) -> dict[str, KeyValue]:
             values[f"strategy.{name}"] = option.state
         for name, value in effective.settings.items():
             values[f"settings.{name}"] = value
-    nccl = measurement.result.connections
-    if nccl:
-        values["nccl.network"] = nccl.network
-        values["nccl.transports"] = ", ".join(sorted(nccl.transports))
+    if measurement.result.nccl_network:
+        values["nccl_network"] = measurement.result.nccl_network
     return values
 
 

@@ -24,7 +24,6 @@ from perfkit.core.driver.workers import LocalWorkers, WorkerGroup
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.results.failures import DiskFull, Failure, WorkerDied
 from perfkit.core.script_config import AnyConfig, ScriptConfig
-from perfkit.core.system.nccl import merged
 from perfkit.core.system.scratch import Scratch
 
 
@@ -120,12 +119,14 @@ class ClusterWorkers(WorkerGroup):
         logs = {"nodes": self.programs.log} if self.programs.log else {}
         exited_first: list[int] = []
         idle_seconds: dict[int, float] = {}
+        network: str | None = None
         for ended in nodes.values():
             if ended.status and not status:
                 status = ended.status
             logs |= ended.logs
             exited_first += ended.exited_first
             idle_seconds |= ended.idle_seconds
+            network = network or ended.nccl_network
         return ExitInfo(
             status=status,
             exited_first=exited_first,
@@ -135,7 +136,7 @@ class ClusterWorkers(WorkerGroup):
             logs=logs,
             log_bytes_left_out=sum(ended.log_bytes_left_out for ended in nodes.values()),
             killed_after_end=any(ended.killed_after_end for ended in nodes.values()),
-            nccl=merged([ended.nccl for ended in nodes.values() if ended.nccl]),
+            nccl_network=network,
             error=self._error(nodes),
         )
 

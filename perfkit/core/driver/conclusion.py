@@ -13,7 +13,7 @@ from perfkit.core.driver.workers import Launcher
 from perfkit.core.paths import portable
 from perfkit.core.results.failures import Failure, Interrupted, WorkerError
 from perfkit.core.results.repeat import Repeat
-from perfkit.core.results.schema import Effective, Nccl
+from perfkit.core.results.schema import Effective
 from perfkit.core.results.store import (
     Events,
     ResultError,
@@ -47,11 +47,11 @@ class RunOutcome(NamedTuple):
 
 class Reported(NamedTuple):
     """What the ranks of a repeat reported besides their steps: the workers of a model their
-    effective settings, a script what it tells the timer, its NCCL how it connected them."""
+    effective settings, a script what it tells the timer, NCCL the network between the nodes."""
 
     effective: Effective | None = None
     told: Told | None = None
-    nccl: Nccl | None = None
+    nccl_network: str | None = None
 
 
 class Concluded(NamedTuple):
@@ -94,10 +94,10 @@ class EndedRepeat:
 
     def _reported(self, events: Sequence[Events]) -> Reported:
         """Raises ValueError for something that can't be reported."""
-        nccl = self.outcome.exit_info.nccl
+        network = self.outcome.exit_info.nccl_network
         if isinstance(self.launcher.config, ScriptConfig):
-            return Reported(told=told_by(events[0]), nccl=nccl)
-        return Reported(effective=_effective(events, nccl))
+            return Reported(told=told_by(events[0]), nccl_network=network)
+        return Reported(effective=_effective(events), nccl_network=network)
 
     def _why_failed(self, events: list[Events]) -> Failure | None:
         """Return why a repeat failed; None if all ranks finished and their logs are stored, and
@@ -146,13 +146,12 @@ class EndedRepeat:
         return repeat.model_copy(update=changes)
 
 
-def _effective(events: Sequence[Events], nccl: Nccl | None) -> Effective | None:
-    """Return the effective settings that the first rank to do so has reported, with NCCL's."""
+def _effective(events: Sequence[Events]) -> Effective | None:
+    """Return the effective settings that the first rank to do so has reported."""
     for event in chain.from_iterable(events):
         if event["event"] == "effective":
             settings = {name: value for name, value in event.items() if name != "event"}
-            effective = Effective.model_validate(settings)
-            return effective.model_copy(update={"nccl": nccl})
+            return Effective.model_validate(settings)
     return None
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from perfkit.core.results.failures import Failure
-from perfkit.core.results.schema import Nccl
 
 MEMORY_EVENTS = {
     "": "sys/fs/cgroup{}/memory.events.local",
@@ -41,8 +40,8 @@ class ExitInfo(BaseModel):
     """bytes that the logs lack"""
     killed_after_end: bool = False
     """whether workers were killed that ran on after the end of all ranks of their node"""
-    nccl: Nccl | None = None
-    """how NCCL connected the ranks, if it has logged that"""
+    nccl_network: str | None = None
+    """network over which NCCL connects the nodes, if it has logged that"""
     error: Failure | None = None
     """the failure outside the workers that ended the repeat, if any"""
 

@@ -259,7 +259,7 @@ class MeasurementRun:
         repeats.sort(key=lambda repeat: repeat.index)
         changes: dict[str, Any] = {"repeats": repeats}
         changes["effective"] = reported.effective or self.result.effective
-        changes["nccl"] = reported.nccl or self.result.nccl
+        changes["nccl_network"] = reported.nccl_network or self.result.nccl_network
         # What a script tells in a repeat that fails does not bind the others.
         if not repeat.failure and not self.result.told:
             changes["told"] = reported.told

@@ -193,7 +193,7 @@ class LocalWorkers(WorkerGroup):
             logs=self._logs(),
             killed_after_end=self.killed_after_end,
             log_bytes_left_out=sum(bytes_left_out(file) for file in self._log_files()),
-            nccl=nccl.read_logs(self.scratch, self.devices),
+            nccl_network=nccl.network(self.scratch),
         )
 
     def _logs(self) -> dict[str, str]:

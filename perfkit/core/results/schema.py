@@ -109,30 +109,6 @@ class Option(Stored):
     """setting that applied it, or why it was not applied"""
 
 
-class Nccl(Stored):
-    """How NCCL has connected the ranks, from its log."""
-
-    version: str | None = None
-    """its version, with CUDA's"""
-    network: str | None = None
-    """network that it found: IB for InfiniBand and RoCE, Socket for TCP, or a plugin's name"""
-    adapters: list[str] = []
-    """network adapters or interfaces that it may use, of all nodes"""
-    between_devices: dict[str, int] = {}
-    """transport between ranks of one node -> pairs of sender and receiver that it connects"""
-    between_nodes: dict[str, int] = {}
-    """transport between ranks of different nodes -> pairs of sender and receiver"""
-    connected: list[str] = []
-    """what it connected: rings, trees, NVLS tree; from 2.22 on, only what was needed"""
-    multicast: bool | None = None
-    """whether all devices have NVLink's multicast (NVLS); None: not told"""
-
-    @property
-    def transports(self) -> set[str]:
-        """Names of all transports."""
-        return {*self.between_devices, *self.between_nodes}
-
-
 class Effective(Stored):
     """Effective settings of the run, read inside the workers."""
 
@@ -164,8 +140,6 @@ class Effective(Stored):
     """option of the strategy -> whether it was applied"""
     settings: dict[str, str] = {}
     """performance setting of the framework or the input -> its value"""
-    nccl: Nccl | None = None
-    """None without NCCL, or if NCCL_DEBUG or NCCL_DEBUG_FILE was set"""
 
     @property
     def thread_counts(self) -> list[int]:
@@ -220,9 +194,9 @@ class Result(Stored):
     """None before a worker has reported it"""
     told: Told | None = None
     """what a script told the timer, the same in all repeats; None before, and for a model"""
-    nccl: Nccl | None = None
-    """how NCCL connected the ranks of a script; None without NCCL, and for a model, which has
-    it in `effective`"""
+    nccl_network: str | None = None
+    """network over which NCCL connects the nodes: IB for InfiniBand and RoCE, Socket for TCP,
+    or a plugin's name; None if it connects none, or if a variable NCCL_DEBUG… was set"""
     input_data: InputData | None = None
     """None for synthetic input, and for a script"""
     nodes: list[NodeSeen] = []
@@ -362,11 +336,6 @@ class Result(Stored):
     def input(self) -> str | None:
         """Source of a model's batches; None for a script, whose input perfkit does not know."""
         return self.config.input if isinstance(self.config, Config) else None
-
-    @property
-    def connections(self) -> Nccl | None:
-        """How NCCL connected the ranks; None if that is unknown."""
-        return self.effective.nccl if self.effective else self.nccl
 
     @property
     def built_in(self) -> Config:
