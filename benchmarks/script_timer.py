@@ -65,7 +65,6 @@ def _job(folder):
         warmup_limit=None,
         warmup_seconds=None,
         static_modules=[],
-        shared_memory="torch_{pid}_*",
     )
 
 

@@ -26,7 +26,6 @@ JOB = {
     "warmup_limit": None,
     "warmup_seconds": None,
     "static_modules": [],
-    "shared_memory": "torch_{pid}_*",
 }
 LIMIT_SECONDS = 120
 

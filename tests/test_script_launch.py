@@ -127,7 +127,6 @@ def test_the_job_file_has_all_that_a_rank_must_know(tmp_path, processes, variabl
         "warmup_limit": 1000,
         "warmup_seconds": 600,
         "static_modules": ["model"],
-        "shared_memory": "torch_{pid}_*",
     }
 
 

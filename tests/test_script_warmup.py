@@ -125,7 +125,7 @@ def script_job(folder):
     job = {"task": "script", "script": "train.py", "arguments": [], "framework": "torch"}
     job |= {"device": "gpu", "ranks": 1, "rank_variable": "", "raw_folder": str(folder)}
     job |= {"warmup_steps": 0, "measured_steps": 5, "warmup_limit": 1000}
-    job |= {"warmup_seconds": None, "static_modules": [], "shared_memory": ""}
+    job |= {"warmup_seconds": None, "static_modules": []}
     return ScriptJob(**job)
 
 

@@ -47,9 +47,7 @@ def test_the_timer_neither_waits_nor_copies_to_the_host_within_the_window(
     plugin, tmp_path, device
 ):
     code = SCRIPT.replace("the device", device)
-    rank = ScriptRank(
-        tmp_path, code, framework="paddle", device=device, shared_memory="paddle_{pid}_*"
-    )
+    rank = ScriptRank(tmp_path, code, framework="paddle", device=device)
     ran = rank.run(**environment(plugin, device)).ended()
     (told,) = ran.of_kind("told")
     assert told["device"] == device

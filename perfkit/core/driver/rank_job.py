@@ -97,7 +97,6 @@ class ScriptRankJob(RankJob):
             warmup_limit=protocol.warmup_limit,
             warmup_seconds=protocol.warmup_seconds,
             static_modules=config.modules,
-            shared_memory=framework.shared_memory,
         )
         return asdict(job)
 

@@ -133,9 +133,6 @@ class Framework(ABC):
     node's rank {index}"""
     loader_threads: bool = False
     """whether its DataLoader uses threads instead of processes"""
-    shared_memory: str = ""
-    """pattern for the names of the files that a process of its DataLoader creates in /dev/shm,
-    with {pid} for the number of the process; empty if it creates none"""
     dali_plugin: str = ""
     """module of DALI whose iterator yields the framework's tensors on a GPU; empty if it trains
     on no GPU"""

@@ -23,9 +23,9 @@ from typing import Self
 
 PREFIX, SUFFIX = "perfkit-", ".run"
 SHARED_MEMORY = Path("/dev/shm")
+SEGMENTS = ("torch_{pid}_*", "paddle_{pid}_*")
+"""Names of the files there with the batches that a process of a DataLoader has made."""
 KILLING_SECONDS = 2.0
-HOST_PIDS, HOST_IPC = 0xEFFFFFFC, 0xEFFFFFFF
-"""Inodes of the host's namespaces of process ids and of shared memory, fixed in Linux."""
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -73,17 +73,12 @@ def lock(folder: Path) -> int:
     return descriptor
 
 
-def register(folder: Path, shared_memory: str = "", *, ends_with_parent: bool = True) -> None:
-    """Tie this process to its parent, unless told otherwise, and to `folder`; exit if both
-    owners have been killed.
-
-    `shared_memory` is the pattern for names of this process's files in /dev/shm, with {pid} for
-    its number; empty if it creates none. They are removed with the folder.
-    """
+def register(folder: Path, *, ends_with_parent: bool = True) -> None:
+    """Tie this process to its parent, unless told otherwise, and to `folder`, with which its
+    shared memory is removed; exit if both owners have been killed."""
     if ends_with_parent:
         end_with_parent()
-    pid = os.getpid()
-    (folder / f"{pid}.pid").write_text(shared_memory.format(pid=pid))
+    (folder / f"{os.getpid()}.pid").touch()
     with _locked_by_nobody(folder) as abandoned:
         if abandoned:
             sys.exit("driver and supervisor have ended")
@@ -113,41 +108,27 @@ def _locked_by_nobody(folder: Path) -> Iterator[bool]:
 
 
 def _remove(folder: Path) -> None:
+    """Kill the processes registered in `folder`, and remove it with their shared memory."""
     # Imported here: workers only register, and their Python may lack psutil.
     import psutil
 
-    ended: list[Path] = []
-    exiting: list[psutil.Process] = []
+    registered = []
+    killed = []
     for registration in folder.glob("*.pid"):
-        try:
-            process = psutil.Process(int(registration.stem))
+        pid = int(registration.stem)
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
             words = process.cmdline()
+            # A process has no words while it exits.
             if words and not any(str(folder) in word for word in words):
-                # The PID has been reused, and so has the name of the shared memory.
+                # Another process has the number by now.
                 continue
-            if words:
-                process.kill()
-            # An exiting process has no words while it frees its memory.
-            exiting.append(process)
-        except psutil.AccessDenied:
-            continue
-        except psutil.NoSuchProcess:
-            pass
-        ended.append(registration)
-    psutil.wait_procs(exiting, timeout=KILLING_SECONDS)
-    # As with docker --ipc=host: other containers' processes can have the same PIDs.
-    is_shared_by_containers = _namespace("ipc") == HOST_IPC and _namespace("pid") != HOST_PIDS
-    if not is_shared_by_containers:
-        for registration in ended:
-            _free_shared_memory(registration.read_text())
+            process.kill()
+            killed.append(process)
+        registered.append(pid)
+    psutil.wait_procs(killed, timeout=KILLING_SECONDS)
+    for pid in registered:
+        for name in SEGMENTS:
+            for segment in SHARED_MEMORY.glob(name.format(pid=pid)):
+                segment.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _free_shared_memory(pattern: str) -> None:
-    if pattern:
-        for segment in SHARED_MEMORY.glob(pattern):
-            segment.unlink(missing_ok=True)
-
-
-def _namespace(name: str) -> int:
-    return Path(f"/proc/self/ns/{name}").stat().st_ino

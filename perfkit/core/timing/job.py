@@ -38,8 +38,6 @@ class ScriptJob:
     """time after which the driver ends an automatic warm-up; None: never"""
     static_modules: list[str]
     """names of the modules of the script's folder that import statements name"""
-    shared_memory: str
-    """pattern for the names of a process's files in /dev/shm; see Framework"""
 
     @classmethod
     def read(cls, file: Path) -> Self:

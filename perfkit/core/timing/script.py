@@ -63,7 +63,7 @@ def begin(job_file: Path) -> Session:
     """Open the session of this process, and write the event `start`."""
     began = time.monotonic()
     job = ScriptJob.read(job_file)
-    enter_scratch(job_file.parent, job.shared_memory)
+    enter_scratch(job_file.parent)
     # Set by the launcher; a single process runs without a launcher.
     rank = int(os.environ.get(job.rank_variable, "0"))
     session = Session(job, RawFile(rank_file(Path(job.raw_folder), rank)), os.getpid())

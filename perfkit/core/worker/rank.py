@@ -54,7 +54,7 @@ def main(job_file: Path) -> None:
     config = Config.model_validate(job["config"])
     protocol = Protocol.model_validate(job["protocol"])
     framework = FRAMEWORKS[config.framework]
-    enter_scratch(job_file.parent, framework.shared_memory)
+    enter_scratch(job_file.parent)
     # Set by the launcher; a single process runs without a launcher.
     rank = int(os.environ.get(framework.rank_variable, "0"))
     raw = RawFile(rank_file(Path(job["raw_folder"]), rank))

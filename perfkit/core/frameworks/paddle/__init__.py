@@ -75,7 +75,6 @@ class Paddle(Framework):
     execution = "dynamic"
     rank_variable = "PADDLE_TRAINER_ID"
     log_pattern = "workerlog.{index}"
-    shared_memory = "paddle_{pid}_*"
     dali_plugin = "nvidia.dali.plugin.paddle"
     gpu_build = GpuBuild(
         extra="gpu-cu12",

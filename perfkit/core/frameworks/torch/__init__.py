@@ -42,7 +42,6 @@ class Torch(Framework):
     execution = "dynamic"
     rank_variable = "RANK"
     log_pattern = "*/attempt_0/{index}/std*.log"
-    shared_memory = "torch_{pid}_*"
     dali_plugin = "nvidia.dali.plugin.pytorch"
     gpu_build = GpuBuild("torch-cu12", "torch")
     blackwell_build = GpuBuild("torch-cu13", "torch")
