@@ -1,19 +1,17 @@
 """Workers' command lines and settings, and the supervisor that ends them."""
 
-import errno
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from unittest.mock import Mock
 
 import psutil
 import pytest
 from clusters import wait_for
 
 from perfkit.core.driver.exit_info import killed_for_memory
-from perfkit.core.driver.logs import MOST_ON_DISK, LogLimit, bytes_left_out, shortened
+from perfkit.core.driver.logs import shortened
 from perfkit.core.driver.settings import cpu_settings, with_dali_settings, worker_environment
 from perfkit.core.driver.supervised import close, start_supervised
 from perfkit.core.driver.workers import launcher_command
@@ -248,51 +246,3 @@ def test_long_logs_keep_their_beginning_and_end(tmp_path, monkeypatch):
     for length, kept in ((8, "01234567"), (10, "0123\n[… 2 bytes left out …]\n6789")):
         (tmp_path / "log").write_text("0123456789"[:length])
         assert shortened(tmp_path / "log") == kept
-
-
-LINE = b"0123456789abcde\n"
-
-
-@pytest.mark.parametrize("mode", ["wb", "ab"])
-@pytest.mark.parametrize("holes", [True, False], ids=["with holes", "without holes"])
-def test_a_log_of_100_mb_takes_little_of_the_disk_while_it_is_written(
-    tmp_path, monkeypatch, mode, holes
-):
-    if not holes:
-        unsupported = OSError(errno.EOPNOTSUPP, "")
-        monkeypatch.setattr("perfkit.core.driver.logs._punch", Mock(side_effect=unsupported))
-    log = tmp_path / "log"
-    limit = LogLimit(lambda: [log])
-    monkeypatch.setattr("perfkit.core.driver.logs.LIMITING_SECONDS", 0.0)
-    chunk = LINE * 2**16
-    taken = []
-    with log.open(mode, buffering=0) as stream:
-        stream.write(b"the beginning\n")
-        for _ in range(100):
-            stream.write(chunk)
-            limit.apply()
-            taken.append(log.stat().st_blocks * 512)
-        stream.write(b"the end\n")
-    assert max(taken) <= MOST_ON_DISK + len(chunk)
-    text = shortened(log)
-    left_out = bytes_left_out(log)
-    assert text.startswith("the beginning\n0123456789abcde\n")
-    assert text.endswith("0123456789abcde\nthe end\n")
-    assert f"[… {left_out} bytes left out …]" in text
-    assert "\0" not in text
-    assert len(text) < 2**20 + 100
-    if holes:
-        assert left_out == 100 * len(chunk) + 22 - 2**20
-
-
-def test_logs_are_limited_at_intervals_and_may_disappear(tmp_path):
-    found = []
-
-    def find():
-        found.append(1)
-        return [tmp_path / "removed"]
-
-    limit = LogLimit(find)
-    limit.apply()
-    limit.apply()
-    assert found == [1]

@@ -102,7 +102,6 @@ def test_a_script_is_measured_as_a_model_is(write, measure):
     assert repeat.loss_last < repeat.loss_first
     assert not repeat.killed_after_end
     assert repeat.late_modules == []
-    assert repeat.log_bytes_left_out == 0
     events = read_events(measurement.rank_file(1, 0))
     (window,) = [event for event in events if event["event"] == "window"]
     assert repeat.throughput == 12 / window["seconds"]
@@ -307,27 +306,19 @@ def test_a_module_that_is_imported_by_its_name_is_stored(write, measure, tmp_pat
     assert repeat.late_modules == ["settings_a"]
 
 
-def test_a_script_that_prints_100_mb_fills_neither_the_disk_nor_the_logs(write, measure):
+def test_of_a_script_that_prints_100_mb_the_log_keeps_beginning_and_end(write, measure):
     before = """
     line = "x" * 999 + "\\n"
     for _ in range(100):
         sys.stdout.write(line * 1000)
-    sys.stdout.flush()
-    deadline = time.monotonic() + 30
-    on_disk = os.fstat(1).st_blocks * 512
-    while on_disk > 20_000_000 and time.monotonic() < deadline:
-        time.sleep(0.1)
-        on_disk = os.fstat(1).st_blocks * 512
-    print("on the disk:", on_disk)
+    print("all printed")
     """
     measurement = measure(write(before))
     assert measurement.result.status == "complete"
-    (repeat,) = measurement.result.repeats
-    assert repeat.log_bytes_left_out == pytest.approx(99e6, rel=0.01)
     text = logs(measurement)
+    assert "\n[… 9" in text
+    assert "\nall printed\n" in text
     assert len(text) < 1.1 * 2**20
-    _before, _colon, on_disk = text.rpartition("on the disk: ")
-    assert int(on_disk.split()[0]) < 20_000_000
 
 
 def test_pauses_are_left_out_of_the_window_and_stored(write, measure):

@@ -154,11 +154,6 @@ def test_rows_of_different_numbers_in_a_script_give_a_warning():
             "the window and was killed. It catches SystemExit, or waits for something that "
             "does not end.",
         ),
-        (
-            {"log_bytes_left_out": 98_951_424},
-            "Repeats 1, 2, 3, 4, 5, 6, 7: up to 99.0 MB of the output were left out of the "
-            "logs, which keep the beginning and the end. Printing takes time of the training.",
-        ),
     ],
 )
 def test_what_processes_did_besides_training_gives_a_warning(changes, expected):

@@ -501,19 +501,6 @@ class KilledAfterEnd(MeasurementWarning):
     repeats: Repeats
 
 
-class LogShortened(MeasurementWarning):
-    """The workers printed over 1 MiB into one log, so that its middle was left out."""
-
-    code = "log_shortened"
-    severity = "notice"
-    sentence = N_(
-        "%(repeats)s: up to %(megabytes)s MB of the output were left out of the logs, which "
-        "keep the beginning and the end. Printing takes time of the training."
-    )
-    repeats: Repeats
-    megabytes: Digits3
-
-
 def worst_first(codes: Iterable[str]) -> list[str]:
     """Return warning codes sorted by severity, unknown codes last."""
     order = [*MeasurementWarning.classes]

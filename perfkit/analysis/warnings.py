@@ -25,7 +25,6 @@ from perfkit.analysis.warning_types import (
     LateExchange,
     LateModules,
     LaunchBound,
-    LogShortened,
     LossNotFalling,
     MeasurementWarning,
     NcclOverSockets,
@@ -670,7 +669,3 @@ def _about_processes(repeats: list[Repeat]) -> Warnings:
     killed = [repeat.index for repeat in repeats if repeat.killed_after_end]
     if killed:
         yield KilledAfterEnd(repeats=killed)
-    left_out = {repeat.index: repeat.log_bytes_left_out for repeat in repeats}
-    shortened = [index for index, size in left_out.items() if size]
-    if shortened:
-        yield LogShortened(repeats=shortened, megabytes=max(left_out.values()) / 1e6)

@@ -134,7 +134,6 @@ class ClusterWorkers(WorkerGroup):
             killed_for_memory=any(ended.killed_for_memory for ended in nodes.values()),
             free_bytes=shutil.disk_usage(self.target).free,
             logs=logs,
-            log_bytes_left_out=sum(ended.log_bytes_left_out for ended in nodes.values()),
             killed_after_end=any(ended.killed_after_end for ended in nodes.values()),
             nccl_network=network,
             error=self._error(nodes),

@@ -141,7 +141,6 @@ class EndedRepeat:
         changes = {
             "raw_files": raw_digests(raw_files),
             "killed_after_end": self.outcome.exit_info.killed_after_end,
-            "log_bytes_left_out": self.outcome.exit_info.log_bytes_left_out,
         }
         return repeat.model_copy(update=changes)
 

@@ -36,8 +36,6 @@ class ExitInfo(BaseModel):
     """free space where the raw events are written"""
     logs: dict[str, str]
     """text by name, without home and checkout paths; of a long log, beginning and end"""
-    log_bytes_left_out: int = 0
-    """bytes that the logs lack"""
     killed_after_end: bool = False
     """whether workers were killed that ran on after the end of all ranks of their node"""
     nccl_network: str | None = None

@@ -6,14 +6,14 @@ import shutil
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
 from perfkit.core.config import Protocol
 from perfkit.core.driver.after_end import AfterEnd
 from perfkit.core.driver.exit_info import ExitInfo, killed_for_memory
-from perfkit.core.driver.logs import LogLimit, bytes_left_out, shortened
+from perfkit.core.driver.logs import shortened
 from perfkit.core.driver.rank_job import rank_job
 from perfkit.core.driver.rank_processes import RankProcesses
 from perfkit.core.driver.supervised import LOG, close, start_supervised
@@ -122,7 +122,6 @@ class LocalWorkers(WorkerGroup):
         self.ranks = self.place.ranks(config.devices)
         self.raw_folder = raw_folder
         self.processes = RankProcesses(raw_folder, self.ranks)
-        self.log_limit = LogLimit(self._log_files)
         self.killed_before = killed_for_memory()
         self.after_end: AfterEnd | None = None
         if isinstance(config, ScriptConfig):
@@ -162,11 +161,10 @@ class LocalWorkers(WorkerGroup):
                     return False
 
     def _look(self) -> None:
-        """Look at the ranks and their logs, unless the driver has ended them."""
+        """Look at the ranks, unless the driver has ended them."""
         assert self.process.stdin
         if not self.process.stdin.closed:
             self.processes.look()
-            self.log_limit.apply()
 
     def end_warmup(self, last_step: int) -> None:
         steady = steady_file(self.raw_folder)
@@ -192,7 +190,6 @@ class LocalWorkers(WorkerGroup):
             free_bytes=shutil.disk_usage(self.raw_folder).free,
             logs=self._logs(),
             killed_after_end=self.killed_after_end,
-            log_bytes_left_out=sum(bytes_left_out(file) for file in self._log_files()),
             nccl_network=nccl.network(self.scratch),
         )
 
@@ -205,12 +202,6 @@ class LocalWorkers(WorkerGroup):
             if files:
                 logs[f"rank{rank}"] = portable(text)
         return logs
-
-    def _log_files(self) -> Iterator[Path]:
-        """Yield the logs of the launcher and of the ranks."""
-        yield self.scratch / LOG
-        for index in range(len(self.ranks)):
-            yield from self._rank_logs(index)
 
     def _rank_logs(self, index: int) -> list[Path]:
         """Return the logs of one of this node's ranks."""

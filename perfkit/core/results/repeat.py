@@ -215,8 +215,6 @@ class Repeat(Stored):
     """modules that a script imported, but that its digest does not cover"""
     killed_after_end: bool = False
     """whether processes of a script that ran on after the last rank's end were killed"""
-    log_bytes_left_out: Annotated[int, Field(ge=0)] = 0
-    """bytes of the workers' output that the stored logs lack, because there was too much"""
     raw_files: dict[str, str] = {}
     """raw file in the repeat's folder from which the numbers are derived -> SHA-256"""
 

@@ -34,8 +34,7 @@ from perfkit.core.results.told import Told
 from perfkit.core.statistics import median, summary
 
 STRAGGLING = 1.1
-NOT_IN_RAW_FILES = {"nodes", "began", "wall_seconds", "raw_files"}
-NOT_IN_RAW_FILES |= {"killed_after_end", "log_bytes_left_out"}
+NOT_IN_RAW_FILES = {"nodes", "began", "wall_seconds", "raw_files", "killed_after_end"}
 """Fields of a repeat that don't follow from its raw files."""
 EventsByKind = Mapping[str, Events]
 """The events of one rank by their kind, such as `step`; each kind in the order of writing."""
