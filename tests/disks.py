@@ -1,4 +1,4 @@
-"""A small tmpfs that tests can fill to the last page or file."""
+"""A small tmpfs that tests can fill to the last page."""
 
 import os
 import subprocess
@@ -12,24 +12,19 @@ FILLER = "filler"
 
 
 class SmallDisk:
-    """A tmpfs at `path` with room for 1 MB and 200 files."""
+    """A tmpfs at `path` with room for 1 MB."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def leave(self, *, pages: int | None = None, files: int | None = None) -> None:
-        """Fill the disk up to this many free pages or files; without arguments, free it."""
+    def leave(self, *, pages: int | None = None) -> None:
+        """Fill the disk up to this many free pages; without arguments, free it."""
         filler = self.path / FILLER
-        filler.mkdir(exist_ok=True)
-        for file in filler.iterdir():
-            file.unlink()
+        filler.unlink(missing_ok=True)
         disk = os.statvfs(self.path)
-        if files is not None:
-            for number in range(disk.f_ffree - files):
-                (filler / str(number)).touch()
         if pages is not None and disk.f_bfree > pages:
             size = (disk.f_bfree - pages) * disk.f_bsize
-            with (filler / "bytes").open("wb") as stream:
+            with filler.open("wb") as stream:
                 os.posix_fallocate(stream.fileno(), 0, size)
 
 
@@ -39,7 +34,7 @@ def small_disk(path: Path) -> Iterator[SmallDisk]:
     if os.geteuid() != 0:
         pytest.skip("mounting a small tmpfs needs root")
     path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=200", "perfkit", str(path)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "perfkit", str(path)]
     if subprocess.run(mount, check=False).returncode:
         pytest.skip("cannot mount a tmpfs here")
     try:

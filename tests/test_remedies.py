@@ -8,7 +8,6 @@ from made import SCRIPT
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.failures import (
     BadInput,
-    DiskFull,
     Interrupted,
     LossNotFinite,
     OutOfMemory,
@@ -39,7 +38,6 @@ SMALLER = "a smaller batch: -p batch_size 4 (and -p accumulate 2 for the same sa
             {"timeout": 900},
             "a longer limit: -p timeout 1800",
         ),
-        (DiskFull(free_bytes=0), {}, "free disk space, or use another folder: -p outputs_dir"),
         (
             LossNotFinite(detail="NaN"),
             {"framework": "torch", "precision": "bf16"},

@@ -22,7 +22,6 @@ from perfkit.core.results.store import (
     MOST_BYTES,
     Measurement,
     ResultError,
-    Store,
     make_folder,
     read_events,
     read_file,
@@ -45,14 +44,6 @@ def test_a_result_survives_writing_and_reading(tmp_path):
 def test_a_measurement_is_read_by_the_text_of_its_path(tmp_path):
     folder = stored(tmp_path / "m").folder
     assert Measurement.read(str(folder)) == Measurement.read(folder)
-
-
-def test_space_is_reserved_only_until_the_last_repeat(tmp_path):
-    complete = stored(tmp_path / "m").result
-    write_result(tmp_path, complete.model_copy(update={"status": "partial"}))
-    assert Store(tmp_path).reserve_file.exists()
-    write_result(tmp_path, complete)
-    assert not Store(tmp_path).reserve_file.exists()
 
 
 def test_a_fact_of_any_type_hides_no_other_measurement(tmp_path):

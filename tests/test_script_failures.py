@@ -171,7 +171,7 @@ def test_forged_telling_is_refused():
         code(ranks(told(unit="<b>"), told()))
 
 
-EXIT = ExitInfo(status=1, killed_for_memory=False, free_bytes=2**30, logs={})
+EXIT = ExitInfo(status=1, killed_for_memory=False, logs={})
 
 
 @pytest.mark.parametrize(

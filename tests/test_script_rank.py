@@ -321,7 +321,7 @@ ENDS = {
     ),
     "has no room": (
         "raise OSError(28, 'No space left on device')",
-        ("disk_full", {"detail": "[Errno 28] No space left on device"}),
+        ("io_error", {"detail": "[Errno 28] No space left on device"}),
     ),
     "can't be parsed": ("1 +", ("worker_error", None)),
     "steps without a framework": (

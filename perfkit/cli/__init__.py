@@ -41,6 +41,8 @@ from perfkit.core.request import RequestError
 UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
 UNUSABLE |= {errno.ENAMETOOLONG, errno.ELOOP}
 """Errors caused by a path in the request."""
+FULL = {errno.ENOSPC, errno.EDQUOT}
+"""Errors of a full disk, or of the user's exhausted quota on it."""
 
 
 class Commands(click.Group):
@@ -122,13 +124,11 @@ def _with_advice_on_option(error: click.NoSuchOption, arguments: list[str]) -> c
 
 def _fail_by(error: OSError) -> None:
     """Exit with a sentence if the error comes from a path or a full or failing disk."""
-    from perfkit.core.timing.raw_file import NO_ROOM
-
     if error.errno in UNUSABLE and error.filename:
         fail(f"{error.filename}: {error.strerror}; use another path", 2)
-    if error.errno in NO_ROOM:
+    if error.errno in FULL:
         advice = "Stored results are kept. Free disk space and try again."
-        fail(f"disk_full: {error}\n{advice}", 1)
+        fail(f"The disk is full: {error}\n{advice}", 1)
     if error.filename:
         # A failing disk, or a folder removed during the run.
         problem = f"{error.filename}: {error.strerror}"

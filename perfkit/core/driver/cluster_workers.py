@@ -1,13 +1,11 @@
 """The workers of one repeat on all nodes of a measurement."""
 
 import contextlib
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from perfkit.core.driver.exit_info import ExitInfo
-from perfkit.core.driver.failures import is_full
 from perfkit.core.driver.node_files import (
     END,
     POLL_SECONDS,
@@ -22,7 +20,7 @@ from perfkit.core.driver.node_files import (
 from perfkit.core.driver.programs import ENDING_SECONDS, NodePrograms
 from perfkit.core.driver.workers import LocalWorkers, WorkerGroup
 from perfkit.core.frameworks.facts import NodeRank
-from perfkit.core.results.failures import DiskFull, Failure, WorkerDied
+from perfkit.core.results.failures import Failure, WorkerDied
 from perfkit.core.script_config import AnyConfig, ScriptConfig
 from perfkit.core.system.scratch import Scratch
 
@@ -132,7 +130,6 @@ class ClusterWorkers(WorkerGroup):
             exited_first=exited_first,
             idle_seconds=idle_seconds,
             killed_for_memory=any(ended.killed_for_memory for ended in nodes.values()),
-            free_bytes=shutil.disk_usage(self.target).free,
             logs=logs,
             killed_after_end=any(ended.killed_after_end for ended in nodes.values()),
             nccl_network=network,
@@ -140,17 +137,13 @@ class ClusterWorkers(WorkerGroup):
         )
 
     def _error(self, nodes: dict[int, ExitInfo]) -> Failure | None:
-        """Return the failure of a node that is lost, whose own disk is full, or whose
-        supervisor was killed."""
+        """Return the failure of a node that is lost, or whose supervisor was killed."""
         if self.lost:
             names = [self.node_name(node) for node in self.lost]
             return self.programs.failure(self.lost, names, running=True)
         for node, ended in nodes.items():
-            name = self.node_name(node)
-            if is_full(ended.free_bytes):
-                return DiskFull(refused_by=name, scratch_bytes=ended.free_bytes)
             if ended.status is not None and ended.status < 0:
                 # A signal has ended the supervisor itself, which took its workers along.
-                workers = self.config.ranks
+                name, workers = self.node_name(node), self.config.ranks
                 return WorkerDied(workers=workers, node=name, status=ended.status)
         return None

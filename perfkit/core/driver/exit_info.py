@@ -32,8 +32,6 @@ class ExitInfo(BaseModel):
     """by rank, the seconds between its last event and the end"""
     killed_for_memory: bool
     """whether the kernel killed a process of the workers' control group for lack of memory"""
-    free_bytes: int
-    """free space where the raw events are written"""
     logs: dict[str, str]
     """text by name, without home and checkout paths; of a long log, beginning and end"""
     killed_after_end: bool = False

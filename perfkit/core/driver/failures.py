@@ -7,7 +7,6 @@ are not compared.
 """
 
 import errno
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,7 +15,6 @@ from typing import Any
 from perfkit.core.driver.exit_info import ExitInfo
 from perfkit.core.paths import portable
 from perfkit.core.results.failures import (
-    DiskFull,
     Failure,
     IoFailure,
     OutOfMemory,
@@ -27,7 +25,7 @@ from perfkit.core.results.failures import (
     WorkerStalled,
 )
 from perfkit.core.results.store import Events
-from perfkit.core.timing.raw_file import BROKEN, NO_ROOM
+from perfkit.core.timing.raw_file import UNWRITABLE
 
 STALLED_SECONDS = 20.0
 """A rank that writes nothing for this time has stalled; gloo waits for it for 30 seconds."""
@@ -50,16 +48,9 @@ class NodeError(Exception):
 def unwritten(error: OSError) -> RankFailure:
     """Return the failure of a driver that could not write a file or start a process."""
     detail = portable(str(error))
-    if error.errno in NO_ROOM:
-        return DiskFull(detail=detail)
     if error.errno == errno.ENOMEM:
         return OutOfMemory(detail=detail)
     return IoFailure(detail=detail)
-
-
-def is_full(free_bytes: int) -> bool:
-    """Return whether a disk with this free space has no room for another block."""
-    return free_bytes < os.sysconf("SC_PAGE_SIZE")
 
 
 def finished(events: Events) -> bool:
@@ -138,8 +129,8 @@ class EndedRun:
 
 def cause(events: list[Events], nodes: list[str | None], exit_info: ExitInfo) -> Failure:
     """Return why the workers ended. In this order: a specific failure reported by a rank, an
-    error outside the workers, a full disk, an I/O error or a lack of memory, the rank that went
-    silent, the rank that reported an error.
+    error outside the workers, an I/O error or a lack of memory, the rank that went silent, the
+    rank that reported an error.
 
     `events` and `nodes` (names; None with a single node) are by rank. Raises ValueError for an
     event that is not a failure of a rank.
@@ -174,8 +165,6 @@ def _outside_the_ranks(exit_info: ExitInfo) -> Failure | None:
     """Return the failure of a node, a disk or the memory, if there is one."""
     if exit_info.error:
         return exit_info.error
-    if is_full(exit_info.free_bytes):
-        return DiskFull(free_bytes=exit_info.free_bytes)
     for log in exit_info.logs.values():
         failure = _failed_write(log)
         if failure:
@@ -183,15 +172,11 @@ def _outside_the_ranks(exit_info: ExitInfo) -> Failure | None:
     return OutOfMemory(killed=True) if exit_info.killed_for_memory else None
 
 
-def _failed_write(log: str) -> RankFailure | None:
-    """Return the failure of the last write that a log shows as failed. A quota or a limit can
-    be exhausted on a disk that has free bytes."""
+def _failed_write(log: str) -> IoFailure | None:
+    """Return the failure of the last write that a log shows as failed."""
     for line in reversed(log.splitlines()):
         error = OS_ERROR.match(line)
-        number = int(error[1]) if error else None
-        if number in NO_ROOM:
-            return DiskFull(detail=line)
-        if number in BROKEN:
+        if error and int(error[1]) in UNWRITABLE:
             return IoFailure(detail=line)
     return None
 

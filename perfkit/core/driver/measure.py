@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.cluster import ClusterLauncher, remove_abandoned
 from perfkit.core.driver.conclusion import Reported
-from perfkit.core.driver.failures import NodeError, unwritten
+from perfkit.core.driver.failures import NodeError
 from perfkit.core.driver.progress import RepeatsProgress, display
 from perfkit.core.driver.repeat import run_repeat
 from perfkit.core.driver.workers import Launcher
@@ -174,7 +174,7 @@ class MeasurementRun:
         the user interrupts them."""
         if self.result.ended_by:
             return
-        self.write()
+        store.write_result(self.folder, self.result)
         missing = self.missing(until)
         if self.result.failure or not missing:
             return
@@ -269,18 +269,7 @@ class MeasurementRun:
     def conclude(self, failure: Failure | None) -> None:
         """Store the result with the failure of its last repeat, or without one."""
         self.result = _concluded(self.result, failure)
-        self.write()
-
-    def write(self) -> None:
-        """Store the result. If that fails and repeats are missing, add the failure. Raises
-        OSError if not even that can be stored."""
-        try:
-            store.write_result(self.folder, self.result)
-        except OSError as error:
-            if self.result.status != "complete":
-                failure = self.result.failure or unwritten(error)
-                self.result = _concluded(self.result, failure)
-            store.write_last_result(self.folder, self.result)
+        store.write_result(self.folder, self.result)
 
 
 def changed_script(config: AnyConfig) -> Failure | None:

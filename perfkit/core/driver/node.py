@@ -36,7 +36,6 @@ from perfkit.core.paths import portable
 from perfkit.core.script_config import ScriptConfig
 from perfkit.core.system.environment import package_source
 from perfkit.core.system.scratch import Scratch
-from perfkit.core.timing.raw_file import NO_ROOM
 
 
 def main(task: str, folder: Path, number: str = "") -> None:
@@ -56,8 +55,7 @@ def main(task: str, folder: Path, number: str = "") -> None:
             run_repeat(folder, int(number) if number else None)
     except OSError as error:
         print(f"{machine_name()}: {error}", file=sys.stderr)
-        is_full = error.errno in NO_ROOM
-        sys.exit(ExitStatus.DISK_FULL if is_full else ExitStatus.IO_ERROR)
+        sys.exit(ExitStatus.IO_ERROR)
 
 
 def tell_facts(folder: Path, node: int) -> None:

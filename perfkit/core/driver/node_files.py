@@ -63,8 +63,7 @@ class ExitStatus(IntEnum):
     those of processes ended by a signal, since srun returns the highest of all nodes."""
 
     NOT_SHARED = 200
-    DISK_FULL = 201
-    IO_ERROR = 202
+    IO_ERROR = 201
 
 
 class NodeFile(BaseModel):

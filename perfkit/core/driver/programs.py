@@ -21,7 +21,7 @@ from perfkit.core.driver.supervised import ENDING_SECONDS as WORKERS_ENDING_SECO
 from perfkit.core.driver.supervised import PYTHON, SUPERVISOR
 from perfkit.core.driver.workers import STACKS_SECONDS
 from perfkit.core.paths import portable
-from perfkit.core.results.failures import DiskFull, Failure, IoFailure, NodeLost, NotShared
+from perfkit.core.results.failures import Failure, IoFailure, NodeLost, NotShared
 from perfkit.core.system.environment import LIBRARY_VARIABLES, is_setting
 from perfkit.core.system.scratch import Scratch
 
@@ -148,8 +148,6 @@ class NodePrograms:
         program = self._program(nodes[0])
         status = program.process.poll()
         output = self.output(program)
-        if status == ExitStatus.DISK_FULL:
-            return DiskFull(refused_by=", ".join(names), detail=output)
         if status == ExitStatus.IO_ERROR:
             return IoFailure(refused_by=", ".join(names), detail=output)
         if status in (0, ExitStatus.NOT_SHARED):

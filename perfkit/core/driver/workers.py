@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import shutil
 import subprocess
 import time
 from abc import ABC, abstractmethod
@@ -187,7 +186,6 @@ class LocalWorkers(WorkerGroup):
             exited_first=self.processes.exited_first(),
             idle_seconds=self.processes.idle_seconds,
             killed_for_memory=killed_for_memory() > self.killed_before,
-            free_bytes=shutil.disk_usage(self.raw_folder).free,
             logs=self._logs(),
             killed_after_end=self.killed_after_end,
             nccl_network=nccl.network(self.scratch),

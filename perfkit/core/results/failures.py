@@ -209,17 +209,6 @@ class RankFailure(Failure):
         return {"place": self.place}
 
 
-class NodeRefusal(RankFailure):
-    """A failure that a rank or a node can report."""
-
-    refused_by: str | None = None
-    """the node, or nodes"""
-
-    @property
-    def place(self) -> RankName | str | None:
-        return self.refused_by or super().place
-
-
 # The failures.
 
 
@@ -250,31 +239,17 @@ class OutOfMemory(RankFailure):
         return super().english()
 
 
-class DiskFull(NodeRefusal):
-    """The disk of the results, or the user's quota on it, is full."""
-
-    code = "disk_full"
-    free_bytes: int | None = None
-    """free space on the disk of the results"""
-    scratch_bytes: int | None = None
-    """free space on the disk of a node's scratch folder"""
-
-    def english(self) -> str:
-        if self.free_bytes is not None:
-            return N_("%(free_bytes)s bytes are free on the disk of the results")
-        if self.scratch_bytes is not None:
-            return N_(
-                "%(place)s: %(scratch_bytes)s bytes are free on the disk of its scratch folder "
-                "(TMPDIR)"
-            )
-        return super().english()
-
-
-class IoFailure(NodeRefusal):
+class IoFailure(RankFailure):
     """A file of the results can't be read or written, or a process can't be started."""
 
     code = "io_error"
+    refused_by: str | None = None
+    """the node, or nodes"""
     detail: str
+
+    @property
+    def place(self) -> RankName | str | None:
+        return self.refused_by or super().place
 
 
 class WorkerDied(WithProgress, WithPeer):

@@ -9,7 +9,6 @@ from perfkit.core.config import Config
 from perfkit.core.models import model_of
 from perfkit.core.paths import constraints_path
 from perfkit.core.results.failures import (
-    DiskFull,
     Failure,
     LossNotFinite,
     NodeTimeout,
@@ -70,11 +69,6 @@ class LongerLimit(Remedy):
     seconds: Verbatim
 
 
-class DiskSpace(Remedy):
-    code = "disk_space"
-    sentence = N_("free disk space, or use another folder: -p outputs_dir FOLDER")
-
-
 class FullPrecision(Remedy):
     code = "full_precision"
     sentence = N_("see whether it is the precision: -p precision fp32")
@@ -105,8 +99,6 @@ def remedy(failure: Failure, config: AnyConfig) -> Remedy | None:
                 return reduce(lambda one, other: Either(one=one, other=other), options)
         case Timeout() | NodeTimeout():
             return LongerLimit(seconds=2 * config.timeout)
-        case DiskFull():
-            return DiskSpace()
         case LossNotFinite() if isinstance(config, Config) and config.precision != "fp32":
             return FullPrecision()
         case WorkerError(detail=detail):

@@ -25,7 +25,6 @@ from perfkit.core.timing.raw_file import rank_file
 
 RESULT, NOTEBOOK = "result.json", "notebook.ipynb"
 """File names in a measurement's folder."""
-RESERVE_BYTES = 64 * 1024
 MOST_BYTES = 512 * 2**20
 """Largest size of a stored file."""
 MOST_DIGITS = 16
@@ -76,7 +75,7 @@ class Store:
     outputs/<id>/repeats/<k>/telemetry.jsonl telemetry samples during the repeat
     outputs/<id>/logs/<k>-<name>.log         output of a worker or the launcher
     outputs/<id>/notebook.ipynb, report.html its notebook with outputs, and its page in English
-    outputs/<id>/.lock, .reserve             held while measuring; disk space for a last write
+    outputs/<id>/.lock                       held while measuring
     """
 
     folder: Path
@@ -92,10 +91,6 @@ class Store:
     @property
     def lock_file(self) -> Path:
         return self.folder / ".lock"
-
-    @property
-    def reserve_file(self) -> Path:
-        return self.folder / ".reserve"
 
     @property
     def log_folder(self) -> Path:
@@ -272,25 +267,7 @@ def make_folder(folder: Path) -> None:
 
 
 def write_result(folder: Path, result: Result) -> None:
-    """Replace `folder/result.json` atomically, with a reserve file beside it.
-
-    Raises OSError if there is no space for both. The reserve is then deleted, so that
-    `write_last_result` still has space.
-    """
-    reserve = Store(folder).reserve_file
-    try:
-        if not reserve.exists():
-            write_atomically(reserve, " " * RESERVE_BYTES)
-        write_last_result(folder, result)
-    except OSError:
-        reserve.unlink(missing_ok=True)
-        raise
-    if result.status == "complete":
-        reserve.unlink(missing_ok=True)
-
-
-def write_last_result(folder: Path, result: Result) -> None:
-    """Replace `folder/result.json` atomically, without a reserve. Raises OSError."""
+    """Replace `folder/result.json` atomically. Raises OSError."""
     write_atomically(Store(folder).result_file, result.model_dump_json(indent=1))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from perfkit.core.paths import portable
-from perfkit.core.timing.raw_file import BROKEN, NO_ROOM
+from perfkit.core.timing.raw_file import UNWRITABLE
 from perfkit.core.timing.recorder import LossNotFiniteError
 
 NO_MEMORY = (
@@ -48,11 +48,8 @@ OUT_OF_MEMORY = (
     FailurePattern("out_of_memory", MemoryError),
     FailurePattern("out_of_memory", BaseException, NO_MEMORY),
 )
-DISK = (
-    FailurePattern("disk_full", OSError, _errno_pattern(NO_ROOM)),
-    FailurePattern("io_error", OSError, _errno_pattern(BROKEN)),
-)
-ANY_TRAINING = (*WRONG_TRAINING, *OUT_OF_MEMORY, *DISK)
+UNWRITTEN = FailurePattern("io_error", OSError, _errno_pattern(UNWRITABLE))
+ANY_TRAINING = (*WRONG_TRAINING, *OUT_OF_MEMORY, UNWRITTEN)
 """Failures of any training. The first match counts."""
 
 

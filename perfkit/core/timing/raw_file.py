@@ -8,11 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a write without space: on the disk, or in the user's quota."""
-BROKEN = (errno.EIO, errno.EROFS, errno.ESTALE)
-"""Errors of a write to a broken or removed disk: a disk with errors is remounted read-only, a
-file server loses its file handles."""
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE)
+"""Errors of a write to a disk that is full, broken or removed: a quota is exhausted, a disk
+with errors is remounted read-only, a file server loses its file handles."""
 
 Encode = Callable[[dict[str, Any]], bytes]
 

@@ -29,8 +29,8 @@ from perfkit.core.results.schema import Effective
 from perfkit.core.system.gpus import run_near
 from perfkit.core.timing import classification
 from perfkit.core.timing.classification import (
-    DISK,
     OUT_OF_MEMORY,
+    UNWRITTEN,
     WRONG_TRAINING,
     Classified,
     ConfigMismatchError,
@@ -256,7 +256,7 @@ FAILURES = (
     FailurePattern("precision_unknown", PrecisionUnknownError),
     *OUT_OF_MEMORY,
     FailurePattern("bad_input", InputError),
-    *DISK,
+    UNWRITTEN,
 )
 """Failures of a rank. The first match counts."""
 
