@@ -78,7 +78,7 @@ def run(model: str, arguments: str | None, values: options.Values) -> None:
 
 
 def _print_notices(planned: Plan) -> None:
-    """Print what may go wrong on this machine."""
+    """Print what may go wrong with the script."""
     from perfkit.report.text.terminal import wrapped
 
     for notice in planned.notices:

@@ -599,13 +599,12 @@ Gibibytes = Annotated[int, Format(lambda size, _language: f"{math.ceil(size / 2*
 class SharedMemoryTooSmall(Refusal):
     code = "shared_memory_too_small"
     sentence = (
-        "the processes of the DataLoader need at least %(least)s in /dev/shm, for a batch "
-        "each, and up to %(needed)s; free: %(free)s. In a container: docker run --shm-size "
-        "%(size)s; or fewer processes: -p dataloader_workers N"
+        "the processes of the DataLoader need %(needed)s in /dev/shm, for two batches each; "
+        "free: %(free)s. In a container: docker run --shm-size %(size)s; or fewer processes: "
+        "-p dataloader_workers N"
     )
     parameter: str = "dataloader_workers"
     free: Mebibytes
-    least: Mebibytes
     needed: Mebibytes
     size: Gibibytes
 

@@ -17,7 +17,6 @@ from perfkit.core.request.checks import sample_count
 from perfkit.core.request.plan import Plan
 from perfkit.core.request.requested_script import without_timer
 from perfkit.core.request.requirements import read_environment
-from perfkit.core.request.shared_memory import SharedMemory, shared_memory
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.store import make_folder
 from perfkit.core.script_config import AnyConfig, ScriptConfig
@@ -109,6 +108,7 @@ class TimerNotImported(Diagnostic):
 class EnoughSpace(Diagnostic):
     code = "enough_space"
     sentence = "%(free)s free, %(needed)s needed"
+    subject: str = "outputs"
     free: Mebibytes
     needed: Mebibytes
 
@@ -121,18 +121,6 @@ class DiskTooFull(Diagnostic):
         "folder: -p outputs_dir FOLDER"
     )
     subject: str = "outputs"
-    free: Mebibytes
-    needed: Mebibytes
-
-
-class SharedMemoryTooSmall(Diagnostic):
-    code = "shared_memory_too_small"
-    outcome = "failed"
-    sentence = (
-        "%(free)s free, %(needed)s needed; in a container: docker run "
-        "--shm-size; or fewer: -p dataloader_workers N"
-    )
-    subject: str = "shared memory"
     free: Mebibytes
     needed: Mebibytes
 
@@ -190,8 +178,6 @@ def examine_plan(plan: Plan) -> Iterator[Diagnostic]:
     else:
         yield _data(config)
     yield _space_for_outputs(config)
-    if memory := shared_memory(config):
-        yield _enough_shared_memory(memory)
     if config.nodes > 1:
         shorter = {"timeout": min(config.timeout, MOST_SECONDS)}
         yield from _nodes(config.model_copy(update=shorter), plan.protocol)
@@ -229,13 +215,7 @@ def _space_for_outputs(config: AnyConfig) -> Diagnostic:
     free = _free_bytes(stored_path(config.outputs_dir))
     if free < FREE_BYTES:
         return DiskTooFull(free=free, needed=FREE_BYTES)
-    return EnoughSpace(subject="outputs", free=free, needed=FREE_BYTES)
-
-
-def _enough_shared_memory(memory: SharedMemory) -> Diagnostic:
-    if memory.free < memory.needed:
-        return SharedMemoryTooSmall(free=memory.free, needed=memory.needed)
-    return EnoughSpace(subject="shared memory", free=memory.free, needed=memory.needed)
+    return EnoughSpace(free=free, needed=FREE_BYTES)
 
 
 def _free_bytes(path: Path) -> int:

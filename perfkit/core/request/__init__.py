@@ -9,7 +9,7 @@ script.py          reads a script of the user's without running it
 checks.py          checks whether a configuration can be measured here
 contradictions.py  parameters that contradict each other, the model or the framework
 requirements.py    what this machine lacks; facts of machine and framework
-shared_memory.py   whether /dev/shm is enough for DataLoader and NCCL
+shared_memory.py   whether /dev/shm is enough for a DataLoader's processes
 hosts.py           checks the machines of a measurement on several nodes
 """
 

@@ -26,13 +26,13 @@ from perfkit.core.request import RequestError, validated
 from perfkit.core.request.checks import CheckScope, problems
 from perfkit.core.request.requested_script import (
     SUFFIX,
+    Notice,
     not_a_parameter,
     requested_script,
     without_timer,
 )
 from perfkit.core.request.resolve import resolve, resolve_script
 from perfkit.core.request.script import ScriptContent
-from perfkit.core.request.shared_memory import Notice, scarce
 from perfkit.core.script_config import SCRIPT, AnyConfig, ScriptConfig, built_in
 
 Values = dict[str, Any]
@@ -53,11 +53,11 @@ class Plan:
 
     @property
     def notices(self) -> list[Notice]:
-        """What may go wrong on this machine."""
-        notices = [scarce(self.config)]
-        if isinstance(self.config, ScriptConfig):
-            notices.append(without_timer(self.config))
-        return [notice for notice in notices if notice]
+        """What may go wrong with a script."""
+        if not isinstance(self.config, ScriptConfig):
+            return []
+        notice = without_timer(self.config)
+        return [notice] if notice else []
 
 
 def plan(

@@ -4,7 +4,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from perfkit.core import refusals
 from perfkit.core.config import RunConfig
@@ -13,8 +13,8 @@ from perfkit.core.parameters import FIELDS, SCRIPT_FIELDS, fields_of, is_open
 from perfkit.core.paths import stored_path
 from perfkit.core.refusals import NoSuchParameter, Refusal, nearest_name
 from perfkit.core.request.script import UNREAD, ScriptContent, read_script
-from perfkit.core.request.shared_memory import Notice
 from perfkit.core.script_config import ScriptConfig
+from perfkit.core.statements import Statement
 from perfkit.core.timing.frameworks import FRAMEWORKS as TIMED
 
 SUFFIX = ".py"
@@ -26,6 +26,12 @@ class RequestedScript:
 
     content: ScriptContent
     values: dict[str, Any]
+
+
+class Notice(Statement):
+    """What may go wrong with a request that is not refused. English only, as refusals are."""
+
+    classes: ClassVar = {}
 
 
 class TimerNotImported(Notice):
