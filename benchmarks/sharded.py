@@ -1,9 +1,8 @@
-"""Losses and memory per rank of Llama tiny with sharding: 1 process, and 2 processes of each.
+"""Losses of Llama tiny with sharding: 1 process, and 2 processes of each.
 
 python benchmarks/sharded.py torch|jax trains 10 steps in float32 on the CPU, without dropout,
 on the same batch of 2 x 64 tokens, of which each of two processes has a half. Prints the mean
-loss of the first and the last step, the largest difference from one process over all steps, and
-the MiB of weights, gradients and optimizer states on each rank, counted from the tensors.
+loss of the first and the last step, and the largest difference from one process over all steps.
 """
 
 import argparse
@@ -25,11 +24,10 @@ from perfkit.core.paths import ROOT
 from perfkit.core.request.resolve import resolve
 
 SAMPLES, STEPS = 2, 10
-MIB = 2**20
 
 
 def train(request: dict[str, Any], *, is_narrow: bool) -> None:
-    """Train as one of the ranks, and print the losses and the bytes as JSON."""
+    """Train as one of the ranks, and print the losses as JSON."""
     if is_narrow:
         sys.path.insert(0, str(ROOT / "tests"))
         from narrow import replace_sizes
@@ -52,8 +50,7 @@ def train(request: dict[str, Any], *, is_narrow: bool) -> None:
     for _step in range(STEPS):
         losses.append(float(trainer.backward(batch)))
         trainer.update()
-    tensors = inspector.tensor_bytes(batch).model_dump()
-    print(json.dumps([losses, tensors]))
+    print(json.dumps(losses))
 
 
 def trained(
@@ -63,9 +60,9 @@ def trained(
     *,
     is_narrow: bool = False,
     **parameters: Any,
-) -> tuple[np.ndarray, list[dict[str, int]]]:
-    """Return the mean losses of all steps, and the bytes on each rank. `is_narrow`: of a
-    narrower network, which compiles faster. Ends this program if a rank fails."""
+) -> np.ndarray:
+    """Return the mean losses of all steps. `is_narrow`: of a narrower network, which compiles
+    faster. Ends this program if a rank fails."""
     request = {
         "model": "llama",
         "framework": framework,
@@ -93,20 +90,18 @@ def trained(
             command, env=os.environ | meeting | place, stdout=subprocess.PIPE, text=True
         )
         processes.append(process)
-    losses, tensors = [], []
+    losses = []
     try:
         for process in processes:
             output, _errors = process.communicate()
             if process.returncode:
                 sys.exit(f"a rank of {framework} exited with status {process.returncode}")
-            of_rank, bytes_of_rank = json.loads(output.splitlines()[-1])
-            losses.append(of_rank)
-            tensors.append(bytes_of_rank)
+            losses.append(json.loads(output.splitlines()[-1]))
     finally:
         # The others would wait for a rank that has failed.
         for process in processes:
             process.kill()
-    return np.mean(losses, axis=0), tensors
+    return np.mean(losses, axis=0)
 
 
 def free_port() -> int:
@@ -116,21 +111,16 @@ def free_port() -> int:
 
 
 def main(framework: str) -> None:
-    alone, tensors = trained(framework, "none", 1)
-    show("1 process", alone, alone, tensors)
+    alone = trained(framework, "none", 1)
+    show("1 process", alone, alone)
     for sharding in get_args(Sharding):
-        losses, tensors = trained(framework, sharding, 2)
-        show(f"2 processes, {sharding}", losses, alone, tensors)
+        losses = trained(framework, sharding, 2)
+        show(f"2 processes, {sharding}", losses, alone)
 
 
-def show(
-    name: str, losses: np.ndarray, alone: np.ndarray, tensors: list[dict[str, int]]
-) -> None:
+def show(name: str, losses: np.ndarray, alone: np.ndarray) -> None:
     difference = np.abs(losses - alone).max()
     print(f"{name}: loss {losses[0]:.6f} to {losses[-1]:.6f}, differs by {difference:.1g}")
-    for rank, sizes in enumerate(tensors):
-        texts = [f"{kind} {size / MIB:.2f}" for kind, size in sizes.items()]
-        print(f"  MiB on rank {rank}: {', '.join(texts)}", flush=True)
 
 
 if __name__ == "__main__":

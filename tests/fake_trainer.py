@@ -93,9 +93,6 @@ class Inspector:
     def evaluate(self, batch):
         return self.trainer.backward(batch, sync_gradients=False), 0.0
 
-    def tensor_bytes(self, batch):
-        raise NotImplementedError("a fake has no tensors")
-
     def effective(self, batch):
         return Effective(
             precision="fp32",

@@ -400,10 +400,7 @@ def _events(result, repeat, rank):
         "skipped_steps": repeat.skipped_steps,
     }
     window = event("window", samples=rank.samples, seconds=rank.window_seconds)
-    tensors = []
-    if rank.tensors:
-        tensors.append(event("tensors", **rank.tensors.model_dump()))
-    return [*events, window, *tensors, event("end", **end)]
+    return [*events, window, event("end", **end)]
 
 
 def _peak_of_rank(repeat):

@@ -14,7 +14,7 @@ from perfkit.core.paths import ROOT
 
 ORDER = ["run", "sweep", "report", "compare", "history", "fleet", "verify"]
 ORDER += ["diagnose", "audit"]
-ORDER += ["doctor", "memory", "samples"]
+ORDER += ["doctor", "samples"]
 
 
 def test_help_lists_the_commands_in_order_with_whole_summaries():

@@ -111,7 +111,7 @@ def test_a_measurement_stores_raw_steps_settings_and_throughput(measure):
         events = read_events(measurement.rank_file(repeat.index, 0))
         kinds = [event["event"] for event in events]
         steps = ["step", "loss"] * 3
-        rest = ["window", "evaluation", "tensors", "peak", "end"]
+        rest = ["window", "evaluation", "peak", "end"]
         assert kinds == ["start", "ready", "effective", "peak", *steps, *rest]
         (window,) = [event for event in events if event["event"] == "window"]
         assert window["samples"] == 4

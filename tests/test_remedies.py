@@ -25,7 +25,7 @@ SMALLER = "a smaller batch: -p batch_size 4 (and -p accumulate 2 for the same sa
 
 
 @pytest.mark.parametrize(
-    ("failure", "request_of_bert", "expected"),
+    ("failure", "request_of_llama", "expected"),
     [
         (OutOfMemory(killed=True), {}, f"{SMALLER}; or activations computed again: -p recom"),
         (
@@ -47,9 +47,9 @@ SMALLER = "a smaller batch: -p batch_size 4 (and -p accumulate 2 for the same sa
         (Interrupted(), {}, ""),
     ],
 )
-def test_a_remedy_fits_the_request(failure, request_of_bert, expected):
-    usual = {"model": "bert", "device": "cpu", "batch_size": 8}
-    found = remedy(failure, resolve(usual | request_of_bert))
+def test_a_remedy_fits_the_request(failure, request_of_llama, expected):
+    usual = {"model": "llama", "device": "cpu", "batch_size": 8}
+    found = remedy(failure, resolve(usual | request_of_llama))
     text = found.text() if found else ""
     assert text.startswith(expected)
     assert bool(text) == bool(expected)

@@ -1,7 +1,6 @@
 """The command `perfkit`.
 
 measure.py   run, sweep, doctor, samples, report
-memory.py    memory
 notebook.py  reads a model's notebook and runs it through papermill
 compare.py   compare, history
 fleet.py     fleet
@@ -25,7 +24,6 @@ from perfkit.cli.compare import compare, history
 from perfkit.cli.fleet import fleet
 from perfkit.cli.judge import diagnose, verify
 from perfkit.cli.measure import doctor, report, run, samples, sweep
-from perfkit.cli.memory import memory
 from perfkit.cli.options import (
     ARGUMENTS_FOLLOW,
     DASHES,
@@ -146,5 +144,5 @@ def main() -> None:
 
 
 COMMANDS = [run, sweep, report, compare, history, fleet, verify, diagnose, audit]
-for command in [*COMMANDS, doctor, memory, samples]:
+for command in [*COMMANDS, doctor, samples]:
     main.add_command(command)

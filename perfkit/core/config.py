@@ -59,8 +59,8 @@ class About:
     `identifies`: whether another value makes another measurement. `compared`: whether two
     measurements must agree in it, may differ and show the difference, or ignore it; `key`: its
     name in comparisons, if different; `follows`: the parameter along with which it may differ.
-    `only`: parameter, `sample` or `in_blocks` of the model, or `accelerated` -> the values with
-    which it has an effect; a model that can have none of them does not take the parameter.
+    `only`: parameter, `sample` of the model, or `accelerated` -> the values with which it has
+    an effect; a model that can have none of them does not take the parameter.
     `verified`: whether `perfkit verify` accepts it. `is_path`: whether it is a path. `after`:
     the parameter that it follows in notebooks, if that is one of RunConfig.
     """
@@ -87,7 +87,7 @@ OWN_CHOICE = About(follows="framework")
 """Choices that may differ with the framework."""
 OF_IMAGES, OF_SEQUENCES = {"sample": ("image",)}, {"sample": ("sequence",)}
 IN_SIZES = {"model": ("gpt", "llama")}
-IN_BLOCKS = About(only={"in_blocks": (True,)})
+OF_LLAMA = About(only={"model": ("llama",)})
 ON_GPU, ON_CPU = {"device": ("gpu",)}, {"device": ("cpu",)}
 ACCELERATED = {"accelerated": (True,)}
 BY_DALI = About(only={"input": ("dali",)})
@@ -231,11 +231,11 @@ class Config(RunConfig):
     torch.compile, jit, XLA or hybridize; None: dynamic, static for jax and mxnet"""
     strategy: Annotated[Strategy, OWN_CHOICE] = "none"
     """preset of distributed-training options"""
-    sharding: Annotated[Sharding, IN_BLOCKS] = "none"
+    sharding: Annotated[Sharding, OF_LLAMA] = "none"
     """what the devices divide among them; weights, gradients and optimizer states are divided
     layer by layer; gradients (ZeRO-2): a device gathers all weights for forward and backward
     pass; full (ZeRO-3): those of one layer at a time; none: each device has all"""
-    recompute: Annotated[Recompute, IN_BLOCKS] = "none"
+    recompute: Annotated[Recompute, OF_LLAMA] = "none"
     """activations to compute again in the backward pass, instead of keeping them; full: all
     within a layer of a transformer"""
     model_size: Annotated[ModelSize | None, About(verified=True, only=IN_SIZES)] = None

@@ -114,7 +114,6 @@ def takes(model: str, name: str) -> bool:
     properties: dict[str, tuple[Any, ...]] = {
         "model": (model,),
         "sample": (facts.sample,),
-        "in_blocks": (facts.in_blocks,),
         "input": facts.inputs,
     }
     for decider, values in ABOUT[name].only.items():

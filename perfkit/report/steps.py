@@ -244,7 +244,6 @@ def _repeat_notes(result: Result) -> list[str]:
         )
         notes.append(words % {"share": f"{spread(shares.values(), 0.01)} %"})
     notes += _first_step_notes(result)
-    notes += _tensor_notes(result)
     if result.input == "synthetic" and result.complete_repeats:
         notes.append(_("Synthetic input repeats one batch, so the loss is not meaningful."))
     return notes
@@ -265,21 +264,6 @@ def _first_step_notes(result: Result) -> Iterator[str]:
             "compilation, %(step_seconds)s s."
         )
         yield words % {name: number(median(seconds), 3) for name, seconds in parts.items()}
-
-
-def _tensor_notes(result: Result) -> Iterator[str]:
-    """Yield the memory of the tensors that a device keeps."""
-    of_repeats = [repeat.most_tensors for repeat in result.complete_repeats]
-    counted = [tensors for tensors in of_repeats if tensors]
-    if not counted:
-        return
-    tensors = counted[-1]
-    words = _(
-        "Each device keeps %(parameters)s GiB of weights, %(gradients)s GiB of gradients and "
-        "%(optimizer)s GiB of optimizer states, counted from the tensors, on the device with "
-        "the most; peak memory includes activations, too."
-    )
-    yield words % {name: number(size / GIB, 3) for name, size in tensors.model_dump().items()}
 
 
 def _rank_table(result: Result, ranks: Mapping[int, Sequence[Rank]]) -> Section:

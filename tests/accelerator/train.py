@@ -128,9 +128,15 @@ def run(parameters):
         "memory_bytes": device.peak_memory_bytes(),
         "matrix_products": inspector.multiply_adds(batch),
         "evaluation": inspector.evaluate(batch),
-        "tensors": inspector.tensor_bytes(batch).model_dump(),
+        "values_held": values_held(inspector),
     }
     return answer | about_batch(batch) | counted(device)
+
+
+def values_held(inspector):
+    """Return how many values of the parameters this device has."""
+    shares = [sharding.share_of(parameter) for _name, parameter in inspector.named_parameters()]
+    return sum(share.size for share in shares)
 
 
 class Events:

@@ -9,7 +9,6 @@ inspector.py  what reads a trainer's weights, gradients and effective settings
 effective.py  names and readings of effective settings
 ranks.py      starts ranks as plain processes, for frameworks without a launcher
 networks.py   the networks, in any framework's layers
-memory.py     memory of a network per device, from its description
 modules.py    shared code of frameworks whose networks have modules: Paddle and PyTorch
 
 `functional/` has the shared code of JAX, TensorFlow and MXNet.

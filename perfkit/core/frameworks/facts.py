@@ -4,7 +4,6 @@ import os
 import sys
 from abc import ABC
 from collections.abc import Iterable, Mapping
-from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -122,8 +121,6 @@ class Framework(ABC):
     """whether calls return before their work is complete on a CPU too"""
     one_node_on_cpu: bool = False
     """whether its exchange of gradients between CPUs can't be bound to a node's address"""
-    sharded_models: tuple[str, ...] | None = None
-    """models that it can shard; None: all that consist of layers"""
     shards_on_cpu: bool = True
     """whether its sharding works on CPUs"""
     compiles_in_layers: bool = True
@@ -175,11 +172,6 @@ class Framework(ABC):
     def preset_precision(self, _strategy: str) -> str | None:
         """Return the precision that a strategy sets; None if it sets none."""
         return None
-
-    def share(self, shape: tuple[int, ...], _ranks: int) -> int:
-        """Return how many values of a parameter of this shape the rank with the most has if it
-        is sharded among so many."""
-        return prod(shape)
 
     def takes(self, **values: Any) -> bool:
         """Return whether the framework supports these values of parameters."""

@@ -13,7 +13,6 @@ from perfkit.core.frameworks.effective import dtype_name, effective_precision
 from perfkit.core.frameworks.networks import loss_parts
 from perfkit.core.frameworks.trainer import Batch
 from perfkit.core.models import model_of
-from perfkit.core.results.repeat import TensorBytes
 from perfkit.core.results.schema import Effective, Option
 
 Weights = dict[str, np.ndarray]
@@ -118,32 +117,6 @@ class Inspector(ABC):
             raise ValueError(message)
         for name in expected:
             self.assign(name, self.from_canonical(name, weights[name]))
-
-    # Memory.
-
-    def tensor_bytes(self, batch: Batch) -> TensorBytes:
-        """Return the bytes of the tensors that this rank keeps, after one more backward pass,
-        which all ranks must run if the network is sharded. Raises NotImplementedError."""
-        self.trainer.backward(batch, sync_gradients=self.trainer.config.is_sharded)
-        # Not earlier: after a forward pass alone, a rank may still have other ranks' weights.
-        counted = TensorBytes(
-            parameters=self._bytes_of(self.named_parameters()),
-            gradients=self._bytes_of(self.named_gradients()),
-            optimizer=self._bytes_of(self.named_states()),
-        )
-        self.trainer.zero_grad()
-        return counted
-
-    def named_states(self) -> Iterable[tuple[str, Any]]:
-        """Return the tensors of the optimizer's states, with the names of their parameters."""
-        raise NotImplementedError("this framework does not show its optimizer's states")
-
-    def _bytes_of(self, tensors: Iterable[tuple[str, Any]]) -> int:
-        return sum(self.stored_bytes(tensor) for _name, tensor in tensors)
-
-    def stored_bytes(self, tensor: Any) -> int:
-        """Return the bytes of a tensor, or of this rank's share of it."""
-        return math.prod(tensor.shape) * np.dtype(dtype_name(tensor.dtype)).itemsize
 
     # The effective training.
 

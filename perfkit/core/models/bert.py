@@ -59,7 +59,6 @@ MODEL = Model(
     gpu_batch_size=32,
     cpu_batch_size=2,
     data_dir="data/sequences",
-    in_blocks=True,
     default_sequence_length=128,
     longest_sequence=POSITIONS,
     ignored_label=PADDING,

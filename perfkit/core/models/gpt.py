@@ -84,7 +84,6 @@ def model(size_name: str | None = None) -> Model:
         gpu_batch_size=16,
         cpu_batch_size=1,
         data_dir="data/tokens",
-        in_blocks=True,
         sizes=ModelSizes(tuple(SIZES), on_cpu=DEFAULT_SIZE, on_gpu=DEFAULT_SIZE),
         default_sequence_length=POSITIONS,
         cpu_sequence_length=128,

@@ -111,7 +111,6 @@ def model(size_name: str | None = None) -> Model:
         gpu_batch_size=1,
         cpu_batch_size=1,
         data_dir="data/llama-tokens",
-        in_blocks=True,
         sizes=ModelSizes(tuple(SIZES), on_cpu=CPU_SIZE, on_gpu=GPU_SIZE),
         default_sequence_length=8192,
         cpu_sequence_length=128,

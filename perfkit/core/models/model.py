@@ -67,9 +67,6 @@ class Model:
     image sizes pixels, sequence lengths tokens; None: not applicable. The first entry of
     `inputs` and `optimizer_defaults` is the default.
 
-    `in_blocks`: whether it is a transformer, whose layers can be sharded, and computed again,
-    one by one.
-
     `sizes` are the sizes in which the model exists; all other facts are those of one of them.
     `data` is the format of the training data (perfkit.core.inputs.data_set).
     `cpu_sequence_length` is the default on a CPU if different; `longest_sequence` is the number
@@ -95,7 +92,6 @@ class Model:
     gpu_batch_size: int
     cpu_batch_size: int
     data_dir: str
-    in_blocks: bool = False
     sizes: ModelSizes | None = None
     default_image_size: int | None = None
     default_sequence_length: int | None = None

@@ -63,14 +63,9 @@ def _limits(config: AnyConfig) -> Iterator[Limit]:
 
 def _limits_of_sharding(config: Config) -> Iterator[Limit]:
     setting = f"sharding={config.sharding}"
-    framework = FRAMEWORKS[config.framework]
-    if framework.sharded_models is not None:
-        what = f"{setting} in {framework.display_name}"
-        yield Limit("model", framework.sharded_models, what)
-    # Scaling a float16 loss has not been tested with it; LAMB needs the norms of whole
-    # parameters; presets set options of DataParallel, which does not wrap a sharded network.
+    # Scaling a float16 loss has not been tested with it; presets set options of DataParallel,
+    # which does not wrap a sharded network.
     yield Limit("precision", ("fp32", "bf16"), setting)
-    yield Limit("optimizer", ("momentum", "adamw"), setting)
     yield Limit("strategy", ("none",), setting)
 
 
@@ -125,17 +120,14 @@ def _usual(config: AnyConfig) -> AnyConfig:
 
 def _decides(config: AnyConfig, decider: str, values: tuple[Any, ...]) -> bool:
     """Return whether the property `decider` of About.only has one of these values."""
-    match decider:
-        case "sample":
-            return work_of(config).kind in values
-        case "in_blocks":
-            return isinstance(config, Config) and model_of(config).in_blocks in values
+    if decider == "sample":
+        return work_of(config).kind in values
     return getattr(config, decider) in values
 
 
 def _cause(config: AnyConfig, decider: str) -> str:
     match decider:
-        case "sample" | "in_blocks":
+        case "sample":
             return work_of(config).name
         case "accelerated":
             return f"device={config.device}"

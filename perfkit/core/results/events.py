@@ -164,22 +164,6 @@ class EvaluationDone(TypedDict):
 
 
 @DESCRIBED
-class TensorsCounted(TypedDict):
-    """The bytes of the tensors that the rank keeps, after the evaluation; older files lack
-    the event."""
-
-    event: Literal["tensors"]
-    parameters: NotRequired[int]
-    """weights and all other trainable parameters"""
-    gradients: NotRequired[int]
-    """their gradients"""
-    optimizer: NotRequired[int]
-    """states of the optimizer"""
-    missing: NotRequired[str]
-    """why they were not counted"""
-
-
-@DESCRIBED
 class InputRead(TypedDict):
     """In a diagnosis: the input has been read without training."""
 
@@ -274,7 +258,6 @@ RANK_EVENTS = (
     WindowEnd,
     Modules,
     EvaluationDone,
-    TensorsCounted,
     InputRead,
     End,
     FailureReport,

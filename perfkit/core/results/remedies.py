@@ -6,7 +6,7 @@ from functools import reduce
 from typing import ClassVar
 
 from perfkit.core.config import Config
-from perfkit.core.models import model_of
+from perfkit.core.parameters import takes
 from perfkit.core.paths import constraints_path
 from perfkit.core.results.failures import (
     Failure,
@@ -115,7 +115,7 @@ def _less_memory(config: AnyConfig) -> Iterator[Remedy]:
         is_even = config.batch_size % 2 == 0
         batches = 2 * config.accumulate if is_even else None
         yield SmallerBatch(size=config.batch_size // 2, batches=batches)
-    if model_of(config).in_blocks and config.recompute == "none":
+    if takes(config.model, "recompute") and config.recompute == "none":
         yield Recompute()
     if config.sample_size > 128:
         parameter = "image_size" if config.image_size else "sequence_length"

@@ -11,18 +11,6 @@ from perfkit.core.results.failures import Failure
 from perfkit.core.work import Work
 
 
-class TensorBytes(Stored):
-    """Bytes of the tensors that a rank keeps from step to step, or fills in every step, counted
-    after a backward pass. Of tensors that are divided among the ranks, its own share counts."""
-
-    parameters: Annotated[int, Field(ge=0)]
-    """weights and all other trainable parameters"""
-    gradients: Annotated[int, Field(ge=0)]
-    """their gradients"""
-    optimizer: Annotated[int, Field(ge=0)]
-    """states of the optimizer"""
-
-
 class Rank(Stored):
     """One rank's window within a repeat."""
 
@@ -38,9 +26,6 @@ class Rank(Stored):
     """peak memory: on a GPU, allocated by the framework's allocator since the window's start;
     with JAX since the warm-up's start, None if the measurement of the peak speed before it took
     as much; on a CPU, of the process"""
-    tensors: TensorBytes | None = None
-    """bytes of weights, gradients and optimizer states, after the window; None if perfkit does
-    not count them in this framework, of a script, and in older files"""
     compute_seconds: float | None = None
     """time for the batches, forward and backward pass of a step without waiting for other
     ranks: median of three after the window; None for a single rank, and with sharding, whose
@@ -228,19 +213,6 @@ class Repeat(Stored):
         """The highest peak memory of a rank; None if no rank tells it."""
         peaks = [rank.memory_bytes for rank in self.ranks if rank.memory_bytes]
         return max(peaks, default=None)
-
-    @property
-    def most_tensors(self) -> TensorBytes | None:
-        """The largest bytes of each kind of tensors on a rank; None unless all ranks tell
-        them."""
-        of_ranks = [rank.tensors for rank in self.ranks if rank.tensors]
-        if not of_ranks or len(of_ranks) < len(self.ranks):
-            return None
-        return TensorBytes(
-            parameters=max(tensors.parameters for tensors in of_ranks),
-            gradients=max(tensors.gradients for tensors in of_ranks),
-            optimizer=max(tensors.optimizer for tensors in of_ranks),
-        )
 
     @model_validator(mode="after")
     def _complete_has_numbers(self) -> Self:

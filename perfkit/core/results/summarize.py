@@ -18,7 +18,6 @@ from perfkit.core.results.repeat import (
     Repeat,
     StepSeconds,
     TelemetrySummary,
-    TensorBytes,
     Warmup,
 )
 from perfkit.core.results.store import (
@@ -174,21 +173,10 @@ def _rank(number: int, events: EventsByKind, steps: Events) -> Rank:
         window_seconds=window["seconds"],
         data_wait_seconds=sum(waits) if knows_wait else None,
         memory_bytes=end.get("memory_bytes"),
-        tensors=_tensors(events),
         compute_seconds=end.get("compute_seconds"),
         submit_seconds=min(submitting, default=None),
         samples_seen=end.get("samples_seen"),
     )
-
-
-def _tensors(events: EventsByKind) -> TensorBytes | None:
-    """Return the bytes of a rank's tensors; None if they were not counted."""
-    if not events["tensors"]:
-        return None
-    event = events["tensors"][-1]
-    if "missing" in event:
-        return None
-    return TensorBytes(**{name: event[name] for name in TensorBytes.model_fields})
 
 
 def _data_wait_share(ranks: Sequence[Rank]) -> float | None:

@@ -1,8 +1,7 @@
 """One rank of a repeat: `python -m perfkit.core.worker.rank JOB`, started by a launcher.
 
 Reads its task from the file JOB and appends events to the rank's raw file, for a repeat: start,
-ready, effective, peak, batch, step, loss, warmup, window, evaluation, tensors, peak, end, or
-failure.
+ready, effective, peak, batch, step, loss, warmup, window, evaluation, peak, end, or failure.
 `docs/results.md` describes the events.
 """
 
@@ -168,8 +167,6 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict
         end["compute_seconds"] = compute_seconds(trainer, batches, device, config.accumulate)
     evaluation = try_measure(lambda: evaluate(inspector, next(batches)))
     raw.write({"event": "evaluation", **evaluation})
-    tensors = try_measure(lambda: inspector.tensor_bytes(next(batches)).model_dump())
-    raw.write({"event": "tensors", **tensors})
     write_peak()
     return end
 

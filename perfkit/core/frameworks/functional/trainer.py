@@ -72,11 +72,6 @@ class Inspector(inspector.Inspector):
     def named_gradients(self) -> Iterable[tuple[str, Any]]:
         return (self.trainer.gathered or {}).items()
 
-    def named_states(self) -> Iterable[tuple[str, Any]]:
-        for name, slots in self.trainer.slots.items():
-            for slot in slots:
-                yield name, slot
-
     def to_canonical(self, _name: str, array: np.ndarray) -> np.ndarray:
         return array.transpose(3, 2, 0, 1) if array.ndim == 4 else array
 

@@ -2,7 +2,6 @@
 trains with several processes, `sharding.py` divides the parameters among them."""
 
 import sys
-from math import prod
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,15 +10,6 @@ from perfkit.core.frameworks.facts import RANK_VARIABLE, Framework, GpuBuild, No
 from perfkit.core.system.software import CUDA_VERSIONS
 
 LAUNCHER = "perfkit.core.frameworks.ranks"
-
-
-def divided_axis(shape: tuple[int, ...], ranks: int) -> int | None:
-    """Return the axis along which an array is sharded: the first that the ranks divide evenly;
-    None if there is none."""
-    for axis, length in enumerate(shape):
-        if length % ranks == 0:
-            return axis
-    return None
 
 
 class Jax(Framework):
@@ -59,10 +49,6 @@ class Jax(Framework):
         "cudnn": tuple(f"nvidia-cudnn-cu{cuda}" for cuda in CUDA_VERSIONS),
         "nccl": tuple(f"nvidia-nccl-cu{cuda}" for cuda in CUDA_VERSIONS),
     }
-
-    def share(self, shape: tuple[int, ...], ranks: int) -> int:
-        is_whole = divided_axis(shape, ranks) is None
-        return prod(shape) if is_whole else prod(shape) // ranks
 
     def cpu_settings(self, _vendor: str, threads: int) -> dict[str, str]:
         # By default, each process has a thread for every core.

@@ -97,9 +97,6 @@ class Inspector(functional.Inspector):
             tensor = process_allgather(tensor, tiled=True)
         return np.asarray(tensor)
 
-    def stored_bytes(self, tensor: Array) -> int:
-        return sum(shard.data.nbytes for shard in tensor.addressable_shards)
-
     def place(self, tensor: Array) -> str:
         (platform,) = {device.platform for device in tensor.devices()}
         return platform

@@ -19,7 +19,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from perfkit.core.config import Config
 from perfkit.core.frameworks.facts import MEETING_VARIABLE, RANK_VARIABLE
-from perfkit.core.frameworks.jax import divided_axis
 
 AXIS = "ranks"
 REPLICATED, SPLIT = PartitionSpec(), PartitionSpec(AXIS)
@@ -56,6 +55,15 @@ def largest_of_ranks(value: int) -> int:
     if jax.process_count() == 1:
         return value
     return int(multihost_utils.process_allgather(np.int32(value)).max())
+
+
+def divided_axis(shape: tuple[int, ...], ranks: int) -> int | None:
+    """Return the axis along which an array is sharded: the first that the ranks divide evenly;
+    None if there is none."""
+    for axis, length in enumerate(shape):
+        if length % ranks == 0:
+            return axis
+    return None
 
 
 def averaged(gradients: Any) -> Any:

@@ -15,9 +15,8 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from perfkit.core.config import Config
-from perfkit.core.frameworks.jax import divided_axis
 from perfkit.core.frameworks.jax.layers import Forward, param_dtype
-from perfkit.core.frameworks.jax.parallel import AXIS, Ranks, averaged
+from perfkit.core.frameworks.jax.parallel import AXIS, Ranks, averaged, divided_axis
 from perfkit.core.frameworks.networks import Block, Network, Outline
 
 Policy = Callable[..., bool]
@@ -113,8 +112,8 @@ def _gathered_alone(primitive: Any, *_arguments: Any, **_options: Any) -> bool:
 
 
 def rewrite_layers(network: Network, config: Config) -> None:
-    """Have the layers of a transformer compute in the backward pass again what they do not
-    keep: gathered parameters, activations, or both."""
+    """Have the layers of a network compute in the backward pass again what they do not keep:
+    gathered parameters, activations, or both."""
     gathers_again, recomputes = config.sharding == "full", config.recompute == "full"
     if not (gathers_again or recomputes):
         return
@@ -138,12 +137,5 @@ def _checkpointed(
     forward: Callable[..., Any], policy: Policy | None, run: Forward, *state: Any
 ) -> Any:
     """Run the forward pass of a block, keeping what the policy says, or only its inputs."""
-
-    def compute(key: Array | None, *state: Any) -> tuple[Array | None, Any]:
-        # Dropout takes its key from the pass and leaves the next one there.
-        run.key = key
-        after = forward(run, *state)
-        return run.key, after
-
-    run.key, after = jax.checkpoint(compute, policy=policy)(run.key, *state)
-    return after
+    compute = partial(forward, run)
+    return jax.checkpoint(compute, policy=policy)(*state)

@@ -24,8 +24,6 @@ class MXNet(Framework):
         # Its CPU operators support no other layout.
         "layout": ("NCHW",),
         "strategy": ("none",),
-        "sharding": ("none",),
-        "recompute": ("none",),
         "device": ("cpu",),
     }
     cpu_precisions = ("fp32",)

@@ -42,9 +42,6 @@ class Inspector(functional.Inspector):
     def to_canonical(self, _name: str, array: np.ndarray) -> np.ndarray:
         return self.trainer.from_canonical(array)
 
-    def named_states(self) -> Iterator[tuple[str, Any]]:
-        raise NotImplementedError("MXNet does not show its optimizer's states")
-
     def disable_dropout(self) -> None:
         self.trainer.build(drops=False)
 

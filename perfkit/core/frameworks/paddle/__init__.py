@@ -3,7 +3,6 @@ applies them and records the outcome of each option."""
 
 import re
 from functools import cache
-from math import ceil, prod
 from pathlib import Path
 from typing import ClassVar
 
@@ -41,8 +40,6 @@ print(json.dumps(counts))
 
 PACKAGES = "https://www.paddlepaddle.org.cn/packages/stable/"
 """Folder of Paddle's own indexes of packages, one for each version of CUDA."""
-LEAST_SHARDED_VALUES = 2**20
-"""Parameters with up to so many values stay whole (default of group_sharded_parallel)."""
 
 
 @cache
@@ -63,8 +60,6 @@ class Paddle(Framework):
     package = "paddlepaddle"
     install = "make report"
     supports: ClassVar = {"sharding": ("none", "full")}
-    # The others read embeddings without running their layers, which would gather them.
-    sharded_models = ("llama",)
     shards_on_cpu = False
     compiles_in_layers = False
     cpu_precisions = ("fp32",)
@@ -123,10 +118,6 @@ class Paddle(Framework):
 
     def other_devices(self, interpreter: str) -> dict[str, int]:
         return counted_devices(interpreter)
-
-    def share(self, shape: tuple[int, ...], ranks: int) -> int:
-        values = prod(shape)
-        return ceil(values / ranks) if values > LEAST_SHARDED_VALUES else values
 
     def architectures(self, interpreter: str) -> list[str]:
         """See Framework: builds from 3.1 on list those with machine code; none has PTX."""

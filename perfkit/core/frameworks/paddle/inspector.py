@@ -60,15 +60,6 @@ class Inspector(modules.Inspector):
         for name, parameter in self.named_parameters():
             yield name, sharding.gradient_of(parameter)
 
-    def named_states(self) -> Iterator[tuple[str, Tensor]]:
-        for states in self.trainer.optimizer._accumulators.values():
-            yield from states.items()
-        yield from self.trainer.optimizer._master_weights.items()
-
-    def stored_bytes(self, tensor: Tensor) -> int:
-        share = sharding.share_of(tensor)
-        return math.prod(share.shape) * share.element_size()
-
     def assign(self, name: str, array: np.ndarray) -> None:
         parameter = dict(self.named_parameters())[name]
         parameter.set_value(array.astype(dtype_name(parameter.dtype)))

@@ -6,8 +6,8 @@ from typing import Any
 from paddle import Tensor, nn
 from paddle.distributed.sharding import group_sharded_parallel
 
-from perfkit.core.frameworks.paddle import LEAST_SHARDED_VALUES
-
+LEAST_SHARDED_VALUES = 2**20
+"""Parameters with up to so many values stay whole (default of group_sharded_parallel)."""
 SHARE = "slice@"
 """Prefix of the name of a parameter's share, by which the optimizer knows it."""
 

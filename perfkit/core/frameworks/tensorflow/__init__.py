@@ -19,8 +19,6 @@ class TensorFlow(Framework):
         # TensorFlow's convolution gradients on a CPU support no other layout.
         "layout": ("NHWC",),
         "strategy": ("none",),
-        "sharding": ("none",),
-        "recompute": ("none",),
         "device": ("cpu",),
     }
     cpu_precisions = ("fp32", "amp", "bf16")

@@ -1,7 +1,6 @@
 """PyTorch."""
 
 from functools import cache
-from math import ceil, prod
 from pathlib import Path
 from typing import ClassVar
 
@@ -71,10 +70,6 @@ class Torch(Framework):
     def cpu_settings(self, _vendor: str, threads: int) -> dict[str, str]:
         # By default, torchrun limits each of several processes to one thread.
         return {"OMP_NUM_THREADS": str(threads)}
-
-    def share(self, shape: tuple[int, ...], ranks: int) -> int:
-        """Return a share of FSDP2, which divides the first axis."""
-        return ceil(shape[0] / ranks) * prod(shape[1:])
 
     def architectures(self, interpreter: str) -> list[str]:
         return listed_architectures(interpreter)

@@ -49,16 +49,6 @@ class Inspector(modules.Inspector):
             tensor = tensor.full_tensor()
         return tensor.numpy(force=True)
 
-    def named_states(self) -> Iterator[tuple[str, Tensor]]:
-        states = self.trainer.optimizer.state
-        for name, parameter in self.named_parameters():
-            for value in states[parameter].values():
-                yield name, value
-
-    def stored_bytes(self, tensor: Tensor) -> int:
-        share = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-        return share.nbytes
-
     def to_canonical(self, name: str, array: np.ndarray) -> np.ndarray:
         """Transpose weights of dense layers, which PyTorch stores as outputs x inputs."""
         path, _, _parameter = name.rpartition(".")
