@@ -79,7 +79,7 @@ def test_the_examples_interleave_frameworks_verified_to_do_the_same_work(compari
         if "framework" in comparison.named
     }
     variants = {model: len(found.variants) for model, found in of_frameworks.items()}
-    assert variants == {"resnet50": 5, "vgg16": 5, "bert": 4, "gpt": 4, "llama": 3}
+    assert variants == {"resnet50": 5, "vgg16": 2, "bert": 4, "gpt": 3, "llama": 3}
     assert variants.keys() == MODELS.keys()
     for comparison in of_frameworks.values():
         assert comparison.complete

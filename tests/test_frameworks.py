@@ -112,6 +112,12 @@ def test_paddle_defaults_to_the_tensor_core_layout_on_a_gpu(device, precision, l
         ("tensorflow", {"layout": "NCHW"}, "allowed: NHWC"),
         ("tensorflow", {"processes": 2}, "processes: framework=tensorflow trains in one"),
         ("mxnet", {"precision": "bf16"}, "precision: 'bf16' is not for"),
+        (
+            "jax",
+            {"model": "vgg16"},
+            "model: 'vgg16' is not for framework=jax; allowed: resn",
+        ),
+        ("tensorflow", {"model": "gpt"}, "allowed: resnet50, bert"),
     ],
 )
 def test_unsupported_values_are_rejected_with_the_supported_ones(

@@ -44,31 +44,18 @@ def test_batch_norm_matches_paddles_output_and_statistics(side):
     assert np.allclose(run.statistics["norm._variance"], layer._variance.numpy(), atol=1e-5)
 
 
-@pytest.mark.parametrize("size", [1, 3, 7, 14])
-def test_average_pooling_matches_paddle(side, size):
-    images = np.random.default_rng(0).standard_normal((1, 2, size, size), np.float32)
-    pool = paddle.nn.AdaptiveAvgPool2D(7)
-    expected = pool(paddle.to_tensor(images)).numpy()
-    (x,) = side.tensors((last(images),))
-    pooled = forward(side).average_to(x, 7)
-    assert np.allclose(pooled, last(expected), atol=1e-6)
-
-
-@pytest.mark.parametrize(("size", "stride", "padding"), [(3, 2, 1), (2, 2, 0)])
 @pytest.mark.parametrize("pixels", [8, 7])
-def test_max_pooling_and_its_gradient_match_paddle(side, size, stride, padding, pixels):
+def test_max_pooling_and_its_gradient_match_paddle(side, pixels):
     random = np.random.default_rng(0)
     # Small integers give many ties.
     values = random.integers(0, 3, (2, 3, pixels, pixels)).astype(np.float32)
     theirs = paddle.to_tensor(values, stop_gradient=False)
-    expected = paddle.nn.functional.max_pool2d(theirs, size, stride, padding)
+    expected = paddle.nn.functional.max_pool2d(theirs, 3, 2, 1)
     weights = random.standard_normal(expected.shape).astype(np.float32)
     (expected * paddle.to_tensor(weights)).sum().backward()
     run = forward(side)
     ours, weights = side.tensors((last(values), last(weights)))
-    pooled, gradient = with_gradient(
-        side, lambda x: run.max_pool(x, size, stride, padding), ours, weights
-    )
+    pooled, gradient = with_gradient(side, lambda x: run.max_pool(x, 3, 2, 1), ours, weights)
     assert np.array_equal(pooled, last(expected.numpy()))
     assert np.allclose(gradient, last(theirs.grad.numpy()), atol=1e-6)
 
@@ -92,18 +79,13 @@ def last(images):
     return np.ascontiguousarray(images.transpose(0, 2, 3, 1))
 
 
-@pytest.mark.parametrize("approximate", [False, True])
-def test_gelu_is_exact_in_float64(side, approximate):
+def test_gelu_is_exact_in_float64(side):
     values = np.linspace(-4, 4, 81)
-    if approximate:
-        inner = math.sqrt(2 / math.pi) * (values + 0.044715 * values**3)
-        expected = 0.5 * values * (1 + np.tanh(inner))
-    else:
-        errors = [math.erf(value / math.sqrt(2)) for value in values]
-        expected = 0.5 * values * (1 + np.asarray(errors))
+    errors = [math.erf(value / math.sqrt(2)) for value in values]
+    expected = 0.5 * values * (1 + np.asarray(errors))
     with jax.enable_x64():
         (x,) = side.tensors((values,))
-        y = forward(side).gelu(x, approximate=approximate)
+        y = forward(side).gelu(x, approximate=False)
     assert np.asarray(y) == pytest.approx(expected, abs=1e-14)
 
 

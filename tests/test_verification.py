@@ -155,7 +155,7 @@ def test_compiled_pytorch_does_the_same_work(against_paddle):
 
 @pytest.mark.parametrize(
     ("framework", "model"),
-    [*product(["jax", "tensorflow"], ["resnet50", "bert", "gpt"]), ("jax", "llama")],
+    [*product(["jax", "tensorflow"], ["resnet50", "bert"]), ("jax", "gpt"), ("jax", "llama")],
 )
 @pytest.mark.slow
 def test_jax_and_tensorflow_do_the_same_work(against_paddle, framework, model):
@@ -167,7 +167,7 @@ def test_jax_and_tensorflow_do_the_same_work(against_paddle, framework, model):
 @pytest.mark.slow
 def test_tensorflow_compiled_by_xla_does_the_same_work(against_paddle):
     pytest.importorskip("tensorflow")
-    checks = against_paddle("vgg16", "tensorflow", execution="static")
+    checks = against_paddle("resnet50", "tensorflow", execution="static")
     assert not disagreed(checks)
 
 

@@ -107,7 +107,7 @@ class Forward:
     def convolve(self, x: Array, kernel: Array, size: int, stride: int) -> Array:
         """Convolve with padding that preserves the image size at stride 1."""
 
-    def max_pool(self, x: Array, size: int, stride: int, padding: int = 0) -> Array:
+    def max_pool(self, x: Array, size: int, stride: int, padding: int) -> Array:
         """Max-pool over size x size windows; the first of equal values gets the gradient."""
 
     def dropout(self, x: Array, rate: float) -> Array:
@@ -136,14 +136,9 @@ class Forward:
         _outputs: int,
         size: int,
         stride: int = 1,
-        *,
-        bias: bool = False,
     ) -> Array:
         kernel = self.cast(self.parameter(f"{name}.weight"), self.dtype)
-        y = self.convolve(self.cast(x, self.dtype), kernel, size, stride)
-        if bias:
-            y = self.add_bias(y, self.parameter(f"{name}.bias"))
-        return y
+        return self.convolve(self.cast(x, self.dtype), kernel, size, stride)
 
     def along(self, channels: Array) -> Array:
         """Reshape one value per channel for broadcasting with activations."""
@@ -154,9 +149,7 @@ class Forward:
         return x + self.cast(y, x.dtype)
 
     def add_bias(self, x: Array, bias: Array) -> Array:
-        """Add one value per channel to activations of images or rows."""
-        if len(x.shape) == 4:
-            bias = self.along(bias)
+        """Add one value for each place of the last axis."""
         return self.add(x, bias)
 
     def norm(self, name: str) -> tuple[Array, Array]:
@@ -237,12 +230,6 @@ class Forward:
             y = self.add_bias(y, bias)
         return self.reshape(y, (-1, y.shape[-1]))
 
-    def causal_mask(self, x: Array) -> Any:
-        """Return the mask for attention to no later token; None if attention applies it."""
-        length = x.shape[1]
-        forbidden = np.full((length, length), -np.inf, np.float32)
-        return np.triu(forbidden, 1)
-
     def attention(
         self,
         parts: Iterable[Array],
@@ -273,7 +260,7 @@ class Forward:
         return self.reshape(attended, (batch, length, -1))
 
     def masked(self, scores: Array, mask: Array) -> Array:
-        """Return attention scores with the mask that `causal_mask` or the network made."""
+        """Return attention scores with the network's mask."""
         return scores + self.cast(mask, self.wide)
 
     def rotate(self, x: Array, heads: int, cosines: Array, sines: Array) -> Array:
@@ -297,28 +284,6 @@ class Forward:
     def spatial_mean(self, x: Array) -> Array:
         """Return the mean of each channel, batch x channels."""
         return self.mean(self.cast(x, self.wide), axis=self.spatial)
-
-    def average_to(self, x: Array, count: int) -> Array:
-        """Average-pool images adaptively to count x count; windows overlap where a side is not
-        a multiple of `count`."""
-        for axis in self.spatial:
-            size = x.shape[axis]
-            if size == count:
-                continue
-            means = []
-            for part in range(count):
-                begin = part * size // count
-                end = -(-(part + 1) * size // count)
-                window = (*[slice(None)] * axis, slice(begin, end))
-                means.append(self.mean(x[window], axis=axis, keepdims=True))
-            x = self.concat(means, axis)
-        return x
-
-    def flatten(self, x: Array) -> Array:
-        """Flatten images to rows, channels first in both layouts as dense weights expect."""
-        axes = [self.layout.index(axis) for axis in "NCHW"]
-        x = self.transpose(x, axes)
-        return self.reshape(x, (x.shape[0], -1))
 
     def cross_entropy(self, logits: Array, labels: Array, ignored: int | None = None) -> Array:
         """Return the mean over the rows whose label is not `ignored`."""

@@ -21,6 +21,7 @@ class Jax(Framework):
     install = "pip install -c constraints.txt -e '.[jax]'"
     gpu_build = GpuBuild("jax-cu12", "jax[cuda12]")
     supports: ClassVar = {
+        "model": ("resnet50", "bert", "gpt", "llama"),
         "precision": ("fp32", "bf16"),
         "execution": ("static",),
         "optimizer": ("momentum", "adamw"),

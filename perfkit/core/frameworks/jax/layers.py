@@ -107,7 +107,8 @@ class Forward(layers.Forward):
         return contract(f"{batch}xi,{b_batch}{b_matrix}->{batch}xy", a, b)
 
     def causal_mask(self, _x: Array) -> None:
-        """Return None: attention applies the mask, so that no array holds it."""
+        """Return the mask for attention to no later token: None, since attention applies it, so
+        that no array holds it."""
 
     def masked(self, scores: Array, mask: Array | None) -> Array:
         if mask is not None:
@@ -201,7 +202,7 @@ class Forward(layers.Forward):
         is_kept = jax.random.bernoulli(key, 1 - rate, x.shape)
         return jnp.where(is_kept, x / (1 - rate), 0)
 
-    def max_pool(self, x: Array, size: int, stride: int, padding: int = 0) -> Array:
+    def max_pool(self, x: Array, size: int, stride: int, padding: int) -> Array:
         # The CPU gradient of lax.reduce_window is many times slower than that of comparing
         # the values at each place of a window in turn.
         margins = [(0, 0)] * 4

@@ -15,7 +15,7 @@ class MXNet(Framework):
     constraints = "environments/mxnet.txt"
     install = "make peers; to use it: -p python .venv-mxnet/bin/python"
     supports: ClassVar = {
-        "model": ("resnet50", "vgg16"),
+        "model": ("resnet50",),
         "precision": ("fp32",),
         # A hybridized block: a compiled graph with static memory.
         "execution": ("static",),

@@ -38,21 +38,8 @@ class Trainer(functional.Trainer):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.build(drops=True)
-
-    @staticmethod
-    def from_canonical(array: np.ndarray) -> np.ndarray:
-        """Transpose weights of dense layers, which MXNet stores as outputs x inputs."""
-        return array.T if array.ndim == 2 else array
-
-    @staticmethod
-    def hold(array: np.ndarray) -> NDArray:
-        return mx.nd.array(array, dtype=Forward.wide)
-
-    def build(self, *, drops: bool) -> None:
-        """Recreate the block and its optimizer, keeping the values."""
         images = mx.sym.var("images", dtype=Forward.wide)
-        self.run = Forward(Forward.wide, self.layout, drops=drops)
+        self.run = Forward(Forward.wide, self.layout)
         self.logits = self.network(self.run, images)
         self.block = mx.gluon.SymbolBlock(self.logits, [images])
         self.block.cast(Forward.wide)
@@ -72,6 +59,15 @@ class Trainer(functional.Trainer):
             "wd": self.optimizer_settings.weight_decay,
         }
         self.optimizer = mx.gluon.Trainer(self.trained, "sgd", options)
+
+    @staticmethod
+    def from_canonical(array: np.ndarray) -> np.ndarray:
+        """Transpose weights of dense layers, which MXNet stores as outputs x inputs."""
+        return array.T if array.ndim == 2 else array
+
+    @staticmethod
+    def hold(array: np.ndarray) -> NDArray:
+        return mx.nd.array(array, dtype=Forward.wide)
 
     def forward(self, batch: Batch) -> tuple[Any, Any]:
         """Return logits and loss."""

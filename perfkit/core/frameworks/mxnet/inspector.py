@@ -43,7 +43,7 @@ class Inspector(functional.Inspector):
         return self.trainer.from_canonical(array)
 
     def disable_dropout(self) -> None:
-        self.trainer.build(drops=False)
+        """See inspector.Inspector: no network that MXNet trains has dropout."""
 
     def _products(self) -> Iterator[Product]:
         nodes = json.loads(self.trainer.logits.tojson())["nodes"]

@@ -13,15 +13,10 @@ Symbol = Any
 
 class Forward(layers.Forward):
     """Builds a graph in which parameters are named variables; the loss is computed outside the
-    graph. Without `drops`, dropout is disabled."""
+    graph."""
 
     mean = staticmethod(mx.nd.mean)
     relu = staticmethod(mx.sym.relu)
-    flatten = staticmethod(mx.sym.flatten)
-
-    def __init__(self, *values: Any, drops: bool = True) -> None:
-        super().__init__(*values)
-        self.drops = drops
 
     def parameter(self, name: str) -> Symbol:
         return mx.sym.var(name)
@@ -34,14 +29,10 @@ class Forward(layers.Forward):
         outputs: int,
         size: int,
         stride: int = 1,
-        *,
-        bias: bool = False,
     ) -> Symbol:
-        parameters = [self.parameter(f"{name}.weight")]
-        if bias:
-            parameters.append(self.parameter(f"{name}.bias"))
+        weight = self.parameter(f"{name}.weight")
         sizes = _window(size, stride, size // 2)
-        return mx.sym.Convolution(x, *parameters, no_bias=not bias, num_filter=outputs, **sizes)
+        return mx.sym.Convolution(x, weight, no_bias=True, num_filter=outputs, **sizes)
 
     def batch_norm(self, name: str, x: Symbol, _channels: int) -> Symbol:
         mean = self.parameter(f"{name}._mean")
@@ -55,17 +46,11 @@ class Forward(layers.Forward):
         assert bias, "no network that MXNet trains has a dense layer without a bias"
         return mx.sym.FullyConnected(x, *self.norm(name), num_hidden=outputs)
 
-    def dropout(self, x: Symbol, rate: float) -> Symbol:
-        return mx.sym.Dropout(x, p=rate) if self.drops else x
-
-    def max_pool(self, x: Symbol, size: int, stride: int, padding: int = 0) -> Symbol:
+    def max_pool(self, x: Symbol, size: int, stride: int, padding: int) -> Symbol:
         return mx.sym.Pooling(x, pool_type="max", **_window(size, stride, padding))
 
     def spatial_mean(self, x: Symbol) -> Symbol:
         return mx.sym.flatten(mx.sym.Pooling(x, pool_type="avg", global_pool=True))
-
-    def average_to(self, x: Symbol, count: int) -> Symbol:
-        return mx.sym.contrib.AdaptiveAvgPooling2D(x, output_size=count)
 
     def cross_entropies(self, logits: NDArray, labels: NDArray) -> NDArray:
         return -mx.nd.pick(mx.nd.log_softmax(logits), labels.reshape(-1))

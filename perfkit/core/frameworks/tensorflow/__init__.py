@@ -13,7 +13,7 @@ class TensorFlow(Framework):
     package = "tensorflow"
     install = "pip install -c constraints.txt -e '.[tensorflow]'"
     supports: ClassVar = {
-        "model": ("resnet50", "vgg16", "bert", "gpt"),
+        "model": ("resnet50", "bert"),
         "precision": ("fp32", "amp", "bf16"),
         "optimizer": ("momentum", "adamw"),
         # TensorFlow's convolution gradients on a CPU support no other layout.

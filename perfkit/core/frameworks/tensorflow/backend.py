@@ -91,13 +91,9 @@ class Trainer(functional.Trainer):
 
     def _update(self, gradients: Values, steps: Tensor, scale: Tensor) -> None:
         """Apply TensorFlow's fused operators."""
-        settings = self.optimizer_settings
         if self.scale:
             gradients = {name: gradient / scale for name, gradient in gradients.items()}
-        if settings.clip_norm:
-            clipped, _norm = tf.clip_by_global_norm([*gradients.values()], settings.clip_norm)
-            gradients = dict(zip(gradients, clipped, strict=True))
-        if settings.optimizer == "momentum":
+        if self.optimizer_settings.optimizer == "momentum":
             self._apply_momentum(gradients)
         else:
             self._apply_adamw(gradients, steps)

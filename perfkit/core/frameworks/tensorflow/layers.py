@@ -15,7 +15,6 @@ class Forward(layers.Forward):
     """Without `drops`, dropout is disabled."""
 
     cast = staticmethod(tf.cast)
-    concat = staticmethod(tf.concat)
     maximum = staticmethod(tf.maximum)
     mean = staticmethod(tf.reduce_mean)
     relu = staticmethod(tf.nn.relu)
@@ -24,7 +23,6 @@ class Forward(layers.Forward):
     rows_of_each = staticmethod(partial(tf.gather, axis=1, batch_dims=1))
     rsqrt = staticmethod(tf.math.rsqrt)
     softmax = staticmethod(tf.nn.softmax)
-    split = staticmethod(tf.split)
     sum = staticmethod(tf.reduce_sum)
     tanh = staticmethod(tf.tanh)
     transpose = staticmethod(tf.transpose)
@@ -48,9 +46,7 @@ class Forward(layers.Forward):
     @staticmethod
     def gelu(x: Tensor, approximate: bool) -> Tensor:
         """Like tf.nn.gelu, which however rounds its constants to float32 for any dtype."""
-        if approximate:
-            inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
-            return 0.5 * x * (1 + tf.tanh(inner))
+        assert not approximate, "no network that TensorFlow trains approximates GELU"
         return 0.5 * x * tf.math.erfc(-math.sqrt(0.5) * x)
 
     def batch_norm(self, name: str, x: Tensor, channels: int) -> Tensor:
@@ -81,7 +77,7 @@ class Forward(layers.Forward):
     def dropout(self, x: Tensor, rate: float) -> Tensor:
         return tf.nn.dropout(x, rate) if self.drops else x
 
-    def max_pool(self, x: Tensor, size: int, stride: int, padding: int = 0) -> Tensor:
+    def max_pool(self, x: Tensor, size: int, stride: int, padding: int) -> Tensor:
         x = _padded(x, padding, x.dtype.min)
         return tf.nn.max_pool2d(x, size, stride, "VALID")
 

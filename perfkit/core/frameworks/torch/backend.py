@@ -34,7 +34,9 @@ Inspector = inspector.Inspector
 
 
 def open_device(config: Config) -> Device:
-    seed_dropout(config)
+    # Dropout differs between ranks; weights do not, because DistributedDataParallel broadcasts
+    # rank 0's.
+    torch.manual_seed(config.seed + int(os.environ.get("RANK", "0")))
     if config.device == "gpu":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.init()
@@ -48,12 +50,6 @@ def open_device(config: Config) -> Device:
         library = "nccl" if config.device == "gpu" else "gloo"
         torch.distributed.init_process_group(library, timeout=EXCHANGE_TIMEOUT)
     return GpuDevice(torch.cuda) if config.device == "gpu" else CpuDevice()
-
-
-def seed_dropout(config: Config) -> None:
-    """Seed this rank's random numbers. Dropout differs between ranks; weights do not, because
-    DistributedDataParallel broadcasts rank 0's."""
-    torch.manual_seed(config.seed + int(os.environ.get("RANK", "0")))
 
 
 def enable_float64() -> None:
@@ -97,9 +93,7 @@ class Trainer(modules.Trainer):
 
         # Every rank draws the weights that rank 0 would broadcast.
         torch.manual_seed(config.seed)
-        network = ShardedNetwork(config, self.kind, self.dtype)
-        seed_dropout(config)
-        return network
+        return ShardedNetwork(config, self.kind, self.dtype)
 
     def _compiled(self) -> Any:
         """Return the network as trained, compiled as a whole, or by block if it is sharded."""
