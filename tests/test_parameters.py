@@ -1,6 +1,5 @@
 """Parameters files cover the published tables, and invalid files are rejected."""
 
-import os
 import re
 from collections import Counter
 from itertools import product
@@ -252,20 +251,8 @@ def test_matrix_exclude_and_include_expand_to_the_expected_configurations(
             "seed is given here and in line",
         ),
         ("parameters: {gpus: 8}\ninclude: [{}, {}]", "the same configuration twice"),
-        (
-            "matrix: {gpus: [1], gpus: [2]}",
-            'sweep.yaml:2: not YAML: found duplicate key "gpus"',
-        ),
-        ("parameters: &a {gpus: 8}\nmatrix: *a", "sweep.yaml:3: the alias *a is not allowed"),
-        # The message of a duplicate key would contain its whole value.
-        ("matrix: {gpus: &a [1], gpus: *a}", "sweep.yaml:2: the alias *a is not allowed"),
-        ("? [[gpus]]\n: 8", "a key must be a name"),
         ("? [gpus]\n: 8", "a key must be a name"),
-        (f"matrix: {'[' * 2000}{']' * 2000}", "not YAML: "),
-        (f"matrix: {{seed: {list(range(10_001))}}}", "over 10,000 configurations"),
-        ("matrix: {gpus: [1", "not YAML: expected ',' or ']'"),
-        ("#" * 300_000, "larger than 256 KiB"),
-        ("# é\n" + "#" * 300_000, "larger than 256 KiB"),
+        ("matrix: {gpus: [1", "sweep.yaml:2: not YAML: expected ',' or ']'"),
     ],
 )
 def test_an_invalid_file_is_rejected_with_name_and_reason(sweep_file, text, message):
@@ -316,14 +303,11 @@ def test_all_problems_of_a_file_are_reported_in_line_order(sweep_file, notebook,
     assert found == places
 
 
-def test_a_missing_binary_or_irregular_file_is_rejected_by_name(tmp_path):
+def test_a_missing_or_binary_file_is_rejected_by_name(tmp_path):
     with pytest.raises(SweepError, match=r"missing\.yaml: No such file"):
         expand(tmp_path / "missing.yaml")
     with pytest.raises(SweepError, match=r"sweep\.yaml: No such file"):
         expand("https://example.com/sweep.yaml")
-    os.mkfifo(tmp_path / "pipe.yaml")
-    with pytest.raises(SweepError, match=r"pipe\.yaml: not a regular file"):
-        expand(tmp_path / "pipe.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SweepError, match=r"bytes\.yaml: 'utf-8' codec"):
         expand(tmp_path / "bytes.yaml")

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from itertools import product
-from math import prod
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -13,7 +12,6 @@ from perfkit.core.request import suggest
 from perfkit.core.script_config import ScriptConfig
 from perfkit.sweep.sweep_file import Problem, SweepFile, load_yaml
 
-MOST_CONFIGURATIONS = 10_000
 SCALAR = (str, int, float, type(None))
 NAMES = (*parameters(), *parameters(ScriptConfig))
 """Parameters of models and of scripts; `plan` refuses those that the notebook lacks."""
@@ -128,10 +126,6 @@ class Matrix:
 
     def combinations(self) -> list[Cell]:
         """Return the cells of the matrix, after `exclude` and `include`."""
-        sizes = [len(values) for values in self.sweep.matrix.values()]
-        if prod(sizes) > MOST_CONFIGURATIONS:
-            self.file.refuse(("matrix",), f"over {MOST_CONFIGURATIONS:,} configurations")
-            return []
         cells: list[Cell] = []
         if self.sweep.matrix or not self.sweep.include:
             cells = self.all_combinations()

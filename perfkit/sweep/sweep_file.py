@@ -8,25 +8,20 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
-from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.events import AliasEvent
 
 from perfkit.core.paths import ROOT
 from perfkit.core.refusals import nearest_name
 from perfkit.core.request import RequestError, suggest
 from perfkit.core.request.requested_script import SUFFIX
 
-MOST_DEPTH = 8
-MOST_BYTES = 256 * 1024
 PARAMETERS = ROOT / "parameters"
-NOT_A_NAME = "a key must be a name"
 MESSAGES = {
     "missing": "is missing",
     "dict_type": "must hold names with values: check the indentation",
     "list_type": "must be a list: [A, B]",
     "too_short": "is empty",
-    "invalid_key": NOT_A_NAME,
+    "invalid_key": "a key must be a name",
     "model_type": "must hold names with values, including `notebook`",
 }
 """Messages for pydantic's types of errors."""
@@ -45,36 +40,16 @@ class Problem(NamedTuple):
     message: str
 
 
-class _AliasError(MarkedYAMLError):
-    pass
-
-
-class _Composer(Composer):
-    """Refuses aliases: a few lines of them expand to gigabytes, if only in an error message."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        event = self.parser.peek_event()
-        if isinstance(event, AliasEvent):
-            problem = f"the alias *{event.anchor} is not allowed: repeat the value"
-            raise _AliasError(problem=problem, problem_mark=event.start_mark)
-        return super().compose_node(parent, index)
-
-
 def load_yaml(path: Path) -> Any:
-    """Read a small regular file, with positions (ruamel.yaml's `lc`).
-
-    Raises SweepError for any other file, a script, invalid YAML, duplicate keys and aliases.
-    """
+    """Read a file, with positions (ruamel.yaml's `lc`). Raises SweepError for a file that can't
+    be read, a script, and invalid YAML."""
     if path.suffix == SUFFIX:
         raise SweepError(_instead_of_script(path))
-    yaml = YAML()
-    yaml.max_depth = MOST_DEPTH
-    yaml.Composer = _Composer
     place = str(path)
     try:
-        return yaml.load(_content(path).decode())
+        return YAML().load(path.read_text("utf-8"))
     except MarkedYAMLError as error:
-        problem = _yaml_problem(error)
+        problem = f"not YAML: {error.problem}"
         mark = error.problem_mark or error.context_mark
         if mark:
             place = f"{path}:{mark.line + 1}"
@@ -85,9 +60,6 @@ def load_yaml(path: Path) -> Any:
     # Not UTF-8, or an invalid date.
     except (ValueError, YAMLError) as error:
         problem = str(error)
-    # A key that contains a list can't be hashed.
-    except TypeError:
-        problem = NOT_A_NAME
     raise SweepError([f"{place}: {problem}"])
 
 
@@ -103,24 +75,6 @@ def _instead_of_script(path: Path) -> list[str]:
         f"parameters: {{script: {script}}}",
         'matrix: {arguments: ["--lr 0.1", "--lr 0.2"]}',
     ]
-
-
-def _content(path: Path) -> bytes:
-    """Return the bytes of a small regular file. Raises ValueError for any other, and
-    OSError."""
-    if path.exists() and not path.is_file():
-        raise ValueError("not a regular file")
-    with path.open("rb") as stream:
-        content = stream.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"larger than {MOST_BYTES >> 10} KiB")
-    return content
-
-
-def _yaml_problem(error: MarkedYAMLError) -> str:
-    if isinstance(error, _AliasError):
-        return str(error.problem)
-    return f"not YAML: {error.problem}"
 
 
 def _similar_file(path: Path) -> str:
