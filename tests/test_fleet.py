@@ -628,4 +628,4 @@ def test_results_without_a_node_are_refused_with_the_commands_for_a_fleet(tmp_pa
     assert done.exit_code == 2
     assert "no measurement names a node" in done.stderr
     assert "perfkit sweep parameters/fleet.yaml --slurm --each-node\n" in done.stderr
-    assert "perfkit sweep parameters/fleet.yaml --each-node node1,node2,node3\n" in done.stderr
+    assert "perfkit sweep parameters/fleet.yaml -p node NAME\n" in done.stderr

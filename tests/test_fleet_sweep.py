@@ -2,24 +2,13 @@
 
 import json
 import os
-import shutil
-import signal
 import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
 
-import psutil
 import pytest
-from clusters import (
-    skip_if,
-    slurm_cluster,
-    slurm_missing,
-    ssh_between,
-    ssh_missing,
-    two_namespaces,
-    wait_for,
-)
+from clusters import skip_if, slurm_cluster, slurm_missing
 from conftest import SMALL, cli
 from rich.console import Console
 
@@ -28,12 +17,11 @@ from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
 from perfkit.core.results.store import read_result
 from perfkit.sweep import status
-from perfkit.sweep.hosts import host_command, run_on_hosts
 from perfkit.sweep.jobs import read_jobs
-from perfkit.sweep.nodes import Nodes, hosts_of, require_known, slurm_nodes
+from perfkit.sweep.nodes import Nodes, slurm_nodes
 from perfkit.sweep.progress import print_failures
 from perfkit.sweep.slurm import SlurmSweep, submit
-from perfkit.sweep.status import StoredResults
+from perfkit.sweep.status import JobStatus, StoredResults
 from perfkit.sweep.sweep_file import SweepError
 
 COMMAND = [str(Path(sys.executable).parent / "perfkit"), "sweep"]
@@ -186,107 +174,20 @@ def test_without_a_cluster_the_program_is_named_once_and_where_to_start(
     ) in " ".join(done.stderr.split())
 
 
-def test_hosts_are_named_for_ssh():
-    assert hosts_of("a,b, c,a").names == ["a", "b", "c"]
-    for text in ("all", "", "a,,b", "-oProxyCommand=x"):
-        with pytest.raises(SweepError, match="name hosts, as in --each-node node1,node2"):
-            hosts_of(text)
-
-
-@pytest.mark.usefixtures("processes")
-def test_a_host_that_ssh_would_not_find_is_refused_before_anything_starts(
-    fleet_file, tmp_path, ssh_here
-):
-    ssh_here('echo "hostname $2"')
-    done = cli("sweep", fleet_file, "--each-node", "127.0.0.1,node1.invalid,node2.invalid")
-    assert done.exit_code == 2
-    stderr = " ".join(done.stderr.split())
-    for host in ("node1.invalid", "node2.invalid"):
-        assert f"--each-node: {host}: " in stderr
-    assert "check the spelling, DNS and /etc/hosts" in stderr
-    assert "127.0.0.1" not in stderr
-    assert not (tmp_path / "outputs").exists()
-
-
-@pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize(
-    "setting", ["hostname 127.0.0.1", "hostname node1.invalid\nproxyjump gate"]
-)
-def test_a_host_that_ssh_is_configured_to_find_needs_no_address_of_its_own(ssh_here, setting):
-    ssh_here(f"printf 'user me\n{setting}\n'")
-    require_known(["node1.invalid"])
-
-
-@pytest.fixture
-def ssh_configured(ssh_here, tmp_path):
-    """Gives ssh these lines as its configuration."""
-    program = shutil.which("ssh")
-    if not program:
-        pytest.skip("ssh is not installed")
-    file = tmp_path / "ssh_config"
-
-    def configured(*lines):
-        file.write_text("".join(f"{line}\n" for line in lines))
-        ssh_here(f'exec {program} -F {file} "$@"')
-        return file
-
-    return configured
-
-
-@pytest.mark.usefixtures("processes")
-def test_a_name_that_ssh_looks_up_for_a_host_is_refused_by_that_name(ssh_configured):
-    ssh_configured("Host node1.invalid", "HostName node1..typo.invalid")
-    with pytest.raises(SweepError) as refused:
-        require_known(["node1.invalid"])
-    assert refused.value.problems == [
-        "--each-node: node1.invalid: ssh looks up node1..typo.invalid: not a host name; check "
-        "HostName of node1.invalid in ssh's configuration, DNS and /etc/hosts"
-    ]
-
-
-@pytest.mark.usefixtures("processes")
-def test_a_configuration_that_ssh_can_not_read_is_told_in_its_words(ssh_configured):
-    file = ssh_configured("Host node1.invalid", "HostNam 127.0.0.1")
-    with pytest.raises(SweepError) as refused:
-        require_known(["node1.invalid"])
-    assert refused.value.problems == [
-        f"--each-node: node1.invalid: ssh can't read its configuration: {file}: line 2: Bad "
-        f"configuration option: hostnam; {file}: terminating, 1 bad configuration options; "
-        "correct it, and try: ssh -G node1.invalid"
-    ]
-
-
-@pytest.mark.usefixtures("processes")
-def test_a_sweep_of_hosts_needs_ssh(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SweepError, match="--each-node: ssh is not installed on this machine"):
-        require_known(["127.0.0.1"])
-
-
-@pytest.mark.usefixtures("processes")
-def test_a_failed_job_is_told_with_the_words_of_ssh_and_the_node_on_which_to_repeat_it(
-    fleet_file, tmp_path, ssh_here
-):
-    message = "ssh: Could not resolve hostname host7: Name or service not known"
-    ssh_here(f"printf '{message}\\r\\n' >&2; exit 255")
-    job, *_others = read_jobs(fleet_file, {}, elsewhere=True, each_node=["host7"])
-    (tmp_path / "outputs" / "sweeps").mkdir(parents=True)
-    stored = StoredResults(tmp_path / "outputs", elsewhere=True)
-    (ended,) = run_on_hosts([stored.before_run(job)], stored, None, lambda _statuses: None)
-    assert (ended.state, ended.reason) == ("failed", message)
+def test_a_failed_job_is_told_with_the_node_on_which_to_repeat_it(fleet_file):
+    job, *_others = read_jobs(fleet_file, {}, elsewhere=True, each_node=["node7"])
     console = Console(file=StringIO())
-    print_failures(console, [ended])
+    print_failures(console, [JobStatus(job, "failed", reason="out of memory")])
     _heading, line = console.file.getvalue().splitlines()
-    assert line.startswith("  on host7: perfkit run resnet50 ")
+    assert line.startswith("  on node7: perfkit run resnet50 ")
 
 
 @pytest.mark.parametrize(
     ("printed", "reason"),
     [
-        (b"one\r\ntwo\r\n", "one two"),
-        (b"no network\r\r\n", "no network"),
-        (b"10 %\r20 %\r30 %\r", "30 %"),
-        (b"10 %\rdone\n\x1b[31mwrong\x1b[0m\r\n", "done wrong"),
+        (b"one\ntwo\n", "one two"),
+        (b"10 %\r20 %\r30 %", "30 %"),
+        (b"10 %\rdone\n\x1b[31mwrong\x1b[0m\n", "done wrong"),
     ],
 )
 def test_the_reason_is_what_a_terminal_would_show_of_the_log(tmp_path, printed, reason):
@@ -294,18 +195,18 @@ def test_the_reason_is_what_a_terminal_would_show_of_the_log(tmp_path, printed, 
     assert status._last_lines(tmp_path / "log") == reason
 
 
-def test_a_job_over_ssh_ends_after_its_time_limit(fleet_file):
-    job, *_others = read_jobs(fleet_file, {}, elsewhere=True, each_node=["host7"])
-    words = host_command(job)
-    assert words[words.index("--") - 1] == "host7"
-    limit = SMALL["timeout"] * SMALL["repeats"] + 600
-    assert f" - {limit} " in words[-1]
-
-
-def test_most_jobs_need_a_place_for_several(fleet_file):
-    done = cli("sweep", fleet_file, "--jobs", 2)
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--each-node"], "without Slurm, type on one node after the other: perfkit sweep"),
+        (["--sbatch", "--partition gpu"], "--sbatch and --jobs are only for --slurm"),
+        (["--jobs", 2], "--sbatch and --jobs are only for --slurm"),
+    ],
+)
+def test_options_of_a_sweep_on_slurm_need_slurm(fleet_file, options, problem):
+    done = cli("sweep", fleet_file, *options)
     assert done.exit_code == 2
-    assert "--jobs is only for --slurm and --each-node" in done.stderr
+    assert problem in done.stderr
 
 
 def test_a_node_of_a_fleet_is_measured_alone():
@@ -342,42 +243,3 @@ def test_slurm_measures_each_node_that_is_up(fleet_file, tmp_path, monkeypatch):
     fleet = cli("fleet", tmp_path / "outputs")
     problem = "nodes with two complete repeats: 0, at least 3 are compared: node1, node3"
     assert problem in " ".join(fleet.stdout.split())
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-@pytest.mark.usefixtures("processes")
-def test_hosts_are_measured_over_ssh_and_a_kill_leaves_nothing(fleet_file, tmp_path):
-    skip_if(ssh_missing())
-    outputs = tmp_path / "outputs"
-    with two_namespaces() as namespaces, ssh_between(namespaces) as ssh:
-        first, second = namespaces.nodes
-        hosts = f"{first.address},{second.address}"
-        words = first.command([*COMMAND, str(fleet_file), "--each-node", hosts])
-        environment = os.environ | ssh.environment
-        killed = subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL)
-        wait_for(lambda: [*outputs.glob("*/repeats")])
-        _sweep_below(killed).send_signal(signal.SIGKILL)
-        wait_for(lambda: not [*_workers(outputs)])
-        killed.kill()
-        killed.wait()
-        done = subprocess.run(
-            words, env=environment, capture_output=True, text=True, check=False
-        )
-    assert done.returncode == 0, done.stderr
-    expected = sorted((node.address, size) for node in (first, second) for size in (1, 2))
-    assert measured(outputs) == expected
-
-
-def _sweep_below(process):
-    """Return the process of the sweep at or below this one."""
-    every = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    return next(each for each in reversed(every) if "sweep" in each.cmdline())
-
-
-def _workers(outputs):
-    """Yield the processes whose command names this outputs folder."""
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if any(str(outputs) in word for word in words):
-            yield process

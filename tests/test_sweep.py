@@ -504,12 +504,6 @@ def test_a_slurm_sweep_needs_the_number_of_gpus(sweep_file):
     assert "gpus: set the number per node" in " ".join(done.stderr.split())
 
 
-def test_options_of_sbatch_need_slurm(sweep_file):
-    done = cli("sweep", sweep_file({}), "--sbatch", "--partition gpu")
-    assert done.exit_code == 2
-    assert "--sbatch is only for --slurm" in done.stderr
-
-
 def test_options_of_sbatch_with_an_open_quote_are_refused(sweep_file):
     done = cli("sweep", sweep_file({}), "--slurm", "--sbatch", "--comment 'x")
     assert done.exit_code == 2

@@ -28,7 +28,6 @@ def fleet(
 
     \b
       perfkit sweep parameters/fleet.yaml --slurm --each-node
-      perfkit sweep parameters/fleet.yaml --each-node node1,node2,node3
       perfkit fleet outputs/fleet
     """
     from perfkit.analysis.fleet.files import write_node_files
@@ -66,5 +65,5 @@ def _measure_first(problem: str) -> list[str]:
     """Return a problem of OUTPUTS with the two commands that measure a fleet."""
     return [
         f"OUTPUTS: {problem}; measure first, with Slurm: {SWEEP} --slurm --each-node",
-        f"without Slurm, over ssh: {SWEEP} --each-node node1,node2,node3",
+        f"without Slurm, on one node after the other: {SWEEP} -p node NAME",
     ]

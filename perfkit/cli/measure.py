@@ -19,8 +19,7 @@ from perfkit.core.request.plan import Plan, plan
 if TYPE_CHECKING:
     from perfkit.core.config import Config
     from perfkit.core.inputs.samples import SampleData
-    from perfkit.sweep.nodes import Nodes
-    from perfkit.sweep.run import SweepPlace
+    from perfkit.sweep.run import SlurmOptions
 
 LENGTHS = {
     name: model.default_sequence_length
@@ -161,13 +160,13 @@ def _print_outcome(folder: Path) -> None:
     is_flag=False,
     flag_value="all",
     metavar="[NAMES]",
-    help="Measure each configuration once on every node: with --slurm, on the nodes of the "
-    "partition or in NAMES; otherwise over ssh, on the hosts in NAMES.",
+    help="With --slurm, measure each configuration once on every node of the partition, or on "
+    "those in NAMES, such as node[1-4].",
 )
 @click.option(
     "--jobs",
     type=click.IntRange(1),
-    help="With --slurm or --each-node, most jobs at the same time; default: all.",
+    help="With --slurm, most jobs at the same time; default: all.",
 )
 @click.option(
     "-n",
@@ -197,25 +196,27 @@ def sweep(
 
     from perfkit.sweep import progress
     from perfkit.sweep.jobs import read_jobs
+    from perfkit.sweep.nodes import Nodes, slurm_nodes
     from perfkit.sweep.run import run_sweep, statuses_before
 
-    place = _place(slurm, sbatch, each_node, jobs)
-    nodes = _nodes(each_node, place)
-    elsewhere = place.elsewhere
-    sweep_jobs = read_jobs(file, values, elsewhere=elsewhere, each_node=nodes.names)
+    slurm_options = _slurm_options(slurm, sbatch, each_node, jobs)
+    nodes = Nodes([], [])
+    if slurm_options and each_node is not None:
+        nodes = slurm_nodes(each_node, slurm_options.sbatch)
+    sweep_jobs = read_jobs(file, values, elsewhere=slurm, each_node=nodes.names)
     for reason in nodes.unusable:
         click.echo(f"left out: {reason}", err=True)
     if dry_run:
         # Lines of a file or a pipe are not wrapped.
         wide = None if sys.stdout.isatty() else 1000
-        statuses = statuses_before(sweep_jobs, elsewhere=elsewhere)
-        table = progress.planned(statuses, in_turn=not elsewhere)
+        statuses = statuses_before(sweep_jobs, elsewhere=slurm)
+        table = progress.planned(statuses, in_turn=not slurm)
         Console(highlight=False, width=wide).print(table)
         return
     # Not rich's own test, which takes FORCE_COLOR in a CI for a terminal.
     console = Console(stderr=True, highlight=False, force_terminal=sys.stderr.isatty())
-    with progress.SweepProgress(console, file.stem, in_turn=not elsewhere) as shown:
-        statuses = run_sweep(sweep_jobs, shown.show, shown.notify, place)
+    with progress.SweepProgress(console, file.stem, in_turn=not slurm) as shown:
+        statuses = run_sweep(sweep_jobs, shown.show, shown.notify, slurm_options)
     progress.print_skipped(console, statuses)
     progress.print_failures(console, statuses)
     click.echo(sweep_jobs[0].outputs / "index.html")
@@ -223,38 +224,25 @@ def sweep(
         raise SystemExit(1)
 
 
-def _place(
+def _slurm_options(
     slurm: bool, sbatch: str | None, each_node: str | None, jobs: int | None
-) -> "SweepPlace":
-    """Return where the sweep measures. Raises click.UsageError."""
-    from perfkit.sweep.run import HERE, SweepPlace
+) -> "SlurmOptions | None":
+    """Return how Slurm jobs are submitted; None without --slurm. Raises click.UsageError."""
+    from perfkit.sweep.run import SlurmOptions
 
-    if sbatch and not slurm:
-        raise click.UsageError("--sbatch is only for --slurm")
     if slurm:
         try:
-            sbatch_options = shlex.split(sbatch or "")
+            return SlurmOptions(shlex.split(sbatch or ""), jobs)
         except ValueError as error:
             raise click.UsageError(f"--sbatch {sbatch!r}: {error}") from None
-        return SweepPlace("slurm", tuple(sbatch_options), jobs)
-    if each_node:
-        return SweepPlace("hosts", most_jobs=jobs)
-    if jobs:
-        raise click.UsageError("--jobs is only for --slurm and --each-node")
-    return HERE
-
-
-def _nodes(each_node: str | None, place: "SweepPlace") -> "Nodes":
-    """Return the nodes on each of which every configuration is measured; none: on any."""
-    from perfkit.sweep.nodes import Nodes, hosts_of, require_known, slurm_nodes
-
-    if each_node is None:
-        return Nodes([], [])
-    if place.kind == "slurm":
-        return slurm_nodes(each_node, place.sbatch_options)
-    nodes = hosts_of(each_node)
-    require_known(nodes.names)
-    return nodes
+    if each_node is not None:
+        raise click.UsageError(
+            "--each-node is only for --slurm; without Slurm, type on one node after the other: "
+            "perfkit sweep FILE -p node NAME -p outputs_dir SHARED_FOLDER"
+        )
+    if sbatch or jobs:
+        raise click.UsageError("--sbatch and --jobs are only for --slurm")
+    return None
 
 
 @options.command(options.ScriptCommand, failure="failed check")

@@ -4,7 +4,6 @@ sweep_file.py  a parameters file, with the lines of its items and problems
 matrix.py      configurations of a parameters file
 jobs.py        a job for each configuration
 status.py      state of each job, from the stored measurements
-hosts.py       runs the jobs of a fleet over ssh
 nodes.py       the nodes of a fleet
 run.py         runs a whole sweep: lock, sample data, jobs, site
 local.py       runs jobs on this machine, one after another

@@ -1,14 +1,10 @@
-"""The nodes of a fleet, on each of which a sweep measures every configuration."""
+"""The nodes of Slurm on each of which a sweep measures every configuration."""
 
 import re
-import shutil
-import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from perfkit.core.config import NODE
-from perfkit.core.refusals import Refusal, UnknownHost
-from perfkit.core.request.hosts import without_address
 from perfkit.sweep.slurm import WHERE_SLURM_WORKS, SlurmError, command_output
 from perfkit.sweep.sweep_file import SweepError
 
@@ -19,74 +15,11 @@ USABLE = ("idle", "mix", "alloc", "comp", "plnd", "resv")
 """States, in sinfo's short form, of nodes on which a job will start sooner or later."""
 
 
-class UnknownConfiguredHost(Refusal):
-    """ssh's configuration gives a host another name, which has no address."""
-
-    code = "unknown_configured_host"
-    sentence = (
-        "%(host)s: ssh looks up %(configured)s: %(reason)s; check HostName of %(host)s in "
-        "ssh's configuration, DNS and /etc/hosts"
-    )
-    parameter: str = "--each-node"
-    host: str
-    configured: str
-    reason: str
-
-
 class Nodes(NamedTuple):
     """The nodes to measure, and a sentence about each node that can't be."""
 
     names: list[str]
     unusable: list[str]
-
-
-def hosts_of(text: str) -> Nodes:
-    """Return the hosts in a comma-separated list, to reach by ssh. Raises SweepError."""
-    names = [name.strip() for name in text.split(",")]
-    invalid = [name for name in names if not name or not re.fullmatch(NODE, name)]
-    if text == ALL or invalid:
-        problem = "--each-node: name hosts, as in --each-node node1,node2; all: with --slurm"
-        raise SweepError([problem])
-    return Nodes([*dict.fromkeys(names)], [])
-
-
-def require_known(hosts: Sequence[str]) -> None:
-    """Raise SweepError unless ssh is installed and finds the address of every host."""
-    if not shutil.which("ssh"):
-        raise SweepError(["--each-node: ssh is not installed on this machine"])
-    unknown = [*_unknown_hosts(hosts)]
-    if unknown:
-        raise SweepError(unknown)
-
-
-def _unknown_hosts(hosts: Sequence[str]) -> Iterator[Refusal]:
-    """Yield the hosts that have no address, neither by their name nor as ssh is configured.
-    Raises SweepError."""
-    for host in hosts:
-        reason = without_address(host)
-        if not reason:
-            continue
-        configured = _configured_host(host)
-        if configured == host:
-            yield UnknownHost(parameter="--each-node", host=host, reason=reason)
-        elif configured:
-            reason = without_address(configured)
-            if reason:
-                yield UnknownConfiguredHost(host=host, configured=configured, reason=reason)
-
-
-def _configured_host(host: str) -> str | None:
-    """Return the name that ssh looks up for a host; None if it reaches it by another machine or
-    command, which does that. Raises SweepError if ssh can't read its configuration."""
-    done = subprocess.run(["ssh", "-G", host], capture_output=True, text=True, check=False)
-    if done.returncode:
-        printed = "; ".join(done.stderr.splitlines())
-        problem = f"--each-node: {host}: ssh can't read its configuration: {printed}"
-        raise SweepError([f"{problem}; correct it, and try: ssh -G {host}"])
-    settings = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
-    if settings.keys() & {"proxyjump", "proxycommand"}:
-        return None
-    return settings.get("hostname", host)
 
 
 def slurm_nodes(text: str, sbatch_options: Sequence[str]) -> Nodes:

@@ -4,15 +4,13 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
 
 from perfkit.core.driver.measure import alone
 from perfkit.core.request import RequestError
 from perfkit.core.results.store import PARTIAL, make_folder, read_file
 from perfkit.report.site import write_site
-from perfkit.sweep.hosts import run_on_hosts
 from perfkit.sweep.jobs import SweepJob, missing
 from perfkit.sweep.local import Show, perfkit_command, run_here, run_supervised
 from perfkit.sweep.slurm import require_slurm, run_on_slurm
@@ -23,23 +21,12 @@ STALE_SECONDS = 3600.0
 """No write of a file takes this long."""
 
 
-@dataclass(frozen=True)
-class SweepPlace:
-    """Where a sweep measures: on this machine, in Slurm jobs with the options of sbatch, or on
-    the hosts that are the jobs' nodes. `most_jobs`: how many run, or wait in Slurm's queue, at
-    the same time; None: as many as possible."""
+class SlurmOptions(NamedTuple):
+    """How a sweep submits Slurm jobs: the options of sbatch, and how many run, or wait in
+    Slurm's queue, at the same time; None: as many as possible."""
 
-    kind: Literal["here", "slurm", "hosts"] = "here"
-    sbatch_options: tuple[str, ...] = ()
-    most_jobs: int | None = None
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether other machines measure."""
-        return self.kind != "here"
-
-
-HERE = SweepPlace()
+    sbatch: list[str]
+    most_jobs: int | None
 
 
 def statuses_before(jobs: list[SweepJob], *, elsewhere: bool) -> list[JobStatus]:
@@ -52,33 +39,37 @@ def run_sweep(
     jobs: list[SweepJob],
     show: Show,
     notify: Callable[[str], None],
-    place: SweepPlace = HERE,
+    slurm: SlurmOptions | None = None,
 ) -> list[JobStatus]:
-    """Run the unmeasured jobs, show their progress, write the site, and return the statuses.
+    """Run the unmeasured jobs on this machine or, with `slurm`, as Slurm jobs. Show their
+    progress, write the site, and return the statuses.
 
     Raises SweepError if another sweep is running in the outputs folder, if nothing can run, if
     Slurm does not answer, or if it refuses the first job.
     """
     outputs = jobs[0].outputs
     if not outputs.exists():
-        _require_a_start(jobs, place)
+        _require_a_start(jobs, on_slurm=slurm is not None)
     make_folder(outputs / "sweeps")
     with _only_sweep(outputs):
         _remove_partial_files(outputs)
-        stored = StoredResults(outputs, elsewhere=place.elsewhere)
+        stored = StoredResults(outputs, elsewhere=slurm is not None)
         statuses = [stored.before_run(job) for job in jobs]
         if len(in_state(statuses, "skipped")) == len(statuses):
             raise _nothing_runs(jobs)
         _make_samples(in_state(statuses, "waiting"), notify)
-        statuses = _run(statuses, stored, place, show, notify)
+        if slurm is None:
+            statuses = run_here(statuses, stored, show)
+        else:
+            statuses = run_on_slurm(statuses, stored, *slurm, show, notify)
         for reason in write_site(outputs, lambda _part: None)[1]:
             notify(f"left out: {reason}")
         return statuses
 
 
-def _require_a_start(jobs: list[SweepJob], place: SweepPlace) -> None:
+def _require_a_start(jobs: list[SweepJob], *, on_slurm: bool) -> None:
     """Raise SweepError, before a folder is made, if no job can start; none is kept either."""
-    if place.kind == "slurm":
+    if on_slurm:
         require_slurm()
     if all(job.missing for job in jobs):
         raise _nothing_runs(jobs)
@@ -86,24 +77,6 @@ def _require_a_start(jobs: list[SweepJob], place: SweepPlace) -> None:
 
 def _nothing_runs(jobs: list[SweepJob]) -> SweepError:
     return SweepError([f"nothing can run here: {reason}" for reason in missing(jobs)])
-
-
-def _run(
-    statuses: list[JobStatus],
-    stored: StoredResults,
-    place: SweepPlace,
-    show: Show,
-    notify: Callable[[str], None],
-) -> list[JobStatus]:
-    """Run the waiting jobs at their place. Return the statuses at the end."""
-    match place.kind:
-        case "here":
-            return run_here(statuses, stored, show)
-        case "hosts":
-            return run_on_hosts(statuses, stored, place.most_jobs, show)
-        case "slurm":
-            options = [*place.sbatch_options]
-            return run_on_slurm(statuses, stored, options, place.most_jobs, show, notify)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """The state of each job, from the stored measurements."""
 
-import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -180,8 +179,8 @@ def _last_lines(log: Path) -> str:
     """Return why a job left no result: the end of its log. Untrusted text."""
     try:
         printed = read_file(log).decode(errors="replace")
-        # ssh ends its lines with \r\n; from_ansi leaves out what a \r would overwrite.
-        text = Text.from_ansi(re.sub(r"\r+(?=\n|\Z)", "", printed)).plain
+        # It leaves out what a \r would overwrite.
+        text = Text.from_ansi(printed).plain
     except OSError:
         text = ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -95,21 +95,13 @@ def _host_problems(config: RunConfig) -> Iterator[Refusal]:
 
 def _unknown_hosts(hosts: list[str]) -> Iterator[Refusal]:
     for host in hosts:
-        reason = without_address(host, socket.AF_INET)
-        if reason:
-            yield refusals.UnknownHost(host=host, reason=reason)
-
-
-def without_address(host: str, family: int = socket.AF_UNSPEC) -> str | None:
-    """Return why a host's name has no address, by default of any family; None if it has one."""
-    try:
-        socket.getaddrinfo(host, None, family)
-    except UnicodeError:
-        # An empty part, or one of over 63 characters.
-        return "not a host name"
-    except OSError as error:
-        return error.strerror or "not a host name"
-    return None
+        try:
+            socket.getaddrinfo(host, None, socket.AF_INET)
+        except UnicodeError:
+            # An empty part, or one of over 63 characters.
+            yield refusals.UnknownHost(host=host, reason="not a host name")
+        except OSError as error:
+            yield refusals.UnknownHost(host=host, reason=str(error.strerror))
 
 
 def _without_route(hosts: list[str]) -> Iterator[Refusal]:
