@@ -420,6 +420,17 @@ def test_a_resolved_configuration_resolves_to_itself(gpu_build):
     assert resolve(config.model_dump(), 2) == config
 
 
+@pytest.mark.parametrize(
+    "words", [("run", "resnet50"), ("doctor",), ("sweep", ROOT / "parameters" / "quick.yaml")]
+)
+def test_a_name_with_code_is_refused_before_anything_runs(words, tmp_path):
+    name = f"_x: open({str(tmp_path / 'ran')!r}, 'w')"
+    done = cli(*words, "-p", "outputs_dir", tmp_path / "outputs", "-p", name, 3)
+    assert done.exit_code == 2
+    assert "no such parameter" in " ".join(done.stderr.split())
+    assert not any(tmp_path.iterdir())
+
+
 def test_non_literals_and_underscored_names_are_not_parameters():
     given = {"input": "synthetic", "_scratch": 1, "module": sys, "function": print}
     assert plan("resnet50", given | {"In": [""], "Out": {}}).config.input == "synthetic"

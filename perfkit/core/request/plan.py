@@ -174,8 +174,10 @@ def _correction(refusal: Refusal) -> str | None:
 
 def _is_parameter(name: str, value: object) -> bool:
     is_literal = value is None or isinstance(value, str | int | float | list | tuple | dict)
+    # Papermill pastes a name into the notebook: one that is no identifier may be code.
+    is_of_user = name.startswith("_") and name.isidentifier()
     # IPython defines In and Out.
-    return is_literal and not name.startswith("_") and name not in ("In", "Out")
+    return is_literal and not is_of_user and name not in ("In", "Out")
 
 
 def _visible_devices(
