@@ -13,7 +13,7 @@ import click
 import pytest
 import simulations
 from conftest import cli
-from made import FACTS, V100, keep, measured, write_all
+from made import FACTS, V100, measured, write_all
 from scipy.stats import mannwhitneyu
 
 import perfkit
@@ -803,16 +803,6 @@ def test_the_text_is_shown_even_if_the_json_cannot_be_written(files, tmp_path):
     done = command(*files, "--json", tmp_path / "none" / "x.json")
     assert done.exit_code == 2
     assert "B is 3 % slower" in done.stdout
-
-
-def test_control_characters_in_results_are_escaped(tmp_path):
-    hostile = {"paddle": "3\x1b[2J\x1b]0;x\x07"}
-    a = keep(tmp_path / "a\x1b[31m", measured(BASE))
-    b = keep(tmp_path / "b\x1b[31m", measured(times(1.1), facts=hostile))
-    done = command(a.folder, b.folder)
-    assert done.exit_code == 0
-    assert "\x1b" not in done.output
-    assert "\x1b" not in done.stderr
 
 
 def double_throughput(file):

@@ -4,13 +4,11 @@ import json
 import os
 import subprocess
 import sys
-from io import StringIO
 from pathlib import Path
 
 import pytest
 from clusters import skip_if, slurm_cluster, slurm_missing
 from conftest import SMALL, cli
-from rich.console import Console
 
 from perfkit.core.paths import ROOT
 from perfkit.core.request import RequestError
@@ -174,11 +172,10 @@ def test_without_a_cluster_the_program_is_named_once_and_where_to_start(
     ) in " ".join(done.stderr.split())
 
 
-def test_a_failed_job_is_told_with_the_node_on_which_to_repeat_it(fleet_file):
+def test_a_failed_job_is_told_with_the_node_on_which_to_repeat_it(fleet_file, capsys):
     job, *_others = read_jobs(fleet_file, {}, elsewhere=True, each_node=["node7"])
-    console = Console(file=StringIO())
-    print_failures(console, [JobStatus(job, "failed", reason="out of memory")])
-    _heading, line = console.file.getvalue().splitlines()
+    print_failures([JobStatus(job, "failed", reason="out of memory")])
+    _heading, line = capsys.readouterr().err.splitlines()
     assert line.startswith("  on node7: perfkit run resnet50 ")
 
 

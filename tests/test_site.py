@@ -16,7 +16,6 @@ import psutil
 import pytest
 from bs4 import BeautifulSoup
 from clusters import wait_for
-from conftest import cli
 from made import measured, rank_events, script_measured, stored, with_raw_files, write_all
 from markupsafe import Markup
 from playwright.sync_api import expect
@@ -377,18 +376,6 @@ def test_the_index_reads_warnings_only_from_the_page_head(tmp_path, head, shown)
     index = write_index(tmp_path).read_text()
     cell, *_titles = warned(index)[page.parent.name]
     assert cell.startswith(shown)
-
-
-@pytest.mark.usefixtures("without_summary")
-def test_names_of_unreadable_files_cannot_inject_terminal_escapes(tmp_path):
-    content = json.loads(measured([1.0]).model_dump_json()) | {"x\x1b[2J\x1b]0;y\x07": 1}
-    folder = tmp_path / "from elsewhere\x1b[31m"
-    folder.mkdir()
-    (folder / "result.json").write_text(json.dumps(content))
-    done = cli("report", tmp_path)
-    assert done.exit_code == 0
-    assert "left out: " in done.stderr
-    assert not {"\x1b", "\x07"} & {*done.stderr}
 
 
 @pytest.mark.usefixtures("without_published_charts")

@@ -35,6 +35,7 @@ from perfkit.cli.options import (
     separated,
 )
 from perfkit.core.request import RequestError
+from perfkit.report.text.terminal import wrapped
 
 UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
 UNUSABLE |= {errno.ENAMETOOLONG, errno.ELOOP}
@@ -65,8 +66,6 @@ class Commands(click.Group):
         try:
             return super().invoke(context)
         except RequestError as error:
-            from perfkit.report.text.terminal import wrapped
-
             problems = [wrapped(problem, "  ") for problem in error.problems]
             fail("\n".join([error.heading, *problems]), 2)
         except click.UsageError as error:

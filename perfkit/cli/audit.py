@@ -12,6 +12,7 @@ from perfkit.core.config import LABEL
 from perfkit.core.paths import portable
 from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
+from perfkit.report.text.terminal import echo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -157,7 +158,7 @@ def audit(
         folder = outputs / FOLDER / label
         write_audit(folder, audited)
         publish_audit(folder)
-        click.echo(folder / "report.html", err=file == "-")
+        echo(folder / "report.html", err=file == "-")
     raise SystemExit(audited.failed or not audited.logs)
 
 

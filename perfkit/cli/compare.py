@@ -9,6 +9,7 @@ from perfkit.cli import options
 from perfkit.core.format import amount
 from perfkit.core.paths import outputs_path
 from perfkit.core.request import RequestError
+from perfkit.report.text.terminal import echo
 
 OPERANDS = "A B | --live MODEL|SCRIPT VARIANT VARIANT…"
 
@@ -100,21 +101,21 @@ def _compare_live(
     request = options.request_of(names[0], None, shared)
     found = plan_interleaved(request.notebook, names[1:], request.values, **shares)
     protocol = found.plan.protocol
-    click.echo(
+    echo(
         f"{amount(len(found.variants), 'variant')}, "
         f"{amount(protocol.repeats, 'interleaved repeat')} of each, "
         f"{protocol.warmup_steps} + {protocol.measured_steps} steps: {found.folder.name}",
         err=True,
     )
     try:
-        measure_interleaved(found, lambda text: click.echo(text, err=True))
+        measure_interleaved(found, lambda text: echo(text, err=True))
     except KeyboardInterrupt:
         publish_comparison(found.folder)
         options.fail(options.STOPPED, options.INTERRUPTED)
     comparison = read_comparison(found.folder)
     publish_comparison(found.folder)
     options.print_result(comparison, file, interleaved_text(comparison))
-    click.echo(found.folder / "report.html", err=file == "-")
+    echo(found.folder / "report.html", err=file == "-")
     raise SystemExit(comparison.regressed or not comparison.complete)
 
 

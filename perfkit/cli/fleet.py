@@ -7,6 +7,7 @@ import click
 
 from perfkit.cli import options
 from perfkit.core.request import RequestError
+from perfkit.report.text.terminal import echo
 
 
 @options.command(failure="a node is slow")
@@ -44,8 +45,7 @@ def fleet(
         stored = [*agreeing(measurements(outputs, left_out), left_out)]
     except ResultError as error:
         raise RequestError(_measure_first(str(error))) from None
-    for reason in left_out:
-        options.print_error(f"left out: {reason}")
+    options.print_left_out(left_out)
     if not any(measurement.result.config.node for measurement in stored):
         raise RequestError(_measure_first("no measurement names a node"))
     rules = Rules(level=level, threshold=threshold, power=power)
@@ -54,7 +54,7 @@ def fleet(
     # The page judges the same measurements by the same rules, in its own languages.
     publish_fleet(replace(Summary.read(outputs, check=True), fleet_rules=rules))
     options.print_result(judged, file, fleet_text(judged))
-    click.echo(outputs / "fleet" / "report.html", err=file == "-")
+    echo(outputs / "fleet" / "report.html", err=file == "-")
     raise SystemExit(bool(judged.named("slow")))
 
 

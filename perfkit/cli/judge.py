@@ -6,6 +6,7 @@ from perfkit.cli import options
 from perfkit.core.models import MODELS
 from perfkit.core.request import RequestError
 from perfkit.core.script_config import SCRIPT
+from perfkit.report.text.terminal import echo
 
 
 @options.command(failure="different work")
@@ -33,8 +34,8 @@ def verify(model: str, frameworks: str | None, values: options.Values) -> None:
 
     configs = verified_configs(model, frameworks, values)
     verification, path = run_verification(configs, options.print_step)
-    click.echo(verification_text(verification))
-    click.echo(path)
+    echo(verification_text(verification))
+    echo(path)
     raise SystemExit(not verification.agreed)
 
 
@@ -66,8 +67,8 @@ def diagnose(model: str, arguments: str | None, values: options.Values) -> None:
     comparison = plan_diagnosis(model, values)
     measurement, diagnosis = run_diagnosis(comparison, options.print_step)
     publish_comparison(comparison.folder)
-    click.echo(diagnosis_text(diagnosis, measurement.result.built_in))
-    click.echo(measurement.page_file)
+    echo(diagnosis_text(diagnosis, measurement.result.built_in))
+    echo(measurement.page_file)
 
 
 def _diagnose_script(values: options.Values) -> None:
@@ -87,5 +88,5 @@ def _diagnose_script(values: options.Values) -> None:
     finally:
         # The training has been measured, whatever becomes of the input alone.
         publish(measurement)
-    click.echo(diagnosis_text(diagnosis, measurement.result.config))
-    click.echo(measurement.page_file)
+    echo(diagnosis_text(diagnosis, measurement.result.config))
+    echo(measurement.page_file)

@@ -3,6 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -15,6 +16,7 @@ from perfkit.core.models import MODELS, model_named
 from perfkit.core.parameters import with_absolute_paths
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import Plan, plan
+from perfkit.report.text.terminal import echo, wrapped
 
 if TYPE_CHECKING:
     from perfkit.core.config import Config
@@ -78,10 +80,8 @@ def run(model: str, arguments: str | None, values: options.Values) -> None:
 
 def _print_notices(planned: Plan) -> None:
     """Print what may go wrong with the script."""
-    from perfkit.report.text.terminal import wrapped
-
     for notice in planned.notices:
-        click.echo(wrapped(f"Notice: {notice.text()}"), err=True)
+        echo(wrapped(f"Notice: {notice.text()}"), err=True)
 
 
 def _announce(folder: Path, repeats: int) -> None:
@@ -91,16 +91,15 @@ def _announce(folder: Path, repeats: int) -> None:
     if is_complete(folder):
         # The notebook says so.
         return
-    click.echo(f"Measuring {folder.name}", err=True)
+    echo(f"Measuring {folder.name}", err=True)
     finished = finished_repeats(folder)
     if finished:
-        click.echo(f"Finished repeats: {finished} of {repeats}", err=True)
+        echo(f"Finished repeats: {finished} of {repeats}", err=True)
 
 
 def _fail_by(error: NotebookError, folder: Path, repeats: int, page: Path | None) -> NoReturn:
     """Print the error of the notebook, line by line, and the page, and exit."""
     from perfkit.core.driver.measure import finished_repeats
-    from perfkit.report.text.terminal import wrapped
 
     statuses = {RequestError.__name__: 2, KeyboardInterrupt.__name__: options.INTERRUPTED}
     message = error.message
@@ -136,14 +135,13 @@ def _print_outcome(folder: Path) -> None:
     """Print number, warnings and page of a complete measurement."""
     from perfkit.analysis.warnings import check
     from perfkit.core.results.store import Measurement
-    from perfkit.report.text.terminal import wrapped
     from perfkit.report.words import number_words, warning_words
 
     measurement = Measurement.read(folder)
-    click.echo(number_words(measurement.result), err=True)
+    echo(number_words(measurement.result), err=True)
     warnings = warning_words(check(measurement))
-    click.echo(wrapped(f"{warnings[0].upper()}{warnings[1:]}"), err=True)
-    click.echo(measurement.page_file)
+    echo(wrapped(f"{warnings[0].upper()}{warnings[1:]}"), err=True)
+    echo(measurement.page_file)
 
 
 @options.command(failure="a configuration failed or was skipped")
@@ -204,22 +202,20 @@ def sweep(
     if slurm_options and each_node is not None:
         nodes = slurm_nodes(each_node, slurm_options.sbatch)
     sweep_jobs = read_jobs(file, values, elsewhere=slurm, each_node=nodes.names)
-    for reason in nodes.unusable:
-        click.echo(f"left out: {reason}", err=True)
+    options.print_left_out(nodes.unusable)
     if dry_run:
         # Lines of a file or a pipe are not wrapped.
-        wide = None if sys.stdout.isatty() else 1000
+        width = get_terminal_size().columns if sys.stdout.isatty() else 1000
         statuses = statuses_before(sweep_jobs, elsewhere=slurm)
-        table = progress.planned(statuses, in_turn=not slurm)
-        Console(highlight=False, width=wide).print(table)
+        echo(progress.planned(statuses, in_turn=not slurm, width=width))
         return
     # Not rich's own test, which takes FORCE_COLOR in a CI for a terminal.
     console = Console(stderr=True, highlight=False, force_terminal=sys.stderr.isatty())
     with progress.SweepProgress(console, file.stem, in_turn=not slurm) as shown:
         statuses = run_sweep(sweep_jobs, shown.show, shown.notify, slurm_options)
-    progress.print_skipped(console, statuses)
-    progress.print_failures(console, statuses)
-    click.echo(sweep_jobs[0].outputs / "index.html")
+    progress.print_skipped(statuses)
+    progress.print_failures(statuses)
+    echo(sweep_jobs[0].outputs / "index.html")
     if any(status.state not in ("done", "kept") for status in statuses):
         raise SystemExit(1)
 
@@ -262,8 +258,6 @@ def doctor(model: str, arguments: str | None, values: options.Values) -> None:
     except RequestError as error:
         options.fail(f"{error}\nNot ready: resolve the problems above.", 2)
     from perfkit.core.driver.doctor import examine_plan
-    from perfkit.core.format import printable
-    from perfkit.report.text.terminal import wrapped
 
     marks = {
         "well": click.style("ok  ", fg="green"),
@@ -272,15 +266,15 @@ def doctor(model: str, arguments: str | None, values: options.Values) -> None:
     }
     failed = []
     for diagnostic in examine_plan(planned):
-        line = printable(f"{diagnostic.subject}: {diagnostic.text()}")
-        click.echo(f"{marks[diagnostic.outcome]}  {wrapped(line, ' ' * 6).lstrip()}")
+        line = f"{diagnostic.subject}: {diagnostic.text()}"
+        echo(f"{marks[diagnostic.outcome]}  {wrapped(line, ' ' * 6).lstrip()}")
         if diagnostic.outcome == "failed":
             failed.append(diagnostic.subject)
     if failed:
         subjects = ", ".join(dict.fromkeys(failed))
         options.fail(f"Not ready: resolve {subjects}.", 1)
     command = run_command(request.notebook, with_absolute_paths(request.values))
-    click.echo(f"Ready. To measure: {shlex.join(command)}")
+    echo(f"Ready. To measure: {shlex.join(command)}")
 
 
 @options.command()
@@ -324,12 +318,12 @@ def samples(
         content += f" of {config.sample_size} tokens"
     if digest(config):
         _require_same(config, data.file, count)
-        click.echo(f"{place} already has {content}")
+        echo(f"{place} already has {content}")
         return
     content += f", {size(_make_samples(config, data, count))}"
     if data.source:
         content += f", from {data.source}"
-    click.echo(f"{place}: {content}")
+    echo(f"{place}: {content}")
 
 
 def _make_samples(config: "Config", data: "SampleData", count: int) -> int:
@@ -371,6 +365,5 @@ def report(outputs: Path) -> None:
         raise RequestError([problem])
     with Bar("Pages", parts(outputs)) as bar:
         index, left_out = write_site(outputs, bar.advance)
-    for reason in left_out:
-        options.print_error(f"left out: {reason}")
-    click.echo(index)
+    options.print_left_out(left_out)
+    echo(index)

@@ -3,7 +3,7 @@
 import os
 import shlex
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import click
 from pydantic import BaseModel
 
+from perfkit.core.format import plain
 from perfkit.core.models import MODELS
 from perfkit.core.parameters import models_with, parameters
 from perfkit.core.paths import outputs_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import typed
 from perfkit.core.script_config import SCRIPT, ScriptConfig
+from perfkit.report.text.terminal import echo
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -185,17 +187,16 @@ JSON_FILE = click.option(
 )
 
 
-def print_error(problem: object) -> None:
-    """Print a problem, which may have foreign text, without control characters."""
-    from perfkit.core.format import printable
-
-    click.echo(printable(str(problem)), err=True)
-
-
 def fail(problem: object, status: int) -> NoReturn:
     """Print a problem and exit with `status`."""
-    print_error(problem)
+    echo(problem, err=True)
     raise SystemExit(status)
+
+
+def print_left_out(reasons: Iterable[str]) -> None:
+    """Print why results were left out, a line for each."""
+    for reason in reasons:
+        echo(plain(f"left out: {reason}"), err=True)
 
 
 def load_checked(outputs: str | Path) -> "pd.DataFrame":
@@ -209,20 +210,19 @@ def load_checked(outputs: str | Path) -> "pd.DataFrame":
     except ResultError as error:
         problem = f"OUTPUTS: {error}; measure first: perfkit run resnet50"
         raise RequestError([problem]) from None
-    for reason in frame.attrs["unreadable"]:
-        print_error(f"left out: {reason}")
+    print_left_out(frame.attrs["unreadable"])
     return frame
 
 
 def print_step(text: str) -> None:
     """Print the current step of a command."""
-    click.echo(f"{text} …", err=True)
+    echo(f"{text} …", err=True)
 
 
-def print_result(result: BaseModel, file: str | None, text: str | None = None) -> None:
-    """Print a result, as `text` or its own string; write its JSON to `file`, `-` for stdout."""
+def print_result(result: BaseModel, file: str | None, text: str) -> None:
+    """Print a result as `text`; write its JSON to `file`, `-` for stdout."""
     content = result.model_dump_json(indent=1)
-    click.echo(text or result, err=file == "-")
+    echo(text, err=file == "-")
     if file == "-":
         click.echo(content)
     elif file:

@@ -158,8 +158,8 @@ def _pair_name(values: Mapping[str, KeyValue], keys: Iterable[str]) -> str:
         if key in PAIR_NAMES:
             names.append(PAIR_NAMES[key](values[key]))
         else:
-            names.append(plain(f"{key} {values[key]}"))
-    return ", ".join(names)
+            names.append(f"{key} {values[key]}")
+    return plain(", ".join(names))
 
 
 def _table(pairs: list[PairResult], comparison: Comparison) -> Iterator[str]:

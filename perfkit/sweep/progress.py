@@ -5,14 +5,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Self
 
-from rich.console import Console, Group
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from perfkit.core.driver.live import LastLine
 from perfkit.core.format import amount, interval, number
 from perfkit.core.work import work_of
-from perfkit.report.text.terminal import wrapped
+from perfkit.report.text.terminal import echo, tabulated, wrapped
 from perfkit.sweep.jobs import missing
 from perfkit.sweep.status import JobStatus, State, in_state
 
@@ -76,39 +75,43 @@ def about(seconds: float, *, in_turn: bool) -> str:
     return text if in_turn else f"{text} in total"
 
 
-def print_failures(console: Console, statuses: list[JobStatus]) -> None:
+def print_failures(statuses: list[JobStatus]) -> None:
     """Print the command to run each failed job again, on a line of its own, after the node on
     which to run it, if it has one: elsewhere it would measure another machine by this name."""
     failed = in_state(statuses, "failed")
     if failed:
-        console.print(f"{len(failed)} of {len(statuses)} failed. To run a single job again:")
+        count = f"{len(failed)} of {len(statuses)}"
+        echo(f"{count} failed. To run a single job again:", err=True)
     for status in failed:
         node = status.job.plan.config.node
         where = f"on {node}: " if node else ""
-        console.print(Text(f"  {where}{status.job.command}"), soft_wrap=True)
+        echo(f"  {where}{status.job.command}", err=True)
 
 
-def print_skipped(console: Console, statuses: list[JobStatus]) -> None:
+def print_skipped(statuses: list[JobStatus]) -> None:
     """Print what can't run here: each reason, and the configurations that it concerns."""
     skipped = in_state(statuses, "skipped")
     if skipped:
-        console.print(f"{len(skipped)} of {len(statuses)} can't run here and were skipped:")
+        count = f"{len(skipped)} of {len(statuses)}"
+        echo(f"{count} can't run here and were skipped:", err=True)
     labels: dict[str, list[str]] = defaultdict(list)
     for status in skipped:
         for reason in status.job.missing:
             labels[reason].append(status.job.label)
     for reason, concerned in labels.items():
-        console.print(Text(wrapped(reason, "  ")), soft_wrap=True)
+        echo(wrapped(reason, "  "), err=True)
         for label in concerned:
-            console.print(Text(f"      {label}"), soft_wrap=True)
+            echo(f"      {label}", err=True)
 
 
-def planned(statuses: list[JobStatus], *, in_turn: bool) -> Group:
-    """List what is done, what would run and how long, and what can't run here and why."""
+def planned(statuses: list[JobStatus], *, in_turn: bool, width: int) -> str:
+    """Return what is done, what would run and how long, and what can't run here and why; the
+    table has at most `width` characters."""
     runnable = in_state(statuses, "waiting")
     skipped = in_state(statuses, "skipped")
     reasons = missing(status.job for status in skipped)
-    lines = [_would_run(runnable, statuses, in_turn=in_turn)]
+    lines = _intentions(statuses, reasons, width)
+    lines.append(_would_run(runnable, statuses, in_turn=in_turn))
     files = _absent_samples(runnable)
     if files:
         lines.append(f"sample data would be generated: {', '.join(files)}")
@@ -116,8 +119,7 @@ def planned(statuses: list[JobStatus], *, in_turn: bool) -> Group:
         lines.append(f"{len(skipped)} of {len(statuses)} can't run on this machine:")
         for number, reason in enumerate(reasons, 1):
             lines.append(wrapped(f"({number}) {reason}", "  "))
-    texts = [Text(line) for line in lines]
-    return Group(_intentions(statuses, reasons), *texts)
+    return "\n".join(lines)
 
 
 def _would_run(runnable: list[JobStatus], statuses: list[JobStatus], *, in_turn: bool) -> str:
@@ -136,19 +138,17 @@ def _absent_samples(runnable: list[JobStatus]) -> list[str]:
     return sorted(files)
 
 
-def _intentions(statuses: list[JobStatus], reasons: list[str]) -> Table:
+def _intentions(statuses: list[JobStatus], reasons: list[str], width: int) -> list[str]:
     """Return a table of what a sweep would do with each job; its results, if there are any."""
     results = [_result(status) for status in statuses]
     headings = ["configuration", "would be"]
     if any(results):
         headings.append("result")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
+    rows = []
     for status, result in zip(statuses, results, strict=True):
         cells = [status.job.label, _intention(status, reasons), result]
-        table.add_row(*[Text(cell) for cell in cells[: len(headings)]])
-    return table
+        rows.append(cells[: len(headings)])
+    return tabulated(rows, headings, folded=len(headings), width=width)
 
 
 def _intention(status: JobStatus, reasons: list[str]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfkit.core.driver.measure import alone
+from perfkit.core.format import plain
 from perfkit.core.request import RequestError
 from perfkit.core.results.store import PARTIAL, make_folder, read_file
 from perfkit.report.site import write_site
@@ -63,7 +64,7 @@ def run_sweep(
         else:
             statuses = run_on_slurm(statuses, stored, *slurm, show, notify)
         for reason in write_site(outputs, lambda _part: None)[1]:
-            notify(f"left out: {reason}")
+            notify(plain(f"left out: {reason}"))
         return statuses
 
 

@@ -1,4 +1,4 @@
-"""Text and tables wrapped for a terminal."""
+"""Prints to terminals; text and tables wrapped for them."""
 
 import re
 import textwrap
@@ -8,6 +8,7 @@ from io import StringIO
 import click
 
 from perfkit.analysis.verdicts import Verdict
+from perfkit.core.format import printable
 
 WIDTH = 80
 COMMAND = re.compile(
@@ -23,7 +24,18 @@ COLOURS: dict[Verdict, str] = {
     "undecided": "bright_black",
 }
 """Verdict -> its colour on a terminal: green only for what is decided, grey for can't tell."""
+COLOUR_CODES = re.compile(r"(\x1b\[(?:0|31|32|90)m)")
+"""What `click.style` writes for green, red and grey, and at their end."""
 SPACE, JOINING_SPACE = " ", "\N{NO-BREAK SPACE}"
+
+
+def echo(text: object, *, err: bool = False) -> None:
+    """Print text, which may be foreign, on standard output, or with `err` on standard error. Of
+    its control characters, only line breaks and colours stay."""
+    parts = COLOUR_CODES.split(str(text))
+    # The parts with odd numbers are colours.
+    parts[::2] = map(printable, parts[::2])
+    click.echo("".join(parts), err=err)
 
 
 def wrapped(line: str, indent: str = "") -> str:
@@ -42,7 +54,7 @@ def wrapped(line: str, indent: str = "") -> str:
 
 
 def coloured(text: str, verdict: Verdict) -> str:
-    """Return text in the colour of a verdict; `click.echo` leaves it out of files and pipes."""
+    """Return text in the colour of a verdict; `echo` leaves it out of files and pipes."""
     return click.style(text, fg=COLOURS[verdict])
 
 
@@ -68,9 +80,10 @@ def tabulated(
     headings: Sequence[str],
     left: Sequence[str] = (),
     folded: int = 1,
+    width: int = WIDTH,
 ) -> list[str]:
-    """Return lines of a table of at most WIDTH characters, without colours. The first `folded`
-    columns wrap; the others are aligned to the right, except headings in `left`."""
+    """Return lines of a table of at most `width` characters, without colours. The first
+    `folded` columns wrap; the others are aligned to the right, except headings in `left`."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -84,5 +97,5 @@ def tabulated(
         table.add_row(*map(Text, row))
     written = StringIO()
     # Else FORCE_COLOR would add colours, and a kernel would display the table itself.
-    Console(file=written, width=WIDTH, force_terminal=False, force_jupyter=False).print(table)
+    Console(file=written, width=width, force_terminal=False, force_jupyter=False).print(table)
     return [line.rstrip() for line in written.getvalue().splitlines()]
