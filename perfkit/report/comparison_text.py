@@ -31,7 +31,6 @@ from perfkit.report.text.names import (
     variant_name,
     verdict_name,
 )
-from perfkit.report.text.statements import sentence
 from perfkit.report.text.terminal import coloured, tabulated, wrapped
 from perfkit.report.words import counted_warnings
 
@@ -90,7 +89,7 @@ def _verdicts(comparison: Comparison) -> Iterator[str]:
     pairs = comparison.pairs
     if len(pairs) == 1:
         statement = pairs[0].statement(comparison.level, comparison.threshold)
-        yield coloured(wrapped(sentence(statement)), pairs[0].verdict)
+        yield coloured(wrapped(statement.text()), pairs[0].verdict)
     elif pairs:
         yield wrapped(_counts(comparison))
     for failed in comparison.failed:
@@ -144,9 +143,9 @@ def _ratio(heading: str, pair: PairResult, level: float, a: str, b: str) -> Iter
     yield wrapped(f"{heading}  {number(pair.ratio)}  {sure}", "  ")
     caution = pair.caution(a, b)
     if caution:
-        yield wrapped(sentence(caution), "  ")
+        yield wrapped(caution.text(), "  ")
     if pair.attribution:
-        yield wrapped(sentence(pair.attribution.statement), "  ")
+        yield wrapped(pair.attribution.statement.text(), "  ")
 
 
 def _pair_name(values: Mapping[str, KeyValue], keys: Iterable[str]) -> str:
@@ -272,12 +271,12 @@ def _verdict_notes(pair: PairResult, comparison: Comparison) -> Iterator[str]:
     """Yield what a table doesn't show of a verdict: how many repeats it lacks, and warnings."""
     if not pair.has_level(comparison.level):
         statement = pair.statement(comparison.level, comparison.threshold)
-        yield sentence(statement).rstrip(".")
+        yield statement.text().rstrip(".")
     if pair.attribution:
-        yield sentence(pair.attribution.statement).rstrip(".")
+        yield pair.attribution.statement.text().rstrip(".")
     caution = pair.caution()
     if caution:
-        yield sentence(caution).rstrip(".")
+        yield caution.text().rstrip(".")
 
 
 def _alone(side: str, other: str, names: list[str]) -> Iterator[str]:
@@ -347,7 +346,7 @@ def _interleaved_verdicts(comparison: InterleavedComparison) -> Iterator[str]:
     for pair in comparison.pairs:
         variant = variant_name(comparison.variant_of(pair), comparison)
         statement = pair.statement(comparison.level, comparison.threshold, base, variant)
-        yield coloured(wrapped(sentence(statement)), pair.verdict)
+        yield coloured(wrapped(statement.text()), pair.verdict)
     if not comparison.pairs:
         yield "No ratio yet: no pair of repeats can be compared."
 

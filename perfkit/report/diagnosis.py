@@ -16,7 +16,6 @@ from perfkit.core.statistics import fewest_values
 from perfkit.report.elements import Text, code, joined
 from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.statements import sentence
 from perfkit.report.text.terminal import wrapped
 
 LIMITED_BY: dict[Limit, str] = {
@@ -32,8 +31,8 @@ NOT_INTERLEAVED = ("label", "interval_target", "budget")
 
 def diagnosis_text(diagnosis: AnyDiagnosis, config: AnyConfig) -> str:
     """Return what the diagnosis of `config` says, in lines of at most 80 columns."""
-    sentences = map(sentence, statements_of(diagnosis, config))
-    return "\n".join(map(wrapped, sentences))
+    statements = statements_of(diagnosis, config)
+    return "\n".join(wrapped(statement.text()) for statement in statements)
 
 
 def obstacle(result: Result) -> Text:

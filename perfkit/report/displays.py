@@ -13,14 +13,13 @@ from perfkit.analysis.verification.stored import Verification
 from perfkit.report.comparison_text import comparison_text, interleaved_text
 from perfkit.report.fleet_text import fleet_text
 from perfkit.report.history_text import history_text
-from perfkit.report.text.statements import sentence
 from perfkit.report.text.terminal import wrapped
 from perfkit.report.verification import verification_text
 
 
 def _verdict(diagnosis: AnyDiagnosis) -> str:
     """Return a diagnosis's verdict; advice needs the configuration, which it lacks."""
-    return wrapped(sentence(verdict_of(diagnosis)))
+    return wrapped(verdict_of(diagnosis).text())
 
 
 TEXTS: dict[type, Callable[[Any], str]] = {

@@ -71,7 +71,7 @@ def _series(series: Series, threshold: float) -> Iterator[str]:
 def _compared(newest: Newest, threshold: float) -> str:
     """Return the ratio of the newest measurement to the one before, with its verdict."""
     if not newest.is_tested:
-        return f"× {number(newest.ratio)} of the measurement before: {_(TOO_FEW)}"
+        return f"× {number(newest.ratio)} of the measurement before: {TOO_FEW}"
     verdict = verdict_name(newest.verdict, threshold)
     return f"{_times(newest)} of the measurement before: {verdict}"
 

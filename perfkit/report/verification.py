@@ -109,7 +109,7 @@ def _comparison_lines(comparison: SetupComparison, steps: int) -> list[str]:
             where = f"{name}, {in_precision}" if in_precision else name
             disagreements.append(wrapped(f"! {where}: {quantity.where}"))
     headings = ("", "base", "other", "difference", "tolerance")
-    verdict = sentence(work_verdict(comparison.side, comparison))
+    verdict = work_verdict(comparison.side, comparison).text()
     return [*tabulated(rows, headings), *disagreements, wrapped(verdict)]
 
 

@@ -62,7 +62,9 @@ def run_sweep(
         if slurm is None:
             statuses = run_here(statuses, stored, show)
         else:
-            statuses = run_on_slurm(statuses, stored, *slurm, show, notify)
+            statuses = run_on_slurm(
+                statuses, stored, slurm.sbatch, slurm.most_jobs, show, notify
+            )
         for reason in write_site(outputs, lambda _part: None)[1]:
             notify(plain(f"left out: {reason}"))
         return statuses

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from rich.text import Text
 
 from perfkit.core.driver.node_files import listed
+from perfkit.core.format import plain, shortened
 from perfkit.core.inputs.data_set import digest
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import Reading, measurement_id
@@ -139,7 +140,7 @@ class StoredResults:
             return JobStatus(job, "skipped", measurement)
         reason = ""
         if measurement and measurement.result.failure:
-            reason = _on_one_line(measurement.result.failure.line())
+            reason = shortened(measurement.result.failure.line(), REASON_LENGTH)
         return JobStatus(job, "waiting", measurement, reason)
 
     def while_running(self, job: SweepJob, since: int) -> JobStatus:
@@ -154,7 +155,7 @@ class StoredResults:
         if measurement and written(measurement.folder) >= since and measurement.result.failure:
             reason = measurement.result.failure.line()
         reason = reason or _last_lines(job.log)
-        return JobStatus(job, "failed", measurement, _on_one_line(reason))
+        return JobStatus(job, "failed", measurement, shortened(reason, REASON_LENGTH))
 
 
 def written(folder: Path) -> int:
@@ -176,16 +177,13 @@ def _read(folder: Path) -> Stored | None:
 
 
 def _last_lines(log: Path) -> str:
-    """Return why a job left no result: the end of its log. Untrusted text."""
+    """Return why a job left no result: the end of its log."""
     try:
         printed = read_file(log).decode(errors="replace")
-        # It leaves out what a \r would overwrite.
+        # from_ansi leaves out what a \r would overwrite.
         text = Text.from_ansi(printed).plain
     except OSError:
         text = ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " ".join(lines[-REASON_LINES:]) or f"it left no result and no message in {log}"
-
-
-def _on_one_line(text: str) -> str:
-    return "".join(filter(str.isprintable, text))[:REASON_LENGTH]
+    end = plain(" ".join(lines[-REASON_LINES:]))
+    return end or f"it left no result and no message in {log}"
