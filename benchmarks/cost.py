@@ -5,32 +5,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from itertools import islice, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 from unittest.mock import patch
 
 from measuring import as_options, measured
-from runner import PAIRS, PIXELS, SAMPLES, TESTS, of_pairs, of_values, paired
+from runner import PAIRS, PIXELS, SAMPLES, TESTS, of_pairs, of_values
 from turns import Turns
 
 sys.path.insert(0, TESTS)
 from fake_trainer import launcher_command
-from narrow import replace_sizes
 
 import perfkit
 from perfkit.core.driver import workers as launch
 from perfkit.core.driver.settings import worker_environment
 from perfkit.core.frameworks.facts import NodeRank
-from perfkit.core.frameworks.interface import backend
-from perfkit.core.inputs import synthetic
 from perfkit.core.paths import ROOT
 from perfkit.core.timing.devices import CpuDevice
 from perfkit.core.timing.raw_file import RawFile
 from perfkit.core.worker.loop import train
 
-PERFKIT = Path(sys.executable).with_name("perfkit")
 TRAINER_SECONDS = 0.5
 QUIET = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
 
@@ -136,66 +131,6 @@ def _start_bare_loop(loop, variables):
     return subprocess.Popen(command, env=environment | variables, **QUIET)
 
 
-def watcher():
-    """Throughput of JAX with steps that are submitted without waiting and timed by the watcher
-    / with block_until_ready after each step. One process trains a narrow ResNet-50 with batch 4
-    in both ways, in turns of 6 steps: short steps at 64 px, longer ones at 160 px. The other
-    numbers: the steps' sum / their window."""
-    summaries = []
-    for size in sorted({min(64, PIXELS), min(160, PIXELS)}):
-        summaries += _watched(size)
-    return summaries
-
-
-def _watched(size):
-    import jax
-
-    replace_sizes(setattr)
-    request = {"framework": "jax", "device": "cpu", "input": "synthetic", "batch_size": 4}
-    config = perfkit.plan("resnet50", request | {"image_size": size}).config
-    jax_backend = backend("jax")
-    device = jax_backend.open_device(config)
-    trainer = jax_backend.Trainer(config)
-    (batch,) = islice(jax_backend.tensors(synthetic.batches(config, 0), config), 1)
-
-    def update_and_wait():
-        jax.block_until_ready(trainer.update())
-
-    waiting = SimpleNamespace(backward=trainer.backward, update=update_and_wait)
-    sums = []
-
-    def by_watcher():
-        speed, share = _images_per_second(trainer, device, batch)
-        sums.append(share)
-        return speed
-
-    def by_waiting():
-        return _images_per_second(waiting, CpuDevice(), batch)[0]
-
-    by_waiting()
-    name = f"watcher / block_until_ready, {size} px"
-    speeds = paired(name, by_watcher, by_waiting, "images/s", 10 * PAIRS)
-    return [speeds, of_values(f"sum of the steps / window, {size} px", sums, "by the watcher")]
-
-
-def _images_per_second(trainer, device, batch, steps=6):
-    """Return the throughput of a window of JAX steps, and its steps' share of the window."""
-    events = []
-    window = train(
-        trainer,
-        repeat(batch),
-        device,
-        lambda *new: events.extend(new),
-        samples_per_step=len(batch[0]),
-        accumulate=1,
-        warmup_steps=1,
-        measured_steps=steps,
-        read_losses_at_once=True,
-    )
-    seconds = [event["seconds"] for event in events if event["event"] == "step"]
-    return len(batch[0]) * steps / window.seconds, sum(seconds[1:]) / window.seconds
-
-
 def driver():
     """Driver's share of a core while its workers start and train ResNet-50 with batch 4."""
     values = []
@@ -237,21 +172,3 @@ def _seconds_without_trainer(repeats):
         seconds = time.perf_counter() - began
     assert result.status == "complete", result.failure
     return seconds - repeats * TRAINER_SECONDS
-
-
-def overhead():
-    """Share of a warm `make report` that is not training: starts of Paddle and its launcher,
-    papermill, the page."""
-    with tempfile.TemporaryDirectory() as outputs:
-        request = {"device": "cpu", "protocol": "quick", "outputs_dir": outputs}
-        request |= {"data_dir": SAMPLES, "image_size": PIXELS, "repeats": min(PAIRS, 5)}
-        command = [PERFKIT, "run", "resnet50", *as_options(request)]
-        began = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
-        wall = time.perf_counter() - began
-        (result,) = Path(outputs).glob("*/result.json")
-        training = perfkit.load_steps(result.parent)["seconds"].sum()
-    return [
-        of_values("all of it", [wall], "s"),
-        of_values("not training", [(1 - training / wall) * 100], "%"),
-    ]

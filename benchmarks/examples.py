@@ -26,8 +26,7 @@ from typing import Any
 
 import example_pages
 from measuring import as_options
-from slow_node import SLOW_NODE, SWEEP, workers_of_slow_node
-from slowing import own_workers, slowed, stop_and_go
+from slowing import own_workers, slowed, workers_on
 from stages import Group, Record, Stage, StageError, perfkit, run_stages
 
 from perfkit import load
@@ -278,7 +277,7 @@ def history(place: Place) -> Group:
 def run_of_series(place: Place, label: str, python: str | None) -> None:
     slowing: AbstractContextManager[None] = nullcontext()
     if label.startswith(THROTTLED):
-        slowing = slowed(stop_and_go, own_workers)
+        slowing = slowed(own_workers)
     size = {"framework": "paddle", "input": "synthetic", "batch_size": 4, "image_size": 64}
     steps = {"warmup_steps": 5, "measured_steps": 15, "repeats": 5}
     options = place.options(device="cpu", **size, **steps, python=python, label=label)
@@ -296,6 +295,21 @@ def need_drop(place: Place) -> None:
 
 # A fleet with a slow node.
 
+SLOW_NODE = "node2"
+FLEET = {
+    "notebook": "resnet50",
+    "protocol": "quick",
+    "parameters": {
+        "framework": "torch",
+        "batch_size": 4,
+        "image_size": 64,
+        "input": "synthetic",
+        "warmup_steps": 2,
+        "measured_steps": 8,
+        "repeats": 5,
+    },
+}
+
 
 def fleet(place: Place) -> Group:
     """Four nodes of a Slurm cluster on this machine, of which one is throttled."""
@@ -311,8 +325,8 @@ def measure_fleet(place: Place) -> None:
         environment = os.environ | cluster.environment
         # One node at a time, because all are this machine.
         options = ["--slurm", "--each-node", "--jobs", "1"]
-        with slowed(stop_and_go, workers_of_slow_node):
-            place.sweep(SWEEP, *options, environment=environment)
+        with slowed(partial(workers_on, SLOW_NODE)):
+            place.sweep(FLEET, *options, environment=environment)
 
 
 def need_slow_node(place: Place) -> None:
@@ -325,79 +339,33 @@ def need_slow_node(place: Place) -> None:
 
 # Audits of logs.
 
-
-@dataclass(frozen=True)
-class Log:
-    """A log of a training that is made here, and what `perfkit audit` is told about it."""
-
-    name: str
-    command: Sequence[str]
-    other: Sequence[str]
-    """Arguments of another run, whose number is claimed of this one."""
-    few_steps: Sequence[str]
-    """Arguments of a trial."""
-    printed: str
-    """Regular expression of the number that the training prints at its end."""
-    unit: str
-    options: Sequence[str]
-
-    def file(self, place: Place, run: str) -> Path:
-        return place.folder / "logs" / f"{self.name}-{run}.log"
-
-    def claim(self, place: Place, run: str) -> str:
-        """Return the number that a run printed, with its unit."""
-        text = self.file(place, run).read_text()
-        (number,) = re.findall(self.printed, text)
-        return f"{number} {self.unit}"
-
-
-LOGS = [
-    Log(
-        name="huggingface",
-        command=["examples/huggingface.py", "--disable_tqdm", "False"],
-        other=["--per_device_train_batch_size", "16"],
-        few_steps=["--max_steps", "12", "--logging_steps", "4"],
-        printed=r"'train_samples_per_second': '?([\d.]+)",
-        unit="samples/s",
-        options=["-p", "batch_size", "8", "-p", "devices", "1", "-p", "sequence_length", "128"],
-    ),
-    Log(
-        name="script",
-        command=["benchmarks/printing_script.py"],
-        other=["--batch-size", "16"],
-        few_steps=["--steps", "200"],
-        printed=r"mean: ([\d.]+) tokens/s",
-        unit="tokens/s",
-        options=[
-            "--format-regex",
-            "step <step>: loss <loss>, <rate> tokens/s",
-            "--format-options",
-            "rate_of=all unit=tokens/s framework=torch",
-            *["-p", "batch_size", "8", "-p", "devices", "1", "-p", "sequence_length", "64"],
-        ],
-    ),
-]
+TRAINING = ["examples/huggingface.py", "--disable_tqdm", "False"]
+RUNS = {"train": [], "other": ["--per_device_train_batch_size", "16"]}
+"""Name of a log -> further arguments of the training."""
+SHORT_RUN = ["--max_steps", "12", "--logging_steps", "4"]
+"""Arguments of a trial."""
+STATED = {"batch_size": 8, "devices": 1, "sequence_length": 128}
+"""What the log of the training does not tell."""
 
 
 def audits(place: Place) -> Group:
-    """Logs made here, each with a claim that it reproduces and one that it does not."""
-    stages = []
-    for log in LOGS:
-        stages.append(Stage(f"two runs of {log.command[0]}", 1.5, partial(train, place, log)))
-        audit = partial(audit_claims, place, log)
-        stages.append(Stage(f"claims about the log {log.name}", 0.3, audit))
-    own = partial(audit_measurement, place)
-    stages.append(Stage("claims about a measurement", 0.3, own))
+    """A log made here and a measurement, each with a claim that it reproduces and one that it
+    does not."""
+    stages = [
+        Stage("two trainings of Hugging Face's", 1.5, partial(train, place)),
+        Stage("claims about a log", 0.3, partial(audit_log, place)),
+        Stage("claims about a measurement", 0.3, partial(audit_measurement, place)),
+    ]
     return Group("audits", stages)
 
 
-def train(place: Place, log: Log) -> None:
-    """Run the script of a log twice, with its own arguments and with other ones."""
-    for run, arguments in (("train", []), ("other", log.other)):
-        words = [*log.command, *arguments]
+def train(place: Place) -> None:
+    """Run the training twice, with its own batch size and with another one."""
+    for run, arguments in RUNS.items():
+        words = [*TRAINING, *arguments]
         if place.is_trial:
-            words += log.few_steps
-        file = log.file(place, run)
+            words += SHORT_RUN
+        file = log_file(place, run)
         file.parent.mkdir(parents=True, exist_ok=True)
         print(f"$ python {' '.join(words)} > {file.relative_to(ROOT)}", flush=True)
         with file.open("wb") as output:
@@ -411,13 +379,24 @@ def train(place: Place, log: Log) -> None:
             )
 
 
-def audit_claims(place: Place, log: Log) -> None:
+def log_file(place: Place, run: str) -> Path:
+    return place.folder / "logs" / f"huggingface-{run}.log"
+
+
+def audit_log(place: Place) -> None:
     """Audit the log with the number that it prints, and with that of the other run."""
-    file = str(log.file(place, "train").relative_to(ROOT))
+    file = str(log_file(place, "train").relative_to(ROOT))
     for run, label, status in (("train", "reproduced", 0), ("other", "not-reproduced", 1)):
-        claim = log.claim(place, run)
-        options = ["--claim", claim, *log.options, "--label", f"{log.name}-{label}"]
+        claim = printed_throughput(place, run)
+        options = ["--claim", claim, *as_options(STATED), "--label", f"huggingface-{label}"]
         perfkit("audit", file, *options, "--outputs", place.outputs, statuses=[status])
+
+
+def printed_throughput(place: Place, run: str) -> str:
+    """Return the number that a run printed at its end, with its unit."""
+    text = log_file(place, run).read_text()
+    (number,) = re.findall(r"'train_samples_per_second': '?([\d.]+)", text)
+    return f"{number} samples/s"
 
 
 def audit_measurement(place: Place) -> None:

@@ -5,21 +5,18 @@ and stored with its runs in outputs/bench.json. PAIRS=1 runs each with a single 
 """
 
 import runner
-from cost import driver, driver_overhead, overhead, timer, transparency, watcher
+from cost import driver, driver_overhead, timer, transparency
 from scale import merging, site, sweep
 from script_timer import script
-from settings import cpu_settings, inputs, processes, straggler
+from settings import cpu_settings, inputs, straggler
 
 FIGURES = {
     timer: 0.1,
     transparency: 18,
     script: 4,
-    watcher: 2,
     driver: 2,
     driver_overhead: 1,
-    overhead: 1.5,
     cpu_settings: 4,
-    processes: 4,
     inputs: 2,
     straggler: 4,
     merging: 3,

@@ -10,13 +10,6 @@ from runner import PIXELS
 import perfkit
 from perfkit.core.results.schema import Result
 
-DRIVER = """
-import json, sys, perfkit
-plan = perfkit.plan("resnet50", json.loads(sys.argv[1]))
-print(perfkit.measure(plan.config, plan.protocol).result.failure, flush=True)
-"""
-"""Measures the request in its argument, as JSON, and prints its failure or None."""
-
 
 def result_of(**parameters: Any) -> Result:
     """Measure one repeat of ResNet-50 on the CPU in fresh processes."""

@@ -20,14 +20,6 @@ def cpu_settings():
     return [paired("with / without", tuned, untuned, "images/s", min(PAIRS, 3))]
 
 
-def processes():
-    """Throughput of two processes (1 thread, 8 images each) / of one (2 threads, 16 images)."""
-    request = {"input": "synthetic", "warmup_steps": 1, "measured_steps": 4}
-    two = partial(measured, **request, processes=2, batch_size=8)
-    one = partial(measured, **request, processes=1, batch_size=16)
-    return [paired("two processes / one", two, one, "images/s", min(PAIRS, 4))]
-
-
 INPUT_ALONE = """
 import sys, time
 from importlib import import_module

@@ -1,6 +1,5 @@
-"""Slows running workers down, as a machine's fault does."""
+"""Slows running workers down, as a machine that throttles does."""
 
-import os
 import signal
 import threading
 import time
@@ -31,7 +30,37 @@ def own_workers() -> list[psutil.Process]:
     return [process for process in children if is_worker(process)]
 
 
-def stop_and_go(find: Find, ended: threading.Event) -> None:
+def workers_on(node: str) -> list[psutil.Process]:
+    """Return the workers that Slurm's jobs on a node run now."""
+    workers = []
+    for process in psutil.process_iter():
+        if is_worker(process) and node_of(process) == node:
+            workers.append(process)
+    return workers
+
+
+def node_of(process: psutil.Process) -> str:
+    """Return the node of Slurm whose job has started a process; empty outside a job."""
+    try:
+        return process.environ().get("SLURMD_NODENAME", "")
+    except psutil.Error:
+        return ""
+
+
+@contextmanager
+def slowed(find: Find) -> Iterator[None]:
+    """Slow down, within the block, the processes that `find` returns."""
+    ended = threading.Event()
+    thread = threading.Thread(target=_stop_and_go, args=[find, ended])
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _stop_and_go(find: Find, ended: threading.Event) -> None:
     """Stop the processes for STOPPED_SHARE of each period, as a CPU quota does."""
     while not ended.is_set():
         stopped = find()
@@ -39,31 +68,6 @@ def stop_and_go(find: Find, ended: threading.Event) -> None:
         time.sleep(PERIOD_SECONDS * STOPPED_SHARE)
         _signal(stopped, signal.SIGCONT)
         time.sleep(PERIOD_SECONDS * (1 - STOPPED_SHARE))
-
-
-def hold_to_one_core(find: Find, ended: threading.Event) -> None:
-    """Hold every thread of the processes to the first core."""
-    core = {min(os.sched_getaffinity(0))}
-    while not ended.wait(0.05):
-        for process in find():
-            try:
-                for thread in process.threads():
-                    os.sched_setaffinity(thread.id, core)
-            except (OSError, psutil.Error):
-                continue
-
-
-@contextmanager
-def slowed(slow: Callable[[Find, threading.Event], None], find: Find) -> Iterator[None]:
-    """Slow down, within the block, what `find` returns, by one of the functions above."""
-    ended = threading.Event()
-    thread = threading.Thread(target=slow, args=[find, ended])
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
