@@ -5,25 +5,19 @@ docs/reference/parameters.md   parameters of every notebook: perfkit.core.config
 docs/reference/cli.md          commands: perfkit.cli
 docs/reference/python.md       public names of `import perfkit`
 docs/reference/result.md       fields of result.json: perfkit.core.results.schema
-docs/reference/files.md        fields of the other JSON files: comparisons, diagnoses, audits …
 docs/reference/raw-files.md    lines of the raw files: perfkit.core.results.events
 docs/reference/formats.md      log formats: perfkit/audit/formats.toml
 docs/reference/warnings.md     warnings: perfkit.analysis.warning_types
-docs/reference/failures.md     failures: perfkit.core.results.failures
-docs/reference/findings.md     findings of an audit: perfkit.audit.statements
 docs/result.schema.json        JSON Schema of result.json
 notebooks/<model>.ipynb        the parameters cell, with meanings as comments
 
-`pages` and `notebooks` return the content of each file and write nothing. A missing description
-is empty, which tests/test_docs.py finds.
+`pages` and `notebooks` return the content of each file and write nothing.
 """
 
-import ast
 import inspect
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +27,8 @@ from pydantic import BaseModel, TypeAdapter
 
 import perfkit
 from perfkit.analysis.comparison.keys import ALIASES, KEYS, MAY_DIFFER
-from perfkit.analysis.comparison.stored import Comparison, InterleavedComparison
-from perfkit.analysis.diagnosis.stored import Diagnosis, ScriptDiagnosis
-from perfkit.analysis.verification.stored import Verification
 from perfkit.analysis.warning_types import MeasurementWarning
 from perfkit.audit import formats
-from perfkit.audit.audit import Audit
-from perfkit.audit.claim_alone import ClaimAlone
-from perfkit.audit.statements import Finding
 from perfkit.cli import main
 from perfkit.cli.options import parameter_list
 from perfkit.core.config import PROTOCOLS, Config, Protocol, RunConfig
@@ -57,23 +45,12 @@ from perfkit.core.paths import ROOT
 from perfkit.core.request import PATTERNS
 from perfkit.core.request.described import Described, described
 from perfkit.core.results.events import RANK_EVENTS, TELEMETRY_EVENTS
-from perfkit.core.results.failures import Failure
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import write_atomically
 from perfkit.core.results.told import PRECISION, UNIT, UNIT_PER_SECOND
 from perfkit.core.script_config import SCRIPT, SHA256, ScriptConfig
-from perfkit.core.statements import Statement
 
 DOCS = ROOT / "docs"
-OTHER_FILES = (
-    Comparison,
-    InterleavedComparison,
-    Diagnosis,
-    ScriptDiagnosis,
-    Verification,
-    Audit,
-    ClaimAlone,
-)
 PATTERN_WORDS = {}
 for name, meaning_of_pattern in PATTERNS.items():
     (constraint, *_others) = Config.model_fields[name].metadata
@@ -97,12 +74,9 @@ def pages() -> dict[Path, str]:
         folder / "cli.md": cli_page(),
         folder / "python.md": python_page(),
         folder / "result.md": result_page(),
-        folder / "files.md": files_page(),
         folder / "raw-files.md": raw_files_page(),
         folder / "formats.md": formats_page(),
         folder / "warnings.md": warnings_page(),
-        folder / "failures.md": failures_page(),
-        folder / "findings.md": findings_page(),
         DOCS / "result.schema.json": json.dumps(Result.model_json_schema(), indent=1) + "\n",
     }
 
@@ -336,70 +310,6 @@ def warnings_page() -> str:
     )
 
 
-# Failures.
-
-
-def failures_page() -> str:
-    rows = []
-    for code, failure in Failure.classes.items():
-        when = " ".join(str(failure.__doc__).split())
-        rows.append((f"`{code}`", when, words(failure.model_fields)))
-    return page(
-        "Failures",
-        "The fields are in `params`, as far as they are known.",
-        table(("code", "when", "fields"), rows),
-        of_failure_fields(),
-    )
-
-
-def field_descriptions(statement: type[Statement]) -> dict[str, str]:
-    """Return the docstrings of a statement's fields. Pydantic would read them at every start of
-    a worker."""
-    descriptions = {}
-    for base in reversed(statement.__mro__):
-        if not issubclass(base, Statement):
-            continue
-        source = inspect.getsource(base)
-        (definition,) = ast.parse(source).body
-        assert isinstance(definition, ast.ClassDef)
-        for field, docstring in pairwise(definition.body):
-            if isinstance(field, ast.AnnAssign) and isinstance(docstring, ast.Expr):
-                name = ast.unparse(field.target)
-                description = ast.literal_eval(docstring.value)
-                descriptions[name] = " ".join(description.split())
-    return descriptions
-
-
-def of_failure_fields() -> str:
-    """Return a table of the fields of all failures, with each of their meanings."""
-    meanings: dict[str, list[str]] = {}
-    for failure in Failure.classes.values():
-        descriptions = field_descriptions(failure)
-        for name in failure.model_fields:
-            of_name = meanings.setdefault(name, [])
-            description = descriptions.get(name)
-            if description and description not in of_name:
-                of_name.append(description)
-    rows = [(f"`{name}`", "; ".join(texts)) for name, texts in meanings.items()]
-    return table(("field", "meaning"), rows)
-
-
-# Findings of an audit.
-
-
-def findings_page() -> str:
-    rows = []
-    for code, finding in Finding.classes.items():
-        when = " ".join(str(finding.__doc__).split())
-        rows.append((f"`{code}`", when, finding.sentence))
-    return page(
-        "Findings of an audit",
-        "Findings are observations, not necessarily mistakes. A sentence has values in place "
-        "of `%(name)s`.",
-        table(("code", "when", "sentence"), rows),
-    )
-
-
 # The parameters cell of the model notebooks.
 
 WIDTH = 96
@@ -575,7 +485,7 @@ def of_fields(model: Any) -> str:
     if model is Protocol:
         return "Its fields are the [parameters](parameters.md); `name` is `protocol`."
     names = ", ".join(f"`{name}`" for name in model.model_fields)
-    return f"Its fields: {names}; [meanings](files.md#{model.__name__.lower()})."
+    return f"Its fields: {names}."
 
 
 def members(thing: object) -> str:
@@ -651,25 +561,6 @@ def of_events(events: Iterable[type]) -> str:
         for field, schema_of_field in fields.items():
             rows.append(("", f"`{field}`", schema_of_field["description"]))
     return table(("event", "field", "meaning"), rows)
-
-
-def files_page() -> str:
-    every: dict[str, Schema] = {}
-    for root in OTHER_FILES:
-        every |= models(root)
-    return page(
-        "Other JSON files",
-        "[Comparison](#comparison): `perfkit compare --json`. "
-        "[InterleavedComparison](#interleavedcomparison): `comparison.json`. "
-        "[Diagnosis](#diagnosis), and [ScriptDiagnosis](#scriptdiagnosis) of a script: "
-        "`diagnosis.json`. [Verification](#verification): `verified/*.json`. "
-        "[Audit](#audit): `audit.json` and `perfkit audit --json`. "
-        "[ClaimAlone](#claimalone): `perfkit audit --claim --json` without a log. "
-        "How numbers are computed: [methods](../methods.md), [stored files](../results.md). "
-        "`None`, `True`, `False` are JSON's null, true and false. An optional field may be "
-        "missing.",
-        *of_models_in(every),
-    )
 
 
 def of_models_in(every: Mapping[str, Schema]) -> list[str]:
@@ -752,8 +643,6 @@ def kind(schema: Schema) -> str:
         case {"type": "array"}:
             text = f"list of {kind(schema['items'])}"
         case {"type": "object", "additionalProperties": True}:
-            text = "by name"
-        case {"type": "object"} if "additionalProperties" not in schema:
             text = "by name"
         case {"type": "object"}:
             text = f"by name: {kind(schema['additionalProperties'])}"

@@ -1,121 +1,139 @@
-"""README and docs match the code: current reference, existing names, working links."""
+"""README and docs: commands and links exist, the reference is that of the code."""
 
-import json
-import pkgutil
 import re
-from typing import get_args, get_type_hints
+import shlex
+import subprocess
+from itertools import pairwise
+from textwrap import dedent
 
+import kubernetes_validate
 import pytest
 import reference
-from pydantic import TypeAdapter
+from papermill.inspection import inspect_notebook
+from ruamel.yaml import YAML
 
-import perfkit
-from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.cli import main
+from perfkit.core.parameters import parameters
 from perfkit.core.paths import ROOT
-from perfkit.core.results.events import RANK_EVENTS, TELEMETRY_EVENTS
-from perfkit.core.results.schema import Result
+from perfkit.core.script_config import ScriptConfig
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
-TEXTS = {path: path.read_text() for path in PAGES}
-BLOCK = re.compile(r"^ *```.*?^ *```$", re.M | re.S)
-PROSE = {path: BLOCK.sub("", text) for path, text in TEXTS.items()}
-FOLDERS = "(?:perfkit|tests|benchmarks|notebooks|parameters|docs|outputs/examples)/"
-
-
-@pytest.mark.parametrize("path", reference.pages(), ids=str)
-def test_reference_pages_are_up_to_date(path):
-    assert path.read_text() == reference.pages()[path], "refresh it: make docs"
-
-
-def test_parameters_and_public_names_are_documented():
-    for name in perfkit.core.parameters.parameters():
-        assert reference.meaning(name), name
-    for name in perfkit.__all__:
-        assert getattr(perfkit, name).__doc__, name
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS.values(), ids=lambda each: each.display_name)
-def test_each_setting_for_full_speed_on_a_gpu_is_documented_with_its_frameworks(framework):
-    settings = TEXTS[ROOT / "docs" / "backends.md"]
-    for setting in framework.tuning:
-        row = re.search(rf"^\| `{setting}`(?: \(([^)]*)\))? \|", settings, re.M)
-        assert row, setting
-        if row[1]:
-            assert framework.display_name in row[1].split(", "), setting
-
-
-@pytest.mark.parametrize("file", [Result, *reference.OTHER_FILES], ids=lambda f: f.__name__)
-def test_every_field_of_a_json_file_is_documented(file):
-    for name, model in reference.models(file).items():
-        assert model.get("description"), name
-        for field, described in model["properties"].items():
-            assert described.get("description"), (name, field)
-
-
-def adapters(events):
-    """Return the kind of each event and what validates it."""
-    by_kind = {}
-    for event in events:
-        (kind,) = get_args(get_type_hints(event)["event"])
-        by_kind[kind] = TypeAdapter(event)
-    return by_kind
-
-
-def test_every_line_of_a_raw_file_is_documented():
-    of_ranks = adapters(RANK_EVENTS)
-    of_telemetry = adapters(TELEMETRY_EVENTS)
-    lines = 0
-    for path in (ROOT / "outputs" / "examples").rglob("repeats/*/*.jsonl"):
-        by_kind = of_ranks
-        if path.stem == "telemetry":
-            by_kind = of_telemetry
-        for line in path.read_text().splitlines():
-            event = json.loads(line)
-            kind = event["event"]
-            if kind not in ("effective", "told"):
-                by_kind[kind].validate_python(event)
-                lines += 1
-    assert lines > 1000
-
-
-def anchors_of(path):
-    """Return the anchors of a page's headings, as GitHub makes them."""
-    anchors = []
-    for title in re.findall(r"^#+ (.+)$", PROSE.get(path, ""), re.M):
-        words = re.sub(r"[^\w\- ]|&\w+;", "", title.lower())
-        anchors.append(words.replace(" ", "-"))
-    return anchors
-
-
+TEXTS = {page: page.read_text() for page in PAGES}
+BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.M | re.S)
+PROSE = {page: BLOCK.sub("", text) for page, text in TEXTS.items()}
+PARAMETERS = {*parameters(), *parameters(ScriptConfig)}
+MAKEFILE = (ROOT / "Makefile").read_text()
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def blocks(language):
+    """Yield each block in a language, without the indentation of its list."""
+    for text in TEXTS.values():
+        for name, block in BLOCK.findall(text):
+            if name == language:
+                yield dedent(block)
+
+
+def commands():
+    """Return the commands of perfkit, papermill and make in blocks and between backticks."""
+    found = []
+    for block in blocks("sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            found += line.split(" && ")
+    for text in PROSE.values():
+        found += [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", text)]
+    return sorted(
+        {text for text in found if re.match(r"(perfkit|papermill|make) [-\w./=]", text)}
+    )
+
+
+def assert_parameters(words, names):
+    """Assert that each word after a `-p` is one of these names, or stands for one."""
+    for option, name in pairwise(words):
+        if option == "-p":
+            assert name == "NAME" or name in names, name
+
+
+def assert_perfkit(command, *words):
+    words = [*words]
+    if "--" in words:
+        # What follows is for a script.
+        words = words[: words.index("--")]
+    if command == "COMMAND":
+        return
+    options = {"--help"}
+    for option in main.commands[command].params:
+        options.update(option.opts)
+    for word in words:
+        assert not re.fullmatch("--?[a-z-]+", word) or word in options, word
+    if command != "audit":
+        assert_parameters(words, PARAMETERS)
+
+
+def assert_papermill(*words):
+    for word in words:
+        if word.startswith("notebooks/") and "MODEL" not in word:
+            assert_parameters(words, inspect_notebook(str(ROOT / word)))
+
+
+def assert_make(*words):
+    for word in words:
+        assert "=" in word or f"\n{word}:" in MAKEFILE, word
+
+
+@pytest.mark.parametrize("text", commands())
+def test_a_documented_command_exists_with_its_options(text):
+    program, *words = shlex.split(text, comments=True)
+    examined = {"perfkit": assert_perfkit, "papermill": assert_papermill, "make": assert_make}
+    examined[program](*words)
 
 
 @EACH_PAGE
 def test_links_within_the_documentation_lead_somewhere(page):
-    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", PROSE[page]):
-        place, _sign, anchor = target.partition("#")
-        path = page
-        if place:
-            path = (page.parent / place).resolve()
-        assert path.exists(), target
-        assert not anchor or anchor in anchors_of(path), target
+    for target in re.findall(r"\]\((?!https?:)([^)#\s]+)", PROSE[page]):
+        assert (page.parent / target).exists(), target
 
 
 @EACH_PAGE
-def test_mentioned_files_and_folders_exist(page):
-    for path in re.findall(rf"`({FOLDERS}[^`\s]*)`", TEXTS[page]):
-        pattern = re.sub(r"<\w+>|…", "*", path.rstrip("/"))
-        assert [*ROOT.glob(pattern)], path
-
-
-@EACH_PAGE
-def test_mentioned_modules_and_names_exist(page):
-    for name in re.findall(r"`(perfkit(?:\.\w+)*\.\w+)", TEXTS[page]):
-        pkgutil.resolve_name(name)
-
-
-@EACH_PAGE
-def test_mentioned_tests_exist(page):
+def test_a_named_test_exists(page):
     for file, test in re.findall(r"(test_\w+\.py)(?:::(test_\w+))?", TEXTS[page]):
         source = (ROOT / "tests" / file).read_text()
         assert f"\ndef {test}" in source, f"{file}::{test}"
+
+
+def test_reference_pages_are_up_to_date():
+    pages = reference.pages()
+    stale = [path.name for path, text in pages.items() if path.read_text() != text]
+    assert stale == [], "refresh them: make docs"
+
+
+def test_the_kubernetes_job_is_valid_and_measures_with_existing_parameters():
+    (block,) = [block for block in blocks("yaml") if block.startswith("apiVersion")]
+    job = YAML(typ="safe").load(block)
+    kubernetes_validate.validate(job, "1.31", strict=True)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    test_a_documented_command_exists_with_its_options(container["args"][0])
+
+
+def would_run(target):
+    """Return the commands of a make target on a fresh machine."""
+    command = ["make", "--no-print-directory", "--dry-run", "--always-make", target]
+    output = subprocess.check_output(command, cwd=ROOT, text=True)
+    return output.replace("\\\n", " ").splitlines()
+
+
+def test_the_lab_listens_only_locally_and_requires_its_token():
+    (lab,) = [line for line in would_run("lab") if "jupyter lab" in line]
+    assert "--ip 127.0.0.1" in lab
+    assert "token" not in lab and "password" not in lab
+
+
+@pytest.mark.parametrize("target", ["test", "lab"])
+def test_make_installs_by_hashes_and_nothing_that_these_require(target):
+    installs = [line for line in would_run(target) if "pip install" in line]
+    assert installs
+    for line in installs:
+        words = line.split()
+        by_hashes = "--require-hashes" in words and "--editable" not in words
+        alone = {"--no-deps", "--no-build-isolation", "--editable"} <= {*words}
+        assert by_hashes or alone, line
