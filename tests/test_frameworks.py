@@ -12,7 +12,6 @@ from conftest import needs_frameworks
 from perfkit.core.driver.settings import cpu_settings
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import NodeRank
-from perfkit.core.parameters import choices
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
 from perfkit.core.request.requirements import read_environment
@@ -41,10 +40,6 @@ def command(framework, place=ONLY_NODE, **changes):
     return launch(config, place, Path("/logs"), "job", ["worker"])
 
 
-def test_every_framework_that_can_be_requested_is_supported():
-    assert {*choices("framework")} == {*NAMES}
-
-
 @pytest.mark.parametrize("framework", ["oneflow", "caffe", None, 7, []])
 def test_an_unknown_framework_is_rejected_with_all_other_problems(framework):
     request = {"framework": framework, "precision": "fp8", "device": "cpu"}
@@ -54,12 +49,6 @@ def test_an_unknown_framework_is_rejected_with_all_other_problems(framework):
     first, second = refused.value.problems
     assert first == f"framework: {framework!r} is not available; allowed: {', '.join(NAMES)}"
     assert second.startswith("precision: 'fp8' is not available")
-
-
-def test_frameworks_support_only_allowed_parameter_values():
-    for framework in FRAMEWORKS.values():
-        for name, values in framework.supports.items():
-            assert {*values} <= {*choices(name)}
 
 
 @pytest.mark.parametrize(
@@ -166,12 +155,6 @@ def test_each_framework_gets_its_cpu_settings(framework, settings):
     assert cpu_settings(resolve(values), "AuthenticAMD", 8) == settings
 
 
-@pytest.mark.parametrize("framework", ["tensorflow", "mxnet"])
-def test_one_process_needs_no_launcher(framework):
-    assert not FRAMEWORKS[framework].several_processes
-    assert command(framework) == ["worker"]
-
-
 @needs_frameworks
 @pytest.mark.parametrize("gpus", [["0"], ["0", "1"]])
 @pytest.mark.parametrize("given", [{}, {"device": "gpu"}, {"gpus": 1}])
@@ -191,10 +174,6 @@ def test_jax_on_the_cpus_of_several_nodes_is_refused():
     assert problem.startswith("nodes: JAX finds other nodes' CPUs only where")
 
 
-def test_a_jax_rank_alone_needs_no_launcher():
-    assert command("jax") == ["worker"]
-
-
 def test_jax_ranks_are_plain_processes_that_meet_at_the_first_node():
     launcher = "perfkit.core.frameworks.ranks"
     alone = [sys.executable, "-P", "-m", launcher, "/logs", "0", "2", "-", "worker"]
@@ -202,12 +181,6 @@ def test_jax_ranks_are_plain_processes_that_meet_at_the_first_node():
     second = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
     words = command("jax", second, nodes=2, processes=3)
     assert words[4:] == ["/logs", "3", "3", "10.0.0.1:29500", "worker"]
-
-
-@pytest.mark.parametrize("framework", ["paddle", "torch", "jax"])
-def test_several_processes_have_a_launcher(framework):
-    assert FRAMEWORKS[framework].several_processes
-    assert command(framework, processes=2)[-1] == "worker"
 
 
 @pytest.mark.parametrize("framework", NAMES)

@@ -14,7 +14,6 @@ from made import (
     made_result,
     measured,
     rank_events,
-    script_measured,
     stored,
     with_raw_files,
     with_start,
@@ -34,7 +33,7 @@ from perfkit.core.results.identity import Reading
 from perfkit.core.results.repeat import Peak, Rank, Repeat
 from perfkit.core.results.store import Store
 from perfkit.report.contents import with_contents
-from perfkit.report.diagnosis import diagnose_command, obstacle
+from perfkit.report.diagnosis import diagnose_command
 from perfkit.report.elements import verdict_mark
 from perfkit.report.measurement import MeasurementError, write_measurement
 from perfkit.report.step_charts import each_repeat, overlaid
@@ -90,23 +89,6 @@ def test_a_page_lists_its_sections_with_links(published):
     for link, heading in zip(links, headings, strict=True):
         assert link.get_text() == heading.get_text()
         assert link["href"] == f"#{heading['id']}"
-
-
-LISTED = {
-    '<h1>T</h1><h2 id="a">A</h2>': [],
-    '<h1>T</h1><h2 id="a">A</h2><h2 id="b">B</h2><h2>C</h2>': ["A", "B"],
-    '<h1>T</h1><h2 id="a">A</h2><h3 id="b">B</h3>': [],
-    '<h1>T</h1><h2 id="a">A</h2><h3 id="b">B</h3><h3 id="c">C</h3>': ["A", "B", "C"],
-    '<h1>T</h1><h2 id="a">A &lt; <b>B</b></h2><h2 id="b">B</h2>': ["A < B", "B"],
-}
-"""A page's HTML -> the sections that it lists."""
-
-
-def test_a_page_lists_two_sections_or_more():
-    for html, listed in LISTED.items():
-        page = BeautifulSoup(with_contents(Markup(html)), "html.parser")
-        assert [link.get_text() for link in page.select("nav a")] == listed
-        assert page.h1.find_next_sibling().name == ("nav" if listed else "h2")
 
 
 def test_the_list_of_sections_shows_marks_in_their_colours():
@@ -180,12 +162,6 @@ def test_the_stored_notebook_displays_in_any_viewer(published):
                 assert "image/svg+xml" not in output.data
                 figures += 1
     assert figures == 2
-
-
-def test_writing_the_page_is_reproducible(published):
-    text = published.page_file.read_text()
-    write_measurement(published)
-    assert published.page_file.read_text() == text
 
 
 def test_a_minimal_result_has_a_page(tmp_path):
@@ -281,35 +257,11 @@ def test_the_logs_beside_a_failure_begin_with_those_of_the_failed_ranks(
     assert logs.get_text().endswith("and 9 more")
 
 
-def test_few_logs_beside_a_failure_are_all_there(tmp_path):
-    page = written(failed_at_once(tmp_path / "m"))
-    (logs,) = [each for each in page.select("p") if "Logs:" in each.get_text()]
-    assert "more" not in logs.get_text()
-
-
 def test_a_failure_after_a_complete_repeat_keeps_all_sections(tmp_path):
     failure = Timeout(repeat=2, seconds=9)
     page = written(stored(tmp_path / "m", status="partial", failure=failure))
     assert len(page.select("main h2")) == 10
     assert len(page.select(".tile")) == 3
-
-
-def test_the_text_of_a_user_keeps_the_heading_of_a_section_without_content(tmp_path):
-    failed = failed_at_once(tmp_path / "outputs" / "m")
-    executed = nbformat.read(ROOT / "notebooks" / "resnet50.ipynb", 4)
-    (place,) = [n for n, cell in enumerate(executed.cells) if cell.source == "## Telemetry"]
-    executed.cells.insert(place + 1, v4.new_markdown_cell("The fans were off."))
-    nbformat.write(executed, tmp_path / "executed.ipynb")
-    write_measurement(failed, executed=tmp_path / "executed.ipynb")
-    page = BeautifulSoup(failed.page_file.read_text(), "html.parser")
-    headings = [heading.get_text() for heading in page.select("main h2")]
-    assert headings == ["Telemetry", "Parameters", "Environment", "Raw files"]
-    assert "No window was measured." not in page.get_text()
-
-
-def test_a_script_that_told_nothing_cannot_be_diagnosed():
-    words = "The script told nothing: no repeat is complete."
-    assert obstacle(script_measured([])) == words
 
 
 def test_the_command_on_the_page_reproduces_the_request(tmp_path):
@@ -414,17 +366,6 @@ def test_the_title_shows_the_effective_precision():
     assert "requested" not in names.title(applied)
 
 
-def test_page_titles_are_unique(tmp_path):
-    titles = set()
-    for facts in ({}, {"driver": Reading(value="525.60")}):
-        text = page_of(tmp_path / "m", environment=facts)
-        title = re.search("<title>(.*?)</title>", text)[1]
-        named = r"ResNet-50 · Paddle · fp32 · batch 4 · synthetic · [0-9a-f]{8}"
-        assert re.fullmatch(named, title)
-        titles.add(title)
-    assert len(titles) == 2
-
-
 def tiles(measurement):
     html = report.headline(measurement).html
     _before, *parts = html.split('class="tile"')
@@ -458,18 +399,6 @@ def test_the_tile_of_a_limit_says_why_there_is_no_diagnosis(tmp_path):
     several = {"device": "gpu", "gpus": 8, "nodes": 2, "launcher": "srun"}
     of_nodes = keep(tmp_path / "nodes", measured([4.0], **several))
     assert "A diagnosis needs a single node." in tiles(of_nodes)[1]
-
-
-def test_a_single_warning_is_a_sentence_and_several_are_a_table(tmp_path):
-    spread = [10.0, 11.0, 12.0, 11.2, 10.7, 11.3, 10.9]
-    single = report.warnings(keep(tmp_path / "single", measured(spread))).html
-    assert "<table" not in single
-    assert "<code>wide_interval</code>" in single
-    assert "The interval spans" in single
-    same = {"status": "complete", "throughput": 4.0, "steps_per_second": 1.0}
-    constant = Repeat(index=1, loss_first=7.0, loss_last=7.0, **same)
-    two = stored(tmp_path / "m", repeats=[constant, Repeat(index=2, **same)])
-    assert len(BeautifulSoup(report.warnings(two).html, "html.parser")("tr")) == 3
 
 
 def test_the_trust_tile_names_the_worst_warning(tmp_path):
@@ -565,14 +494,6 @@ def test_memory_and_the_time_to_the_first_step_are_told_for_each_repeat(tmp_path
         "model and optimizer 3.75 s, first batch 0.250 s, first step, with compilation, 8.00 s"
     )
     assert parts in page.get_text()
-
-
-def test_the_method_on_a_gpu_is_told_in_separate_sentences(tmp_path):
-    result = measured([1.0], device="gpu", gpus=1)
-    measurement = keep(tmp_path / "m", result)
-    text = report.method(measurement).html
-    assert "<li>" in text
-    assert not re.search(r"\w\.[A-Z]", text)
 
 
 def displayed(data, **fields):

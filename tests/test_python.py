@@ -14,12 +14,10 @@ import pytest
 import perfkit
 from perfkit.analysis.comparison.interleaved_plan import plan_interleaved
 from perfkit.cli.frameworks_option import verified_configs
-from perfkit.core.driver.measure import measurement_folder
 from perfkit.core.paths import ROOT, portable
 from perfkit.core.refusals import PackagesMissing
 from perfkit.core.request import RequestError
 from perfkit.core.request.requirements import WORKER, read_environment
-from perfkit.core.results.identity import identity
 from perfkit.core.system import software
 from perfkit.core.system.software import Software
 from perfkit.sweep.jobs import read_jobs
@@ -173,16 +171,6 @@ def test_a_path_that_is_no_interpreter_is_rejected_and_not_run(tmp_path):
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_program_named_python_that_is_none_is_rejected(tmp_path):
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\n")
-    python.chmod(0o755)
-    assert "exited with status 0 and no answer" in problem(python=str(python))
-    python.chmod(0o644)
-    assert "Permission denied" in problem(python=str(python))
-
-
-@pytest.mark.usefixtures("processes")
 def test_an_old_interpreter_is_rejected_with_its_version(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\nsys.version_info, sys.version = (3, 6, 9), '3.6.9 (old)'\n"
@@ -218,17 +206,6 @@ def test_versions_are_read_from_the_workers_environment(new_environment):
     assert there["h5py"].value == "0.0.1"
     different = {name for name in here if here[name] != there[name]}
     assert different == {"h5py"}
-
-
-def test_environments_with_the_same_packages_share_the_software_identity(new_environment):
-    identities, folders = [], []
-    for name in ("one", "other"):
-        planned = plan(python=new_environment(name))
-        facts = read_environment("paddle", Path("/"), planned.config.interpreter)
-        identities.append(identity(facts))
-        folders.append(measurement_folder(planned.config, planned.protocol, facts))
-    assert identities[0] == identities[1]
-    assert folders[0] != folders[1]
 
 
 def test_comparison_variants_may_set_an_environment(new_environment):

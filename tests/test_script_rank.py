@@ -183,55 +183,6 @@ while True:
     assert waits == [True, True, True, False, False, False]
 
 
-def test_a_pause_within_a_pause_counts_once(rank):
-    ran = (
-        rank(
-            MODEL
-            + """
-timer = perfkit.StepTimer(samples_per_step=8)
-loader = timer.batches(torch.utils.data.DataLoader(torch.randn(1000, 4), 8))
-for rows in loader:
-    with timer.pause():
-        time.sleep(0.1)
-        with timer.pause():
-            time.sleep(0.2)
-        next(iter(loader))
-    time.sleep(0.05)
-    timer.step(train(rows))
-"""
-        )
-        .run()
-        .ended()
-    )
-    assert [pause["step"] for pause in ran.of_kind("pause")] == [1, 2, 3, 4, 5]
-    assert all(0.3 <= pause["seconds"] < 0.7 for pause in ran.of_kind("pause"))
-    assert all(0.05 <= step["seconds"] < 0.3 for step in ran.of_kind("step"))
-    (window,) = ran.of_kind("window")
-    assert 4 * 0.05 <= window["seconds"] < 1.2
-    assert window["batches"] == 4
-
-
-def test_an_error_in_a_pause_that_the_script_catches_keeps_its_event(rank):
-    ran = (
-        rank(
-            MODEL
-            + """
-timer = perfkit.StepTimer(samples_per_step=8)
-while True:
-    try:
-        with timer.pause():
-            raise KeyError
-    except KeyError:
-        pass
-    timer.step(train(torch.randn(8, 4)))
-"""
-        )
-        .run()
-        .ended()
-    )
-    assert [pause["step"] for pause in ran.of_kind("pause")] == [1, 2, 3, 4, 5]
-
-
 @pytest.mark.parametrize(
     ("rows", "usual", "samples"),
     [
@@ -355,13 +306,6 @@ def test_a_script_that_ends_otherwise_has_a_code(rank, way):
 def test_a_script_that_ends_too_early_tells_its_last_step(rank):
     code = TRAINING.replace("range(100)", "range(5)")
     assert rank(code).run().failure() == ("ended_early", {"step": 5, "steps": 6})
-
-
-def test_a_failed_script_shows_its_traceback_and_its_output(rank):
-    ran = rank("print('before')\nraise ValueError('of the script')").run()
-    assert ran.stdout == "before\n"
-    assert 'train.py", line 2' in ran.stderr
-    assert ran.stderr.endswith("ValueError: of the script\n")
 
 
 def test_a_script_that_catches_the_end_is_complete_and_stops_at_each_further_step(rank):
@@ -545,49 +489,6 @@ if __name__ == "__main__":
     assert "ProcessRaisedException" in params["detail"]
     assert "starts one process for each rank itself" in ran.stderr
     assert not ran.of_kind("step")
-
-
-def test_a_process_that_the_script_forks_by_itself_ends_as_without_perfkit(rank):
-    ran = rank(
-        """
-import os, sys
-child = os.fork()
-if child == 0:
-    sys.exit(5)
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-    ).run()
-    assert ran.stdout == "5\n"
-    assert ran.failure() == ("timer_unused", {"timer_made": False})
-    assert len(ran.of_kind("failure")) == 1
-
-
-def test_a_child_of_another_thread_outlives_the_thread(rank):
-    ran = rank(
-        """
-import os, threading, time
-
-def fork():
-    global child
-    child = os.fork()
-    if child == 0:
-        time.sleep(0.5)
-        os._exit(7)
-
-thread = threading.Thread(target=fork)
-thread.start()
-thread.join()
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-    ).run()
-    assert ran.stdout == "7\n"
-
-
-def test_a_hundred_megabytes_of_output_change_nothing(rank):
-    code = TRAINING.replace("    timer.step", "    print('x' * 20_000_000)\n    timer.step")
-    ran = rank(code).run()
-    assert len(ran.ended().stdout) > 100_000_000
-    assert len(ran.of_kind("step")) == 6
 
 
 def test_a_hanging_script_shows_its_stacks_on_a_signal(rank):

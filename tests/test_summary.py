@@ -1,27 +1,19 @@
 """The summary: rows and tables, the leading framework, and the charts."""
 
 import re
-import shutil
-from itertools import pairwise, product
+from itertools import product
 
-import matplotlib
-import nbformat
-import pandas as pd
 import pytest
-import seaborn
 from bs4 import BeautifulSoup
-from made import measured, name_of, script_measured, with_start, write_all, write_many
+from made import measured, name_of, script_measured, with_start, write_all
 from matplotlib.collections import PathCollection
 
-import perfkit
 from perfkit import report
 from perfkit.analysis.comparison.interleaved import judge_interleaved
 from perfkit.analysis.comparison.interleaved_plan import InterleavedPlan
 from perfkit.analysis.comparison.stored import write_comparison
-from perfkit.core.paths import ROOT
 from perfkit.core.results.store import Measurement, ResultError
 from perfkit.core.statistics import ratio_interval
-from perfkit.report import exploring
 from perfkit.report.section import Picture
 from perfkit.report.summary import Summary
 from perfkit.report.text.language import in_language
@@ -313,12 +305,8 @@ BLOCKS = [
     ({"facts": {"cpu": "Xeon"}}, "Xeon"),
     ({"device": "npu", "gpus": 1}, "NPU"),
     ({"facts": {"driver": "550"}}, "driver 550"),
-    ({"facts": {"memory": "8 GiB"}}, "memory 8 GiB"),
-    ({"facts": {"kernel": "6.8"}}, "kernel 6.8"),
     ({"facts": {"paddle": "2.6.2"}}, "Paddle 2.6.2"),
-    ({"facts": {"variables": "MKL=1 " * 20}}, "variables MKL=1"),
     ({"protocol": "quick"}, "quick (2 + 5 steps)"),
-    ({"measured_steps": 50}, "published (20 + 50 steps)"),
 ]
 """What is measured differently -> how it is named."""
 
@@ -354,14 +342,6 @@ def test_what_the_blocks_of_a_shared_table_agree_in_is_its_caption(tmp_path):
     ((caption, rows),) = tables(fastest(tmp_path, *results))
     assert caption.endswith("AMD EPYC (family 25 model 17) · published (20 + 100 steps)")
     assert {row["Measured with"] for row in rows} == {"Paddle 3.3.1", "Paddle 2.6.2"}
-
-
-def test_features_of_the_cpu_tell_blocks_apart_only_if_nothing_else_does(tmp_path):
-    one, other = {"cpu_features": "avx2"}, {"cpu_features": "avx512"}
-    alone = [measured([1.0], facts=facts) for facts in (one, other)]
-    assert "CPU features avx512" in fastest(tmp_path / "a", *alone).html
-    beside_cpu = [measured([1.0], facts=one), measured([1.0], facts=other | {"cpu": "Xeon"})]
-    assert "CPU features" not in fastest(tmp_path / "b", *beside_cpu).html
 
 
 def test_tables_are_named_by_gpus_and_node_differences(tmp_path):
@@ -660,68 +640,6 @@ def test_unreadable_files_are_listed_with_the_reason(tmp_path):
         assert name in text
     with pytest.raises(ResultError, match="typo"):
         Summary.read(tmp_path / "typo")
-
-
-def test_exploring_without_measurements_names_the_command(monkeypatch):
-    no_rows = pd.DataFrame({"throughput": []})
-    monkeypatch.setattr("perfkit.load", lambda _place: no_rows)
-    with pytest.raises(AssertionError, match="perfkit run resnet50"):
-        exploring.load_any("outputs")
-
-
-def cell_with(text):
-    """Return the source of the cell of the explore notebook that has this text."""
-    notebook = nbformat.read(ROOT / "notebooks" / "explore.ipynb", 4)
-    (cell,) = [cell for cell in notebook.cells if text in cell.source]
-    return cell.source
-
-
-@pytest.mark.parametrize("count", [1, 20, pytest.param(220, marks=pytest.mark.slow)])
-def test_rows_of_the_explore_notebook_are_legible_for_any_number_of_measurements(
-    tmp_path, count
-):
-    write_many(tmp_path, count, raw=False)
-    names = {"exploring": exploring, "seaborn": seaborn}
-    _folder, names["measurements"] = exploring.load_any(str(tmp_path))
-    with matplotlib.rc_context():
-        exec(cell_with("tail(200)"), names)
-        figure = names["grid"].figure
-        figure.canvas.draw()
-    rows = 0
-    for axes in figure.axes:
-        labels = [label.get_window_extent() for label in axes.get_yticklabels()]
-        rows += len(labels)
-        gaps = [above.y0 - below.y1 for above, below in pairwise(labels)]
-        assert all(gap > 2 for gap in gaps)
-        assert all(label.x0 >= 0 for label in labels)
-        assert axes.get_position().width > 0.4
-    chosen = names["chosen"]
-    assert len(chosen) == min(count, 200)
-    assert rows == len(chosen.drop_duplicates(["panel", "name"]))
-    assert figure.get_figheight() < 3 + 0.3 * rows + len(figure.axes)
-
-
-def test_explored_differences_are_short_and_rounded(tmp_path):
-    first = measured([1.0, 2.0, 1234.5678], label="a" * 40, facts={"cpu": "avx " * 50})
-    write_all(tmp_path, first, measured([7.0, 8.0, 9.123456]))
-    two = exploring.named(perfkit.load(tmp_path))
-    table = exploring.differences(two)
-    assert table.loc["throughput_high"].tolist() == ["1,235", "9.123"]
-    assert table.loc["environment.cpu", table.columns[0]].endswith("avx…")
-    assert table.map(len).max(axis=None) <= 80
-    assert "folder" not in table.index
-    assert all("aaa…" in name or "aaa" not in name for name in table.columns)
-
-
-def test_the_explore_notebook_runs_without_raw_steps(tmp_path):
-    outputs = write_all(tmp_path, measured([1.0]))
-    chosen = perfkit.load(outputs).assign(panel="", name="")
-    folder = outputs / chosen["folder"][0]
-    shutil.rmtree(folder / "repeats")
-    names = {"perfkit": perfkit, "seaborn": seaborn, "chosen": chosen, "folder": outputs}
-    exec(cell_with("load_steps("), names)
-    assert names["raw"].empty
-    assert "grid" not in names
 
 
 # All sections.

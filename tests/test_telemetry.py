@@ -129,33 +129,6 @@ def test_missing_sensors_are_recorded_once_with_reasons(write, sampled, sys, tmp
         assert sample.keys() == {"event", "at"}
 
 
-def test_an_unreadable_sensor_is_recorded_with_the_error(sampled, sys):
-    zone = sys / "class/powercap/intel-rapl:0"
-    (zone / "energy_uj").mkdir(parents=True)
-    (zone / "name").write_text("package-0\n")
-    begin, _sample = sampled(sys=sys)
-    assert begin["missing"]["cpu_energy"] == f"{zone}/energy_uj: Is a directory"
-
-
-def test_a_sensor_that_fails_later_is_left_out(write, sampled, sys):
-    write("sys/class/hwmon/hwmon0/name", "k10temp")
-    write("sys/class/hwmon/hwmon0/temp1_input", "55000")
-    sensor = sys / "class/hwmon/hwmon0/temp1_input"
-
-    def fail():
-        """Empty the file after the first sample, remove it after the second."""
-        if sensor.exists():
-            if sensor.read_text():
-                sensor.write_text("")
-            else:
-                sensor.unlink()
-
-    _begin, first, second, third = sampled(samples=3, between=fail, sys=sys)
-    assert first["temperature_celsius"] == {"cpu": 55.0}
-    assert "temperature_celsius" not in second
-    assert "temperature_celsius" not in third
-
-
 def test_samples_of_this_machine_have_monotonic_times_and_growing_cpu_time(sampled):
     before = time.monotonic()
     _begin, first, second = sampled(samples=2, between=lambda: sum(range(3_000_000)))

@@ -55,24 +55,6 @@ def test_load_is_the_counters_increase_over_the_window():
     assert telemetry.steal_share == pytest.approx(0.2 / 4)
 
 
-def test_load_outside_the_window_is_excluded():
-    busy_seconds = [0, 4, 8, 11, 14, 18, 22]
-    telemetry = summary(began=2, seconds=2, busy_seconds=lambda at: busy_seconds[at])
-    assert telemetry.other_load_cores == pytest.approx(3 - 2)
-
-
-def test_samples_exactly_at_the_ends_of_the_window_suffice():
-    telemetry = summary(
-        began=0,
-        seconds=6,
-        busy_seconds=lambda at: 3.0 * at,
-        steal_seconds=lambda at: 1.0 * at,
-    )
-    assert telemetry.samples == 7
-    assert telemetry.other_load_cores == 1.0
-    assert telemetry.steal_share == 0.25
-
-
 def test_a_window_between_two_samples_uses_both():
     telemetry = summary(
         began=2.2,
@@ -233,12 +215,6 @@ def test_a_measurement_has_the_maximum_other_load_and_median_energy():
     )
     assert result.other_load_cores == 0.3
     assert result.energy_joules_per_sample == 6.0
-
-
-def test_a_measurement_without_telemetry_has_no_load_and_no_energy():
-    result = with_telemetry(None)
-    assert result.other_load_cores is None
-    assert result.energy_joules_per_sample is None
 
 
 def section_text(folder, *summaries):
