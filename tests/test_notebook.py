@@ -464,13 +464,11 @@ def test_an_executed_copy_is_planned_and_run_with_its_injected_parameters(own_no
     assert notebook.injected == {"batch_size": 8}
 
 
-@pytest.mark.parametrize("own", [False, True])
 @pytest.mark.slow
-def test_perfkit_run_exits_with_1_for_a_failed_run_and_names_its_page(
-    own_notebook, tmp_path, processes, own
-):
+@pytest.mark.usefixtures("processes")
+def test_perfkit_run_exits_with_1_for_a_failed_run_and_names_its_page(tmp_path):
     words = as_options(request(tmp_path / "outputs", timeout=1, label="2024"))
-    done = run([*PERFKIT, "run", own_notebook if own else "resnet50", *words])
+    done = run([*PERFKIT, "run", "resnet50", *words])
     assert done.returncode == 1
     failed = measured(tmp_path / "outputs")
     *_measuring, name, failure, remedy, logs, page = done.stderr.splitlines()

@@ -176,14 +176,6 @@ def test_an_interrupted_measurement_of_a_script_continues_where_it_was(
             id="ends early",
         ),
         pytest.param(
-            "",
-            "if number == 2: sys.exit('no more data')",
-            "script_exit",
-            "rank 0: the script exited with status 1 after step 1: no more data",
-            id="exits with a text",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
             "import argparse; parser = argparse.ArgumentParser(prog='train.py'); "
             "parser.add_argument('--data', required=True); parser.parse_args()",
             "",
@@ -273,15 +265,11 @@ def test_a_script_that_was_removed_is_named(write, measure):
     [
         "try: timer.step(loss)\n    except SystemExit: time.sleep(60)\n    continue",
         pytest.param(
-            "try: timer.step(loss)\n    finally: (number < 5) or time.sleep(60)\n    continue",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
             "(number == 1) and __import__('atexit').register(time.sleep, 60)",
             marks=pytest.mark.slow,
         ),
     ],
-    ids=["catches SystemExit", "hangs in finally", "hangs at exit"],
+    ids=["catches SystemExit", "hangs at exit"],
 )
 def test_a_script_that_goes_on_after_the_window_is_complete_and_killed(
     write, measure, monkeypatch, in_step
@@ -409,8 +397,7 @@ def test_what_goes_wrong_on_one_rank_of_two_has_its_own_sentence(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("seconds", [0.001, 0.02])
+@pytest.mark.parametrize(("seconds", "processes"), [(0.001, 2), (0.02, 1)])
 def test_ranks_end_an_automatic_warm_up_after_the_same_step(
     write, measure, monkeypatch, seconds, processes
 ):
@@ -453,9 +440,15 @@ for _ in range(1_000_000):
     optimizer.clear_grad()
     timer.step(loss)
 """
-JAX = """
+JAX_RANKS = """
+import os
 import jax
 import perfkit
+
+jax.distributed.initialize(
+    os.environ["PERFKIT_MEETING"], 2, int(os.environ["PERFKIT_RANK"])
+)
+assert jax.process_count() == 2
 
 @jax.jit
 def update(weights):
@@ -468,14 +461,23 @@ for _ in range(1_000_000):
     loss, weights = update(weights)
     timer.step(loss, result=weights)
 """
-JAX_RANKS = f"""
-import os
-import jax
+TENSORFLOW = """
+import tensorflow as tf
+import perfkit
 
-rank = int(os.environ["PERFKIT_RANK"])
-jax.distributed.initialize(os.environ["PERFKIT_MEETING"], 2, rank)
-assert jax.process_count() == 2
-{JAX}
+weights = tf.Variable(tf.zeros((8, 1)))
+optimizer = tf.keras.optimizers.SGD(0.01)
+
+@tf.function
+def update(rows):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(rows @ weights - 1))
+    optimizer.apply(tape.gradient(loss, [weights]), [weights])
+    return loss
+
+timer = perfkit.StepTimer(samples_per_step=4)
+for _ in range(1_000_000):
+    timer.step(update(tf.ones((4, 8))))
 """
 
 
@@ -484,10 +486,10 @@ assert jax.process_count() == 2
     ("text", "processes", "unit", "clock"),
     [
         (PADDLE, 2, "sentences/s", "host"),
-        (JAX, 1, "samples/s", "watcher"),
         (JAX_RANKS, 2, "samples/s", "watcher"),
+        (TENSORFLOW, 1, "samples/s", "host"),
     ],
-    ids=["Paddle", "JAX", "ranks of JAX"],
+    ids=["Paddle", "JAX", "TensorFlow"],
 )
 def test_scripts_of_other_frameworks_are_measured(write, measure, text, processes, unit, clock):
     measurement = measure(write(text=text), processes=processes)

@@ -179,66 +179,6 @@ def test_the_peak_of_an_unknown_precision_is_not_measured(told):
         suite_precision(told)
 
 
-SCRIPTS = {
-    "paddle": """
-import paddle
-import perfkit
-
-paddle.set_device("cpu")
-model = paddle.nn.Linear(4, 1)
-optimizer = paddle.optimizer.SGD(0.01, parameters=model.parameters())
-timer = perfkit.StepTimer(samples_per_step=8, precision="fp32")
-for step in range(100):
-    loss = model(paddle.randn([8, 4])).square().mean()
-    loss.backward()
-    optimizer.step()
-    optimizer.clear_grad()
-    timer.step(loss)
-""",
-    "jax": """
-import jax
-import perfkit
-from jax import numpy as jnp
-
-
-def loss_of(weights, rows):
-    return jnp.mean((rows @ weights) ** 2)
-
-
-@jax.jit
-def train(weights, rows):
-    loss, gradient = jax.value_and_grad(loss_of)(weights, rows)
-    return weights - 0.01 * gradient, loss
-
-
-weights = jnp.ones((4, 1))
-rows = jnp.ones((8, 4))
-timer = perfkit.StepTimer(samples_per_step=8, precision="fp32")
-for step in range(100):
-    weights, loss = train(weights, rows)
-    timer.step(loss)
-""",
-    "tensorflow": """
-import tensorflow as tf
-import perfkit
-
-weights = tf.Variable(tf.ones((4, 1)))
-optimizer = tf.keras.optimizers.SGD(0.01)
-
-
-@tf.function
-def train(rows):
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.square(rows @ weights))
-    optimizer.apply(tape.gradient(loss, [weights]), [weights])
-    return loss
-
-
-timer = perfkit.StepTimer(samples_per_step=8, precision="fp32")
-for step in range(100):
-    timer.step(train(tf.ones((8, 4))))
-""",
-}
 DONATED = """
 import functools
 import jax
@@ -259,26 +199,6 @@ for step in range(100):
     state = train(state)
     timer.step(result=state)
 """
-STEP_CLOCKS = {"paddle": "host", "jax": "watcher", "tensorflow": "host"}
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize("framework", SCRIPTS)
-def test_a_script_of_another_framework_is_timed(tmp_path, framework):
-    pytest.importorskip(framework)
-    ran = ScriptRank(tmp_path, SCRIPTS[framework], framework=framework).run().ended()
-    (told,) = ran.of_kind("told")
-    assert told["framework"] == framework
-    assert told["framework_version"]
-    assert told["device"] == "cpu"
-    assert told["step_clock"] == STEP_CLOCKS[framework]
-    assert [step["step"] for step in ran.of_kind("step")] == [1, 2, 3, 4, 5, 6]
-    losses = [loss["value"] for loss in ran.of_kind("loss")]
-    assert len(losses) == 6
-    assert all(value > 0 for value in losses)
-    (peak,) = ran.of_kind("peak")
-    assert peak["matmul_flops_per_second"] > 1e7
 
 
 @pytest.mark.slow

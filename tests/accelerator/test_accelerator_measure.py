@@ -14,18 +14,18 @@ pytestmark = pytest.mark.slow
 
 SMALL = {"batch_size": 2, "image_size": 32, "input": "synthetic", "repeats": 1}
 SMALL |= {"warmup_steps": 1, "measured_steps": 3, "timeout": 200}
-AT_BATCH = """
-import os, signal, time
+KILLED = """
+import os, signal
 import perfkit.core.inputs.synthetic as synthetic
 batches = synthetic.batches
 def faulty(config, rank):
     for number, batch in enumerate(batches(config, rank), 1):
         if rank == 1 and number == 4:
-            {fault}
+            os.kill(os.getpid(), signal.SIGKILL)
         yield batch
 synthetic.batches = faulty
 """
-"""A fault of rank 1 at its fourth batch."""
+"""Kills rank 1 at its fourth batch."""
 
 
 @pytest.fixture
@@ -78,23 +78,12 @@ def test_cuda_visible_devices_selects_the_device(measure):
     assert repeat.telemetry.clock_mhz == {"gpu0": (1001, 1001)}
 
 
-def test_more_devices_than_visible_are_rejected(run, tmp_path):
-    done = run("gpu", {"gpus": 2}, CUDA_VISIBLE_DEVICES="1")
-    assert done.returncode == 2
-    assert not [*tmp_path.glob("outputs/*")]
-    assert "2 requested; visible on this machine: 1 GPU." in done.stderr
-
-
-@pytest.mark.parametrize(("visible", "devices"), [(None, 2), ("1", 1)])
-def test_any_custom_device_type_trains(run, tmp_path, visible, devices):
-    variables = {}
-    if visible:
-        variables["FAKE_VISIBLE_DEVICES"] = visible
-    done = run("fake", {"device": "fake", "precision": "fp32"}, **variables)
+def test_any_custom_device_type_trains(run, tmp_path):
+    done = run("fake", {"device": "fake", "precision": "fp32"}, FAKE_VISIBLE_DEVICES="1")
     assert done.returncode == 0, done.stderr
     (file,) = tmp_path.glob("outputs/*/result.json")
     result = read_result(file)
-    assert result.config.topology == f"1x{devices}"
+    assert result.config.topology == "1x1"
     assert result.effective.device == "fake"
     assert result.effective.step_clock == "host"
     (repeat,) = result.repeats
@@ -119,20 +108,11 @@ def test_exhausted_device_memory_is_reported(measure):
     assert result.failure.code == "out_of_memory"
 
 
-@pytest.mark.parametrize(
-    ("code", "timeout", "failure"),
-    [
-        ("os.kill(os.getpid(), signal.SIGKILL)", 200, "worker_died"),
-        ("time.sleep(1000)", 60, "timeout"),
-    ],
-)
-def test_a_killed_or_hanging_rank_is_named_and_leaves_no_process(
-    measure, worker_processes, tmp_path, code, timeout, failure
-):
+def test_a_killed_rank_is_named_and_leaves_no_process(measure, worker_processes, tmp_path):
     fault = tmp_path / "fault.py"
-    fault.write_text(AT_BATCH.format(fault=code))
-    done, result = measure({"gpus": 2, "timeout": timeout}, FAKE_FAULT=str(fault))
+    fault.write_text(KILLED)
+    done, result = measure({"gpus": 2}, FAKE_FAULT=str(fault))
     assert done.returncode == 1
-    assert result.failure.code == failure
+    assert result.failure.code == "worker_died"
     assert "rank 1" in done.stderr
     assert worker_processes() == []
