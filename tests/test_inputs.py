@@ -1,7 +1,6 @@
 """Sample data, file lists and the three inputs, with the real DALI and DataLoader."""
 
 import hashlib
-import io
 import re
 from importlib import import_module
 from itertools import islice
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 from conftest import cli
 from loading import load, loaded
-from PIL import Image
 
 from perfkit.core.inputs import InputError, synthetic
 from perfkit.core.inputs.data_set import digest, examine
@@ -74,12 +72,8 @@ def test_an_incomplete_sample_folder_has_no_list(tmp_path):
     [
         ("", ": is empty"),
         ("train/a.jpeg\n", f":1: {EXPECTED}'train/a.jpeg'"),
-        ("\n", f":1: {EXPECTED}''"),
         ("a.jpeg 0\nb.jpeg cat\n", f":2: {EXPECTED}'b.jpeg cat'"),
         ("a.jpeg 1000\n", f":1: {EXPECTED}'a.jpeg 1000'"),
-        (f"a.jpeg {'9' * 5000}\n", f":1: {EXPECTED}'a.jpeg 9"),
-        ("a.jpeg -1\n", f":1: {EXPECTED}'a.jpeg -1'"),
-        ("a.jpeg ٣\n", f":1: {EXPECTED}'a.jpeg ٣'"),
         (b"a.jpeg 0\nb\xff.jpeg 0\n", ":2: not UTF-8"),
     ],
 )
@@ -90,12 +84,6 @@ def test_an_invalid_list_is_rejected_with_file_and_line(tmp_path, text, message)
     with pytest.raises(InputError) as refused:
         Images(config(tmp_path))
     assert f"train_list.txt{message}" in str(refused.value)
-
-
-def test_many_problems_are_reported_together_but_capped(tmp_path):
-    with pytest.raises(InputError, match="and 15 more") as refused:
-        Images(config(data(tmp_path, "x\n" * 20)))
-    assert len(str(refused.value).splitlines()) == 6
 
 
 def test_missing_and_invalid_images_are_reported_with_their_lines_before_the_start(tmp_path):
@@ -112,20 +100,6 @@ def test_missing_and_invalid_images_are_reported_with_their_lines_before_the_sta
     lines = str(refused.value).splitlines()
     for line, pattern in zip(lines, expected, strict=True):
         assert re.fullmatch(rf".*/train_list\.txt{pattern}", line)
-
-
-def test_an_unreadable_folder_and_a_damaged_png_are_bad_input(tmp_path):
-    buffer = io.BytesIO()
-    Image.new("RGB", (64, 64)).save(buffer, "PNG")
-    broken = buffer.getvalue().replace(b"IDAT", b"ID\x00T")
-    data(tmp_path, "a.png 0\n")
-    (tmp_path / "a.png").write_bytes(broken)
-    with pytest.raises(InputError, match=r"train_list\.txt:1: a\.png"):
-        examine(config(tmp_path))
-        Images(config(tmp_path))[0]
-    data(tmp_path, f"{'x' * 300}/a.jpeg 0\n")
-    with pytest.raises(InputError, match="File name too long"):
-        examine(config(tmp_path))
 
 
 def test_the_longest_matching_name_in_a_decoder_message_is_meant(tmp_path):

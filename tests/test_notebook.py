@@ -5,6 +5,7 @@ import io
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -524,6 +525,28 @@ def test_a_wrong_request_exits_with_2_and_the_reasons(tmp_path, monkeypatch, wor
     assert done.exit_code == 2
     stderr = " ".join(done.stderr.split())
     assert [reason for reason in expected if reason not in stderr] == []
+
+
+@pytest.mark.usefixtures("processes")
+def test_perfkit_run_without_a_checkout_says_where_its_notebooks_are(tmp_path):
+    installed = tmp_path / "installed"
+    shutil.copytree(ROOT / "perfkit", installed / "perfkit")
+    command = [sys.executable, "-P", "-m", "perfkit.cli", "run", "resnet50"]
+    done = run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(installed)})
+    assert done.returncode == 2, done.stderr
+    assert "perfkit is installed without its notebooks" in done.stderr
+
+
+@pytest.mark.usefixtures("processes")
+def test_the_command_without_its_libraries_names_what_to_install(tmp_path):
+    (tmp_path / "click.py").write_text("raise ModuleNotFoundError('no click', name='click')")
+    command = [sys.executable, "-c", "from perfkit.entry import main; main()"]
+    done = run(command, env=os.environ | {"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 2
+    assert done.stderr == (
+        "perfkit: the commands need click; to install: "
+        f"{sys.executable} -m pip install 'perfkit[report]'\n"
+    )
 
 
 def test_perfkit_run_help_lists_every_parameter():

@@ -90,22 +90,6 @@ def test_each_finished_job_prints_one_line(measurement, terminal):
         assert text.splitlines() == lines
 
 
-def test_a_kill_leaves_the_cursor_visible_and_a_piped_output_its_own(monkeypatch):
-    written = io.StringIO()
-    piped = io.StringIO()
-    monkeypatch.setattr("sys.stdout", piped)
-    console = Console(file=written, width=80, force_terminal=True)
-    with SweepProgress(console, "quick", in_turn=True) as progress:
-        progress.show([status("1", "waiting")])
-        print("out")
-        until_a_kill = written.getvalue()
-    shown_at = until_a_kill.rfind("\x1b[?25h")
-    hidden_at = until_a_kill.rfind("\x1b[?25l")
-    assert shown_at > hidden_at
-    assert piped.getvalue() == "out\n"
-    assert "out" not in written.getvalue()
-
-
 def test_a_terminal_that_is_closed_ends_no_sweep(measurement):
     class Terminal(io.StringIO):
         is_closed = False

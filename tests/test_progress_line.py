@@ -1,11 +1,7 @@
 """The line that shows a measurement's progress: what it says, and where it is written."""
 
-import errno
 import io
-import os
 import re
-import sys
-import threading
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -13,7 +9,7 @@ import pytest
 
 from perfkit.core.driver import progress
 from perfkit.core.driver.live import KernelOutput
-from perfkit.core.driver.progress import LOG_SECONDS, Bar, ProgressLine, RepeatsProgress
+from perfkit.core.driver.progress import LOG_SECONDS, Bar, RepeatsProgress
 
 
 class Clock:
@@ -146,11 +142,6 @@ def test_time_left_is_bounded_by_the_budget_and_ignores_old_repeats(
         assert shown.row.time_left == left
 
 
-def test_hours_are_shown_only_if_there_are_any():
-    assert ProgressLine("", 0.5, 3599.4).time_left == "59:59"
-    assert ProgressLine("", 0.5, 3600).time_left == "1:00:00"
-
-
 def test_a_notebook_shows_a_state_once_and_the_last_one(clock, open_notebook):
     notebook = open_notebook()
     with RepeatsProgress(2, 10, "images/s") as shown:
@@ -177,14 +168,6 @@ def test_a_log_gets_a_line_every_15_s_and_later_at_5_percent_of_the_time(clock, 
     assert all(len(line) < 80 for line in log.getvalue().splitlines())
     assert "\x1b" not in log.getvalue()
     assert "\r" not in log.getvalue()
-
-
-def test_colours_forced_by_a_ci_do_not_make_its_log_a_terminal(open_log, monkeypatch):
-    log = open_log()
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    with RepeatsProgress(1, 10, "images/s") as shown:
-        shown.show(1, 10, 2.0, last=True)
-    assert log.getvalue() == ""
 
 
 def test_the_kernels_states_are_shown_here_and_its_other_output_is_printed(open_terminal):
@@ -221,34 +204,6 @@ def test_what_a_pipe_gets_does_not_go_to_the_terminal(open_terminal, monkeypatch
         print("out")
     assert piped.getvalue() == "out\n"
     assert "out" not in terminal.getvalue()
-
-
-def test_no_thread_runs_beside_the_measurement(open_terminal):
-    open_terminal()
-    before = threading.active_count()
-    with RepeatsProgress(2, 10, "images/s") as shown:
-        shown.show(1, 5, 2.0, last=True)
-        assert threading.active_count() == before
-
-
-@pytest.mark.parametrize("closed_at", ["start", "show", "stop"])
-def test_a_terminal_that_is_closed_ends_nothing(open_terminal, monkeypatch, closed_at):
-    terminal = open_terminal()
-
-    def close():
-        def refuse(_text):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-        monkeypatch.setattr(terminal, "write", refuse)
-
-    if closed_at == "start":
-        close()
-    with RepeatsProgress(1, 10, "images/s") as shown:
-        if closed_at == "show":
-            close()
-        shown.show(1, 5, 2.0, last=True)
-        close()
-    assert sys.stderr is terminal
 
 
 def test_a_bar_of_files_shows_its_end(clock, open_terminal):
