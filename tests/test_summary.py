@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 from bs4 import BeautifulSoup
-from made import measured, name_of, script_measured, with_start, write_all
+from made import measured, name_of, with_start, write_all
 from matplotlib.collections import PathCollection
 
 from perfkit import report
@@ -337,13 +337,6 @@ def test_blocks_of_a_single_row_share_a_table_that_tells_in_what_they_differ(
     assert words not in caption
 
 
-def test_what_the_blocks_of_a_shared_table_agree_in_is_its_caption(tmp_path):
-    results = [measured([1.0], facts={"paddle": version}) for version in ("3.3.1", "2.6.2")]
-    ((caption, rows),) = tables(fastest(tmp_path, *results))
-    assert caption.endswith("AMD EPYC (family 25 model 17) · published (20 + 100 steps)")
-    assert {row["Measured with"] for row in rows} == {"Paddle 3.3.1", "Paddle 2.6.2"}
-
-
 def test_tables_are_named_by_gpus_and_node_differences(tmp_path):
     alike = measured([1.0], **NODES | GPU)
     node = {"node": 1, "name": "b", "interface": "eth0", "differs": {"gpus": "A100"}}
@@ -388,14 +381,6 @@ def test_interpreters_of_one_version_have_separate_named_rows(tmp_path):
     one_each = fastest(tmp_path / "b", results[0], torch)
     (row,) = only_table(one_each)
     assert "python" not in row["Input"]
-
-
-def test_long_arguments_of_scripts_are_rows_that_can_be_told_apart(tmp_path):
-    long = "--config configs/a/very/long/path/to/a/configuration.yaml --quiet --lr 0.1"
-    arguments = [f"{long} --decay {decay}" for decay in (1, 2)]
-    section = fastest(tmp_path, *(script_measured([4.0], arguments=text) for text in arguments))
-    named = {row["Input"] for row in only_table(section)}
-    assert named == {"--decay 1", "--decay 2"}
 
 
 @pytest.mark.parametrize(
@@ -540,18 +525,6 @@ def test_the_throughput_chart_starts_at_zero_with_all_repeats(tmp_path):
         if isinstance(dots, PathCollection):
             repeats += len(dots.get_offsets())
     assert repeats == 7
-
-
-def test_different_hardware_has_a_separate_figure(tmp_path):
-    results = []
-    for cpu in ("Xeon", "EPYC"):
-        facts = {"cpu": cpu}
-        small = measured([32.0], batch_size=32, facts=facts)
-        large = measured([64.0], batch_size=64, facts=facts)
-        results += [small, large]
-    summary = read(tmp_path, *results)
-    section = report.throughput_by_batch(summary)
-    assert len(figures(section)) == 2
 
 
 def test_speedup_is_relative_to_the_fewest_devices(tmp_path):

@@ -55,20 +55,6 @@ def test_sample_tokens_are_text_bytes_with_end_markers(tmp_path):
     assert tokens[: len(begin)].tolist() == begin
 
 
-def test_the_text_of_sample_tokens_is_repeated(tmp_path):
-    list(samples.make_tokens(tmp_path, 3000, 256))
-    tokens = np.fromfile(tmp_path / samples.TOKENS, "<u2")
-    length = sum(len(text.encode()) + 1 for text in topics.values())
-    assert np.array_equal(tokens[length:], tokens[:-length])
-
-
-def test_sample_tokens_are_reproducible(tmp_path):
-    first, second = tmp_path / "first", tmp_path / "second"
-    for folder in (first, second):
-        list(samples.make_tokens(folder, 3000, 256))
-    assert (first / samples.TOKENS).read_bytes() == (second / samples.TOKENS).read_bytes()
-
-
 def test_labels_are_the_next_tokens(tmp_path):
     write(tmp_path / "train.bin", range(100))
     data = examine(config(tmp_path))
