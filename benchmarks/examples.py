@@ -340,7 +340,7 @@ def need_slow_node(place: Place) -> None:
 # Audits of logs.
 
 TRAINING = ["examples/huggingface.py", "--disable_tqdm", "False"]
-RUNS = {"train": [], "other": ["--per_device_train_batch_size", "16"]}
+RUNS: dict[str, list[str]] = {"train": [], "other": ["--per_device_train_batch_size", "16"]}
 """Name of a log -> further arguments of the training."""
 SHORT_RUN = ["--max_steps", "12", "--logging_steps", "4"]
 """Arguments of a trial."""
