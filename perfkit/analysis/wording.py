@@ -65,15 +65,6 @@ def size_text(key: str, count: int, language: NullTranslations = ENGLISH) -> str
     return language.gettext(N_("%(count)d tokens")) % {"count": count}
 
 
-def sample_size(row: Mapping[str, Any], language: NullTranslations = ENGLISH) -> str:
-    """Return the size of the images or the length of the sequences in a row of `perfkit.load`;
-    empty for a script."""
-    for key in ("image_size", "sequence_length"):
-        if row.get(key) is not None:
-            return size_text(key, row[key], language)
-    return ""
-
-
 def work_title(name: str, size: str | None = None) -> str:
     """Return the short name of a model, and its size, in a row of `perfkit.load`; the name of a
     script's file as it is, on one line."""

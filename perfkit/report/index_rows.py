@@ -16,7 +16,6 @@ from perfkit.analysis.wording import (
     arguments_text,
     column_value,
     long_title,
-    sample_size,
     work_title,
 )
 from perfkit.core.format import number
@@ -33,61 +32,35 @@ SORTED_SEVERITIES = (None, "undecided", "notice", "caution", "error")
 """Severities in the order in which the index sorts them."""
 
 
-@dataclass(frozen=True)
-class Heading:
-    """The heading of a column: its key in addresses and in the style sheet, how the column is
-    sorted, the attribute of rows that has its facet for filters, and the attribute within which
-    it is sorted, if any."""
-
-    key: str
-    name: str
-    sort: str = "text"
-    facet: str | None = None
-    within: str | None = None
-
-    @property
-    def attributes(self) -> dict[str, str | None]:
-        return {
-            "scope": "col",
-            "role": "columnheader",
-            "class": self.key,
-            "data-key": self.key,
-            "data-sort": self.sort,
-            "data-facet": self.facet,
-            "data-within": self.within,
-        }
-
-
-HEADINGS = (
-    Heading("model", N_("Model"), facet="model"),
-    Heading("framework", N_("Framework"), facet="framework"),
-    Heading("precision", N_("Precision"), facet="precision"),
-    Heading("batch", N_("Batch"), "number"),
-    Heading("devices", N_("Devices"), "number"),
-    Heading("throughput", N_("Throughput"), "number", within="unit"),
-    Heading("warnings", N_("Warnings"), facet="severity"),
-    Heading("input", N_("Input"), facet="input"),
-    Heading("status", N_("Status"), facet="status"),
-    Heading("begun", N_("Started (UTC)")),
-)
-"""The headings of the table of measurements."""
+HEADINGS = {
+    "model": N_("Model"),
+    "framework": N_("Framework"),
+    "precision": N_("Precision"),
+    "batch": N_("Batch"),
+    "devices": N_("Devices"),
+    "throughput": N_("Throughput"),
+    "warnings": N_("Warnings"),
+    "input": N_("Input"),
+    "status": N_("Status"),
+    "begun": N_("Started (UTC)"),
+}
+"""The headings of the table of measurements, by the classes of their columns."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a measurement's row: what it shows, and the value that it is sorted by if that
-    is another one."""
+    """A cell of a measurement's row: what it shows, and the text that it is sorted by if that
+    is another one; empty without a value."""
 
     content: Text
-    sorts: Any = None
+    sorts: str | None = None
 
 
 @dataclass(frozen=True)
 class IndexRow:
-    """A measurement's row: the attributes that filters use, the name with a link to its page,
-    the setup in words, and the cells of the other columns by the keys of their headings."""
+    """A measurement's row: the name with a link to its page, the setup in words, and the cells
+    of the other columns by the keys of their headings."""
 
-    attributes: Mapping[str, str | None]
     name: Text
     label: str
     setup: str
@@ -134,25 +107,7 @@ def index_row(outputs: Path, row: Row, told_apart: Sequence[str]) -> IndexRow:
     codes = page_warnings(page) if has_number else None
     name = _name(row, page, told_apart)
     setup = " · ".join([_setup(row), *told_apart])
-    return IndexRow(_attributes(row, codes), name, row["label"], setup, _cells(row, codes))
-
-
-def _attributes(row: Row, codes: Sequence[str] | None) -> dict[str, str | None]:
-    """Return the attributes that filters use; `codes` are those of warnings, None if they are
-    unknown."""
-    return {
-        "role": "row",
-        "data-folder": row["folder"],
-        "data-model": row["model"],
-        "data-framework": row["framework"],
-        "data-precision": used_precision(row),
-        "data-input": row["input"],
-        "data-status": row["status"],
-        "data-severity": _facet(codes, row),
-        "data-unit": row["unit"],
-        "data-size": sample_size(row, translations()),
-        "data-codes": " ".join(codes or ()),
-    }
+    return IndexRow(name, row["label"], setup, _cells(row, codes))
 
 
 def _cells(row: Row, codes: Sequence[str] | None) -> dict[str, Cell]:
@@ -161,8 +116,8 @@ def _cells(row: Row, codes: Sequence[str] | None) -> dict[str, Cell]:
     return {
         "framework": Cell(_framework(row)),
         "precision": Cell(_precision(row)),
-        "batch": Cell(batch_text(row), _samples(row)),
-        "devices": Cell(row["topology"], devices),
+        "batch": Cell(batch_text(row), _sortable(_samples(row))),
+        "devices": Cell(row["topology"], _sortable(devices)),
         "throughput": _throughput(row),
         "warnings": _warnings(codes, row),
         "input": Cell(span(row["input"] or "–")),
@@ -181,9 +136,9 @@ def _severity(codes: Sequence[str], row: Row) -> str | None:
     return severity(codes) or ("undecided" if few_repeats(row["n"]) else None)
 
 
-def _facet(codes: Sequence[str] | None, row: Row) -> str:
-    """Return the severity by which rows are filtered; empty if it is unknown."""
-    return "" if codes is None else _severity(codes, row) or "none"
+def _sortable(value: float | None) -> str:
+    """Return a positive number as text that sorts as the number does; empty without one."""
+    return "" if value is None else f"{value:020.6f}"
 
 
 def _name(row: Row, page: Path, told_apart: Sequence[str]) -> Markup:
@@ -263,7 +218,8 @@ def _throughput(row: Row) -> Cell:
         return Cell(_("no number"), "")
     ends = (row["throughput_low"], row["throughput_high"])
     interval = interval_words(*ends, row["interval_level"], row["n"])
-    return Cell(joined([strong(number(value)), row["unit"], _note(interval)]), value)
+    content = joined([strong(number(value)), row["unit"], _note(interval)])
+    return Cell(content, f"{row['unit']} {_sortable(value)}")
 
 
 def _warnings(codes: Sequence[str] | None, row: Row) -> Cell:
@@ -284,7 +240,7 @@ def _warnings(codes: Sequence[str] | None, row: Row) -> Cell:
     texts += map(code, codes[:1])
     if len(codes) > 1:
         texts.append(Markup("+%d") % (len(codes) - 1))
-    return Cell(joined(texts), SORTED_SEVERITIES.index(level))
+    return Cell(joined(texts), str(SORTED_SEVERITIES.index(level)))
 
 
 def _status(row: Row) -> Markup:
