@@ -23,6 +23,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from perfkit.core.paths import ROOT
+from perfkit.report.links import Site
 from perfkit.report.site import write_index
 
 TOKEN = "of-a-test"
@@ -310,7 +311,7 @@ def test_a_page_in_the_viewer_says_what_its_links_need_and_opens_them_in_tabs(
     examples = checkout / EXAMPLES
     for page in (ROOT / EXAMPLES).glob("bert-*/report.html"):
         shutil.copy(page, examples / page.parent.name)
-    write_index(examples)
+    write_index(Site(examples))
     tab = browser.new_page(viewport={"width": 1440, "height": 900})
     tab.set_default_timeout(SECONDS * 1000)
     tab.goto(f"{lab}/lab/workspaces/viewer/tree/{EXAMPLES}/index.html?token={TOKEN}")

@@ -29,6 +29,7 @@ from perfkit.core.system.environment import FACTS
 from perfkit.report import style
 from perfkit.report.cells import HIDDEN
 from perfkit.report.index_rows import model_groups
+from perfkit.report.links import Site
 from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_summary
 from perfkit.report.summary import Summary
@@ -165,7 +166,7 @@ def test_the_models_of_the_chinese_index_are_chinese(tmp_path):
     work |= {"optimizer": "adamw", "image_size": None, "layout": None}
     write_all(tmp_path, measured([1.0], **work))
     with language.in_language("zh"):
-        (group,) = model_groups(tmp_path, records(load(tmp_path)))
+        (group,) = model_groups(Site(tmp_path), records(load(tmp_path)))
     assert group.title == "BERT-base 预训练（1）"
 
 

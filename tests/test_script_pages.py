@@ -14,6 +14,7 @@ from perfkit.core.results.failures import Timeout
 from perfkit.core.results.repeat import Peak
 from perfkit.report.exploring import named
 from perfkit.report.index_rows import model_groups
+from perfkit.report.links import Site
 from perfkit.report.measurement import checked, write_measurement
 from perfkit.report.step_charts import overlaid
 from perfkit.report.text import names
@@ -177,7 +178,7 @@ def test_the_index_tells_runs_of_a_script_apart_by_their_arguments(tmp_path):
     compiled = script_measured([110.0], arguments="--compile")
     outputs = write_all(tmp_path, plain, compiled)
     rows = perfkit.load(outputs).to_dict("records")
-    (group,) = model_groups(outputs, rows)
+    (group,) = model_groups(Site(outputs), rows)
     assert group.title == "train.py (2)"
     assert sorted(unescape(re.sub("<[^>]*>", "", row.name)) for row in group.rows) == [
         "train.py",

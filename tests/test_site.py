@@ -18,22 +18,24 @@ from bs4 import BeautifulSoup
 from clusters import wait_for
 from made import measured, rank_events, script_measured, stored, with_raw_files, write_all
 from markupsafe import Markup
+from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import expect
 from pydantic import ValidationError
 
 import perfkit
 from perfkit import report
+from perfkit.analysis.comparison.stored import read_comparison
 from perfkit.analysis.warnings import check
 from perfkit.core.paths import ROOT
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.schema import Result
-from perfkit.core.results.store import Measurement
+from perfkit.core.results.store import NOTEBOOK, Measurement
 from perfkit.report import site
 from perfkit.report.elements import NumberHeading
 from perfkit.report.elements import table as report_table
 from perfkit.report.links import Site
 from perfkit.report.measurement import write_measurement
-from perfkit.report.pages import Page
+from perfkit.report.pages import OWN, Page
 from perfkit.report.section import Section
 from perfkit.report.site import parts, write_index, write_site, write_tables
 from perfkit.report.summary import Summary
@@ -41,6 +43,7 @@ from perfkit.report.text.language import LANGUAGES, file_name
 from perfkit.report.text.names import command
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">&"\''
+EXAMPLES = ROOT / "outputs" / "examples"
 AXE = ROOT / ".venv" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 
 
@@ -73,7 +76,7 @@ def without_published_charts(monkeypatch):
 
 @pytest.mark.usefixtures("processes")
 def test_sigkill_while_writing_a_site_leaves_no_process(tmp_path):
-    shutil.copytree(ROOT / "outputs" / "examples", tmp_path / "examples")
+    shutil.copytree(EXAMPLES, tmp_path / "examples")
     command = [sys.executable, "-c", "from perfkit.cli import main; main()"]
     with subprocess.Popen([*command, "report", tmp_path / "examples"]) as report:
         writers = wait_for(lambda: psutil.Process(report.pid).children())
@@ -123,10 +126,9 @@ def test_a_site_is_complete_in_every_language_without_dead_links(outputs):
 
 @pytest.mark.slow
 def test_pages_written_one_by_one_have_no_dead_link(tmp_path):
-    kept = ROOT / "outputs" / "examples"
-    for path in kept.rglob("*.json*"):
-        if "verified" not in path.parts and path.parent != kept:
-            copied = tmp_path / path.relative_to(kept)
+    for path in EXAMPLES.rglob("*.json*"):
+        if "verified" not in path.parts and path.parent != EXAMPLES:
+            copied = tmp_path / path.relative_to(EXAMPLES)
             copied.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, copied)
     result = measured([2550.0] * 7, device="gpu", gpus=8, batch_size=128)
@@ -146,7 +148,7 @@ def test_pages_written_one_by_one_have_no_dead_link(tmp_path):
 
 
 def test_an_interrupted_site_has_no_empty_page_and_marks_the_old_summary(tmp_path, monkeypatch):
-    page = write_index(tmp_path).read_text()
+    page = write_index(Site(tmp_path)).read_text()
     assert "Nothing has been measured yet" in page
     # For a CPU or the GPUs, whichever the machine has.
     assert "<code>perfkit run resnet50 -p input synthetic</code> makes a first" in page
@@ -154,7 +156,7 @@ def test_an_interrupted_site_has_no_empty_page_and_marks_the_old_summary(tmp_pat
     summary = tmp_path / "summary" / "report.html"
     summary.parent.mkdir()
     summary.touch()
-    assert "older than" not in write_index(tmp_path).read_text()
+    assert "older than" not in write_index(Site(tmp_path)).read_text()
     os.utime(summary, (0, 0))
 
     def interrupted(*_found):
@@ -165,7 +167,7 @@ def test_an_interrupted_site_has_no_empty_page_and_marks_the_old_summary(tmp_pat
         write_site(tmp_path, lambda _part: None)
     assert (folder / "report.zh.html").exists()
     assert [page for page in pages(tmp_path) if not page.read_text()] == [summary]
-    assert "older than the newest measurement" in write_index(tmp_path).read_text()
+    assert "older than the newest measurement" in write_index(Site(tmp_path)).read_text()
 
 
 def test_csv_and_json_hold_the_same_measurements(outputs):
@@ -301,7 +303,7 @@ def test_the_index_lists_the_warnings_of_each_page(tmp_path):
         write_measurement(measurement)
     codes = [warning.code for warning in check(slow).warnings]
     assert "warm_up_longer" in codes, "what only the raw steps tell"
-    index = write_index(tmp_path).read_text()
+    index = write_index(Site(tmp_path)).read_text()
     warnings = warned(index)
     assert len(warnings) == 4
     first, *others = codes
@@ -314,7 +316,7 @@ def test_the_index_lists_the_warnings_of_each_page(tmp_path):
 
 def rows_of_index(outputs):
     """Return what the index's rows say of the work: text of the name, and of the framework."""
-    page = BeautifulSoup(write_index(outputs).read_text(), "html.parser")
+    page = BeautifulSoup(write_index(Site(outputs)).read_text(), "html.parser")
     rows = []
     for row in page.select("#measurements tbody tr:not(.group)"):
         cells = [row.th, row.select_one('[data-label="Framework"]')]
@@ -376,7 +378,7 @@ def test_rows_that_read_alike_tell_what_differs(tmp_path):
 def test_the_index_reads_warnings_only_from_the_page_head(tmp_path, head, shown):
     page = stored(tmp_path / "m").page_file
     page.write_text(f"<head>{head}</head>")
-    index = write_index(tmp_path).read_text()
+    index = write_index(Site(tmp_path)).read_text()
     cell, *_titles = warned(index)[page.parent.name]
     assert cell.startswith(shown)
 
@@ -472,6 +474,73 @@ def test_a_result_contradicting_its_raw_files_is_never_shown_as_fine(tmp_path):
     assert cell.startswith("■ error raw_files_differ")
 
 
+FOREIGN_PAGE = "<script>alert(1)</script>"
+
+
+def write_foreign_pages(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for language in LANGUAGES:
+        (folder / file_name("report", language)).write_text(FOREIGN_PAGE)
+
+
+def fleet_without_nodes(outputs):
+    return outputs / "fleet"
+
+
+def measurement_with_a_wrong_output(outputs):
+    """Return the folder of a measurement whose page can't be made of its notebook."""
+    folder = stored(outputs / "m").folder
+    notebook = new_notebook(cells=[new_code_cell()], metadata={OWN: True})
+    output = {"output_type": "display_data", "metadata": {}, "data": {"text/html": {"a": 1}}}
+    notebook.cells[0].outputs = [output]
+    (folder / NOTEBOOK).write_text(json.dumps(notebook))
+    return folder
+
+
+def audit_of_an_unknown_framework(outputs):
+    (example,) = EXAMPLES.glob("audits/paddle-perf-*")
+    folder = shutil.copytree(example, outputs / "audits" / "a")
+    audit = json.loads((folder / "audit.json").read_text())
+    audit["claims"][0]["framework"] = "unknown"
+    (folder / "audit.json").write_text(json.dumps(audit))
+    return folder
+
+
+def comparison_behind_a_link(outputs):
+    """Return the folder of a comparison that takes no page, and keep its measurements."""
+    (example,) = EXAMPLES.glob("comparisons/gpt_torch-*")
+    comparison = read_comparison(example)
+    for variant in comparison.variants:
+        shutil.copytree(EXAMPLES / variant.id, outputs / variant.id)
+    elsewhere = shutil.copytree(example, outputs.parent / "elsewhere")
+    (outputs / "comparisons").mkdir()
+    (outputs / "comparisons" / "c").symlink_to(elsewhere)
+    return elsewhere
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        fleet_without_nodes,
+        measurement_with_a_wrong_output,
+        audit_of_an_unknown_framework,
+        comparison_behind_a_link,
+    ],
+)
+@pytest.mark.usefixtures("without_published_charts")
+def test_no_page_of_a_site_links_to_a_foreign_page(tmp_path, plant):
+    outputs = tmp_path / "outputs"
+    stored(outputs / "good")
+    write_foreign_pages(plant(outputs))
+    write_site(outputs, lambda _part: None)
+    own = [page for page in pages(outputs) if page.read_text() != FOREIGN_PAGE]
+    assert len(own) > 8
+    for page in own:
+        for link in re.findall(r'href="([^"#]+\.html)', page.read_text()):
+            linked = page.parent / unquote(link)
+            assert linked.read_text() != FOREIGN_PAGE, (page, link)
+
+
 ENGLISH_HEADER = ["All measurements", "Summary", "Published tables", "History"]
 CHINESE_HEADER = ["全部测量", "汇总", "公布的表格", "历史"]
 
@@ -541,7 +610,7 @@ def mixed(tmp_path_factory):
             warnings = "drift"
         head = f'<meta name="warnings" content="{warnings}">'
         (path / "report.html").write_text(f"<head>{head}</head>")
-    write_index(folder)
+    write_index(Site(folder))
     return folder
 
 
@@ -738,7 +807,7 @@ def assert_visible_on_narrow_screens(open_page, page):
 
 
 def test_the_numbers_of_an_audit_are_visible_on_narrow_screens(open_page, tmp_path):
-    shutil.copytree(ROOT / "outputs" / "examples" / "audits", tmp_path / "audits")
+    shutil.copytree(EXAMPLES / "audits", tmp_path / "audits")
     (folder,) = tmp_path.glob("audits/paddle-perf-*")
     report.publish_audit(folder)
     assert_visible_on_narrow_screens(open_page, folder / "report.html")
@@ -783,7 +852,7 @@ def test_example_pages_have_no_serious_accessibility_violation(open_page, page):
     """Check axe-core's rules; `make .venv/axe` installs it."""
     if not AXE.exists():
         pytest.skip(f"{AXE.relative_to(ROOT)} is missing: make .venv/axe")
-    paths = sorted((ROOT / "outputs" / "examples").glob(page))
+    paths = sorted(EXAMPLES.glob(page))
     tab = open_page(paths[0], bypass_csp=True)
     tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     tab.add_script_tag(path=AXE)
@@ -841,5 +910,5 @@ def test_the_index_lists_the_newest_first(tmp_path):
         created = f"2026-01-0{day}T00:00:00+00:00"
         measurement = stored(tmp_path / f"day{day}", created=created)
         measurement.page_file.touch()
-    text = write_index(tmp_path).read_text()
+    text = write_index(Site(tmp_path)).read_text()
     assert re.findall(r'href="(day\d)', text) == ["day3", "day2", "day1"]

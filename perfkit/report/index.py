@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -16,6 +15,7 @@ from perfkit.report.audit_text import claim_counts
 from perfkit.report.contents import Listed, contents
 from perfkit.report.elements import Text, code, joined, link, span, verdict_mark
 from perfkit.report.index_rows import HEADINGS, model_groups
+from perfkit.report.links import Site
 from perfkit.report.pages import Page
 from perfkit.report.text.language import file_name, ngettext
 from perfkit.report.text.language import gettext as _
@@ -33,23 +33,21 @@ class ListedPage:
     created: str
 
 
-def _newest_with_page(folder: Path, stored: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the names of stored results that have a page in `folder`, and the results."""
-    with_page = [
-        (name, result)
-        for name, result in stored.items()
-        if (folder / name / "report.html").exists()
-    ]
+def _newest_with_page(
+    site: Site, kind: str, stored: Mapping[str, Any]
+) -> list[tuple[str, Any]]:
+    """Return the names of stored results of a kind that have a page, and the results."""
+    with_page = [named for named in stored.items() if site.has_page(f"{kind}/{named[0]}")]
     return sorted(with_page, key=lambda named: str(named[1].created), reverse=True)
 
 
 def listed_comparisons(
-    outputs: Path, stored: Mapping[str, InterleavedComparison]
+    site: Site, stored: Mapping[str, InterleavedComparison]
 ) -> list[ListedPage]:
     """Return the interleaved comparisons with a page, the newest first, each with the ratio and
     the verdict of every variant."""
     listed = []
-    for folder, comparison in _newest_with_page(outputs / "comparisons", stored):
+    for folder, comparison in _newest_with_page(site, "comparisons", stored):
         name = f"{comparison.short_title}: {' · '.join(variant_names(comparison))}"
         verdicts = []
         for pair in comparison.pairs:
@@ -73,10 +71,10 @@ def _verdict(pair: PairResult, comparison: InterleavedComparison) -> Markup:
     return layout % (mark, variant, number(pair.ratio, 3), words)
 
 
-def listed_audits(outputs: Path, stored: Mapping[str, Audit]) -> list[ListedPage]:
+def listed_audits(site: Site, stored: Mapping[str, Audit]) -> list[ListedPage]:
     """Return the audits with a page, the newest first, each with its claims by state."""
     listed = []
-    for folder, audit in _newest_with_page(outputs / "audits", stored):
+    for folder, audit in _newest_with_page(site, "audits", stored):
         outcome = ", ".join(claim_counts(audit.claims)) or _("No number was claimed.")
         address = f"audits/{quote(folder)}/{file_name('report')}"
         listed.append(ListedPage(address, audit.label, outcome, minute(audit.created)))
@@ -85,9 +83,11 @@ def listed_audits(outputs: Path, stored: Mapping[str, Audit]) -> list[ListedPage
 
 @dataclass(frozen=True)
 class Index:
-    """What the index shows: the measurements, comparisons and audits by folder, reasons for
-    files that were left out, and whether the summary is older than a measurement."""
+    """What the index shows: the measurements, comparisons and audits of a site by folder,
+    reasons for files that were left out, and whether the summary is older than a
+    measurement."""
 
+    site: Site
     measurements: Sequence[Row]
     comparisons: Mapping[str, InterleavedComparison]
     audits: Mapping[str, Audit]
@@ -96,7 +96,6 @@ class Index:
 
     def write(self, page: Page) -> None:
         """Write the index in the current language."""
-        outputs = page.folder
         count = len(self.measurements)
         words = ngettext(
             "Training throughput: %(count)s measurement",
@@ -106,50 +105,48 @@ class Index:
         page.write_as(
             "index",
             heading=words % {"count": count},
-            contents=contents(self._sections(outputs)),
-            links=self._links(outputs),
+            contents=contents(self._sections()),
+            links=self._links(),
             stale=_stale() if self.is_summary_old else "",
             headings=HEADINGS,
-            groups=model_groups(outputs, self.measurements),
-            comparisons=self._listed(outputs, "comparisons"),
-            audits=self._listed(outputs, "audits"),
+            groups=model_groups(self.site, self.measurements),
+            comparisons=self._listed("comparisons"),
+            audits=self._listed("audits"),
             left_out=self.left_out,
             first_command=code("perfkit run resnet50 -p input synthetic"),
         )
 
-    def _sections(self, outputs: Path) -> list[Listed]:
+    def _sections(self) -> list[Listed]:
         """Return the page's lists, if there are several."""
         names = {}
         if self.measurements:
             names["measurements"] = _("All measurements")
-        if (outputs / "comparisons").exists():
+        if (self.site.outputs / "comparisons").exists():
             names["comparisons"] = _("Interleaved comparisons")
-        if (outputs / "audits").exists():
+        if (self.site.outputs / "audits").exists():
             names["audits"] = _("Audits")
         if self.left_out:
             names["left-out"] = _("Left out")
         return [Listed(address, escape(name)) for address, name in names.items()]
 
-    def _links(self, outputs: Path) -> list[Text]:
-        """Return links to the tables, the examples, and the reasons for what was left out."""
+    def _links(self) -> list[Text]:
+        """Return links to the tables and the reasons for what was left out."""
         links = []
-        if (outputs / "results.csv").exists():
+        if (self.site.outputs / "results.csv").exists():
             links += [link(name, name) for name in ("results.csv", "results.json")]
-        if (outputs / "examples" / "index.html").exists():
-            links.append(link(f"examples/{file_name('index')}", _("Examples")))
         if self.left_out:
             count = len(self.left_out)
             words = _("%(count)s left out") % {"count": count}
             links.append(link("#left-out", words))
         return links
 
-    def _listed(self, outputs: Path, kind: str) -> list[ListedPage] | None:
+    def _listed(self, kind: str) -> list[ListedPage] | None:
         """Return the pages of comparisons or audits; None without a folder of them."""
-        if not (outputs / kind).exists():
+        if not (self.site.outputs / kind).exists():
             return None
         if kind == "audits":
-            return listed_audits(outputs, self.audits)
-        return listed_comparisons(outputs, self.comparisons)
+            return listed_audits(self.site, self.audits)
+        return listed_comparisons(self.site, self.comparisons)
 
 
 def _stale() -> Markup:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -23,6 +22,7 @@ from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.results.frames import topology_size
 from perfkit.core.statements import N_
 from perfkit.report.elements import Text, code, joined, severity_mark, span, strong
+from perfkit.report.links import Site
 from perfkit.report.rendering import page_warnings
 from perfkit.report.text.language import enumerated, file_name, translations
 from perfkit.report.text.language import gettext as _
@@ -75,7 +75,7 @@ class ModelGroup:
     rows: Sequence[IndexRow]
 
 
-def model_groups(outputs: Path, rows: Iterable[Row]) -> list[ModelGroup]:
+def model_groups(site: Site, rows: Iterable[Row]) -> list[ModelGroup]:
     """Return the rows by model, in the order given within a model."""
     by_model = sorted(rows, key=lambda row: str(row["model"]))
     told_apart = distinctions(by_model, appearance, translations())
@@ -83,7 +83,7 @@ def model_groups(outputs: Path, rows: Iterable[Row]) -> list[ModelGroup]:
     for model, measurements in groupby(by_model, key=lambda row: str(row["model"])):
         listed = []
         for row in measurements:
-            listed.append(index_row(outputs, row, told_apart.get(row["folder"], [])))
+            listed.append(index_row(site, row, told_apart.get(row["folder"], [])))
         facts = {"title": long_title(model, language=translations()), "count": len(listed)}
         groups.append(ModelGroup(_("%(title)s (%(count)d)") % facts, listed))
     return groups
@@ -99,13 +99,13 @@ def appearance(row: Row) -> tuple[Any, ...]:
     return (*work, *framework, *precision, row["input"], row["label"], _setup(row))
 
 
-def index_row(outputs: Path, row: Row, told_apart: Sequence[str]) -> IndexRow:
+def index_row(site: Site, row: Row, told_apart: Sequence[str]) -> IndexRow:
     """Return a measurement's row of the index; `told_apart` has the facts that tell it from
     rows that read alike."""
-    page = outputs / row["folder"] / "report.html"
+    page = site.outputs / row["folder"] / "report.html"
     has_number = row["throughput"] is not None
     codes = page_warnings(page) if has_number else None
-    name = _name(row, page, told_apart)
+    name = _name(site, row, told_apart)
     setup = " · ".join([_setup(row), *told_apart])
     return IndexRow(name, row["label"], setup, _cells(row, codes))
 
@@ -141,17 +141,17 @@ def _sortable(value: float | None) -> str:
     return "" if value is None else f"{value:020.6f}"
 
 
-def _name(row: Row, page: Path, told_apart: Sequence[str]) -> Markup:
+def _name(site: Site, row: Row, told_apart: Sequence[str]) -> Markup:
     """Return the model's name, or a script's with its arguments, with a link to the page if
     there is one."""
     name = work_title(row["model"], row.get("model_size"))
     arguments = arguments_text(row.get("arguments") or "")
-    return joined([_linked(name, row, page, told_apart), arguments and code(arguments)])
+    return joined([_linked(name, site, row, told_apart), arguments and code(arguments)])
 
 
-def _linked(name: str, row: Row, page: Path, told_apart: Sequence[str]) -> Markup:
+def _linked(name: str, site: Site, row: Row, told_apart: Sequence[str]) -> Markup:
     """Return the name with a link to the page if there is one."""
-    if not page.exists():
+    if not site.has_page(row["folder"]):
         return span(name)
     framework = f"{FRAMEWORKS[row['framework']].display_name} {framework_version(row)}".strip()
     facts = [name, row.get("arguments"), framework, used_precision(row), row["topology"]]

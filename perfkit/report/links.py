@@ -1,45 +1,33 @@
 """The pages of an outputs folder and the links between them."""
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from perfkit.analysis.diagnosis.stored import FILE as DIAGNOSIS
-from perfkit.analysis.diagnosis.stored import read_model_diagnosis
-from perfkit.core.results.store import ResultError
 from perfkit.report.text.language import file_name
 
 
 @dataclass(frozen=True)
 class Site:
-    """The pages of an outputs folder. While all pages are being written, `planned` has the
-    folders below `outputs` that get one. `diagnosed` has the ids of measurements with synthetic
-    input and, for each, the folders of the diagnoses that used it."""
+    """The pages of an outputs folder. `written` has the folders below `outputs` whose pages are
+    written together: links lead to these alone, since any other page may be somebody else's. If
+    it is None, a single page is written, which links to those that exist."""
 
     outputs: Path
-    planned: frozenset[str] = frozenset()
-    diagnosed: Mapping[str, list[str]] = field(default_factory=dict)
+    written: frozenset[str] | None = None
 
     @classmethod
-    def read(cls, outputs: Path, planned: Iterable[Path] = ()) -> "Site":
-        """Return the site in `outputs` with the diagnoses stored there."""
-        diagnosed: dict[str, list[str]] = {}
-        for file in sorted(outputs.glob(f"*/{DIAGNOSIS}")):
-            # A script's diagnosis, which uses no other measurement, can't be read as a model's.
-            with suppress(ResultError):
-                diagnosis = read_model_diagnosis(file.parent)
-                if diagnosis:
-                    folders = diagnosed.setdefault(diagnosis.synthetic_id, [])
-                    folders.append(file.parent.name)
-        names = frozenset(folder.relative_to(outputs).as_posix() for folder in planned)
-        return cls(outputs, names, diagnosed)
+    def of(cls, outputs: Path, folders: Iterable[Path]) -> "Site":
+        """Return the site in `outputs` with pages in these folders."""
+        names = [folder.relative_to(outputs).as_posix() for folder in folders]
+        return cls(outputs, frozenset(names))
 
     def has_page(self, folder: str) -> bool:
-        """Whether the folder below `outputs` has a page in the current language, or will."""
-        page = self.outputs / folder / file_name("report")
-        return folder in self.planned or page.exists()
+        """Whether the folder below `outputs` has a page to link to, or will."""
+        if self.written is None:
+            return (self.outputs / folder / file_name("report")).exists()
+        return folder in self.written
 
     def address(self, folder: str) -> str:
         """Return the address of the page in this folder below `outputs`, relative to the page

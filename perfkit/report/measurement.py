@@ -56,7 +56,7 @@ def checked(measurement: Measurement, site: Site | None = None) -> CheckedMeasur
     if not checks.steps.empty:
         framework = FRAMEWORKS[result.config.framework]
         charts = step_charts(checks.steps, framework.colour)
-    return CheckedMeasurement(folder, result, checks, charts, site or Site.read(folder.parent))
+    return CheckedMeasurement(folder, result, checks, charts, site or Site(folder.parent))
 
 
 def stored_diagnosis(measurement: Measurement) -> tuple[AnyDiagnosis | None, str]:

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
@@ -60,43 +60,62 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Written:
-    """What came of a result's page: reasons why it is missing, and for a measurement that
-    contradicts its raw files, how, by the name of its folder."""
+    """What came of a result's page: the reason if it is the only content of the page, whether
+    the folder has a page at all, and how a measurement contradicts its raw files."""
 
-    reasons: list[str] = field(default_factory=list)
-    contradictions: dict[str, list[str]] = field(default_factory=dict)
+    folder: Path
+    reason: str = ""
+    has_page: bool = True
+    contradictions: Sequence[str] = ()
 
 
 def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, list[str]]:
     """Write every page under `outputs`; call `progress(1)` after each of the `parts`. Return
     the path of the index, and the reasons why files were left out."""
     results = _results(outputs)
+    stored = load(outputs)
     # Pages link to pages that are written later, such as the summary.
     planned = [folder for _kind, folder in results]
-    stored = load(outputs)
     planned += [outputs / name for name in summary_pages(stored)]
-    site = Site.read(outputs, planned)
-    all_written = Written()
+    site = Site.of(outputs, planned)
     with ProcessPoolExecutor(usable_cores(), initializer=_begin) as pool:
-        write_one = partial(_write_one, site)
-        for written in pool.map(write_one, *zip(*results, strict=True)):
-            all_written.reasons.extend(written.reasons)
-            all_written.contradictions.update(written.contradictions)
-            progress(1)
-        frame = _without(stored, all_written.contradictions)
+        pages = _write_results(pool, site, results, progress)
+        missing = [page.folder for page in pages if not page.has_page]
+        if missing:
+            # A folder that takes no page may have somebody else's.
+            site = Site.of(outputs, [folder for folder in planned if folder not in missing])
+            pages = _write_results(pool, site, results, lambda _part: None)
+        frame = _without(stored, pages)
         write_tables(outputs, frame)
         summary = Summary.of(site, frame)
-        summary.unreadable.extend(all_written.reasons)
+        reasons = [page.reason for page in pages if page.reason]
+        summary.unreadable.extend(reasons)
         for _page in pool.map(partial(write_summary, summary), LANGUAGES):
             progress(1)
-    index = write_index(outputs, all_written.reasons, frame)
+    index = write_index(site, frame, reasons)
     left_out = dict.fromkeys([*summary.unreadable, *_comparisons_and_audits(outputs).reasons])
     return index, [*left_out]
 
 
-def _without(frame: pd.DataFrame, contradicting: Mapping[str, list[str]]) -> pd.DataFrame:
-    """Return the frame of `load` without the measurements in the folders of these names, whose
-    raw files have these problems."""
+def _write_results(
+    pool: ProcessPoolExecutor,
+    site: Site,
+    results: Iterable[tuple[str, Path]],
+    progress: Callable[[int], None],
+) -> list[Written]:
+    """Write the pages of these results, each after its kind."""
+    pages = []
+    for page in pool.map(partial(_write_one, site), *zip(*results, strict=True)):
+        pages.append(page)
+        progress(1)
+    return pages
+
+
+def _without(frame: pd.DataFrame, pages: Iterable[Written]) -> pd.DataFrame:
+    """Return the frame of `load` without the measurements that contradict their raw files."""
+    contradicting = {
+        page.folder.name: page.contradictions for page in pages if page.contradictions
+    }
     agreeing = frame[~frame["folder"].isin([*contradicting])]
     reasons = [contradiction(name, problems) for name, problems in contradicting.items()]
     agreeing.attrs["unreadable"] = [*frame.attrs["unreadable"], *reasons]
@@ -122,19 +141,29 @@ def _results(outputs: Path) -> list[tuple[str, Path]]:
 def _write_one(site: Site, kind: str, folder: Path) -> Written:
     """Write the page of the result in `folder`, whatever happens."""
     try:
-        return _write_stored(site, kind, folder)
+        return Written(folder, contradictions=_write_stored(site, kind, folder))
     # A foreign result may fail in unforeseen ways; the other pages must be written.
     except Exception as error:
         problem = shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")
-        reasons = [f"{folder.name}: its page could not be written ({problem})"]
+        reason = f"{folder.name}: its page could not be written ({problem})"
         # A number without a page is in the tables, too, and must not escape its check.
-        contradictions = _contradictions(folder) if kind == "measurement" else {}
-        return Written(reasons, contradictions)
+        contradictions = _contradictions(folder) if kind == "measurement" else []
+        return Written(folder, reason, _is_replaced(folder, site, reason), contradictions)
 
 
-def _write_stored(site: Site, kind: str, folder: Path) -> Written:
-    """Write the page of the result in `folder`; if the result can't be read, the page gives the
-    reason."""
+def _is_replaced(folder: Path, site: Site, reason: str) -> bool:
+    """Write the reason why a page is missing in its place, where somebody else's may be; return
+    whether that was possible."""
+    try:
+        write_unreadable(folder, site, reason)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _write_stored(site: Site, kind: str, folder: Path) -> list[str]:
+    """Write the page of the result in `folder`, or the reason why the result can't be read.
+    Return how a measurement contradicts its raw files."""
     try:
         if kind == "measurement":
             return _write_checked(site, folder)
@@ -143,25 +172,23 @@ def _write_stored(site: Site, kind: str, folder: Path) -> Written:
             _write(kind, content, site, language)
     except ResultError as error:
         write_unreadable(folder, site, error.relative_to(site.outputs))
-    return Written()
+    return []
 
 
-def _write_checked(site: Site, folder: Path) -> Written:
+def _write_checked(site: Site, folder: Path) -> list[str]:
     """Write the page of the measurement in `folder`."""
     measurement = checked(Measurement.read(folder), site)
     write_measurement(measurement)
-    problems = measurement.checks.disagreements
-    return Written(contradictions={folder.name: problems} if problems else {})
+    return measurement.checks.disagreements or []
 
 
-def _contradictions(folder: Path) -> dict[str, list[str]]:
-    """Return how the measurement in `folder` contradicts its raw files, by folder name."""
+def _contradictions(folder: Path) -> list[str]:
+    """Return how the measurement in `folder` contradicts its raw files."""
     try:
-        problems = check_against_raw(Measurement.read(folder))
+        return check_against_raw(Measurement.read(folder)) or []
     except ResultError:
         # `load` leaves it out and gives the reason.
-        return {}
-    return {folder.name: problems} if problems else {}
+        return []
 
 
 def write_summary(summary: Summary, language: str) -> None:
@@ -233,13 +260,15 @@ def _made(measurements: pd.DataFrame) -> str:
 
 
 def write_index(
-    outputs: Path, broken: Sequence[str] = (), frame: pd.DataFrame | None = None
+    site: Site, frame: pd.DataFrame | None = None, broken: Sequence[str] = ()
 ) -> Path:
     """Write the index in every language: measurements by model, newest first, and reasons for
     unreadable files, with `broken` in addition. Return the path of the English index."""
+    outputs = site.outputs
     frame = load(outputs) if frame is None else frame
     stored = _comparisons_and_audits(outputs)
     index = Index(
+        site=site,
         measurements=records(frame.sort_values(["created", "folder"], ascending=False)),
         comparisons=stored.comparisons,
         audits=stored.audits,
@@ -249,8 +278,7 @@ def write_index(
     for language in LANGUAGES:
         with in_language(language):
             title = gettext("Training throughput: measurements")
-            made = _made(frame)
-            index.write(Page(Site(outputs), outputs, title, made, stem="index", place="index"))
+            index.write(Page(site, outputs, title, _made(frame), stem="index", place="index"))
     return outputs / "index.html"
 
 
@@ -303,7 +331,7 @@ def publish(measurement: Measurement) -> Section:
     write_measurement(page, notebook=True)
     frame = load(outputs)
     write_tables(outputs, frame)
-    write_index(outputs, frame=frame)
+    write_index(page.site, frame)
     return outcome(page)
 
 
@@ -350,7 +378,7 @@ def _publish(kind: str, content: Content, site: Site) -> Section:
     write_tables(site.outputs, frame)
     for language in LANGUAGES:
         _write(kind, content, site, language, keep=language == "en")
-    write_index(site.outputs, frame=frame)
+    write_index(site, frame)
     folder = _folder(kind, content)
     page = str(folder / "report.html")
     return paragraph(link("report.html", page)).on_page_in(folder)

@@ -353,9 +353,6 @@ def _related(page: CheckedMeasurement, diagnosis: AnyDiagnosis | None) -> Sectio
         folders.append((_("Interleaved comparison: %(name)s") % variants, folder))
     if isinstance(diagnosis, Diagnosis):
         folders.append((_("Same configuration, synthetic input"), diagnosis.synthetic_id))
-    if page.result.input == "synthetic":
-        label = _("Diagnosis with this measurement")
-        folders += [(label, folder) for folder in site.diagnosed.get(measurement_id, ())]
     addresses = [(name, site.address(folder)) for name, folder in folders]
     links = [link(address, name) for name, address in addresses if address]
     if not links:
