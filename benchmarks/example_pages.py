@@ -15,7 +15,7 @@ PUBLISHED = [
     "*/result.json",
     "*/repeats/**/*.jsonl",
     "*/diagnosis.json",
-    "*/diagnosis/**/*.jsonl",
+    "*/diagnosis/*.jsonl",
     "comparisons/*/comparison.json",
     "audits/*/audit.json",
     "verified/*.json",

@@ -231,14 +231,20 @@ def versions(place: Place) -> Group:
 
 def diagnosis(place: Place) -> Group:
     """What limits a training whose images one worker of a DataLoader decodes."""
-    size = {"framework": "torch", "input": "dataloader", "batch_size": 64, "image_size": 32}
+    size = {"framework": "torch", "batch_size": 64, "image_size": 32}
     # The loss of so few real images soon diverges.
     steps = {"dataloader_workers": 1, "warmup_steps": 4, "measured_steps": 15}
-    options = place.options(device="cpu", **size, **steps)
-    # A verdict needs 6 repeats in a trial, too.
-    options += ["-p", "repeats", "6" if place.is_trial else "11"]
+    variants = ["input=synthetic", "input=dataloader"]
+    compare = partial(place.compare, "resnet50", variants, **size, **steps, repeats=11)
+    options = place.options(device="cpu", input="dataloader", **size, **steps)
     diagnose = partial(perfkit, "diagnose", "resnet50", *options)
-    return Group("diagnosis", [Stage("DataLoader against synthetic input", 7, diagnose)])
+    return Group(
+        "diagnosis",
+        [
+            Stage("DataLoader against synthetic input", 7, compare),
+            Stage("the DataLoader alone", 1, diagnose),
+        ],
+    )
 
 
 def steady(place: Place) -> Group:

@@ -32,7 +32,6 @@ _HOME = {
 DISPLAYED = {
     "analysis.comparison.stored": ["Comparison", "InterleavedComparison"],
     "analysis.comparison.history": ["History"],
-    "analysis.diagnosis.stored": ["Diagnosis", "ScriptDiagnosis"],
     "analysis.fleet.stored": ["Fleet"],
     "analysis.verification.stored": ["Verification"],
 }

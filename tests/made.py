@@ -4,7 +4,7 @@ import json
 import random
 from pathlib import Path
 
-from perfkit.analysis.diagnosis.stored import Diagnosis, InputAlone, ScriptDiagnosis
+from perfkit.analysis.diagnosis import Diagnosis
 from perfkit.core.config import Protocol
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import model_of, units_per_sample
@@ -519,42 +519,14 @@ def _varying_events(chance):
     return rank_events(seconds, samples=32, measured_steps=100)
 
 
-def input_alone(count, rate):
-    """Return the throughput of the input alone with `count` threads."""
-    return InputAlone(setting="dali_threads", count=count, throughput=rate, depth=2)
-
-
 def diagnosis(**changes):
     """Return a diagnosis of an input that is too slow, with fields changed."""
-    input_rates = []
-    for count, rate in {4: 51.0, 8: 105.0, 16: 200.0, 32: 300.0}.items():
-        input_rates.append(input_alone(count, rate))
     values = {
-        "schema_version": 4,
+        "schema_version": 5,
         "created": CREATED,
         "verdict": "input-bound",
-        "throughput": 50.0,
-        "synthetic": 100.0,
-        "synthetic_id": "other",
-        "ratio": 0.5,
-        "interval": (0.49, 0.51),
-        "interval_level": 0.98,
-        "comparison": "resnet50-input-0a1b2c3d",
-        "out_of_turn": [],
-        "input_alone": input_rates,
+        "data_wait_share": 0.9,
+        "training": 50.0,
+        "input_alone": 51.0,
     }
     return Diagnosis(**values | changes)
-
-
-def script_diagnosis(**changes):
-    """Return a diagnosis of a script that is limited by its input, with fields changed."""
-    values = {
-        "schema_version": 4,
-        "created": CREATED,
-        "verdict": "input-bound",
-        "wait_shares": [0.8, 0.9],
-        "batch_seconds": 0.1,
-        "step_seconds": 0.1,
-        "batches_per_step": 1.0,
-    }
-    return ScriptDiagnosis(**values | changes)

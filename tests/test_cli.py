@@ -90,3 +90,9 @@ def test_text_of_results_has_no_effect_in_a_terminal(hostile_outputs, tmp_path, 
     printed = done.stdout + done.stderr
     assert "\x1b" not in printed
     assert "\nforged" not in printed
+
+
+def test_verify_says_that_it_knows_no_scripts():
+    result = cli("verify", "train.py")
+    assert result.exit_code == 2
+    assert "train.py: verify compares the frameworks' built-in models" in result.output

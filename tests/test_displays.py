@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from made import diagnosis, measured, script_diagnosis, write_all
+from made import measured, write_all
 
 import perfkit
 from perfkit.analysis.comparison.history import history
@@ -43,8 +43,6 @@ def test_every_displayed_result_has_a_text(tmp_path):
     for result in (
         perfkit.compare("day1", "day2", outputs=outputs),
         history(perfkit.load(outputs)),
-        diagnosis(),
-        script_diagnosis(),
     ):
         text = TEXTS[type(result)](result)
         assert text and len(text) < len(repr(result))

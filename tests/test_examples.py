@@ -10,7 +10,7 @@ from conftest import cli
 import perfkit
 from perfkit.analysis.comparison.interleaved import disagreements
 from perfkit.analysis.comparison.stored import read_comparison
-from perfkit.analysis.diagnosis.stored import FILE as DIAGNOSIS
+from perfkit.analysis.diagnosis import FILE as DIAGNOSIS
 from perfkit.analysis.verification.stored import read_verifications
 from perfkit.analysis.warnings import check
 from perfkit.audit.audit import audit_folders, read_audit

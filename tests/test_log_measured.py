@@ -4,9 +4,10 @@ import json
 import shutil
 
 import pytest
-from made import measured, rank_events, with_raw_files
+from made import keep, measured, rank_events, script_measured, with_raw_files
 
 from perfkit.audit.auditing import audit, files_of
+from perfkit.audit.reader import read_logs
 from perfkit.core.paths import ROOT
 from perfkit.core.results.store import Measurement, folders
 from perfkit.core.script_config import ScriptConfig
@@ -49,6 +50,13 @@ def test_the_steady_throughput_is_that_of_the_measurement(folder):
     (reported,) = [figure for figure in log.figures if figure.statistic == "reported"]
     assert reported.throughput == throughput.value
     assert reported.name.endswith(f", {result.work.unit}")
+
+
+def test_the_facts_of_a_script_are_what_it_told(tmp_path):
+    measurement = keep(tmp_path / "script", script_measured([100.0, 101.0, 102.0]))
+    (log,) = read_logs(measurement.result_file)
+    assert log.facts["batch_size"].value == 64
+    assert "model" not in log.facts
 
 
 def test_the_slowest_of_several_ranks_counts(tmp_path):

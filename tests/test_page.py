@@ -33,7 +33,6 @@ from perfkit.core.results.identity import Reading
 from perfkit.core.results.repeat import Peak, Rank, Repeat
 from perfkit.core.results.store import Store
 from perfkit.report.contents import with_contents
-from perfkit.report.diagnosis import diagnose_command
 from perfkit.report.elements import verdict_mark
 from perfkit.report.measurement import MeasurementError, write_measurement
 from perfkit.report.step_charts import each_repeat, overlaid
@@ -318,40 +317,6 @@ def replanned(command):
     return planned_on_cpu(given)
 
 
-@pytest.mark.parametrize(
-    ("given", "options"),
-    [
-        ({}, ""),
-        ({"batch_size": 3, "repeats": 9}, " -p batch_size 3 -p repeats 9"),
-        (
-            {"framework": "torch", "input": "dataloader"},
-            " -p framework torch -p input dataloader",
-        ),
-        ({"protocol": "published"}, " -p protocol published"),
-    ],
-)
-def test_the_command_for_a_diagnosis_has_only_what_differs(given, options):
-    planned = planned_on_cpu(given)
-    result = begun(planned)
-    command = diagnose_command(result)
-    assert command == f"perfkit diagnose resnet50{options}"
-    assert replanned(command) == planned
-    with_gpus = result.environment | {"gpus": Reading(value=["A100, 80 GiB"])}
-    on_cpu = result.model_copy(update={"environment": with_gpus})
-    assert "-p device cpu" in diagnose_command(on_cpu)
-
-
-def test_synthetic_input_has_no_command_for_a_diagnosis():
-    planned = planned_on_cpu({"input": "synthetic"})
-    assert diagnose_command(begun(planned)) == ""
-
-
-def test_the_command_for_a_diagnosis_leaves_out_what_interleaved_repeats_do_not_take():
-    """Six repeats are the fewest that can decide."""
-    planned = planned_on_cpu({"input": "dali", "repeats": 2, "label": "mine"})
-    assert diagnose_command(begun(planned)) == "perfkit diagnose resnet50"
-
-
 def test_a_changed_protocol_is_marked_as_changed():
     assert names.protocol_name(Protocol.named("published")) == "published"
     changed = Protocol.named("published", repeats=1)
@@ -380,25 +345,11 @@ def test_the_tiles_show_throughput_limit_and_trust(tmp_path):
     assert "8.000 images/s" in throughput
     assert "8.000 – 8.000 (50 %, n=2)" in throughput
     assert "Data wait: up to 10 % of a window" in limit
-    assert "perfkit diagnose resnet50  ( its options are under Limits )" in limit
     assert "○ Can't tell" in " ".join(unescape(trust).split())
     assert "2 repeats show neither their spread nor a difference" in trust
     assert "4 repeats are enough" in trust
     assert "●" not in trust
     assert "Not checked: step times" in trust
-
-
-def test_the_tile_of_a_limit_says_why_there_is_no_diagnosis(tmp_path):
-    synthetic = stored(tmp_path / "synthetic")
-    limit = tiles(synthetic)[1]
-    assert "Synthetic input takes no time, so there is nothing to diagnose." in limit
-    unreadable = keep(tmp_path / "unreadable", measured([4.0]))
-    (unreadable.folder / "diagnosis.json").write_text("{")
-    limit = tiles(unreadable)[1]
-    assert "be read: diagnosis.json" in " ".join(limit.split())
-    several = {"device": "gpu", "gpus": 8, "nodes": 2, "launcher": "srun"}
-    of_nodes = keep(tmp_path / "nodes", measured([4.0], **several))
-    assert "A diagnosis needs a single node." in tiles(of_nodes)[1]
 
 
 def test_the_trust_tile_names_the_worst_warning(tmp_path):

@@ -153,6 +153,11 @@ def test_flops_that_exceed_the_peak_are_a_warning(tmp_path, flops, codes):
     assert [warning.code for warning in warnings] == codes
 
 
+def test_the_section_on_work_equivalence_says_that_a_script_has_none(tmp_path):
+    measurement = keep(tmp_path / "script", script_measured([100.0]))
+    assert "not a script" in report.work_equivalence(measurement).html
+
+
 def test_the_suite_says_that_it_can_not_check_the_samples_per_step(tmp_path):
     text = text_of(report.warnings(kept(tmp_path)))
     assert "Checked: spread, step times, losses." in text

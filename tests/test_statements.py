@@ -9,7 +9,6 @@ import pytest
 from babel.messages.pofile import read_po
 from pydantic import BaseModel, ValidationError
 
-from perfkit.analysis.diagnosis.statements import DiagnosisStatement
 from perfkit.analysis.verdicts import PairStatement
 from perfkit.analysis.warning_types import MeasurementWarning
 from perfkit.audit.statements import Finding
@@ -98,8 +97,7 @@ def test_every_sentence_of_a_translated_family_has_a_translation():
     with (language.CATALOGUES / "zh.po").open("rb") as stream:
         catalogue = {message.id for message in read_po(stream)}
     untranslated = []
-    pairs = (PairStatement, DiagnosisStatement)
-    for family in (MeasurementWarning, Failure, Remedy, Finding, *pairs):
+    for family in (MeasurementWarning, Failure, Remedy, Finding, PairStatement):
         for statement in family.classes.values():
             sentence = vars(statement).get("sentence")
             if sentence and sentence not in catalogue:

@@ -11,6 +11,6 @@ wording.py       facts and parameters in words, in the reader's language
 utilization.py   throughput as a share of the devices' peak
 datasheets.py    the datasheet of a GPU by its name
 gpu_peaks.csv    peak speeds of GPUs from their datasheets
-diagnosis/       whether input or training limits a measurement
+diagnosis.py     whether input or training limits a measurement
 verification/    work equivalence of frameworks
 """

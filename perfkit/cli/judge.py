@@ -5,7 +5,6 @@ import click
 from perfkit.cli import options
 from perfkit.core.models import MODELS
 from perfkit.core.request import RequestError
-from perfkit.core.script_config import SCRIPT
 from perfkit.report.text.terminal import echo
 
 
@@ -44,49 +43,30 @@ def verify(model: str, frameworks: str | None, values: options.Values) -> None:
 @options.SCRIPT_ARGUMENTS
 @options.PARAMETERS
 def diagnose(model: str, arguments: str | None, values: options.Values) -> None:
-    """Report what limits MODEL or SCRIPT: input, training, or both.
+    """Report what limits MODEL or SCRIPT: its input or its training.
 
-    Takes the parameters of `perfkit run`; needs one node, and an input other than synthetic.
-    Measures training with its input and with synthetic input, with interleaved repeats as
-    `perfkit compare --live`, and the input alone (with other thread counts too, if it may be
-    the limit). The same command continues after an interruption. The measurement's page shows
-    the diagnosis too.
+    Measures the training as `perfkit run`, with its wait for data, unless it has been measured,
+    and then the input alone at full speed. Takes the parameters of `perfkit run`; needs one
+    node, and an input other than synthetic or, of a SCRIPT, one that is read through
+    timer.batches. The measurement's page shows the diagnosis too.
 
-    A SCRIPT has no synthetic input: measures its training, with the wait for data, unless it
-    has been measured, and its input alone; needs a loader that is read through timer.batches.
+    Where both share a processor, only a comparison is exact:
+
+    \b
+      perfkit compare --live resnet50 input=dali input=synthetic
     """
-    request = options.request_of(model, arguments, values)
-    if request.notebook == SCRIPT:
-        _diagnose_script(request.values)
-        return
-    from perfkit.analysis.diagnosis.run import diagnose as run_diagnosis
-    from perfkit.analysis.diagnosis.run import plan_diagnosis
-    from perfkit.report.diagnosis import diagnosis_text
-    from perfkit.report.site import publish_comparison
-
-    comparison = plan_diagnosis(model, values)
-    measurement, diagnosis = run_diagnosis(comparison, options.print_step)
-    publish_comparison(comparison.folder)
-    echo(diagnosis_text(diagnosis, measurement.result.built_in))
-    echo(measurement.page_file)
-
-
-def _diagnose_script(values: options.Values) -> None:
-    """Diagnose a script, write its page and print what limits it."""
-    from perfkit.analysis.diagnosis.script import (
-        diagnose_script,
-        plan_script_diagnosis,
-        train_script,
-    )
+    from perfkit.analysis.diagnosis import diagnose as run_diagnosis
+    from perfkit.analysis.diagnosis import plan_diagnosis, train
     from perfkit.report.diagnosis import diagnosis_text
     from perfkit.report.site import publish
 
-    planned = plan_script_diagnosis(values)
-    measurement = train_script(planned, options.print_step)
+    request = options.request_of(model, arguments, values)
+    planned = plan_diagnosis(request.notebook, request.values)
+    measurement = train(planned, options.print_step)
     try:
-        diagnosis = diagnose_script(measurement, options.print_step)
+        diagnosis = run_diagnosis(measurement, options.print_step)
     finally:
         # The training has been measured, whatever becomes of the input alone.
         publish(measurement)
-    echo(diagnosis_text(diagnosis, measurement.result.config))
+    echo(diagnosis_text(diagnosis, measurement.result))
     echo(measurement.page_file)

@@ -6,29 +6,18 @@ from typing import Any
 
 from perfkit.analysis.comparison.history import History
 from perfkit.analysis.comparison.stored import Comparison, InterleavedComparison
-from perfkit.analysis.diagnosis.statements import verdict_of
-from perfkit.analysis.diagnosis.stored import AnyDiagnosis, Diagnosis, ScriptDiagnosis
 from perfkit.analysis.fleet.stored import Fleet
 from perfkit.analysis.verification.stored import Verification
 from perfkit.report.comparison_text import comparison_text, interleaved_text
 from perfkit.report.fleet_text import fleet_text
 from perfkit.report.history_text import history_text
-from perfkit.report.text.terminal import wrapped
 from perfkit.report.verification import verification_text
-
-
-def _verdict(diagnosis: AnyDiagnosis) -> str:
-    """Return a diagnosis's verdict; advice needs the configuration, which it lacks."""
-    return wrapped(verdict_of(diagnosis).text())
-
 
 TEXTS: dict[type, Callable[[Any], str]] = {
     Comparison: comparison_text,
     InterleavedComparison: interleaved_text,
     History: history_text,
     Verification: verification_text,
-    Diagnosis: _verdict,
-    ScriptDiagnosis: _verdict,
     Fleet: fleet_text,
 }
 """Type of a result -> function that returns its text; `perfkit.DISPLAYED` names the same."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from perfkit.analysis.diagnosis.stored import AnyDiagnosis, read_diagnosis
+from perfkit.analysis.diagnosis import Diagnosis, read_diagnosis
 from perfkit.analysis.warnings import MeasurementChecks, check
 from perfkit.core.config import Config
 from perfkit.core.format import amount, minute, plain
@@ -59,7 +59,7 @@ def checked(measurement: Measurement, site: Site | None = None) -> CheckedMeasur
     return CheckedMeasurement(folder, result, checks, charts, site or Site(folder.parent))
 
 
-def stored_diagnosis(measurement: Measurement) -> tuple[AnyDiagnosis | None, str]:
+def stored_diagnosis(measurement: Measurement) -> tuple[Diagnosis | None, str]:
     """Return the diagnosis, None without one, and why it can't be read."""
     try:
         return read_diagnosis(measurement), ""

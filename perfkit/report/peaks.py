@@ -6,7 +6,6 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from perfkit.analysis.datasheets import Datasheet
-from perfkit.analysis.diagnosis.statements import DiagnosisVerdict, statements_of
 from perfkit.analysis.utilization import (
     Utilization,
     causal_ratio,
@@ -21,13 +20,13 @@ from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
 from perfkit.core.statistics import median
 from perfkit.core.units import GIGA, TERA
-from perfkit.report.diagnosis import diagnose_command, obstacle
+from perfkit.report.diagnosis import diagnose_command, diagnosis_section, obstacle
 from perfkit.report.elements import (
     NumberHeading,
     Text,
-    bullets,
     code,
     foreign,
+    hint,
     note,
     paragraph,
     strong,
@@ -38,14 +37,13 @@ from perfkit.report.section import Section, absence
 from perfkit.report.text.language import enumerated
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import peak_share
-from perfkit.report.text.statements import sentence
 
 
 def limits(measurement: Measurement) -> Section:
     """The diagnosis, and the shares of the measured peak and the datasheet's peak."""
     result = measurement.result
     if not result.complete_repeats:
-        return _without_repeats(measurement)
+        return absence(paragraph(_("There is no complete repeat to judge.")))
     used, sheet = utilization(result), datasheet(result)
     rows = _device_rows(result)
     if used:
@@ -59,15 +57,6 @@ def limits(measurement: Measurement) -> Section:
     if max(used.shares) > 1:
         section += _unreliable()
     return section + _formula(result, used, sheet) + _arithmetic(result, used)
-
-
-def _without_repeats(measurement: Measurement) -> Section:
-    """Return the diagnosis of a measurement without a complete repeat, if it has one."""
-    section = paragraph(_("There is no complete repeat to judge."))
-    diagnosis, problem = stored_diagnosis(measurement)
-    if diagnosis or problem:
-        return _diagnosis(measurement) + section
-    return absence(section)
 
 
 def _no_share(result: Result) -> Section:
@@ -87,26 +76,16 @@ def _no_share(result: Result) -> Section:
 
 
 def _diagnosis(measurement: Measurement) -> Section:
-    """Return the sentences of the diagnosis, its verdict in bold, or the command for one,
-    or why there is none."""
+    """Return the diagnosis, or the command for one, or why there is none."""
     result = measurement.result
     diagnosis, problem = stored_diagnosis(measurement)
     if problem:
         return paragraph(_("The diagnosis can't be read:"), foreign(problem))
     if diagnosis:
-        lines: list[Text] = []
-        for statement in statements_of(diagnosis, result.config):
-            text = sentence(statement)
-            is_verdict = isinstance(statement, DiagnosisVerdict)
-            lines.append(strong(text) if is_verdict else text)
-        return bullets(lines)
-    command = diagnose_command(result)
-    if not command:
-        return paragraph(obstacle(result))
-    advice = _("To find out what limits the throughput, with new repeats:")
-    if result.told:
-        advice = _("To find out what limits the throughput, with these repeats:")
-    return paragraph(advice, code(command))
+        return diagnosis_section(diagnosis, result)
+    if reason := obstacle(result):
+        return paragraph(reason)
+    return hint(_("To find out what limits the throughput:"), diagnose_command(result))
 
 
 class AttentionCount(NamedTuple):

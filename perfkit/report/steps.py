@@ -6,8 +6,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from perfkit.analysis.diagnosis.stored import FILE as DIAGNOSIS
-from perfkit.analysis.diagnosis.stored import RAW_FOLDER
+from perfkit.analysis.diagnosis import FILE as DIAGNOSIS
+from perfkit.analysis.diagnosis import RAW_FOLDER
 from perfkit.analysis.verdicts import few_repeats
 from perfkit.analysis.warning_types import severity
 from perfkit.analysis.warnings import checked_aspects, submission_shares
@@ -414,7 +414,7 @@ def raw_files(measurement: Measurement) -> Section:
     elif problems is not None:
         section += _agreement(len(measurement.result.complete_repeats))
     files = [measurement.result_file, *measurement.raw_files(), *measurement.log_files()]
-    files += sorted([*folder.glob(DIAGNOSIS), *folder.glob(f"{RAW_FOLDER}/*/*.jsonl")])
+    files += sorted([*folder.glob(DIAGNOSIS), *folder.glob(f"{RAW_FOLDER}/*.jsonl")])
     rows = []
     for path in files:
         name = path.relative_to(folder).as_posix()

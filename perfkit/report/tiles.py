@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from perfkit.analysis.comparison.stored import comparisons_with
-from perfkit.analysis.diagnosis.statements import verdict_of
-from perfkit.analysis.diagnosis.stored import AnyDiagnosis, Diagnosis
+from perfkit.analysis.diagnosis import Diagnosis
 from perfkit.analysis.utilization import utilization
 from perfkit.analysis.verdicts import few_repeats
 from perfkit.analysis.warning_types import severity
@@ -33,12 +32,7 @@ from perfkit.core.results.schema import Result, Throughput
 from perfkit.core.results.store import Measurement
 from perfkit.core.script_config import ScriptConfig
 from perfkit.core.steady import PUBLISHED_STEPS, published_throughput
-from perfkit.report.diagnosis import (
-    LIMITED_BY,
-    command_without_options,
-    diagnose_command,
-    obstacle,
-)
+from perfkit.report.diagnosis import LIMITED_BY, obstacle
 from perfkit.report.elements import (
     Text,
     alarm,
@@ -159,7 +153,7 @@ def headline(measurement: Measurement) -> Section:
     place = {"topology": result.config.topology, "device": names.device(result)}
     where = _("Topology %(topology)s on %(device)s.") % place
     section += note(_protocol(names.protocol_name(result.protocol), result.protocol), where)
-    return section + _related(page, diagnosis)
+    return section + _related(page)
 
 
 def _throughput_tile(page: CheckedMeasurement) -> Tile:
@@ -223,17 +217,18 @@ def dot_chart(result: Result) -> DotChart:
     return DotChart(colour, dots, across(throughput.value), interval)
 
 
-def _limit_tile(result: Result, diagnosis: AnyDiagnosis | None, problem: str) -> Tile:
+def _limit_tile(result: Result, diagnosis: Diagnosis | None, problem: str) -> Tile:
     """Return what limits the throughput, or why that is unknown; `problem` is the reason why a
     stored diagnosis can't be read."""
     value, lines = _("not diagnosed"), list[Text]()
     if diagnosis:
         value = _(LIMITED_BY[diagnosis.verdict])
-        lines.append(sentence(verdict_of(diagnosis)))
+        speed = {"speed": number(diagnosis.speed, 3)}
+        lines.append(_("Input alone: %(speed)s times as fast") % speed)
     elif problem:
         lines.append(joined([_("The diagnosis can't be read:"), foreign(problem)]))
     else:
-        lines.append(_diagnose_command(result) or obstacle(result))
+        lines.append(obstacle(result) or link(f"#{_('Limits')}", _("how to diagnose it")))
     wait, used = result.data_wait_share, utilization(result)
     if wait is not None:
         share = {"share": percent(wait, 2)}
@@ -244,20 +239,6 @@ def _limit_tile(result: Result, diagnosis: AnyDiagnosis | None, problem: str) ->
         share = {"share": names.peak_share(used.shares)}
         lines.append(_("Share of measured peak: %(share)s") % share)
     return Tile(_("Limited by"), value, lines)
-
-
-def _diagnose_command(result: Result) -> Markup:
-    """Return the command that diagnoses the measurement; its options, if any, are in another
-    section. Empty if it can't be diagnosed."""
-    command = diagnose_command(result)
-    short = command_without_options(result.config)
-    if not command:
-        return Markup()
-    if command == short:
-        return code(command)
-    section = _("Limits")
-    options = _("its options are under %(section)s") % {"section": section}
-    return Markup("%s (%s)") % (code(short), link(f"#{section}", options))
 
 
 def _trust_tile(page: CheckedMeasurement) -> Tile:
@@ -344,17 +325,14 @@ def _failed_ranks(failure: Failure | None) -> list[int]:
     return []
 
 
-def _related(page: CheckedMeasurement, diagnosis: AnyDiagnosis | None) -> Section:
-    """Return links to comparisons with the measurement and diagnoses of it."""
-    site, measurement_id = page.site, page.result.id
-    folders = []
-    for folder, comparison in comparisons_with(site.outputs, measurement_id):
+def _related(page: CheckedMeasurement) -> Section:
+    """Return links to comparisons with the measurement."""
+    site, links = page.site, []
+    for folder, comparison in comparisons_with(site.outputs, page.result.id):
         variants = {"name": " · ".join(names.variant_names(comparison))}
-        folders.append((_("Interleaved comparison: %(name)s") % variants, folder))
-    if isinstance(diagnosis, Diagnosis):
-        folders.append((_("Same configuration, synthetic input"), diagnosis.synthetic_id))
-    addresses = [(name, site.address(folder)) for name, folder in folders]
-    links = [link(address, name) for name, address in addresses if address]
+        name = _("Interleaved comparison: %(name)s") % variants
+        if address := site.address(folder):
+            links.append(link(address, name))
     if not links:
         return Section()
     return paragraph(_("Related:"), joined(links, " · ")).on_page_in(page.folder)

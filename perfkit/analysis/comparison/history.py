@@ -179,8 +179,8 @@ def history(
     since: str = "",
 ) -> History:
     """Return the series among `measurements` (perfkit.load), the most recently measured first;
-    their names are in a language. Measurements that `perfkit compare --live` or `perfkit
-    diagnose` labelled are left out: their repeats were interleaved with those of others.
+    their names are in a language. Measurements that `perfkit compare --live` labelled are left
+    out: their repeats were interleaved with those of others.
 
     `level` is the probability of a false change point in a series without any. A series has
     regressed while its newest level is below the best accepted one by more than `threshold` (a

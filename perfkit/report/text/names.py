@@ -200,13 +200,14 @@ def framework_version(result: Result) -> str:
     return f"{DISPLAY_NAMES[framework]} {version}".rstrip()
 
 
-def command(result: Result) -> str:
-    """Return the command that repeats the measurement with the same settings on any machine."""
+def command(result: Result, **others: Any) -> str:
+    """Return the command that repeats the measurement with the same settings on any machine,
+    and with `others`."""
     config = result.config
+    values = requested(result) | others
     if isinstance(config, ScriptConfig):
-        values = requested(result) | {"script": config.script}
-        return shlex.join(run_command(SCRIPT, values))
-    return shlex.join(run_command(config.model, requested(result)))
+        return shlex.join(run_command(SCRIPT, values | {"script": config.script}))
+    return shlex.join(run_command(config.model, values))
 
 
 def taken_parameters(result: Result) -> dict[str, Any]:
