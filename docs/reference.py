@@ -5,7 +5,6 @@ docs/reference/parameters.md   parameters of every notebook: perfkit.core.config
 docs/reference/cli.md          commands: perfkit.cli
 docs/reference/python.md       public names of `import perfkit`
 docs/reference/result.md       fields of result.json: perfkit.core.results.schema
-docs/reference/raw-files.md    lines of the raw files: perfkit.core.results.events
 docs/reference/formats.md      log formats: perfkit/audit/formats.toml
 docs/reference/warnings.md     warnings: perfkit.analysis.warning_types
 docs/result.schema.json        JSON Schema of result.json
@@ -44,7 +43,6 @@ from perfkit.core.parameters import (
 from perfkit.core.paths import ROOT
 from perfkit.core.request import PATTERNS
 from perfkit.core.request.described import Described, described
-from perfkit.core.results.events import RANK_EVENTS, TELEMETRY_EVENTS
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import write_atomically
 from perfkit.core.results.told import PRECISION, UNIT, UNIT_PER_SECOND
@@ -74,7 +72,6 @@ def pages() -> dict[Path, str]:
         folder / "cli.md": cli_page(),
         folder / "python.md": python_page(),
         folder / "result.md": result_page(),
-        folder / "raw-files.md": raw_files_page(),
         folder / "formats.md": formats_page(),
         folder / "warnings.md": warnings_page(),
         DOCS / "result.schema.json": json.dumps(Result.model_json_schema(), indent=1) + "\n",
@@ -532,35 +529,6 @@ def result_page() -> str:
         "[stored files](../results.md); for programs: [JSON Schema](../result.schema.json).",
         *of_models_in(models(Result)),
     )
-
-
-def raw_files_page() -> str:
-    return page(
-        "Raw files",
-        "One JSON object per line, appended as it happens. Times are in seconds.",
-        "## repeats/<k>/rank<r>.jsonl",
-        "`effective` has the fields of [Effective](result.md#effective) and is read from one "
-        "batch before training. `told` has the fields of [Told](result.md#told) and is what a "
-        "script had told the timer by its first step.",
-        of_events(RANK_EVENTS),
-        "## repeats/<k>/telemetry.jsonl",
-        "The driver samples the first node twice a second. After a failed write the file ends "
-        "and the measurement continues.",
-        of_events(TELEMETRY_EVENTS),
-    )
-
-
-def of_events(events: Iterable[type]) -> str:
-    """Return a table of events with their fields."""
-    rows = []
-    for event in events:
-        schema = TypeAdapter(event).json_schema()
-        fields = schema["properties"]
-        name = f"`{fields.pop('event')['const']}`"
-        rows.append((name, "", schema["description"]))
-        for field, schema_of_field in fields.items():
-            rows.append(("", f"`{field}`", schema_of_field["description"]))
-    return table(("event", "field", "meaning"), rows)
 
 
 def of_models_in(every: Mapping[str, Schema]) -> list[str]:

@@ -33,7 +33,7 @@ SEMANTICS = Semantics(
     rate_of="all",
     covers="step",
     reader="in",
-    source="docs/reference/raw-files.md: a line per step of a rank, with its time",
+    source="docs/results.md: a line per step of a rank, with its time",
 )
 FRAMES = ["repeat", "rank", "step", "seconds", "data_wait_seconds"]
 

@@ -4,7 +4,6 @@ base.py        the base of all models of stored JSON files
 identity.py    what identifies a measurement, and its id
 told.py        what a script told the timer about its training
 repeat.py      models of a repeat
-events.py      lines of the raw files
 schema.py      models of result.json
 failures.py    why a run failed: a class for each code
 remedies.py    what may help against a failure
