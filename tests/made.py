@@ -9,8 +9,8 @@ from perfkit.core.config import Protocol
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import model_of, units_per_sample
 from perfkit.core.request.resolve import resolve
-from perfkit.core.results.identity import Reading, measurement_id
-from perfkit.core.results.repeat import FirstStep, Rank, Repeat, StepSeconds
+from perfkit.core.results.identity import Reading
+from perfkit.core.results.repeat import FirstStep, Peak, Rank, Repeat, StepSeconds
 from perfkit.core.results.schema import SCHEMA_VERSION, Effective, InputData, Result, Throughput
 from perfkit.core.results.store import (
     Measurement,
@@ -53,6 +53,11 @@ CREATED = "2026-01-01T00:00:00+00:00"
 def event(kind, **fields):
     """Return a raw event."""
     return {"event": kind} | fields
+
+
+START = event("start", pid=1, began=0.0)
+"""The start of a rank. Its window begins at the same time, so that the time to its first step
+is unknown."""
 
 
 def made_result(**changes):
@@ -116,8 +121,7 @@ def _ranks(config, samples, window, data_wait_share):
 
 
 def stored(folder, **changes):
-    """Store a variant of `made_result` with two repeats and raw files; see `identified` for the
-    folder's name."""
+    """Store a variant of `made_result` with two repeats and raw files."""
     result = made_result(**changes)
     if "repeats" in changes:
         return keep(folder, result)
@@ -316,22 +320,14 @@ def change(path, old, new):
     path.write_text(text.replace(old, new, 1))
 
 
-def identified(folder, result):
-    """Return the folder with the digest that the result's id must end in added to its name."""
-    data = result.input_data and result.input_data.sha256
-    digest = measurement_id(result.config, result.protocol, result.environment, data)[-8:]
-    name = folder.name.removesuffix(f"-{digest}")
-    return folder.with_name(f"{name}-{digest}")
-
-
 def name_of(result, number=0):
     """Return the folder name of the n-th result of `write_all`."""
-    return identified(Path(f"{result.id}-{number}"), result).name
+    return f"{result.id}-{number}"
 
 
 def keep(folder, result):
-    """Store a result with matching raw files; see `identified` for the folder's name."""
-    folder = identified(Path(folder), result)
+    """Store a result with matching raw files."""
+    folder = Path(folder)
     repeats = [_with_raw_files(folder, result, repeat) for repeat in result.repeats]
     return _write(folder, result, repeats)
 
@@ -375,7 +371,9 @@ def _events(result, repeat, rank):
     if rank.data_wait_seconds is not None:
         data_wait_seconds = (repeat.data_wait_share or 0.0) * rank.window_seconds
         step["data_wait_seconds"] = data_wait_seconds / measured_steps
-    events = [event("told", **result.told.model_dump())] if result.told else []
+    events = [START]
+    if result.told:
+        events.append(event("told", **result.told.model_dump()))
     events += [event("step", step=number, **step) for number in range(1, last_step + 1)]
     losses = {1: repeat.loss_first or 7.0, last_step: repeat.loss_last or 6.5}
     events += [event("loss", step=number, value=loss) for number, loss in losses.items()]
@@ -399,7 +397,7 @@ def _events(result, repeat, rank):
         "loss_scale": repeat.loss_scale,
         "skipped_steps": repeat.skipped_steps,
     }
-    window = event("window", samples=rank.samples, seconds=rank.window_seconds)
+    window = event("window", samples=rank.samples, seconds=rank.window_seconds, began=0.0)
     return [*events, window, event("end", **end)]
 
 
@@ -409,10 +407,20 @@ def _peak_of_rank(repeat):
     return {name: rate / len(repeat.ranks) for name, rate in rates.items()}
 
 
+def steady_peak(flops, copied=1e10):
+    """Return a peak whose sustained rates are the highest ones."""
+    return Peak(
+        matmul_flops_per_second=flops,
+        copy_bytes_per_second=copied,
+        sustained_matmul_flops_per_second=flops,
+        sustained_copy_bytes_per_second=copied,
+    )
+
+
 def write_all(outputs, *results):
     """Store the results below `outputs`, with n in the name of the n-th folder."""
     for number, result in enumerate(results):
-        keep(Path(outputs) / f"{result.id}-{number}", result)
+        keep(Path(outputs) / name_of(result, number), result)
     return Path(outputs)
 
 
@@ -433,10 +441,10 @@ def rank_events(seconds, samples=8, measured_steps=None, compute_seconds=None):
     end = {"memory_bytes": 1, "compute_seconds": compute_seconds}
     end |= {"skipped_steps": None, "loss_scale": None}
     return [
-        event("start"),
+        START,
         *steps,
         *losses,
-        event("window", samples=samples * len(window), seconds=sum(window)),
+        event("window", samples=samples * len(window), seconds=sum(window), began=0.0),
         event("end", **end),
     ]
 
@@ -463,7 +471,7 @@ def with_start(result, memory_bytes, first_step_seconds):
 
 def with_raw_files(folder, result, events, telemetry=()):
     """Store `result` with raw files and numbers of `events`, a list of ranks for each repeat,
-    and of `telemetry`, for each; see `identified` for the folder's name."""
+    and of `telemetry`, for each."""
     first_rank = events[0][0]
     samples = next(e["samples"] for e in first_rank if e["event"] == "step")
     window = next(e for e in first_rank if e["event"] == "window")
@@ -473,7 +481,7 @@ def with_raw_files(folder, result, events, telemetry=()):
     config = result.config.model_copy(update={"batch_size": batch_size})
     protocol = result.protocol.model_copy(update=steps)
     result = result.model_copy(update={"config": config, "protocol": protocol})
-    folder = identified(Path(folder), result)
+    folder = Path(folder)
     repeats = []
     for index, ranks in enumerate(events, 1):
         windows = [e["seconds"] for rank in ranks for e in rank if e["event"] == "window"]

@@ -443,6 +443,7 @@ TELEMETRY = {
     "throttled": {},
     "energy_joules": {},
     "energy_joules_per_sample": None,
+    "memory_used_bytes": {},
     "missing": {},
 }
 

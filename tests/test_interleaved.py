@@ -18,7 +18,7 @@ import pytest
 from clusters import wait_for
 from conftest import as_options, cli, needs_frameworks
 from drivers import faked
-from made import keep, measured
+from made import keep, measured, steady_peak
 
 import perfkit
 from perfkit import report
@@ -36,7 +36,6 @@ from perfkit.analysis.comparison.stored import (
 from perfkit.analysis.warnings import check
 from perfkit.core.paths import ROOT
 from perfkit.core.request import RequestError
-from perfkit.core.results.repeat import Peak
 from perfkit.core.results.store import Measurement, ResultError
 from perfkit.report.comparison import ComparisonPage
 from perfkit.report.comparison_text import comparison_text, interleaved_text
@@ -405,8 +404,7 @@ def plain(a, b, across="seed"):
 
 def with_peak(measurement, flops):
     """Store the measurement again, with a peak of so many FLOP/s in each repeat."""
-    peak = Peak(matmul_flops_per_second=flops, copy_bytes_per_second=1e9)
-    result = measurement.result
+    result, peak = measurement.result, steady_peak(flops)
     repeats = [repeat.model_copy(update={"peak": peak}) for repeat in result.repeats]
     keep(measurement.folder, result.model_copy(update={"repeats": repeats}))
     return Measurement.read(measurement.folder)

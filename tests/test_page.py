@@ -14,6 +14,7 @@ from made import (
     made_result,
     measured,
     rank_events,
+    steady_peak,
     stored,
     with_raw_files,
     with_start,
@@ -30,7 +31,7 @@ from perfkit.core.request.plan import plan, typed
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.failures import Timeout, TimerOnSomeRanks, WorkerDied, WorkerError
 from perfkit.core.results.identity import Reading
-from perfkit.core.results.repeat import Peak, Rank, Repeat
+from perfkit.core.results.repeat import Rank, Repeat
 from perfkit.core.results.store import Store
 from perfkit.report.contents import with_contents
 from perfkit.report.elements import verdict_mark
@@ -369,8 +370,8 @@ def test_the_trust_tile_names_the_worst_warning(tmp_path):
 
 def with_peak(folder, result, flops):
     """Store the result with a peak of so many FLOP/s in each repeat."""
-    peak = Peak(matmul_flops_per_second=flops, copy_bytes_per_second=1e9)
-    repeats = [repeat.model_copy(update={"peak": peak}) for repeat in result.repeats]
+    update = {"peak": steady_peak(flops)}
+    repeats = [repeat.model_copy(update=update) for repeat in result.repeats]
     return keep(folder, result.model_copy(update={"repeats": repeats}))
 
 

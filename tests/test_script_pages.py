@@ -5,13 +5,12 @@ from html import unescape
 
 import pandas as pd
 import pytest
-from made import keep, measured, script_measured, write_all
+from made import keep, measured, script_measured, steady_peak, write_all
 
 import perfkit
 from perfkit import report
 from perfkit.analysis.comparison.blocks import placed
 from perfkit.core.results.failures import Timeout
-from perfkit.core.results.repeat import Peak
 from perfkit.report.exploring import named
 from perfkit.report.index_rows import model_groups
 from perfkit.report.links import Site
@@ -20,7 +19,7 @@ from perfkit.report.step_charts import overlaid
 from perfkit.report.text import names
 
 HOSTILE = "<script>alert(1)</script>"
-PEAK = Peak(matmul_flops_per_second=1e12, copy_bytes_per_second=1e10)
+PEAK = steady_peak(1e12)
 
 
 def kept(folder, values=(100.0, 101.0, 102.0), **changes):

@@ -179,6 +179,7 @@ AT_LIMITS = TelemetrySummary(
     throttled={"gpu0": {"power_cap": 40}},
     energy_joules={},
     energy_joules_per_sample=None,
+    memory_used_bytes={},
     missing={},
 )
 """A telemetry summary whose readings are at their limits."""

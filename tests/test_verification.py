@@ -427,6 +427,7 @@ def verified(other=None, created="2026-01-01T00:00:00+00:00"):
         schema_version=1,
         created=created,
         model="resnet50",
+        model_size=None,
         optimizer="momentum",
         image_size=224,
         sequence_length=None,

@@ -3,7 +3,7 @@
 import made
 import numpy as np
 import pytest
-from made import V100, rank_events, script_measured, with_raw_files
+from made import V100, rank_events, script_measured, steady_peak, with_raw_files
 
 from perfkit.analysis.published import published
 from perfkit.analysis.utilization import datasheet, utilization
@@ -30,7 +30,7 @@ from perfkit.core.models import model_named
 from perfkit.core.request.plan import plan
 from perfkit.core.results.frames import load_steps
 from perfkit.core.results.identity import Reading
-from perfkit.core.results.repeat import Evaluation, Peak, TelemetrySummary
+from perfkit.core.results.repeat import Evaluation, TelemetrySummary
 from perfkit.core.steady import profile_repeats
 
 QUIET = [100.0, 100.2, 99.9, 100.1, 99.8, 100.0, 100.1]
@@ -59,7 +59,7 @@ def changed(result, **changes):
 
 
 def peak(flops):
-    return Peak(matmul_flops_per_second=flops, copy_bytes_per_second=1e11)
+    return steady_peak(flops, 1e11)
 
 
 def test_an_undisturbed_measurement_has_no_warning():
@@ -197,6 +197,7 @@ def telemetry(samples):
         throttled={},
         energy_joules={},
         energy_joules_per_sample=None,
+        memory_used_bytes={},
         missing={},
     )
 

@@ -71,7 +71,7 @@ def limit_of(data_wait_share: float, speed: float) -> Limit:
 def read_diagnosis(measurement: Measurement) -> Diagnosis | None:
     """Return the diagnosis of the measurement, None if it has none. Raises ResultError."""
     path = measurement.folder / FILE
-    return read_as(Diagnosis, path, SCHEMA_VERSION) if path.exists() else None
+    return read_as(Diagnosis, path) if path.exists() else None
 
 
 def plan_diagnosis(model: str, values: Mapping[str, Any]) -> Plan:

@@ -33,13 +33,12 @@ class MeasurementWarning(Statement):
 
 
 class RawFilesDiffer(MeasurementWarning):
-    """The numbers do not follow from the raw files, the raw files were changed or can't be
-    read, or the id does not match."""
+    """The numbers do not follow from the raw files, or these were changed or can't be read."""
 
     code = "raw_files_differ"
     severity = "error"
-    sentence = N_("The raw files do not agree with the result: %(reasons)s")
-    reasons: list[str]
+    sentence = N_("The raw files do not agree with the result: %(difference)s")
+    difference: str
 
 
 class WindowMismatch(MeasurementWarning):

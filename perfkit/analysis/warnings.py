@@ -157,9 +157,8 @@ class MeasurementChecks(NamedTuple):
     """All warnings, the most severe first."""
     problem: str
     """Why the raw steps can't be read; empty if they can."""
-    disagreements: list[str] | None
-    """Where the result does not follow from the raw files; None if these are on other
-    machines."""
+    difference: str
+    """The first difference between the result and its raw files; empty if there is none."""
 
 
 def check(measurement: Measurement) -> MeasurementChecks:
@@ -167,17 +166,17 @@ def check(measurement: Measurement) -> MeasurementChecks:
     result = measurement.result
     steps, profiles, problem = _profiled(measurement)
     warnings = warnings_of(result, profiles)
-    disagreements = check_against_raw(measurement)
+    difference = check_against_raw(measurement)
     complete = len(result.complete_repeats)
-    if disagreements:
-        warnings.append(RawFilesDiffer(reasons=disagreements))
+    if difference:
+        warnings.append(RawFilesDiffer(difference=difference))
     if problem or (steps.empty and complete):
         warnings.append(RawStepsUnreadable())
     if result.status != "complete":
         warnings.append(Incomplete(complete=complete, planned=result.protocol.repeats))
     by_code = {warning.code: warning for warning in warnings}
     warnings = [by_code[code] for code in worst_first(by_code)]
-    return MeasurementChecks(steps, profiles, warnings, problem, disagreements)
+    return MeasurementChecks(steps, profiles, warnings, problem, difference)
 
 
 def _profiled(measurement: Measurement) -> tuple[pd.DataFrame, list[RepeatProfile], str]:
@@ -423,7 +422,6 @@ def _about_gaps(repeats: list[Repeat]) -> Warnings:
         window = max(rank.window_seconds for rank in repeat.ranks)
         samples = repeat.telemetry.samples if repeat.telemetry else 0
         gap = window - samples * SAMPLING_SECONDS
-        # Repeats without `began` predate telemetry.
         if repeat.began and gap > max(GAP_SECONDS, GAP_SHARE * window):
             gaps[repeat.index] = gap
     if gaps:

@@ -32,7 +32,7 @@ from perfkit.audit.quantity import ClaimedKind, LogQuantity, Of
 from perfkit.audit.statements import FactValue, Finding, SourcedFact
 from perfkit.audit.verdicts import LogRatio, LogScaling, Verdict
 from perfkit.core.results.base import Stored
-from perfkit.core.results.store import make_folder, read_as, write_atomically
+from perfkit.core.results.store import read_as, write_atomically
 
 SCHEMA_VERSION: Literal[2] = 2
 FOLDER = "audits"
@@ -328,12 +328,12 @@ def audit_folders(outputs: Path) -> Iterator[Path]:
 
 def read_audit(folder: Path) -> Audit:
     """Read the audit in `folder`. Raises ResultError."""
-    return read_as(Audit, folder / FILE, SCHEMA_VERSION)
+    return read_as(Audit, folder / FILE)
 
 
 def write_audit(folder: Path, audit: Audit) -> None:
     """Write the audit atomically into `folder`. Raises OSError."""
-    make_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     # On one line: indented, the figures of many logs would take half as much space again.
     text = audit.model_dump_json(exclude_defaults=True)
     write_atomically(folder / FILE, f"{text}\n")

@@ -643,9 +643,9 @@ class RateContradictsBatch(Finding):
 
 
 class OfRates(Finding):
-    """A finding about throughputs. Their `unit` is empty in an audit of an older version."""
+    """A finding about throughputs. Their `unit` is empty if it is unknown."""
 
-    unit: str = ""
+    unit: str
 
     def with_unit(self, rate: float | str) -> str:
         """Return a rate as text with its unit."""

@@ -55,13 +55,13 @@ def run(model: str, arguments: str | None, values: options.Values) -> None:
     # Imported only now, so that invalid requests fail fast.
     from perfkit.core.driver.measure import is_complete, measurement_folder
     from perfkit.core.request.requirements import read_environment
-    from perfkit.core.results.store import Store, make_folder
+    from perfkit.core.results.store import Store
 
     config = planned.config
     environment = read_environment(config.framework, config.data_folder, config.interpreter)
     folder = measurement_folder(config, planned.protocol, environment)
     store = Store(folder)
-    make_folder(store.log_folder)
+    store.log_folder.mkdir(parents=True, exist_ok=True)
     _print_notices(planned)
     _announce(folder, planned.protocol.repeats)
     executed = store.log_folder / "papermill.ipynb"

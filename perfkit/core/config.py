@@ -295,14 +295,6 @@ class Config(RunConfig):
     """processes (TensorFlow: threads) of the framework's DataLoader"""
 
     @model_validator(mode="after")
-    def _has_size_of_earlier_files(self) -> Self:
-        """Files that were written before a size could be chosen have none: their GPT-2 is the
-        smallest. It does not count as set, because the id is of the parameters in the file."""
-        if self.model == "gpt" and self.model_size is None:
-            self.__dict__["model_size"] = "124M"
-        return self
-
-    @model_validator(mode="after")
     def _has_sample_size(self) -> Self:
         if self.image_size is None and self.sequence_length is None:
             raise ParameterError("size_missing")

@@ -10,7 +10,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from perfkit.analysis.warning_types import MeasurementWarning, worst_first
-from perfkit.core.results.store import open_stored
 from perfkit.report import elements
 from perfkit.report.section import Section
 from perfkit.report.style import INK
@@ -51,7 +50,7 @@ def page_warnings(page: Path) -> list[str] | None:
     """Return the warning codes stored in the head of a measurement's page, worst first; None if
     unknown. Deriving them from the raw files again would be slow."""
     try:
-        with open_stored(page) as stream:
+        with page.open("rb") as stream:
             head = stream.read(HEAD_LENGTH).decode(errors="replace")
     except OSError:
         return None

@@ -25,7 +25,6 @@ from perfkit.core.results.store import (
     Measurement,
     ResultError,
     folders,
-    make_folder,
     write_atomically,
 )
 from perfkit.core.results.summarize import check_against_raw
@@ -61,12 +60,12 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 @dataclass(frozen=True)
 class Written:
     """What came of a result's page: the reason if it is the only content of the page, whether
-    the folder has a page at all, and how a measurement contradicts its raw files."""
+    the folder has a page at all, and how a measurement differs from its raw files."""
 
     folder: Path
     reason: str = ""
     has_page: bool = True
-    contradictions: Sequence[str] = ()
+    difference: str = ""
 
 
 def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, list[str]]:
@@ -112,12 +111,10 @@ def _write_results(
 
 
 def _without(frame: pd.DataFrame, pages: Iterable[Written]) -> pd.DataFrame:
-    """Return the frame of `load` without the measurements that contradict their raw files."""
-    contradicting = {
-        page.folder.name: page.contradictions for page in pages if page.contradictions
-    }
-    agreeing = frame[~frame["folder"].isin([*contradicting])]
-    reasons = [contradiction(name, problems) for name, problems in contradicting.items()]
+    """Return the frame of `load` without the measurements that differ from their raw files."""
+    differing = {page.folder.name: page.difference for page in pages if page.difference}
+    agreeing = frame[~frame["folder"].isin([*differing])]
+    reasons = [contradiction(name, difference) for name, difference in differing.items()]
     agreeing.attrs["unreadable"] = [*frame.attrs["unreadable"], *reasons]
     return agreeing
 
@@ -141,14 +138,14 @@ def _results(outputs: Path) -> list[tuple[str, Path]]:
 def _write_one(site: Site, kind: str, folder: Path) -> Written:
     """Write the page of the result in `folder`, whatever happens."""
     try:
-        return Written(folder, contradictions=_write_stored(site, kind, folder))
+        return Written(folder, difference=_write_stored(site, kind, folder))
     # A foreign result may fail in unforeseen ways; the other pages must be written.
     except Exception as error:
         problem = shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")
         reason = f"{folder.name}: its page could not be written ({problem})"
         # A number without a page is in the tables, too, and must not escape its check.
-        contradictions = _contradictions(folder) if kind == "measurement" else []
-        return Written(folder, reason, _is_replaced(folder, site, reason), contradictions)
+        difference = _difference(folder) if kind == "measurement" else ""
+        return Written(folder, reason, _is_replaced(folder, site, reason), difference)
 
 
 def _is_replaced(folder: Path, site: Site, reason: str) -> bool:
@@ -161,9 +158,9 @@ def _is_replaced(folder: Path, site: Site, reason: str) -> bool:
     return True
 
 
-def _write_stored(site: Site, kind: str, folder: Path) -> list[str]:
+def _write_stored(site: Site, kind: str, folder: Path) -> str:
     """Write the page of the result in `folder`, or the reason why the result can't be read.
-    Return how a measurement contradicts its raw files."""
+    Return how a measurement differs from its raw files."""
     try:
         if kind == "measurement":
             return _write_checked(site, folder)
@@ -172,23 +169,23 @@ def _write_stored(site: Site, kind: str, folder: Path) -> list[str]:
             _write(kind, content, site, language)
     except ResultError as error:
         write_unreadable(folder, site, error.relative_to(site.outputs))
-    return []
+    return ""
 
 
-def _write_checked(site: Site, folder: Path) -> list[str]:
+def _write_checked(site: Site, folder: Path) -> str:
     """Write the page of the measurement in `folder`."""
     measurement = checked(Measurement.read(folder), site)
     write_measurement(measurement)
-    return measurement.checks.disagreements or []
+    return measurement.checks.difference
 
 
-def _contradictions(folder: Path) -> list[str]:
-    """Return how the measurement in `folder` contradicts its raw files."""
+def _difference(folder: Path) -> str:
+    """Return how the measurement in `folder` differs from its raw files."""
     try:
-        return check_against_raw(Measurement.read(folder)) or []
+        return check_against_raw(Measurement.read(folder))
     except ResultError:
         # `load` leaves it out and gives the reason.
-        return []
+        return ""
 
 
 def write_summary(summary: Summary, language: str) -> None:
@@ -211,7 +208,7 @@ Content = Summary | ComparisonPage | Path
 def _write(kind: str, content: Content, site: Site, language: str, keep: bool = False) -> None:
     """Write the page of the notebook `kind`; with `keep`, the notebook too."""
     folder = _folder(kind, content)
-    make_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     with in_language(language):
         title, made = _facts(kind, content)
         if isinstance(content, Summary):

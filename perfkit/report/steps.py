@@ -22,7 +22,6 @@ from perfkit.core.units import GIB
 from perfkit.report.elements import (
     NumberHeading,
     Text,
-    bullets,
     code,
     file_link,
     foreign,
@@ -406,12 +405,12 @@ def _telemetry_notes(result: Result) -> list[Text]:
 
 def raw_files(measurement: Measurement) -> Section:
     """Links to the result and the raw files, and the check of one against the other."""
-    folder, problems = measurement.folder, checked(measurement).checks.disagreements
+    folder, difference = measurement.folder, checked(measurement).checks.difference
     section = Section()
-    if problems:
+    if difference:
         statement = strong(_("The raw files do not agree with the result:"))
-        section += paragraph(statement) + bullets(problems, language="en")
-    elif problems is not None:
+        section += paragraph(statement, foreign(difference))
+    elif measurement.raw_files():
         section += _agreement(len(measurement.result.complete_repeats))
     files = [measurement.result_file, *measurement.raw_files(), *measurement.log_files()]
     files += sorted([*folder.glob(DIAGNOSIS), *folder.glob(f"{RAW_FOLDER}/*.jsonl")])

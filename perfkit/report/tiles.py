@@ -138,12 +138,12 @@ def headline(measurement: Measurement) -> Section:
     """Three tiles (throughput, limit, trust) if a repeat is complete, the failure if any, and
     related pages."""
     page = checked(measurement)
-    result, problems = page.result, page.checks.disagreements
+    result, difference = page.result, page.checks.difference
     diagnosis, problem = stored_diagnosis(page)
     section = render("measurement", "title", None, names.title(result))
-    if problems:
+    if difference:
         warning = alarm(_("Do not use this result: it contradicts its raw files."))
-        section += paragraph(warning, foreign(problems[0]))
+        section += paragraph(warning, foreign(difference))
     if result.complete_repeats:
         limit = _limit_tile(result, diagnosis, problem)
         tiles = [_throughput_tile(page), limit, _trust_tile(page)]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from perfkit.core.driver.measure import alone
 from perfkit.core.format import plain
 from perfkit.core.request import RequestError
-from perfkit.core.results.store import PARTIAL, make_folder, read_file
+from perfkit.core.results.store import PARTIAL, read_file
 from perfkit.report.site import write_site
 from perfkit.sweep.jobs import SweepJob, missing
 from perfkit.sweep.local import Show, perfkit_command, run_here, run_supervised
@@ -51,7 +51,7 @@ def run_sweep(
     outputs = jobs[0].outputs
     if not outputs.exists():
         _require_a_start(jobs, on_slurm=slurm is not None)
-    make_folder(outputs / "sweeps")
+    (outputs / "sweeps").mkdir(parents=True, exist_ok=True)
     with _only_sweep(outputs):
         _remove_partial_files(outputs)
         stored = StoredResults(outputs, elsewhere=slurm is not None)

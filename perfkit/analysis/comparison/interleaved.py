@@ -130,8 +130,8 @@ def disagreements(comparison: InterleavedComparison, outputs: Path) -> list[str]
             problems.append(error.relative_to(outputs))
             continue
         results[variant.id] = measurement.result
-        for problem in check_against_raw(measurement) or ():
-            problems.append(f"{variant.id}: {problem}")
+        if difference := check_against_raw(measurement):
+            problems.append(f"{variant.id}: {difference}")
     return problems or _changes(comparison, results)
 
 
@@ -151,4 +151,7 @@ def _changes(comparison: InterleavedComparison, results: dict[str, Result]) -> l
             current_turns = turns(results[base.id], results[variant.id], repeats)
         if stored_turns.get(variant.id, []) != current_turns:
             problems.append(f"{variant.id}: its repeats, or those of {base.id}, have changed")
+    for pair in comparison.pairs:
+        if pair != pair.judged_anew(comparison.level, comparison.threshold):
+            problems.append(f"{pair.b.name}: its ratio does not follow from its repeats")
     return problems

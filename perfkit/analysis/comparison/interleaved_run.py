@@ -18,7 +18,7 @@ from perfkit.analysis.comparison.stored import (
 from perfkit.analysis.wording import variant_arguments
 from perfkit.core.driver.measure import BEING_MEASURED, alone, resume
 from perfkit.core.driver.progress import RepeatsProgress, round_order
-from perfkit.core.results.store import Measurement, make_folder
+from perfkit.core.results.store import Measurement
 from perfkit.core.work import work_of
 
 
@@ -30,7 +30,7 @@ def measure_interleaved(plan: InterleavedPlan, say: Callable[[str], None]) -> No
     continue as long as the base is among them. Raises RequestError if another process measures
     one of the variants, and KeyboardInterrupt; finished repeats are stored.
     """
-    make_folder(plan.folder)
+    plan.folder.mkdir(parents=True, exist_ok=True)
     taken = f"{plan.folder.name} {BEING_MEASURED}. Wait for it to end"
     with alone(plan.folder / ".lock", taken):
         _measure(plan, say)

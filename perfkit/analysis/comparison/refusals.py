@@ -133,8 +133,9 @@ class NothingLabelled(ComparisonRefusal):
 
 class ContradictsRawFiles(ComparisonRefusal):
     code = "contradicts_raw_files"
-    sentence = "%(file)s: contradicts its raw files"
+    sentence = "%(file)s: contradicts its raw files: %(difference)s"
     file: str
+    difference: str
 
 
 class FileLeftOut(ComparisonRefusal):

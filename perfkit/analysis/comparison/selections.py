@@ -90,10 +90,8 @@ def _of_file(name: str, file: Path) -> Selected:
         measurement = Measurement(file.parent, read_result(file))
     except ResultError as error:
         raise ComparisonError([FileLeftOut(reason=str(error))]) from None
-    disagreements = check_against_raw(measurement)
-    if disagreements:
-        contradicts = ContradictsRawFiles(file=str(file))
-        raise ComparisonError([contradicts, *_left_out_refusals(disagreements)])
+    if difference := check_against_raw(measurement):
+        raise ComparisonError([ContradictsRawFiles(file=str(file), difference=difference)])
     return Selected(name, "result", [measurement])
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from perfkit.analysis.comparison.keys import Differences, KeyValue
 from perfkit.analysis.culprit import Attribution
@@ -37,7 +37,6 @@ from perfkit.core.results.base import Stored
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.store import (
     ResultError,
-    make_folder,
     read_as,
     read_file,
     write_atomically,
@@ -46,9 +45,6 @@ from perfkit.core.results.told import WorkUnit
 from perfkit.core.statistics import fewest_values, median_estimate
 
 SCHEMA_VERSION: Literal[5] = 5
-WITH_OLD_VERDICTS: Literal[4] = 4
-"""Files of this version call every interval that contains 1 'no difference'; they are judged
-anew when they are read."""
 FOLDER = "comparisons"
 """Folder of interleaved comparisons below the outputs."""
 FILE = "comparison.json"
@@ -290,8 +286,8 @@ class InterleavedComparison(Stored):
     """Variants compared with the first variant, the base, which is A of all pairs. Shares are
     0 to 1."""
 
-    schema_version: Literal[4, 5] = SCHEMA_VERSION
-    """readers refuse any other; the pairs of version 4 are judged anew"""
+    schema_version: Literal[5] = SCHEMA_VERSION
+    """readers refuse any other"""
     created: str
     """start of the first variant; UTC, ISO 8601"""
     command: str
@@ -352,28 +348,6 @@ class InterleavedComparison(Stored):
     def variant_of(self, pair: PairResult) -> Variant:
         return next(variant for variant in self.variants if variant.id == pair.b.name)
 
-    @model_validator(mode="after")
-    def _follows_from_its_turns(self) -> Self:
-        numbers = {variant.id: variant.number for variant in self.variants}
-        for pair in self.pairs:
-            is_of_base = pair.a.name == self.base.id and pair.b.name != self.base.id
-            a, b = numbers.get(pair.a.name), numbers.get(pair.b.name)
-            if not is_of_base or (pair.a, pair.b) != (a, b) or not pair.turns:
-                raise ValueError("a pair is not of the base and another variant")
-            judged = pair.judged_anew(self.level, self.threshold)
-            if self.schema_version == WITH_OLD_VERDICTS:
-                judged = judged.model_copy(update={"verdict": pair.verdict})
-            if pair != judged:
-                raise ValueError("ratio, interval or verdict do not follow from the turns")
-        if self.regressed != any(pair.regressed for pair in self.pairs):
-            raise ValueError("regressed does not follow from the pairs")
-        return self
-
-    def judged_anew(self) -> Self:
-        """Return the comparison in this version, with verdicts that follow from the turns."""
-        pairs = [pair.judged_anew(self.level, self.threshold) for pair in self.pairs]
-        return self.model_copy(update={"schema_version": SCHEMA_VERSION, "pairs": pairs})
-
     def __str__(self) -> str:
         lines = []
         for pair in self.pairs:
@@ -390,16 +364,12 @@ def comparison_folders(outputs: Path) -> Iterator[Path]:
 
 def read_comparison(folder: Path) -> InterleavedComparison:
     """Read the comparison in `folder`. Raises ResultError."""
-    versions = (WITH_OLD_VERDICTS, SCHEMA_VERSION)
-    comparison = read_as(InterleavedComparison, folder / FILE, *versions)
-    if comparison.schema_version == WITH_OLD_VERDICTS:
-        return comparison.judged_anew()
-    return comparison
+    return read_as(InterleavedComparison, folder / FILE)
 
 
 def write_comparison(folder: Path, comparison: InterleavedComparison) -> None:
     """Replace the comparison in `folder` atomically. Raises OSError."""
-    make_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / FILE, comparison.model_dump_json(indent=1) + "\n")
 
 
@@ -410,6 +380,6 @@ def comparisons_with(
     each after its folder below `outputs`."""
     for folder in comparison_folders(outputs):
         with suppress(ResultError, OSError):
-            # Reading all of them for each page would validate every turn many times.
+            # Reading all of them for each page would be slow.
             if measurement_id.encode() in read_file(folder / FILE):
                 yield folder.relative_to(outputs).as_posix(), read_comparison(folder)

@@ -16,8 +16,6 @@ FRAMEWORKS = {"pytorch": "torch"}
 """Frameworks in published.csv -> values of the parameter, where they differ."""
 PUBLISHED_PROTOCOL = ("median of 7 runs; each the mean of steps 21-120", 20, 100, 7)
 """The protocol `published`: statistic in published.csv; warm-up, steps, repeats."""
-UNSHARDED = {"sharding": "none", "recompute": "none"}
-"""Values of parameters that rows of older results lack."""
 STRATEGIES = {
     ("fleetx-resnet50", "fp32"): "fleetx-fp32",
     ("fleetx-resnet50", "amp"): "fleetx-amp",
@@ -263,7 +261,7 @@ def _parameter_differences(
 ) -> Iterator[ParameterDiffers]:
     stated = _stated_parameters(cell)
     for name, value in (_unstated_parameters(cell, row) | stated).items():
-        measured = row.get(name, UNSHARDED.get(name))
+        measured = row.get(name)
         if measured is None or measured == value:
             continue
         values = {"name": name, "published": str(value), "measured": str(measured)}

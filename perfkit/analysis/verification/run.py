@@ -26,7 +26,7 @@ from perfkit.core.models import model_of
 from perfkit.core.paths import stored_path
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import Reading
-from perfkit.core.results.store import make_folder, write_atomically
+from perfkit.core.results.store import write_atomically
 from perfkit.core.units import GIGA
 from perfkit.core.worker.trace import COPIES, STEPS
 
@@ -53,7 +53,7 @@ def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verif
     fails or the disk space is missing.
     """
     folder = stored_path(configs[0].outputs_dir) / FOLDER
-    make_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     traced = []
     with _shared_folder(folder) as shared:
         _check_disk_space(configs[0], folder)

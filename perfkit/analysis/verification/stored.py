@@ -116,7 +116,7 @@ class Verification(Stored):
     """UTC, ISO 8601"""
     model: ModelName
     """the model"""
-    model_size: ModelSize | None = None
+    model_size: ModelSize | None
     """its size; None for a model with a single one"""
     optimizer: Literal["momentum", "adamw", "lamb"]
     """the optimizer"""
@@ -189,7 +189,7 @@ def read_verifications(outputs: Path, left_out: list[str]) -> list[Verification]
     verifications = []
     for path in sorted((outputs / FOLDER).glob("*.json")):
         try:
-            verifications.append(read_as(Verification, path, SCHEMA_VERSION))
+            verifications.append(read_as(Verification, path))
         except ResultError as error:
             left_out.append(str(error))
     return sorted(verifications, key=lambda verification: verification.created, reverse=True)

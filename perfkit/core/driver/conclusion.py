@@ -124,19 +124,15 @@ class EndedRepeat:
         return cause(events, nodes, outcome.exit_info)
 
     def _summarized(self, events: Sequence[Events], told: Told | None) -> Repeat:
-        """Return the complete repeat with its numbers and the digests of its raw files. Raises
-        ValueError if the numbers contradict each other."""
-        config, protocol = self.launcher.config, self.launcher.protocol
-        work = work_of(config, told)
+        """Return the complete repeat with its numbers and the digests of its raw files."""
         repeat = summarize(
             self.index,
-            protocol,
+            self.launcher.protocol,
             events,
             self.outcome.seconds,
             _events(self.store.telemetry_file(self.index)),
-            units=work.units_per_sample,
+            units=work_of(self.launcher.config, told).units_per_sample,
         )
-        repeat.check(work, config.ranks, protocol)
         raw_files = read_raw_files(self.store.raw_folder(self.index))
         changes = {
             "raw_files": raw_digests(raw_files),

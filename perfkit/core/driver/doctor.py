@@ -18,7 +18,6 @@ from perfkit.core.request.plan import Plan
 from perfkit.core.request.requested_script import without_timer
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.failures import Failure
-from perfkit.core.results.store import make_folder
 from perfkit.core.script_config import AnyConfig, ScriptConfig
 from perfkit.core.statements import Statement
 from perfkit.core.system.gpus import forbidden_count
@@ -229,7 +228,7 @@ def _nodes(config: AnyConfig, protocol: Protocol) -> Iterator[Diagnostic]:
     """Start the node programs as a measurement would, and let them try to reach each other."""
     outputs = stored_path(config.outputs_dir)
     try:
-        make_folder(outputs)
+        outputs.mkdir(parents=True, exist_ok=True)
         remove_abandoned(outputs, ABANDONED_SECONDS)
         with ClusterLauncher(config, protocol, outputs) as launcher:
             for node in launcher.wait_for_nodes(lambda _text: None, try_each=True):

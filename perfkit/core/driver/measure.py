@@ -90,7 +90,7 @@ def resume(
     """Measure like `measure`, for a resolved `config`. `until`: run repeats only up to this
     one, which may be 0. `shared`: the progress of several measurements."""
     folder = measurement_folder(config, protocol, environment)
-    store.make_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     taken = f"{folder.name} {BEING_MEASURED}. Wait for it, or use another label: -p label NAME"
     with alone(Store(folder).lock_file, taken):
         run = MeasurementRun(config, protocol, folder, environment)
@@ -295,11 +295,11 @@ def _stored_result(folder: Path) -> Result | None:
         return None
     try:
         result = store.read_result(path)
-        contradictions = check_against_raw(Measurement(folder, result))
+        difference = check_against_raw(Measurement(folder, result))
     except ResultError as error:
         raise _not_continued(str(error)) from None
-    if contradictions:
-        raise _not_continued(f"{path}: contradicts its raw files: {contradictions[0]}")
+    if difference:
+        raise _not_continued(f"{path}: contradicts its raw files: {difference}")
     return _concluded(result, None)
 
 

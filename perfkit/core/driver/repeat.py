@@ -23,7 +23,6 @@ from perfkit.core.results.repeat import Repeat
 from perfkit.core.results.store import (
     Events,
     Store,
-    make_folder,
     write_atomically,
 )
 from perfkit.core.results.told import Told
@@ -77,7 +76,7 @@ def run_repeat(
     was_interrupted = False
     try:
         shutil.rmtree(store.raw_folder(index), ignore_errors=True)
-        make_folder(store.raw_folder(index))
+        store.raw_folder(index).mkdir(parents=True, exist_ok=True)
         outcome = _run_workers(launcher, store, index, progress, samples)
         was_interrupted = outcome.ended_by == "interrupt"
         ended = EndedRepeat(launcher, store, index, outcome, first_told)
@@ -124,7 +123,7 @@ def _run_workers(
 def _store_logs(logs: dict[str, str], store: Store, repeat: int) -> Failure | None:
     """Store the logs. A failure is returned, not raised, so as not to hide the workers' own."""
     try:
-        make_folder(store.log_folder)
+        store.log_folder.mkdir(parents=True, exist_ok=True)
         for name, text in logs.items():
             write_atomically(store.log_file(repeat, name), text)
     except OSError as error:

@@ -139,8 +139,7 @@ def _with_device(values: Values, refused: list[Refusal]) -> Values:
 
 def _taken(model: str, values: Values, refused: list[Refusal]) -> Values:
     """Return the values without those of parameters that the model, or the one of the nearest
-    name, does not take; they are refused unless they are the defaults, which older notebooks
-    have."""
+    name, does not take; they are refused unless they are the defaults."""
     known = model if model in MODELS else nearest_name(model, MODELS)
     if known is None:
         return values

@@ -4,9 +4,7 @@ Text of other programs is in `detail`, `output`, `last_lines` and `peer_detail`.
 failure removes home and checkout paths from its texts with `portable`.
 """
 
-from typing import Any, ClassVar, Self
-
-from pydantic import model_validator
+from typing import Any, ClassVar
 
 from perfkit.core.format import plain
 from perfkit.core.statements import N_, Statement, Verbatim
@@ -18,15 +16,6 @@ class Failure(Statement):
     """Why a run failed."""
 
     classes: ClassVar = {}
-
-    @model_validator(mode="after")
-    def _has_a_sentence(self) -> Self:
-        """Refuse fields from which no sentence can be made."""
-        try:
-            self.text()
-        except KeyError as error:
-            raise ValueError(f"{self.code}: the field {error} is missing") from None
-        return self
 
     def line(self) -> str:
         """Return the code and the English sentence on one line, such as "timeout: repeat 1 took

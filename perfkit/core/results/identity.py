@@ -37,11 +37,10 @@ def identity_digest(
     environment: Mapping[str, Reading],
     data_sha256: str | None,
 ) -> str:
-    """Return the digest at the end of a measurement's id. Parameters that did not exist when a
-    stored result was written are not part of it."""
+    """Return the digest at the end of a measurement's id."""
     parts = [
-        config.model_dump(exclude=config.not_identifying(), exclude_unset=True),
-        protocol.model_dump(exclude_unset=True),
+        config.identity,
+        protocol.model_dump(),
         identity(environment),
         data_sha256,
     ]
@@ -58,9 +57,6 @@ def measurement_id(
     """Return the id of a measurement, which is the name of its folder: configuration, protocol,
     label, node of a fleet, and a digest of everything that identifies it, so that only
     repeats of the same measurement share a folder."""
-    # Validated again, so that every field is set, as in a stored result.
-    config = type(config).model_validate(config.model_dump())
-    protocol = Protocol.model_validate(protocol.model_dump())
     parts = [
         *_work_parts(config),
         protocol.name,

@@ -5,7 +5,7 @@ files are therefore checked only where a number is judged: on the measurement's 
 comparison, in the history, and before its repeats continue.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -48,7 +48,7 @@ def measurements(outputs: str | Path, unreadable: list[str]) -> Iterator[Measure
         raise ResultError(place, "no folder")
     for folder in folders(place):
         try:
-            yield _read(folder)
+            yield Measurement.read(folder)
         except ResultError as error:
             unreadable.append(error.relative_to(place))
 
@@ -57,27 +57,12 @@ def agreeing(measurements: Iterable[Measurement], left_out: list[str]) -> Iterat
     """Yield the measurements that agree with their raw files, and add to `left_out` why each
     other one is left out."""
     for measurement in measurements:
-        if problems := check_against_raw(measurement):
-            left_out.append(contradiction(measurement.folder.name, problems))
+        if difference := check_against_raw(measurement):
+            left_out.append(contradiction(measurement.folder.name, difference))
         else:
             yield measurement
 
 
-def contradiction(name: str, problems: Sequence[str]) -> str:
-    """Return why a measurement is left out whose raw files give these problems."""
-    reason = f"{name}: contradicts its raw files: {problems[0]}"
-    # The name of a raw file may not be UTF-8.
-    return reason.encode(errors="backslashreplace").decode()
-
-
-def _read(folder: Path) -> Measurement:
-    """Return the measurement in `folder`. Raises ResultError if it can't be read, or is not
-    that of a real device."""
-    try:
-        folder.name.encode()
-    except UnicodeEncodeError:
-        raise ResultError(folder, "the folder's name is not UTF-8") from None
-    measurement = Measurement.read(folder)
-    if measurement.result.is_fake:
-        raise ResultError(folder, "from the fake accelerator: no measurement")
-    return measurement
+def contradiction(name: str, difference: str) -> str:
+    """Return why a measurement is left out that differs from its raw files."""
+    return f"{name}: contradicts its raw files: {difference}"

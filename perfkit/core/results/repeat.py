@@ -1,14 +1,11 @@
 """Models of a repeat: one fresh run of the worker processes."""
 
-from math import isclose
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from perfkit.core.config import Protocol
 from perfkit.core.results.base import NonNegative, Positive, Stored, in_utc
 from perfkit.core.results.failures import Failure
-from perfkit.core.work import Work
 
 
 class Rank(Stored):
@@ -46,10 +43,10 @@ class Peak(Stored):
     """a multiply-add counts as two operations"""
     copy_bytes_per_second: Positive
     """bytes read and written"""
-    sustained_matmul_flops_per_second: Positive | None = None
-    """mean over a second, before and after the training; None: not stored"""
-    sustained_copy_bytes_per_second: Positive | None = None
-    """mean over 0.3 seconds, before and after the training; None: not stored"""
+    sustained_matmul_flops_per_second: Positive
+    """mean over a second, before and after the training"""
+    sustained_copy_bytes_per_second: Positive
+    """mean over 0.3 seconds, before and after the training"""
     disturbance: Annotated[float | None, Field(ge=0, lt=1)] = None
     """relative difference of the product's speed before and after the training, 1 - slower /
     faster; None if it was measured once"""
@@ -125,7 +122,7 @@ class TelemetrySummary(Stored):
     energy_joules_per_sample: float | None
     """energy of the ranks' GPUs or, on a CPU, of all packages and memory, whichever process
     used it / samples of the ranks on this machine"""
-    memory_used_bytes: dict[str, int] = {}
+    memory_used_bytes: dict[str, int]
     """GPU -> highest memory in use, from NVML: of all processes, including the memory of CUDA
     and its libraries"""
     missing: dict[str, str]
@@ -179,7 +176,7 @@ class Repeat(Stored):
     peak: Peak | None = None
     """all ranks' together; None unless each has one"""
     first_step: FirstStep | None = None
-    """time to the end of the first step; None if the raw files predate it"""
+    """time to the end of the first step; None if a rank's clock contradicts it"""
     ranks: list[Rank] = []
     """each rank's window"""
     telemetry: TelemetrySummary | None = None
@@ -213,27 +210,3 @@ class Repeat(Stored):
         """The highest peak memory of a rank; None if no rank tells it."""
         peaks = [rank.memory_bytes for rank in self.ranks if rank.memory_bytes]
         return max(peaks, default=None)
-
-    @model_validator(mode="after")
-    def _complete_has_numbers(self) -> Self:
-        if self.status == "complete" and not (self.throughput and self.steps_per_second):
-            raise ValueError("a complete repeat has a throughput and steps_per_second")
-        return self
-
-    def check(self, work: Work, ranks: int, protocol: Protocol) -> None:
-        """Raise ValueError if the numbers of a complete repeat contradict each other."""
-        assert self.throughput and self.steps_per_second and work.samples_per_step
-        if not self.ranks:
-            raise ValueError("a complete repeat has the windows of its ranks")
-        steps = protocol.measured_steps
-        seconds = max(rank.window_seconds for rank in self.ranks)
-        samples = sum(rank.samples for rank in self.ranks)
-        if not isclose(self.steps_per_second * seconds, steps):
-            raise ValueError("a repeat's steps_per_second is not that of its ranks")
-        if not isclose(self.throughput * seconds, work.units_per_sample * samples):
-            raise ValueError("a repeat's throughput is not that of its ranks")
-        # A window may have fewer samples than requested.
-        if samples > steps * work.samples_per_step * ranks:
-            raise ValueError("a repeat has more samples than its steps")
-        if self.wall_seconds is not None and self.wall_seconds < seconds:
-            raise ValueError("a repeat's window is longer than its wall_seconds")

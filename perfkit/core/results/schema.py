@@ -4,16 +4,15 @@
 """
 
 from collections.abc import Iterable, Sequence
-from math import isclose
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from perfkit.core.config import Config, Protocol
 from perfkit.core.parameters import parameter_values
 from perfkit.core.results.base import Positive, Stored, in_utc
 from perfkit.core.results.failures import Failure
-from perfkit.core.results.identity import Reading, identity_digest
+from perfkit.core.results.identity import Reading
 from perfkit.core.results.repeat import Repeat, TelemetrySummary
 from perfkit.core.results.told import Told, WorkUnit
 from perfkit.core.script_config import StoredConfig, built_in
@@ -21,7 +20,7 @@ from perfkit.core.statistics import median, median_interval, relative_width
 from perfkit.core.units import TERA
 from perfkit.core.work import Work, work_of
 
-SCHEMA_VERSION: Literal[5] = 5
+SCHEMA_VERSION: Literal[6] = 6
 Status = Literal["complete", "partial", "failed"]
 Ending = Literal["repeats", "interval", "budget"]
 """The rule of the protocol that ended the repeats."""
@@ -77,21 +76,6 @@ class Throughput(Stored):
         low, high = self.interval
         return (high - low) / self.value
 
-    def first_difference(self, derived: Self) -> str | None:
-        """Return the name of the first stored field that differs from the derived one. A field
-        that was added since the file was written is not stored."""
-        for name in self.model_fields_set:
-            if not _equal(getattr(self, name), getattr(derived, name)):
-                return name
-        return None
-
-
-def _equal(value: Any, derived: Any) -> bool:
-    """Return whether two values are the same, apart from a float's rounding."""
-    if isinstance(value, float) and isinstance(derived, float):
-        return isclose(value, derived)
-    return bool(value == derived)
-
 
 def present(values: Iterable[float | None]) -> list[float]:
     """Return the values that are not None."""
@@ -119,7 +103,7 @@ class Effective(Stored):
     step_clock: Literal["host", "device", "watcher"] | None = None
     """source of step times: the device's own events, or the host's clock, on an accelerator
     when an event was found complete; watcher: the host's clock when the result of an update was
-    ready; None: not stored"""
+    ready; None before the rank has added it"""
     dtypes: dict[str, int]
     """dtype -> number of matrix products, or layers, that compute in it"""
     threads: dict[str, int]
@@ -173,7 +157,7 @@ class NodeSeen(Stored):
 class Result(Stored):
     """One measurement: configuration, protocol, environment and its repeats."""
 
-    schema_version: Literal[5]
+    schema_version: Literal[6]
     """readers refuse any other"""
     id: str
     """name of its folder"""
@@ -211,43 +195,6 @@ class Result(Stored):
     def _in_utc(cls, text: str) -> str:
         return in_utc(text, "seconds")
 
-    @model_validator(mode="after")
-    def _script_has_told(self) -> Self:
-        is_script = not isinstance(self.config, Config)
-        if self.told and not is_script:
-            raise ValueError("told: only a script tells the timer what it does")
-        if is_script and self.complete_repeats and not self.told:
-            raise ValueError("told: a script with a complete repeat has told what it does")
-        return self
-
-    @model_validator(mode="after")
-    def _repeats_agree(self) -> Self:
-        limit = self.protocol.repeats
-        indices = [repeat.index for repeat in self.repeats]
-        rising = sorted({*indices})
-        if indices != rising or any(index > limit for index in indices):
-            raise ValueError(f"repeats: their numbers are not rising, or not 1 to {limit}")
-        for repeat in self.complete_repeats:
-            repeat.check(self.work, self.config.ranks, self.protocol)
-        return self
-
-    @model_validator(mode="after")
-    def _status_follows_from_repeats(self) -> Self:
-        if self.status != self.derived_status:
-            raise ValueError(f"status: with these repeats it is {self.derived_status}")
-        return self
-
-    @model_validator(mode="after")
-    def _throughput_follows_from_repeats(self) -> Self:
-        stored, derived = self.throughput, self.derived_throughput
-        if stored and derived:
-            name = stored.first_difference(derived)
-            if name:
-                raise ValueError(f"throughput: {name} is not that of the complete repeats")
-        elif stored or derived:
-            raise ValueError("throughput: there is one if there are complete repeats")
-        return self
-
     @property
     def derived_status(self) -> Status:
         """The status that follows from the repeats."""
@@ -279,27 +226,6 @@ class Result(Stored):
         if protocol.budget and spent >= protocol.budget:
             return "budget"
         return None
-
-    @property
-    def id_is_derived(self) -> bool:
-        """Whether the id ends in the digest of everything that identifies the measurement. The
-        data's digest is unknown until the data are examined."""
-        data_sha256 = self.input_data.sha256 if self.input_data else None
-        reads_files = isinstance(self.config, Config) and self.config.input != "synthetic"
-        if data_sha256 is None and reads_files:
-            return not self.complete_repeats
-        digest = identity_digest(self.config, self.protocol, self.environment, data_sha256)
-        return self.id.endswith(f"-{digest}")
-
-    @property
-    def is_fake(self) -> bool:
-        """Whether the tests' fake accelerator trained, so that the numbers mean nothing."""
-        names = [self.config.device]
-        gpus = self.fact("gpus")
-        # In a foreign result, the fact may have any type.
-        if self.config.device == "gpu" and isinstance(gpus, list):
-            names += gpus
-        return any(name.lower().startswith("fake") for name in names)
 
     def fact(self, name: str) -> Any:
         """Return a fact of the environment; None if it was not read."""

@@ -1,36 +1,28 @@
-"""The folder of a measurement: its paths, atomic writes and strict reading."""
+"""The folder of a measurement: its paths, atomic writes and reading."""
 
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import re
-import stat
 import tempfile
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from perfkit.core.format import number as rounded
 from perfkit.core.paths import results_path
-from perfkit.core.results.schema import SCHEMA_VERSION, Result
+from perfkit.core.results.schema import Result
 from perfkit.core.script_config import TAGS
 from perfkit.core.timing.raw_file import rank_file
 
 RESULT, NOTEBOOK = "result.json", "notebook.ipynb"
 """File names in a measurement's folder."""
-MOST_BYTES = 512 * 2**20
-"""Largest size of a stored file."""
-MOST_DIGITS = 16
-"""Most digits of an integer in a stored file, more than a float has."""
-UNKNOWN_FIELD = ("extra_forbidden", "unexpected_keyword_argument")
-"""Types of pydantic's errors about a field that a model or a dataclass lacks."""
 PARTIAL = ".partial"
 """Suffix of a file that is being written."""
 Events = list[dict[str, Any]]
@@ -136,14 +128,9 @@ class Measurement(Store):
     @classmethod
     def read(cls, folder: str | Path) -> "Measurement":
         """Read the measurement in `folder`; relative paths start in the working directory.
-        Raises ResultError if it can't be read, or if the folder's name is not its id."""
+        Raises ResultError if it can't be read."""
         folder = results_path(folder)
-        path = Store(folder).result_file
-        result = read_result(path)
-        if result.id != folder.name:
-            problem = f"its id is {result.id[:80]!r}, which must be the name of its folder"
-            raise ResultError(path, problem)
-        return cls(folder, result)
+        return cls(folder, read_result(Store(folder).result_file))
 
     def __repr__(self) -> str:
         throughput = self.result.throughput
@@ -154,116 +141,43 @@ class Measurement(Store):
 
 
 def read_result(path: Path) -> Result:
-    """Read the Result in `path`. Raises ResultError if the content is anything else, or if a
-    folder of raw files beside it is a link."""
-    repeats = path.parent / "repeats"
-    raw_folders = [repeats, *repeats.glob("*")]
-    if any(os.path.islink(folder) for folder in raw_folders):  # noqa: PTH114
-        raise ResultError(repeats, "has a link, which is not followed")
-    return read_as(Result, path, SCHEMA_VERSION)
+    """Read the Result in `path`. Raises ResultError if the content is anything else."""
+    return read_as(Result, path)
 
 
-def read_as(model: type[Kind], path: Path, *schema_versions: int) -> Kind:
-    """Read `path` as `model` of one of these versions, the newest last. Raises ResultError if
-    the content is anything else."""
+def read_as(model: type[Kind], path: Path) -> Kind:
+    """Read `path` as `model`. Raises ResultError if the content is anything else."""
     try:
-        text = read_file(path)
-        _check_version(text, schema_versions)
-        return model.model_validate_json(text)
+        return model.model_validate_json(read_file(path))
     except OSError as error:
         why = str(error.strerror)
     except ValidationError as error:
         why = _first_problem(error)
-    except (UnicodeError, json.JSONDecodeError, RecursionError) as error:
-        why = f"not JSON, perhaps cut off ({error})"
-    except ValueError as error:
-        why = str(error)
     raise ResultError(path, textwrap.shorten(why, 200, placeholder=" …"))
 
 
 def _first_problem(error: ValidationError) -> str:
-    """Return the first invalid field, if the problem is that of a field, and its problem."""
-    first = error.errors()[0]
-    if first["type"] in UNKNOWN_FIELD:
-        problem = "unknown field; if a newer perfkit wrote it, update perfkit"
-    else:
-        # The message of a ValueError that a validator raised.
-        problem = str(first.get("ctx", {}).get("error", first["msg"]))
+    """Return the version if it is another, else the first invalid field and its problem."""
+    errors = error.errors()
+    for each in errors:
+        if each["loc"] == ("schema_version",) and each["type"] == "literal_error":
+            expected = each["ctx"]["expected"]
+            return f"schema_version is {each['input']!r}, this perfkit reads {expected}"
+    first = errors[0]
     field = ".".join(str(part) for part in first["loc"] if part not in TAGS)
-    return f"{field}: {problem}" if field else problem
+    return f"{field}: {first['msg']}" if field else first["msg"]
 
 
-def _check_version(text: bytes, readable: Sequence[int]) -> None:
-    """Check the version. Raises ValueError for another version, a duplicate key, or an integer
-    of too many digits."""
-    content = json.loads(text, object_pairs_hook=_without_doubles, parse_int=_short_integer)
-    version = None
-    if isinstance(content, dict):
-        version = content.get("schema_version")
-    if type(version) is int and version in readable:
-        return
-    versions = " or ".join(map(str, readable))
-    problem = f"schema_version is {version!r}, this perfkit reads {versions}"
-    if type(version) is int:
-        is_older = version < readable[-1]
-        problem += ", written by an older one" if is_older else ", and is newer"
-    raise ValueError(problem)
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in content:
-            raise ValueError(f"the key {name!r} is given twice")
-        content[name] = value
-    return content
-
-
-def _short_integer(digits: str) -> int:
-    if len(digits) > MOST_DIGITS:
-        raise ValueError(f"a whole number of over {MOST_DIGITS} digits")
-    return int(digits)
-
-
-def open_stored(path: Path, most: int = MOST_BYTES) -> BinaryIO:
-    """Open an untrusted stored file for reading: a regular file of at most `most` bytes. Links,
-    pipes and devices are not opened. Raises OSError."""
-    status = path.lstat()
-    why = ""
-    if stat.S_ISLNK(status.st_mode):
-        why = "a link, which is not followed"
-    elif not stat.S_ISREG(status.st_mode):
-        why = "not a regular file"
-    elif status.st_size > most:
-        why = f"over {most / 2**20:g} MiB, too large"
-    if why:
-        raise OSError(errno.EINVAL, why, str(path))
-    # The file may have been replaced since.
-    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
-
-
-def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
+def read_file(path: Path) -> bytes:
     """Return the bytes of a stored file. Raises OSError, which names the file."""
-    with open_stored(path, most) as stream:
-        try:
-            return stream.read(most)
-        except OSError as error:
-            # Unlike open, a failed read does not name the file.
-            error.filename = str(path)
-            raise
-
-
-def refuse_links(folder: Path) -> None:
-    """Raise OSError if the path of a folder to write to contains a link: stored folders are
-    untrusted, and so are links in them."""
-    if os.path.realpath(folder) != os.path.abspath(folder):  # noqa: PTH100
-        raise OSError(errno.ELOOP, "a link leads there, which is not followed", str(folder))
-
-
-def make_folder(folder: Path) -> None:
-    """Create a folder and its parents if they don't exist. Raises OSError."""
-    refuse_links(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        # Unlike open, a failed read does not name the file.
+        error.filename = str(path)
+        raise
 
 
 def write_result(folder: Path, result: Result) -> None:
@@ -274,9 +188,8 @@ def write_result(folder: Path, result: Result) -> None:
 def write_atomically(path: Path, text: str) -> None:
     """Write `text` to `path`: a reader sees the old file or the new one, never a part.
 
-    Raises OSError, which names the file, also if the path of its folder contains a link.
+    Raises OSError, which names the file.
     """
-    refuse_links(path.parent)
     temporary = ""
     try:
         descriptor, temporary = tempfile.mkstemp(PARTIAL, f".{path.name}.", path.parent)
@@ -332,16 +245,6 @@ def parse_events(content: bytes, path: Path) -> Events:
     return events
 
 
-def folders(outputs: Path) -> Iterator[Path]:
-    """Yield the measurement folders under `outputs` by name, including inaccessible ones, which
-    their reader reports. Raises OSError."""
-    if not outputs.is_dir():
-        return
-    for folder in sorted(outputs.iterdir(), key=lambda folder: folder.name):
-        try:
-            Store(folder).result_file.lstat()
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError:
-            pass
-        yield folder
+def folders(outputs: Path) -> list[Path]:
+    """Return the measurement folders under `outputs` by name."""
+    return sorted(path.parent for path in outputs.glob(f"*/{RESULT}"))

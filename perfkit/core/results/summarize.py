@@ -1,15 +1,14 @@
 """The numbers of a repeat from the raw events of its ranks, and the check of stored numbers
 against these."""
 
-import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from errno import ENOENT
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from perfkit.core.config import Protocol
+from perfkit.core.results.base import Stored
 from perfkit.core.results.repeat import (
     Evaluation,
     FirstStep,
@@ -23,7 +22,6 @@ from perfkit.core.results.repeat import (
 from perfkit.core.results.store import (
     Events,
     Measurement,
-    ResultError,
     parse_events,
     raw_digests,
     read_raw_files,
@@ -96,9 +94,13 @@ def told_by(events: Events) -> Told | None:
     something that can't be told."""
     for event in events:
         if event["event"] == "told":
-            fields = {name: value for name, value in event.items() if name != "event"}
-            return Told.model_validate(fields)
+            return Told.model_validate(_fields(Told, event))
     return None
+
+
+def _fields(model: type[Stored], event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of an event that are fields of a model."""
+    return {name: event[name] for name in model.model_fields if name in event}
 
 
 def _by_kind(events: Events) -> EventsByKind:
@@ -113,12 +115,12 @@ def _warmup(rank0: EventsByKind, protocol: Protocol) -> Warmup | None:
     if protocol.warmup_limit is None:
         return None
     event = rank0["warmup"][-1]
-    return Warmup(**{name: event[name] for name in Warmup.model_fields})
+    return Warmup(**_fields(Warmup, event))
 
 
 def _first_step(events_of_ranks: Sequence[EventsByKind], warmup_steps: int) -> FirstStep | None:
     """Return the time to the end of the first step on the rank that took longest; None if a
-    rank has not told it."""
+    rank's clock contradicts it."""
     of_ranks = [_first_step_of_rank(events, warmup_steps) for events in events_of_ranks]
     known = [first_step for first_step in of_ranks if first_step]
     if len(known) < len(of_ranks):
@@ -127,14 +129,11 @@ def _first_step(events_of_ranks: Sequence[EventsByKind], warmup_steps: int) -> F
 
 
 def _first_step_of_rank(events: EventsByKind, warmup_steps: int) -> FirstStep | None:
-    """Return the time to the end of a rank's first step; None if it is not known."""
-    if not events["step"]:
-        return None
+    """Return the time to the end of a rank's first step; None if its clock contradicts it."""
     step_seconds = events["step"][0]["seconds"]
     if not events["ready"]:
         return _first_step_of_script(events, warmup_steps, step_seconds)
-    parts = dict(events["ready"][-1])
-    del parts["event"]
+    parts = _fields(FirstStep, events["ready"][-1])
     seconds = step_seconds + sum(parts.values())
     return FirstStep(seconds=seconds, step_seconds=step_seconds, **parts)
 
@@ -144,16 +143,13 @@ def _first_step_of_script(
 ) -> FirstStep | None:
     """Return the time to the end of a script's first step, which is what the other steps of the
     warm-up leave of the time from its start to its window."""
-    window = events["window"][-1]
-    starts = [event["began"] for event in events["start"] if "began" in event]
-    if not starts or "began" not in window:
-        return None
+    start, window = events["start"][-1], events["window"][-1]
     warmup_seconds = sum(
         step["seconds"] for step in events["step"] if step["step"] <= warmup_steps
     )
     pauses = [event for event in events["pause"] if event["step"] < warmup_steps]
     paused_seconds = sum(pause["seconds"] for pause in pauses)
-    until_window = window["began"] - starts[0]
+    until_window = window["began"] - start["began"]
     seconds = until_window - warmup_seconds - paused_seconds + step_seconds
     if seconds < step_seconds:
         return None
@@ -222,10 +218,8 @@ def _telemetry(
 ) -> TelemetrySummary | None:
     """Return the summary of the telemetry from the beginning of rank 0's window to its end,
     which includes pauses. Their energy is not that of the training."""
-    # Raw files that predate telemetry have no `began`.
-    began = window.get("began", 0.0)
     seconds = window["seconds"] + pauses_seconds
-    summary = summarize_telemetry(samples, began, seconds, trained)
+    summary = summarize_telemetry(samples, window["began"], seconds, trained)
     if summary is None or not pauses_seconds:
         return summary
     missing = summary.missing | {"energy_per_sample": "the window has pauses"}
@@ -284,103 +278,63 @@ PeaksOfRanks = Sequence[Sequence[Mapping[str, Any]]]
 """The `peak` events of each rank."""
 
 
-def _sum_of_means(peaks_of_ranks: PeaksOfRanks, name: str) -> float | None:
-    """Return the sum of each rank's mean of a value; None if an event lacks it, as older ones
-    do."""
-    means = []
-    for peaks in peaks_of_ranks:
-        if any(name not in peak for peak in peaks):
-            return None
-        means.append(fmean(peak[name] for peak in peaks))
-    return sum(means)
+def _sum_of_means(peaks_of_ranks: PeaksOfRanks, name: str) -> float:
+    return sum(fmean(peak[name] for peak in peaks) for peaks in peaks_of_ranks)
 
 
-def check_against_raw(measurement: Measurement) -> list[str] | None:
-    """Return where the result contradicts itself or its raw files: a line if its id does not
-    follow from its contents, and one for each complete repeat whose raw files are missing,
-    unreadable, changed, or give other numbers. None if the raw files are elsewhere: a
-    result.json copied without its folder has none."""
+def check_against_raw(measurement: Measurement) -> str:
+    """Return the first difference between a result and its raw files, in one line; empty if
+    there is none, or if the raw files are elsewhere: a result.json copied without its folder
+    has none."""
     result = measurement.result
-    problems = []
-    if not result.id_is_derived:
-        problems.append("id: not that of configuration, protocol, environment and data")
     is_copied = measurement.folder.name != result.id
     if is_copied and not measurement.raw_files():
-        return problems or None
+        return ""
     for repeat in result.complete_repeats:
-        problem = _contradiction(measurement, repeat)
-        if problem:
-            problems.append(f"repeat {repeat.index}: {problem}")
-    return problems
+        difference = _difference(measurement, repeat)
+        if difference:
+            return f"repeat {repeat.index}: {difference}"
+    if result.throughput != result.derived_throughput:
+        return "the repeats give another throughput"
+    if result.status != result.derived_status:
+        return f"the repeats give the status {result.derived_status}"
+    return ""
 
 
-def _contradiction(measurement: Measurement, repeat: Repeat) -> str:
-    """Return how a repeat contradicts its raw files; empty if it does not."""
-    folder = measurement.folder
+def _difference(measurement: Measurement, repeat: Repeat) -> str:
+    """Return the first difference between a repeat and its raw files; empty if there is
+    none."""
     try:
         raw_files = read_raw_files(measurement.raw_folder(repeat.index))
-        events = _events_of_ranks(measurement, repeat, raw_files)
-        derived = _derive_again(measurement, repeat, raw_files, events)
-        told = told_by(events[0])
-        digests = raw_digests(raw_files)
     except OSError as error:
-        path = Path(error.filename).relative_to(folder)
-        return f"{path}: {error.strerror}"
-    except ResultError as error:
-        return error.relative_to(folder)
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
-        return "the raw files are not those of a finished repeat"
-    problems = []
+        return f"{Path(error.filename).name}: {error.strerror}"
+    digests = raw_digests(raw_files)
     changed = {name for name, _digest in digests.items() ^ repeat.raw_files.items()}
     if changed:
-        problems.append(f"{', '.join(sorted(changed))}: changed since (SHA-256)")
-    differing = []
+        return f"{min(changed)}: missing or changed since (SHA-256)"
+    try:
+        return _other_number(measurement, repeat, raw_files)
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
+        return "the raw files are not those of a finished repeat"
+
+
+def _other_number(
+    measurement: Measurement, repeat: Repeat, raw_files: Mapping[str, bytes]
+) -> str:
+    """Return the first field of a repeat that differs from the one derived from its raw files;
+    empty if there is none. Raises any error that files of an unfinished repeat cause."""
+    result, events = measurement.result, []
+    for rank in repeat.ranks:
+        path = measurement.rank_file(repeat.index, rank.rank)
+        events.append(parse_events(raw_files[path.name], path))
+    telemetry_file = measurement.telemetry_file(repeat.index)
+    telemetry = parse_events(raw_files.get(telemetry_file.name, b""), telemetry_file)
+    seconds, units = repeat.wall_seconds or 0.0, result.work.units_per_sample
+    derived = summarize(repeat.index, result.protocol, events, seconds, telemetry, units=units)
     for name in Repeat.model_fields:
         is_derived = name not in NOT_IN_RAW_FILES
         if is_derived and getattr(derived, name) != getattr(repeat, name):
-            differing.append(name)
-    if told != measurement.result.told:
-        differing.append("told")
-    if differing:
-        problems.append(f"the raw files give another {', '.join(differing)}")
-    return "; ".join(problems)
-
-
-def _events_in(path: Path, raw_files: Mapping[str, bytes]) -> Events:
-    """Return the events of one of the raw files. Raises OSError and ResultError."""
-    if path.name not in raw_files:
-        raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(path))
-    return parse_events(raw_files[path.name], path)
-
-
-def _events_of_ranks(
-    measurement: Measurement, repeat: Repeat, raw_files: Mapping[str, bytes]
-) -> list[Events]:
-    """Return the raw events of each rank. Raises OSError and ResultError."""
-    events = []
-    for rank in repeat.ranks:
-        path = measurement.rank_file(repeat.index, rank.rank)
-        events.append(_events_in(path, raw_files))
-    return events
-
-
-def _derive_again(
-    measurement: Measurement,
-    repeat: Repeat,
-    raw_files: Mapping[str, bytes],
-    events: Sequence[Events],
-) -> Repeat:
-    """Derive a repeat from its raw files and the events of its ranks. Raises OSError,
-    ResultError, and any error that files of an unfinished repeat cause."""
-    telemetry_file = measurement.telemetry_file(repeat.index)
-    telemetry: Events = []
-    if repeat.telemetry or telemetry_file.name in raw_files:
-        telemetry = _events_in(telemetry_file, raw_files)
-    return summarize(
-        repeat.index,
-        measurement.result.protocol,
-        events,
-        repeat.wall_seconds or 0.0,
-        telemetry,
-        units=measurement.result.work.units_per_sample,
-    )
+            return f"the raw files give another {name}"
+    if told_by(events[0]) != result.told:
+        return "the raw files give another told"
+    return ""
