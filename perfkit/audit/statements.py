@@ -645,7 +645,7 @@ class RateContradictsBatch(Finding):
 class OfRates(Finding):
     """A finding about throughputs. Their `unit` is empty if it is unknown."""
 
-    unit: str
+    unit: str = ""
 
     def with_unit(self, rate: float | str) -> str:
         """Return a rate as text with its unit."""
