@@ -9,7 +9,7 @@ from perfkit.core.config import Protocol
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.models import model_of, units_per_sample
 from perfkit.core.request.resolve import resolve
-from perfkit.core.results.identity import Reading
+from perfkit.core.results.identity import Reading, measurement_id
 from perfkit.core.results.repeat import FirstStep, Peak, Rank, Repeat, StepSeconds
 from perfkit.core.results.schema import SCHEMA_VERSION, Effective, InputData, Result, Throughput
 from perfkit.core.results.store import (
@@ -121,7 +121,8 @@ def _ranks(config, samples, window, data_wait_share):
 
 
 def stored(folder, **changes):
-    """Store a variant of `made_result` with two repeats and raw files."""
+    """Store a variant of `made_result` with two repeats and raw files; see `identified` for the
+    folder's name."""
     result = made_result(**changes)
     if "repeats" in changes:
         return keep(folder, result)
@@ -320,14 +321,22 @@ def change(path, old, new):
     path.write_text(text.replace(old, new, 1))
 
 
+def identified(folder, result):
+    """Return the folder with the digest of what identifies the result added to its name."""
+    data = result.input_data and result.input_data.sha256
+    digest = measurement_id(result.config, result.protocol, result.environment, data)[-8:]
+    name = folder.name.removesuffix(f"-{digest}")
+    return folder.with_name(f"{name}-{digest}")
+
+
 def name_of(result, number=0):
     """Return the folder name of the n-th result of `write_all`."""
-    return f"{result.id}-{number}"
+    return identified(Path(f"{result.id}-{number}"), result).name
 
 
 def keep(folder, result):
-    """Store a result with matching raw files."""
-    folder = Path(folder)
+    """Store a result with matching raw files; see `identified` for the folder's name."""
+    folder = identified(Path(folder), result)
     repeats = [_with_raw_files(folder, result, repeat) for repeat in result.repeats]
     return _write(folder, result, repeats)
 
@@ -420,7 +429,7 @@ def steady_peak(flops, copied=1e10):
 def write_all(outputs, *results):
     """Store the results below `outputs`, with n in the name of the n-th folder."""
     for number, result in enumerate(results):
-        keep(Path(outputs) / name_of(result, number), result)
+        keep(Path(outputs) / f"{result.id}-{number}", result)
     return Path(outputs)
 
 
@@ -471,7 +480,7 @@ def with_start(result, memory_bytes, first_step_seconds):
 
 def with_raw_files(folder, result, events, telemetry=()):
     """Store `result` with raw files and numbers of `events`, a list of ranks for each repeat,
-    and of `telemetry`, for each."""
+    and of `telemetry`, for each; see `identified` for the folder's name."""
     first_rank = events[0][0]
     samples = next(e["samples"] for e in first_rank if e["event"] == "step")
     window = next(e for e in first_rank if e["event"] == "window")
@@ -481,7 +490,7 @@ def with_raw_files(folder, result, events, telemetry=()):
     config = result.config.model_copy(update={"batch_size": batch_size})
     protocol = result.protocol.model_copy(update=steps)
     result = result.model_copy(update={"config": config, "protocol": protocol})
-    folder = Path(folder)
+    folder = identified(Path(folder), result)
     repeats = []
     for index, ranks in enumerate(events, 1):
         windows = [e["seconds"] for rank in ranks for e in rank if e["event"] == "window"]

@@ -681,7 +681,7 @@ def test_an_unknown_name_is_reported_with_the_alternatives(kept, files, tmp_path
     message = refused("label:x", files[0], outputs=tmp_path / "none")
     assert f"no label 'x': {tmp_path / 'none'}: no folder" in message
     (tmp_path / "cut.json").write_text('{"schema_version": 3, "id"')
-    assert "not JSON, perhaps cut off" in refused(tmp_path / "cut.json", files[0])
+    assert "Invalid JSON: EOF" in refused(tmp_path / "cut.json", files[0])
 
 
 def test_unreadable_results_are_left_out_and_named(kept, tmp_path):
@@ -689,7 +689,7 @@ def test_unreadable_results_are_left_out_and_named(kept, tmp_path):
     (outputs / "bad").mkdir()
     (outputs / "bad" / "result.json").write_text("{")
     comparison = perfkit.compare("base", "new", outputs=outputs)
-    assert "left out: bad/result.json: not JSON" in comparison_text(comparison)
+    assert "left out: bad/result.json: Invalid JSON" in comparison_text(comparison)
 
 
 @pytest.mark.parametrize(
@@ -826,7 +826,7 @@ def test_a_result_contradicting_its_raw_files_is_rejected(kept, tmp_path):
     base, new = sorted(outputs.iterdir())
     double_throughput(new / "result.json")
     read_result(new / "result.json")
-    reason = "the raw files give another throughput, steps_per_second"
+    reason = "repeat 1: the raw files give another throughput"
     done = command(base, new)
     message = on_one_line(done.stderr)
     assert done.exit_code == 2

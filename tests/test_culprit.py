@@ -88,16 +88,15 @@ def test_a_gain_is_judged_as_a_loss_is(throughput, product, culprit):
 def result(throughputs, rate=1e12, created="2026-01-01T00:00:00+00:00", **changes):
     """Return a measurement whose repeats have these throughputs and this sustained rate of the
     product; `copy_rate` is a hundredth of it unless given."""
-    copy_rate = changes.pop("copy_rate", rate and rate / 100)
+    copy_rate = changes.pop("copy_rate", rate / 100)
     wait = changes.pop("wait", 0.01)
     made = measured(throughputs, **({"input": "synthetic"} | changes))
     repeats = []
     for index, repeat in enumerate(made.repeats):
         peak = {"matmul_flops_per_second": 2e12, "copy_bytes_per_second": 2e10}
-        if rate:
-            scattered = 1 + 0.001 * index
-            peak["sustained_matmul_flops_per_second"] = rate * scattered
-            peak["sustained_copy_bytes_per_second"] = copy_rate * scattered
+        scattered = 1 + 0.001 * index
+        peak["sustained_matmul_flops_per_second"] = rate * scattered
+        peak["sustained_copy_bytes_per_second"] = copy_rate * scattered
         update = {"peak": Peak(**peak), "data_wait_share": wait}
         repeats.append(repeat.model_copy(update=update))
     return made.model_copy(update={"repeats": repeats, "created": created})
@@ -105,11 +104,6 @@ def result(throughputs, rate=1e12, created="2026-01-01T00:00:00+00:00", **change
 
 BEFORE = (100.0, 100.2, 99.8, 100.1, 99.9)
 AFTER = tuple(0.9 * value for value in BEFORE)
-
-
-def test_measurements_without_sustained_rates_leave_it_open():
-    found = attributed([result(BEFORE, rate=None)], [result(AFTER)], around(0.9), THRESHOLD)
-    assert (found.culprit, found.doubt) == ("undecided", "no rates")
 
 
 def test_a_wait_for_data_that_no_repeat_tells_leaves_it_open():

@@ -97,8 +97,8 @@ def test_a_page_shows_answer_and_numbers_of_its_diagnosis(tmp_path, result):
     ("old", "new", "why"),
     [
         ('"input-bound"', '"<b>fine</b>"', "verdict"),
-        ('"schema_version":5', '"schema_version":4', "older"),
-        ("}", "", "not JSON"),
+        ('"schema_version":5', '"schema_version":4', "reads 5"),
+        ("}", "", "Invalid JSON"),
     ],
 )
 def test_an_unreadable_diagnosis_is_named_on_the_page(tmp_path, old, new, why):
