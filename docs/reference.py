@@ -524,8 +524,7 @@ def result_page() -> str:
     return page(
         "result.json",
         "One measurement is a [Result](#result). Times are in seconds, memory is in bytes; "
-        "`None`, `True`, `False` are JSON's null, true and false. All fields are written; an "
-        "optional field that a file lacks counts as null or empty. How numbers are computed: "
+        "`None`, `True`, `False` are JSON's null, true and false. How numbers are computed: "
         "[stored files](../results.md); for programs: [JSON Schema](../result.schema.json).",
         *of_models_in(models(Result)),
     )
@@ -558,14 +557,10 @@ def without_fields_of(base: type[BaseModel], model: Schema) -> Schema:
 
 def of_model(model: Schema) -> str:
     """Return a table of the fields of one model, in their order."""
-    required = model.get("required", [])
     rows = []
     for name, field in model["properties"].items():
-        optional = "yes"
-        if name in required:
-            optional = ""
-        rows.append((f"`{name}`", kind(field), field.get("description", ""), optional))
-    return table(("field", "type", "meaning", "optional"), rows)
+        rows.append((f"`{name}`", kind(field), field.get("description", "")))
+    return table(("field", "type", "meaning"), rows)
 
 
 def models(root: type[BaseModel]) -> dict[str, Schema]:
