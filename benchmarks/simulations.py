@@ -14,9 +14,8 @@ from math import ceil
 
 import numpy as np
 
-from perfkit.analysis.comparison.drops import Judged, standing_drop, without_untested
 from perfkit.analysis.fleet.judgement import USUAL_RULES, NodeRepeats, judge
-from perfkit.analysis.series import LEVEL, detectable_drop, segment
+from perfkit.analysis.series import level_starts, newest_drop
 from perfkit.analysis.verdicts import THRESHOLD, verdict
 from perfkit.core.config import AUTO, AUTO_WARMUP, PROTOCOLS, Protocol
 from perfkit.core.driver.progress import round_order
@@ -363,105 +362,62 @@ def warm_up():
             )
 
 
-MEASUREMENTS = 50
-"""Length of a simulated series: fifty nightly measurements."""
+MEASUREMENTS = (5, 10, 50)
+"""Lengths of simulated series."""
+SESSIONS = (0.0, 0.005, 0.01)
+"""Standard deviations of sessions, relative to their mean."""
 
 
-def series_of(random, noise, n, session=0.0):
-    """Return throughputs (MEASUREMENTS, n): repeats scatter by 1 %, sessions by `session`."""
-    repeats = NOISE[noise](random, (MEASUREMENTS, n), 0.01)
-    return repeats * (1 + session * random.standard_normal((MEASUREMENTS, 1)))
-
-
-def false_changes(noise, simulations, n=7, session=0.0, seed=SEED):
-    """Return the share of constant series in which a change is found."""
-    random = np.random.default_rng([seed, [*NOISE].index(noise)])
-    found = []
-    for _ in range(simulations):
-        series = series_of(random, noise, n, session)
-        found.append(bool(segment(series.tolist()).change_points))
-    return share(found)
-
-
-def found_changes(noise, simulations, n=7, session=0.0, after=2, seed=SEED):
-    """Return the share of series in which a 3 % drop of the last `after` values is found."""
-    random = np.random.default_rng([seed, [*NOISE].index(noise)])
-    found = []
-    for _ in range(simulations):
-        series = series_of(random, noise, n, session)
-        series[-after:] *= 0.97
-        changes = segment(series.tolist()).change_points
-        distances = [abs(change.start - (MEASUREMENTS - after)) for change in changes]
-        found.append(min(distances, default=MEASUREMENTS) <= 1)
-    return share(found)
-
-
-def change_points():
-    """A series of 50 measurements whose repeats scatter by 1 % has a false change in at most
-    5 %, and a drop by 3 % is found within two measurements in at least 90 %. If sessions
-    scatter by 1 % too, no test of repeats can guarantee that."""
-    simulations = SIMULATIONS // 10
-    for noise in NOISE:
-        for n in REPEATS[:2]:
-            figures = (noise, simulations, n)
-            yield (
-                f"{noise}, {n} repeats: false {false_changes(*figures):.2%}, "
-                f"found {found_changes(*figures):.2%}"
-            )
-        for session in (0.005, 0.01):
-            yield (
-                f"{noise}, 7 repeats, sessions {session:.1%}: "
-                f"false {false_changes(noise, simulations, 7, session):.2%}, "
-                f"found {found_changes(noise, simulations, 7, session):.2%}"
-            )
+def series_of(random, noise, measurements, session, spread):
+    """Return throughputs (measurements, 7) of a series without a drop."""
+    repeats = NOISE[noise](random, (measurements, 7), spread)
+    return repeats * (1 + session * random.standard_normal((measurements, 1)))
 
 
 def called_regressed(
-    noise, simulations, measurements, n=7, session=0.0, newest_n=None, seed=SEED
+    noise, simulations, measurements, session=0.0, drop=0.0, spread=0.01, seed=SEED
 ):
-    """Return the share of constant series that are called a regression. `newest_n`: repeats of
-    the newest measurement, if it has fewer than `n`."""
+    """Return the share of series that are called a regression at a check, after the last two
+    measurements fell by `drop`."""
     random = np.random.default_rng([seed, [*NOISE].index(noise)])
-    alarms = []
+    regressed = []
     for _ in range(simulations):
-        series = series_of(random, noise, n, session)[:measurements].tolist()
-        series[-1] = series[-1][:newest_n]
-        judged = Judged(series, segment(series), 0, LEVEL, THRESHOLD)
-        alarms.append(standing_drop(without_untested(judged)) is not None)
-    return share(alarms)
+        series = series_of(random, noise, measurements, session, spread)
+        series[-2:] *= 1 - drop
+        throughputs = series.tolist()
+        starts = level_starts(throughputs, THRESHOLD)
+        found = newest_drop(throughputs, starts, 0, THRESHOLD)
+        regressed.append(found is not None)
+    return share(regressed)
 
 
-def found_detectable(noise, simulations, measurements, n=7, session=0.0, seed=SEED):
-    """Return the share of series in which a drop of the next measurement by the size that is
-    called detectable in place of the newest one is found there, and the median of that size."""
+def false_changes(noise, simulations, measurements, session=0.0, seed=SEED):
+    """Return the share of series without any change in which one is found."""
     random = np.random.default_rng([seed, [*NOISE].index(noise)])
-    found, sizes = [], []
+    found = []
     for _ in range(simulations):
-        *series, fresh = series_of(random, noise, n, session)[: measurements + 1]
-        size = detectable_drop([values.tolist() for values in series], ())
-        dropped = [*series[:-1], fresh * (1 - size)]
-        changes = segment([values.tolist() for values in dropped]).change_points
-        found.append(any(change.start == measurements - 1 for change in changes))
-        sizes.append(size)
-    return share(found), float(np.median(sizes))
+        series = series_of(random, noise, measurements, session, 0.01)
+        found.append(len(level_starts(series.tolist(), THRESHOLD)) > 1)
+    return share(found)
 
 
 def drops():
-    """A series without a drop is called a regression in at most 5 % at any time, and a drop of
-    the size that the history calls detectable is found at once in about 90 %."""
-    simulations = SIMULATIONS // 10
-    for noise, session in product(NOISE, (0.0, 0.005, 0.01)):
-        alarms = []
-        for measurements in (5, 10, 50):
-            rate = called_regressed(noise, simulations, measurements, session=session)
-            alarms.append(f"{measurements} measurements {rate:.2%}")
-        yield f"{noise}, sessions {session:.1%}, regressed: {', '.join(alarms)}"
-        rates = []
-        for measurements, n in ((5, 5), (10, 7), (49, 7)):
-            figures = (noise, simulations // 4, measurements, n, session)
-            rate, size = found_detectable(*figures)
-            rates.append(f"{measurements} x {n} repeats {rate:.0%} ({size:.1%})")
-        yield f"{noise}, sessions {session:.1%}, detectable drop found: {', '.join(rates)}"
+    """If sessions scatter by at most 0.5 %, a series without a drop is called a regression in
+    at most 1 % of checks, and a drop of 5 % is found within two measurements in at least
+    90 %."""
+    simulations = SIMULATIONS // 5
+    for noise, session, measurements in product(NOISE, SESSIONS, MEASUREMENTS):
+        figures = (noise, simulations, measurements, session)
+        yield (
+            f"{noise}, sessions {session:.1%}, {measurements} measurements: "
+            f"false regression {called_regressed(*figures):.2%}, "
+            f"false change {false_changes(*figures):.2%}, "
+            f"drop of 5 % found {called_regressed(*figures, drop=0.05):.1%}, "
+            f"of 3 % {called_regressed(*figures, drop=0.03):.1%}"
+        )
+    for noise, measurements in product(NOISE, MEASUREMENTS):
+        rate = called_regressed(noise, simulations, measurements, 0.025, spread=0.05)
+        yield f"{noise} of 5 %, sessions 2.5 %, {measurements} measurements: {rate:.2%}"
 
 
 FLEETS = {4: 1000, 16: 1000, 64: 400, 256: 100, 512: 60}
@@ -623,7 +579,6 @@ def fleet_advice():
 
 
 CLAIMS = {
-    "change_points": change_points,
     "drops": drops,
     "coverage_of_medians": coverage_of_medians,
     "stopping": stopping,

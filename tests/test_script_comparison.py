@@ -14,10 +14,7 @@ from perfkit.analysis.comparison.interleaved import judge_interleaved
 from perfkit.analysis.comparison.interleaved_plan import InterleavedPlan, plan_interleaved
 from perfkit.analysis.comparison.interleaved_run import _short_names
 from perfkit.analysis.comparison.keys import LIVE_LABEL
-from perfkit.analysis.culprit import attributed
 from perfkit.core.request import RequestError
-from perfkit.core.results.repeat import Peak
-from perfkit.core.statistics import Estimate
 from perfkit.report.comparison_text import comparison_text, interleaved_text
 from perfkit.report.text.names import variant_names
 
@@ -290,17 +287,3 @@ def test_other_arguments_or_told_samples_make_another_series(tmp_path):
     found = days(tmp_path, *results)
     assert len(found.series) == 3
     assert len({series.name for series in found.series}) == 3
-
-
-# Machine or software.
-
-
-def test_a_loss_with_an_unknown_wait_for_data_is_not_called_one_of_the_software():
-    rates = {"sustained_matmul_flops_per_second": 1e12, "sustained_copy_bytes_per_second": 1e10}
-    peak = Peak(matmul_flops_per_second=1e12, copy_bytes_per_second=1e10, **rates)
-    loss = Estimate(0.9, 0.89, 0.91, 0.95)
-    for counts, culprit in ((False, "undecided"), (True, "software")):
-        told = {"counts_data_wait": counts}
-        before = [script_measured(BASE, repeat={"peak": peak}, told=told)]
-        after = [script_measured(SLOWER, repeat={"peak": peak}, told=told)]
-        assert attributed(before, after, loss, 0.02).culprit == culprit

@@ -2,8 +2,8 @@
 
 ratios.py        the ratio of two measurements with its interval
 verdicts.py      what such an interval shows: faster, slower, no difference, can't tell
-culprit.py       whether machine or software changed a throughput
-series.py        change points of a series of measurements
+rates.py         the machine's own rates beside a change of throughput
+series.py        levels of a series of measurements, and whether it dropped
 warning_types.py the kinds of warnings about a measurement, with severities and sentences
 warnings.py      which warnings a measurement has: disturbed repeats, implausible losses
 distinctions.py  facts that tell measurements apart which read alike

@@ -123,7 +123,6 @@ def _compare_live(
 @click.argument("outputs", nargs=-1)
 @click.option("--check", is_flag=True, help="Exit with 1 if a series has regressed.")
 @options.percent("--threshold", 2, "Drop above which a series has regressed.")
-@options.percent("--level", 5, "Probability of a false change in a series.", low=0.01, high=50)
 @click.option(
     "--since",
     default="",
@@ -135,19 +134,18 @@ def history(
     outputs: tuple[str, ...],
     check: bool,
     threshold: float,
-    level: float,
     since: str,
     file: str | None,
 ) -> None:
     """Show how the throughput of each configuration changed over time.
 
     OUTPUTS is one or several folders. A series is one configuration, measured at least three
-    times: on different days, with other versions or labels. Changes of its level are tested
-    with the repeats on both sides and listed with changes of the environment.
+    times: on different days, with other versions or labels. Changes of its level are listed
+    with changes of the environment and of the machine's own rates.
 
     A series has regressed while its newest level is below the best accepted one. A measurement
     whose label begins with accepted (-p label accepted-driver-570), or --since, accepts its
-    level. Without a drop, the output says which drop would have been found.
+    level.
     """
     import pandas as pd
 
@@ -175,6 +173,6 @@ def history(
         prefix, _slash, name = folder.rpartition("/")
         return Measurement.read(folders[f"{prefix}/" if prefix else ""] / name).result
 
-    found = history_of(measurements, level, threshold, read=read, since=since)
+    found = history_of(measurements, threshold, read=read, since=since)
     options.print_result(found, file, history_text(found))
     raise SystemExit(check and found.regressed)

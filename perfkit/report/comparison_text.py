@@ -19,7 +19,7 @@ from perfkit.analysis.comparison.stored import (
     Unmeasured,
     Variant,
 )
-from perfkit.analysis.ratios import Method
+from perfkit.analysis.ratios import Method, Ratio
 from perfkit.analysis.verdicts import WORDS, Verdict
 from perfkit.analysis.wording import arguments_text, long_title, own_options
 from perfkit.core.format import amount, interval, number, percent, plain
@@ -32,7 +32,7 @@ from perfkit.report.text.names import (
     verdict_name,
 )
 from perfkit.report.text.terminal import coloured, tabulated, wrapped
-from perfkit.report.words import counted_warnings
+from perfkit.report.words import counted_warnings, machine_words
 
 MOST_NAMES = 10
 """Most measurements without a partner that are listed; the JSON has all."""
@@ -136,16 +136,24 @@ def _side(prefix: str, name: str, side: ComparedNumber) -> Iterator[str]:
 
 def _ratio(heading: str, pair: PairResult, level: float, a: str, b: str) -> Iterator[str]:
     """Yield the ratio of a pair with its interval, and what else is known about it."""
-    sure = TOO_FEW
-    if pair.has_level(level):
-        count = f", n={amount(len(pair.turns), 'pair')}" if pair.turns else ""
-        sure = f"{interval(*pair.interval)} ({percent(pair.interval_level, 4)}{count})"
-    yield wrapped(f"{heading}  {number(pair.ratio)}  {sure}", "  ")
+    count = f", n={amount(len(pair.turns), 'pair')}" if pair.turns else ""
+    yield wrapped(f"{heading}  {_with_interval(pair, level, count)}", "  ")
+    for rate in pair.rates:
+        yield wrapped(f"{heading} of the {rate.name}  {_with_interval(rate, level)}", "  ")
+    machine = machine_words(pair.rates)
+    if machine:
+        yield wrapped(machine, "  ")
     caution = pair.caution(a, b)
     if caution:
         yield wrapped(caution.text(), "  ")
-    if pair.attribution:
-        yield wrapped(pair.attribution.statement.text(), "  ")
+
+
+def _with_interval(ratio: Ratio, level: float, count: str = "") -> str:
+    """Return a ratio with its interval, or that there are too few repeats for the level."""
+    sure = TOO_FEW
+    if ratio.has_level(level):
+        sure = f"{interval(*ratio.interval)} ({percent(ratio.interval_level, 4)}{count})"
+    return f"{number(ratio.ratio)}  {sure}"
 
 
 def _pair_name(values: Mapping[str, KeyValue], keys: Iterable[str]) -> str:
@@ -272,8 +280,9 @@ def _verdict_notes(pair: PairResult, comparison: Comparison) -> Iterator[str]:
     if not pair.has_level(comparison.level):
         statement = pair.statement(comparison.level, comparison.threshold)
         yield statement.text().rstrip(".")
-    if pair.attribution:
-        yield pair.attribution.statement.text().rstrip(".")
+    machine = machine_words(pair.rates)
+    if machine:
+        yield machine.rstrip(".")
     caution = pair.caution()
     if caution:
         yield caution.text().rstrip(".")

@@ -7,14 +7,12 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from perfkit.analysis.comparison.history import Change, History, Newest, Point, Series
+from perfkit.analysis.comparison.history import Change, History, Point, Series
 from perfkit.analysis.comparison.keys import Differences, contrasted
-from perfkit.analysis.ratios import Ratio
 from perfkit.analysis.wording import column_value
 from perfkit.core.format import interval, minute, number, percent, plain, shortened
 from perfkit.core.units import GIB
 from perfkit.report.elements import (
-    NumberHeading,
     Text,
     code,
     hint,
@@ -28,15 +26,14 @@ from perfkit.report.elements import (
     table,
     verdict_mark,
 )
-from perfkit.report.history_text import RATIO_NOTE, drop_words, missed, when
+from perfkit.report.history_text import RATIO_NOTE, drop_words, ratio_words, when
 from perfkit.report.links import Site
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import COLOURS, FAINT, INK, estimates, new_figure
 from perfkit.report.summary import Summary
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.language import labelled, ngettext
-from perfkit.report.text.names import TOO_FEW, verdict_name
-from perfkit.report.text.statements import sentence
+from perfkit.report.text.language import ngettext
+from perfkit.report.words import machine_words
 
 MOST_CHARTS = 20
 """Series whose charts are drawn; the table lists all series."""
@@ -51,8 +48,8 @@ MOST_FACTS = 4
 
 
 def history_overview(summary: Summary) -> Section:
-    """What was found, and a table of all series: newest throughput, drop, detectable drop,
-    ratio to the previous measurement, last change of level. Then why results are left out."""
+    """What was found, and a table of all series: newest throughput, drop, last change of level.
+    Then why results are left out."""
     history = summary.history
     if history.series:
         section = _findings(history) + _all_series(history) + _method(history)
@@ -72,89 +69,67 @@ def history_overview(summary: Summary) -> Section:
 
 
 def _findings(history: History) -> Section:
-    """Return which series regressed, and whether drops would have been found in the others."""
+    """Return which series regressed."""
     regressed = [series for series in history.series if series.regressed]
     count = len(history.series)
-    section = Section()
-    if regressed:
+    if not regressed:
         words = ngettext(
-            "%(count)s of %(all)s series regressed:",
-            "%(count)s of %(all)s series regressed:",
-            len(regressed),
-        )
-        names = "; ".join(series.name for series in regressed)
-        finding = f"{words % {'count': len(regressed), 'all': count}} {names}."
-        section += paragraph(verdict_mark("slower"), strong(finding))
-    if any(series.verdict == "undecided" for series in history.series):
-        section += paragraph(verdict_mark("undecided"), strong(missed(history)))
-    elif not regressed:
-        words = ngettext(
-            "No drop over %(threshold)s in %(count)s series.",
-            "No drop over %(threshold)s in %(count)s series.",
+            "No drop over %(threshold)s found in %(count)s series.",
+            "No drop over %(threshold)s found in %(count)s series.",
             count,
         )
         facts = {"threshold": percent(history.threshold), "count": count}
-        section += paragraph(verdict_mark("no difference"), strong(words % facts))
-    return section
+        return paragraph(strong(words % facts))
+    words = ngettext(
+        "%(count)s of %(all)s series regressed:",
+        "%(count)s of %(all)s series regressed:",
+        len(regressed),
+    )
+    names = "; ".join(series.name for series in regressed)
+    finding = f"{words % {'count': len(regressed), 'all': count}} {names}."
+    return paragraph(verdict_mark("slower"), strong(finding))
 
 
 def _all_series(history: History) -> Section:
-    rows = [_series_row(series, history.threshold) for series in history.series]
+    rows = [_series_row(series) for series in history.series]
     headings: list[Text] = ["", _("Series"), _("Measurements"), _("Newest"), _("Throughput")]
-    headings += [_("Drop"), NumberHeading(_("Detectable drop")), _("Ratio to the previous")]
-    return table(rows, [*headings, _("Last change"), _("Ratio of levels")], as_cards=True)
+    headings += [_("Drop"), _("Last change"), _("Ratio of levels")]
+    return table(rows, headings, as_cards=True)
 
 
-def _series_row(series: Series, threshold: float) -> list[Any]:
+def _series_row(series: Series) -> list[Any]:
     newest, last_change, began = series.points[-1], None, None
     if series.changes:
-        last_change = _ratio(series.changes[-1])
+        last_change = ratio_words(series.changes[-1])
         began = _day(series.points[series.changes[-1].start])
     return [
-        verdict_mark(series.verdict),
+        _mark(series),
         series.name,
         len(series.points),
         _day(newest),
         f"{number(newest.throughput)} {series.unit}",
-        drop_words(series.verdict, threshold),
-        None if series.regressed else _detectable(series.detectable_drop),
-        series.compared and _compared(series.compared, threshold),
+        ratio_words(series.drop) if series.drop else _("none found"),
         began,
         last_change,
     ]
 
 
-def _detectable(drop: float | None) -> str:
-    return _("none") if drop is None else percent(drop, 2)
-
-
-def _compared(newest: Newest, threshold: float) -> str:
-    """Return the verdict on the newest measurement and its ratio to the previous one."""
-    if not newest.is_tested:
-        return labelled(_(TOO_FEW), number(newest.ratio))
-    return labelled(verdict_name(newest.verdict, threshold), _ratio(newest))
+def _mark(series: Series) -> Text:
+    return verdict_mark("slower") if series.regressed else ""
 
 
 def _day(point: Point) -> str:
     return point.created[:10]
 
 
-def _ratio(ratio: Ratio) -> str:
-    return f"{number(ratio.ratio)} ({interval(*ratio.interval)})"
-
-
 def _method(history: History) -> Section:
     words = _(
-        "A series is one configuration, measured at least three times. A change of level is "
-        "accepted by an exact test of the repeats on both sides; a series without any change "
-        "has a false one with a probability of at most %(level)s. A regression is a newest "
-        "level below the best accepted one by more than %(threshold)s; a label that begins "
-        "with accepted accepts the level of its measurement. The detectable drop would have "
-        "been found at any measurement of the newest level, whose own repeats and scatter it "
-        "includes; a smaller one that lasts is found later."
+        "A series is one configuration, measured at least three times. A level begins where "
+        "the measurements change by more than they scatter. A regression is a newest level "
+        "below the best accepted one by more than %(threshold)s; a label that begins with "
+        "accepted accepts the level of its measurement."
     )
-    facts = {"level": percent(history.level), "threshold": percent(history.threshold)}
-    return note(words % facts, _(RATIO_NOTE))
+    return note(words % {"threshold": percent(history.threshold)}, _(RATIO_NOTE))
 
 
 # Each series.
@@ -167,17 +142,16 @@ def history_series(summary: Summary) -> Section:
     ordered = sorted(summary.history.series, key=lambda series: not series.regressed)
     for place, series in enumerate(ordered[:MOST_CHARTS], 1):
         points = folded(_("All measurements"), _points(series, site))
-        section += _heading(series, f"series-{place}").on_page_in(folder)
+        heading = _heading(series, summary.history.threshold, f"series-{place}")
+        section += heading.on_page_in(folder)
         section += picture(chart(series), series.name)
         section += (_changes(series, site) + points).on_page_in(folder)
     return section + more(len(ordered) - MOST_CHARTS, _("in the table above"))
 
 
-def _heading(series: Series, address: str) -> Section:
-    name = joined([verdict_mark(series.verdict), series.name])
-    texts: list[Text] = [strong(sentence(series.outcome))]
-    if series.untested:
-        texts.append(sentence(series.untested))
+def _heading(series: Series, threshold: float, address: str) -> Section:
+    name = joined([_mark(series), series.name])
+    texts: list[Text] = [strong(drop_words(series.drop, threshold))]
     if series.accepted:
         accepted = _("The level of %(when)s was accepted.")
         texts.append(accepted % {"when": when(series.accepted)})
@@ -186,64 +160,27 @@ def _heading(series: Series, address: str) -> Section:
     if count:
         words = ngettext("%(count)s change of level.", "%(count)s changes of level.", count)
         changes = words % {"count": count}
-    words = _(
-        "From one measurement to the next, throughput scatters by %(scatter)s. A single test "
-        "has the level %(test)s."
-    )
-    facts = {
-        "scatter": percent(series.scatter_share, 2),
-        "test": percent(series.test_level, 2),
-    }
+    words = _("Measurements of a level scatter by %(scatter)s.")
+    scatter = words % {"scatter": percent(series.scatter_share, 2)}
     heading = markup(Markup('<h3 id="%s">%s</h3>') % (address, name))
-    return heading + paragraph(*texts) + paragraph(changes, words % facts)
+    return heading + paragraph(*texts) + paragraph(changes, scatter)
 
 
 def _changes(series: Series, site: Site) -> Section:
-    """Return a table of the changes of level; a single one in words."""
-    if len(series.changes) == 1:
-        (change,) = series.changes
-        return _change(change, series.points[change.start], site)
+    """Return a table of the changes of level with the machine's rates beside them."""
     rows = [_change_row(change, series.points[change.start], site) for change in series.changes]
-    headings = [_("First measurement of the level"), _("Ratio of levels")]
-    headings += [_("Level of the interval"), _("p-value"), _("Changed environment")]
-    return table(rows, [*headings, _("Machine or software")], as_cards=True)
+    headings: list[Text] = [_("First measurement of the level"), _("Training")]
+    headings += [_("Matrix product"), _("Copy"), _("Changed environment"), ""]
+    return table(rows, headings, as_cards=True)
 
 
-def _change(change: Change, first: Point, site: Site) -> Section:
-    """Return a change of level in words; `first` is the first measurement of the new level."""
-    words = Markup(
-        _(
-            "From %(first)s on, the level is × %(ratio)s (%(interval)s, %(level)s) of the one "
-            "before; p-value %(p_value)s."
-        )
-    )
-    figures = {
-        "first": _start(first, site),
-        "ratio": number(change.ratio),
-        "interval": interval(*change.interval),
-        "level": percent(change.interval_level, 4),
-        "p_value": f"{change.p_value:.2g}",
-    }
-    texts: list[Text] = [words % figures, _changed(first)]
-    if change.attribution:
-        texts.append(sentence(change.attribution.statement))
-    return paragraph(*texts)
-
-
-def _changed(first: Point) -> Text:
-    """Return what changed at the first measurement of a level."""
-    facts = _facts(first.changed_environment)
-    if not facts:
-        return _("Nothing has changed in the stored environment, interpreter and threads.")
-    return Markup(_("Changed environment: %(facts)s.")) % {"facts": facts}
-
-
-def _change_row(change: Change, first: Point, site: Site) -> list[str | None]:
-    page = _start(first, site)
-    level, p_value = percent(change.interval_level, 4), f"{change.p_value:.2g}"
+def _change_row(change: Change, first: Point, site: Site) -> list[Text | None]:
+    """Return the cells of a change; `first` is the first measurement of the new level."""
+    ratios = {rate.name: ratio_words(rate) for rate in change.rates}
     facts = _facts(first.changed_environment) or _("none stored")
-    attribution = sentence(change.attribution.statement) if change.attribution else None
-    return [page, _ratio(change), level, p_value, facts, attribution]
+    page = _start(first, site)
+    rates = [ratios.get("matrix product", ""), ratios.get("copy", "")]
+    return [page, ratio_words(change), *rates, facts, machine_words(change.rates)]
 
 
 def _start(point: Point, site: Site) -> Text:

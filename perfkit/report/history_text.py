@@ -1,18 +1,17 @@
 """The history of configurations as text for a terminal, in lines of at most 80 columns."""
 
-from collections import Counter
 from collections.abc import Iterator
 
-from perfkit.analysis.comparison.history import History, Newest, Point, Series
+from perfkit.analysis.comparison.history import Change, Drop, History, Point, Series
 from perfkit.analysis.comparison.keys import Differences, format_pair
 from perfkit.analysis.ratios import Ratio
-from perfkit.analysis.verdicts import Verdict
+from perfkit.analysis.verdicts import LEVEL
 from perfkit.core.format import amount, interval, number, percent, plain
 from perfkit.core.statements import N_
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.language import ngettext
-from perfkit.report.text.names import TOO_FEW, verdict_name
+from perfkit.report.text.names import TOO_FEW
 from perfkit.report.text.terminal import coloured, wrapped
+from perfkit.report.words import machine_words
 
 RATIO_NOTE = N_(
     "A ratio is the median of all ratios of a repeat to an earlier one (Hodges and Lehmann), "
@@ -20,12 +19,6 @@ RATIO_NOTE = N_(
     "not cover drift of the machine between them."
 )
 """How the ratios of a history are computed."""
-DROP_WORDS: dict[Verdict, str] = {
-    "slower": N_("regression"),
-    "no difference": N_("no drop over %(threshold)s"),
-    "undecided": N_("can't tell"),
-}
-"""Verdict on a series -> its words in a table."""
 MOST_FACTS = 2
 """Most facts of a changed environment that are shown."""
 
@@ -42,38 +35,56 @@ def history_text(history: History) -> str:
     if history.left_out:
         count = amount(history.left_out, "measurement")
         lines.append(f"left out: {count} in series of fewer than three")
-    return "\n".join([*lines, *_counts(history)])
+    regressed = sum(series.regressed for series in history.series)
+    lines.append(f"{len(history.series)} series: {regressed} regressed")
+    return "\n".join(lines)
 
 
 def _series(series: Series, threshold: float) -> Iterator[str]:
-    """Yield what a series shows about a drop, its newest throughput, and its changes of
-    level."""
+    """Yield whether a series regressed, its newest throughput, and its changes of level."""
     point = series.points[-1]
     count, day = len(series.points), point.created[:10]
     throughput = f"{number(point.throughput)} {series.unit}"
+    outcome = wrapped(drop_words(series.drop, threshold), "  ")
     yield wrapped(plain(series.name))
-    yield coloured(wrapped(series.outcome.text(), "  "), series.verdict)
-    if series.untested:
-        yield wrapped(series.untested.text(), "  ")
+    yield coloured(outcome, "slower") if series.regressed else outcome
     if series.accepted:
         yield wrapped(f"accepted: the level of {when(series.accepted)}", "  ")
     yield wrapped(f"{throughput}, newest of {count}, {day}", "  ")
-    if series.compared:
-        yield wrapped(_compared(series.compared, threshold), "  ")
     for change in series.changes:
         first = series.points[change.start]
         facts = _facts(first.changed_environment)
-        yield wrapped(f"{when(first)} {_times(change)}: {facts}", "  ")
-        if change.attribution:
-            yield wrapped(change.attribution.statement.text(), "    ")
+        yield wrapped(f"{when(first)} × {ratio_words(change)}: {facts}", "  ")
+        yield from _machine(change)
 
 
-def _compared(newest: Newest, threshold: float) -> str:
-    """Return the ratio of the newest measurement to the one before, with its verdict."""
-    if not newest.is_tested:
-        return f"× {number(newest.ratio)} of the measurement before: {TOO_FEW}"
-    verdict = verdict_name(newest.verdict, threshold)
-    return f"{_times(newest)} of the measurement before: {verdict}"
+def drop_words(drop: Drop | None, threshold: float) -> str:
+    """Return by how much a series regressed and how to accept it, or that no drop was found."""
+    if drop is None:
+        return _("No drop over %(threshold)s found.") % {"threshold": percent(threshold)}
+    words = _(
+        "Regression: the newest level is %(share)s slower than the best accepted one "
+        "(%(least)s to %(most)s at %(level)s), since %(since)s. To accept it: -p label "
+        "accepted-NAME for the next measurement, or --since %(since)s."
+    )
+    low, high = drop.interval
+    return words % {
+        "share": percent(1 - drop.ratio),
+        "least": percent(1 - high),
+        "most": percent(1 - low),
+        "level": percent(drop.interval_level, 4),
+        "since": plain(drop.since),
+    }
+
+
+def _machine(change: Change) -> Iterator[str]:
+    """Yield the rates of the machine beside a change of level, and whether they fell too."""
+    if change.rates:
+        rates = [f"{rate.name} × {ratio_words(rate)}" for rate in change.rates]
+        yield wrapped("; ".join(rates), "    ")
+    machine = machine_words(change.rates)
+    if machine:
+        yield wrapped(machine, "    ")
 
 
 def when(point: Point) -> str:
@@ -81,8 +92,10 @@ def when(point: Point) -> str:
     return f"{point.created[:10]} {plain(point.label)}".rstrip()
 
 
-def _times(ratio: Ratio) -> str:
-    return f"× {number(ratio.ratio)} ({interval(*ratio.interval)})"
+def ratio_words(ratio: Ratio) -> str:
+    """Return a ratio with its interval, or that there are too few repeats for one."""
+    sure = interval(*ratio.interval) if ratio.has_level(LEVEL) else _(TOO_FEW)
+    return f"{number(ratio.ratio)} ({sure})"
 
 
 def _facts(changes: Differences) -> str:
@@ -93,37 +106,3 @@ def _facts(changes: Differences) -> str:
     if len(facts) > MOST_FACTS:
         facts = [*facts[:MOST_FACTS], f"+{amount(len(facts) - MOST_FACTS, 'fact')}"]
     return "; ".join(facts)
-
-
-# All series.
-
-
-def _counts(history: History) -> Iterator[str]:
-    """Yield how many series have which verdict, and what may have been missed."""
-    verdicts = Counter(series.verdict for series in history.series)
-    parts = []
-    for verdict in DROP_WORDS:
-        if verdict in verdicts:
-            parts.append(f"{verdicts[verdict]} {drop_words(verdict, history.threshold)}")
-    yield ": ".join(filter(None, [f"{len(history.series)} series", ", ".join(parts)]))
-    if verdicts["undecided"]:
-        yield coloured(wrapped(missed(history)), "undecided")
-
-
-def drop_words(verdict: Verdict, threshold: float) -> str:
-    """Return the verdict on a series in a few words: "no drop over 2 %"."""
-    return _(DROP_WORDS[verdict]) % {"threshold": percent(threshold)}
-
-
-def missed(history: History) -> str:
-    """Return in how many series a drop may have been missed, at least one."""
-    count = sum(series.verdict == "undecided" for series in history.series)
-    words = ngettext(
-        "Can't tell for %(count)s of %(all)s series: a drop over %(threshold)s could have been "
-        "missed.",
-        "Can't tell for %(count)s of %(all)s series: a drop over %(threshold)s could have been "
-        "missed.",
-        count,
-    )
-    threshold = percent(history.threshold)
-    return words % {"count": count, "all": len(history.series), "threshold": threshold}

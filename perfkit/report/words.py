@@ -1,15 +1,23 @@
-"""A measurement's number and warnings in words, for its page and for a terminal."""
+"""A measurement's number and warnings, and what the machine did beside a change, in words for
+pages and terminals."""
 
 from collections.abc import Sequence
 
+from perfkit.analysis.rates import MachineRate, RateName
 from perfkit.analysis.verdicts import few_repeats
 from perfkit.analysis.warning_types import severity
 from perfkit.analysis.warnings import MeasurementChecks
 from perfkit.core.format import number, percent
 from perfkit.core.results.schema import Result
+from perfkit.core.statements import N_
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
 from perfkit.report.text.statements import sentence
+
+RATES: dict[RateName, str] = {
+    "matrix product": N_("matrix product"),
+    "copy": N_("copy"),
+}
 
 
 def number_words(result: Result) -> str:
@@ -42,3 +50,16 @@ def counted_warnings(codes: Sequence[str]) -> str:
         "%(count)d warning: %(codes)s", "%(count)d warnings: %(codes)s", len(codes)
     )
     return words % {"count": len(codes), "codes": ", ".join(texts)}
+
+
+def machine_words(rates: Sequence[MachineRate]) -> str:
+    """Return that the machine is the first thing to look at; empty unless a rate fell with the
+    training."""
+    fell = [_(RATES[rate.name]) for rate in rates if rate.fell_with_training]
+    if not fell:
+        return ""
+    words = _(
+        "Look at the machine first (clocks, other load, number of threads): %(rates)s fell by "
+        "at least half as much as the training."
+    )
+    return words % {"rates": _(" and ").join(fell)}

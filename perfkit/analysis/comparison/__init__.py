@@ -10,7 +10,6 @@ interleaved_plan.py  the variants of an interleaved comparison, and what is wron
 interleaved_run.py   measures them, one repeat of each at a time
 interleaved.py  judges them
 history.py      series of one configuration over time
-drops.py        whether a series has dropped, and which drop could have been found
 blocks.py       blocks and rows of summary tables
 table_rows.py   rows of summary tables, with a cell for each framework
 rankings.py     the fastest framework of a row, by interleaved comparisons

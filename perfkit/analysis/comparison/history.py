@@ -10,18 +10,6 @@ from typing import Any, Literal
 import pandas as pd
 
 from perfkit.analysis.comparison.blocks import FACTS, named, numbered, title
-from perfkit.analysis.comparison.drops import (
-    Drop,
-    DropStatement,
-    Judged,
-    JudgingBegins,
-    NewestUntested,
-    accepted_from,
-    newest_untested,
-    outcome,
-    standing_drop,
-    without_untested,
-)
 from perfkit.analysis.comparison.keys import (
     LIVE_LABEL,
     MAY_DIFFER,
@@ -31,18 +19,25 @@ from perfkit.analysis.comparison.keys import (
 )
 from perfkit.analysis.comparison.refusals import NothingSince
 from perfkit.analysis.comparison.selections import ComparisonError
-from perfkit.analysis.culprit import Attribution, attributed
+from perfkit.analysis.rates import MachineRate, machine_rates
 from perfkit.analysis.ratios import Ratio, estimated
-from perfkit.analysis.series import FEWEST_MEASUREMENTS, LEVEL, Segmentation, segment
-from perfkit.analysis.verdicts import LEVEL as PAIR_LEVEL
-from perfkit.analysis.verdicts import THRESHOLD, Verdict, verdict
+from perfkit.analysis.series import (
+    FEWEST_MEASUREMENTS,
+    NEAREST,
+    LevelChange,
+    level_changes,
+    level_starts,
+    newest_drop,
+    scatter,
+)
+from perfkit.analysis.verdicts import LEVEL, THRESHOLD
 from perfkit.analysis.wording import column_value, traits
 from perfkit.core.results.base import Stored
 from perfkit.core.results.frames import records
 from perfkit.core.results.identity import NOT_IDENTITY
 from perfkit.core.results.schema import Result
 from perfkit.core.statements import ENGLISH
-from perfkit.core.statistics import Estimate, ratio_interval
+from perfkit.core.statistics import Estimate
 
 MACHINE = ["device", *(f"environment.{name}" for name in ("cpu", "cpu_cores", "gpus"))]
 SERIES = [*WORK, "topology", "used", "effective.tf32", *PROTOCOL, *MACHINE]
@@ -55,8 +50,8 @@ NAME = ["model", "model_size", "name", "used", "batch_size", "topology", "input"
 CHANGING = {"threads": "effective.threads", "interpreter": "python"}
 """What may change of the workers within a series -> its column. The parameter `python` is
 called the interpreter: `python` is the environment's fact, its version."""
-NEAREST = 5
-"""Measurements on each side of a change from which it is attributed."""
+ACCEPTED = "accepted"
+"""A label that begins so accepts the level of its measurement."""
 A_TIME = re.compile(r"\d{4}-\d\d-\d\d(T[\d:.+Z-]*)?")
 """A date, or a time in ISO 8601 (UTC), that `--since` takes."""
 
@@ -87,62 +82,39 @@ class Point(Stored):
 
 
 class Change(Ratio):
-    """A change of level at the measurement `start` (from 0), with the p-value of the exact test
-    between the two levels, and whether machine or software changed."""
+    """A change of level at the measurement `start` (from 0): the ratio to the level before, and
+    the rates of the machine beside it."""
 
     start: int
-    p_value: float
-    attribution: Attribution | None = None
+    rates: list[MachineRate]
 
 
-class Newest(Ratio):
-    """The newest measurement compared with the previous one."""
+class Drop(Ratio):
+    """The newest level is below the best accepted one by more than the threshold; the ratio is
+    the newest / the best. `start` is the first measurement below the best accepted level (from
+    0); `since`, its label or time, is what `--since` takes to accept the drop."""
 
-    verdict: Verdict
-
-    @property
-    def is_tested(self) -> bool:
-        """Whether both measurements have enough repeats for a verdict."""
-        return self.has_level(PAIR_LEVEL)
+    start: int
+    since: str
 
 
 class Series(Stored):
     """The measurements of one configuration, at least FEWEST_MEASUREMENTS, in chronological
     order.
 
-    `test_level` is the level of a single test that keeps the level of the series;
-    `scatter_share` is the standard deviation between consecutive measurements / median. The
+    `scatter_share` is the standard deviation of a measurement within its level / median. The
     series has `regressed` while it has a `drop`: since the level of the measurement
-    `judged_from` (from 0), which was accepted. `detectable_drop` is the smallest drop, as a
-    share, that would have been found at the newest measurement; None if none would have been.
-    `outcome` says what this shows; `untested`, beside a drop, that the newest measurement has
-    too few repeats to end it."""
+    `judged_from` (from 0), which was accepted."""
 
     name: str
     framework: str
     unit: str
     points: list[Point]
     changes: list[Change]
-    test_level: float
     scatter_share: float
-    newest: Newest
     judged_from: int
     drop: Drop | None
-    detectable_drop: float | None
-    outcome: DropStatement
-    untested: NewestUntested | None = None
     regressed: bool
-
-    @property
-    def verdict(self) -> Verdict:
-        """slower: a drop; no difference: no drop over the threshold; undecided: can't tell."""
-        return self.outcome.verdict
-
-    @property
-    def compared(self) -> Newest | None:
-        """The newest measurement compared with the previous one; None if judging begins at it,
-        since the previous level does not count."""
-        return None if isinstance(self.outcome, JudgingBegins) else self.newest
 
     @property
     def accepted(self) -> Point | None:
@@ -158,12 +130,10 @@ class Series(Stored):
 
 
 class History(Stored):
-    """All series of a folder of results. `level` is the probability of a false change in a
-    series without any, `threshold` the share that a regression exceeds; `left_out` counts
-    measurements whose series is too short."""
+    """All series of a folder of results. `threshold` is the share that a regression exceeds;
+    `left_out` counts measurements whose series is too short."""
 
-    schema_version: Literal[2] = 2
-    level: float
+    schema_version: Literal[3] = 3
     threshold: float
     series: list[Series]
     left_out: int
@@ -172,7 +142,6 @@ class History(Stored):
 
 def history(
     measurements: pd.DataFrame,
-    level: float = LEVEL,
     threshold: float = THRESHOLD,
     language: NullTranslations = ENGLISH,
     read: Callable[[str], Result] | None = None,
@@ -182,11 +151,11 @@ def history(
     their names are in a language. Measurements that `perfkit compare --live` labelled are left
     out: their repeats were interleaved with those of others.
 
-    `level` is the probability of a false change point in a series without any. A series has
-    regressed while its newest level is below the best accepted one by more than `threshold` (a
-    share). `read` returns the result in a folder, a value of the column `folder`; with it,
-    changes are attributed to machine or software. `since`, a label or a time, accepts the level
-    at the first measurement with it; raises ComparisonError if there is none."""
+    A series has regressed while its newest level is below the best accepted one by more than
+    `threshold` (a share). `read` returns the result in a folder, a value of the column
+    `folder`; with it, changes have the rates of the machine. `since`, a label or a time,
+    accepts the level at the first measurement with it; raises ComparisonError if there is
+    none."""
     is_live = measurements["label"].fillna("").str.fullmatch(LIVE_LABEL)
     frame = named(measurements[measurements["throughput"].notna() & ~is_live])
     frame = frame.sort_values(["created", "folder"])
@@ -198,13 +167,12 @@ def history(
     names = series_names(long, SERIES, language)
     every = []
     for number, rows in long.groupby("series", sort=False):
-        series = _series(names[number], records(rows), level, threshold, since)
+        series = _series(names[number], records(rows), threshold, since)
         if read:
-            series = _with_attributions(series, threshold, read)
+            series = _with_rates(series, read)
         every.append(series)
     every.sort(key=lambda series: series.points[-1].created, reverse=True)
     return History(
-        level=level,
         threshold=threshold,
         series=every,
         left_out=len(frame) - len(long),
@@ -242,36 +210,37 @@ def _since(start: int, rows: Sequence[dict[str, Any]]) -> str:
     return str(created if has_day else day)
 
 
-def _series(
-    name: str, rows: list[dict[str, Any]], level: float, threshold: float, since: str
-) -> Series:
+def _series(name: str, rows: list[dict[str, Any]], threshold: float, since: str) -> Series:
     throughputs = [row["repeat_throughputs"] for row in rows]
-    points = _points(rows)
-    declared = [index for index, point in enumerate(points) if point.changed_environment]
-    accepted = accepted_from([point.label for point in points])
-    judged_from = max(accepted, _first_since(since, rows))
-    segmentation = segment(throughputs, declared, level)
-    whole = Judged(throughputs, segmentation, judged_from, level, threshold)
-    judged = without_untested(whole, declared)
-    drop = standing_drop(judged)
-    accepts = _since(drop.start, rows) if drop else ""
-    ratio = ratio_interval(throughputs[-1], throughputs[-2], PAIR_LEVEL)
+    starts = level_starts(throughputs, threshold)
+    judged_from = max(_accepted_from(rows), _first_since(since, rows))
+    found = newest_drop(throughputs, starts, judged_from, threshold)
+    drop = None
+    if found:
+        since_then = _since(found.start, rows)
+        drop = Drop(**estimated(found.ratio), start=found.start, since=since_then)
     return Series(
         name=name,
         framework=rows[0]["name"],
         unit=rows[0]["unit"],
-        points=points,
-        changes=_changes(judged.segmentation),
-        test_level=judged.segmentation.test_level,
-        scatter_share=judged.segmentation.scatter,
-        newest=Newest(**estimated(ratio), verdict=verdict(ratio, PAIR_LEVEL, threshold)),
+        points=_points(rows),
+        changes=[_change(change) for change in level_changes(throughputs, starts)],
+        scatter_share=scatter(throughputs),
         judged_from=judged_from,
         drop=drop,
-        detectable_drop=whole.detectable,
-        outcome=outcome(whole, drop, accepts, ratio),
-        untested=newest_untested(whole) if drop else None,
         regressed=drop is not None,
     )
+
+
+def _accepted_from(rows: Sequence[dict[str, Any]]) -> int:
+    """Return the newest measurement whose label accepts its level; 0 without any."""
+    labels = [row["label"] or "" for row in rows]
+    accepting = [index for index, label in enumerate(labels) if label.startswith(ACCEPTED)]
+    return max(accepting, default=0)
+
+
+def _change(change: LevelChange) -> Change:
+    return Change(**estimated(change.ratio), start=change.start, rates=[])
 
 
 def _points(rows: Sequence[dict[str, Any]]) -> list[Point]:
@@ -282,29 +251,18 @@ def _points(rows: Sequence[dict[str, Any]]) -> list[Point]:
     return points
 
 
-def _changes(segmentation: Segmentation) -> list[Change]:
+def _with_rates(series: Series, read: Callable[[str], Result]) -> Series:
+    """Return the series with the rates of the machine beside each change, from the measurements
+    from which the change's ratio follows."""
     changes = []
-    for point in segmentation.change_points:
-        ratio = estimated(point.ratio)
-        changes.append(Change(start=point.start, **ratio, p_value=point.p_value))
-    return changes
-
-
-def _with_attributions(
-    series: Series, threshold: float, read: Callable[[str], Result]
-) -> Series:
-    """Return the series with its changes attributed to machine or software, from the newest
-    NEAREST measurements before and the first after each."""
-    changes = []
-    levels = [*series.levels]
-    for change, (before, after) in zip(series.changes, pairwise(levels), strict=True):
+    for change, (before, after) in zip(series.changes, pairwise(series.levels), strict=True):
         points_before = series.points[before[0] : before[1] + 1][-NEAREST:]
         points_after = series.points[after[0] : after[1] + 1][:NEAREST]
         results_before = [read(point.folder) for point in points_before]
         results_after = [read(point.folder) for point in points_after]
-        ratio = Estimate(change.ratio, *change.interval, change.interval_level)
-        attribution = attributed(results_before, results_after, ratio, threshold)
-        changes.append(change.model_copy(update={"attribution": attribution}))
+        training = Estimate(change.ratio, *change.interval, change.interval_level)
+        rates = machine_rates(results_before, results_after, training, LEVEL)
+        changes.append(change.model_copy(update={"rates": rates}))
     return series.model_copy(update={"changes": changes})
 
 

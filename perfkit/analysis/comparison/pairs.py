@@ -11,9 +11,9 @@ from perfkit.analysis.comparison.keys import (
     must_agree,
 )
 from perfkit.analysis.comparison.stored import ComparedNumber, PairResult, SameWork
-from perfkit.analysis.culprit import Attribution, attributed
 from perfkit.analysis.published import matches
 from perfkit.analysis.published.cells import PublishedCell
+from perfkit.analysis.rates import MachineRate, machine_rates
 from perfkit.analysis.ratios import PairRatio, estimated, ratio_of
 from perfkit.analysis.verdicts import has_regressed, verdict
 from perfkit.analysis.verification.command import verify_command
@@ -150,14 +150,14 @@ def judge_pair(pair: Pair, ratio: PairRatio, level: float, threshold: float) -> 
     keys = b.keys if a.measurement else a.keys
     differs: Differences = {}
     same_work: SameWork | None = None
-    attribution: Attribution | None = None
+    rates: list[MachineRate] = []
     if a.measurement and b.measurement:
         keys = {key: value for key, value in a.keys.items() if value == b.keys.get(key)}
         differs = _other_differences(a.measurement, b.measurement)
         same_work = _same_work(a.measurement, b.measurement)
         if ratio.method == "Hodges-Lehmann" and not pair.across:
             before, after = [a.measurement.result], [b.measurement.result]
-            attribution = attributed(before, after, ratio.estimate, threshold)
+            rates = machine_rates(before, after, ratio.estimate, level)
     return PairResult(
         **estimated(ratio.estimate),
         verdict=verdict(ratio.estimate, level, threshold),
@@ -170,7 +170,7 @@ def judge_pair(pair: Pair, ratio: PairRatio, level: float, threshold: float) -> 
         differs=differs,
         same_work=same_work,
         turns=ratio.turns,
-        attribution=attribution,
+        rates=rates,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field
 
 from perfkit.analysis.comparison.keys import Differences, KeyValue
-from perfkit.analysis.culprit import Attribution
+from perfkit.analysis.rates import MachineRate
 from perfkit.analysis.ratios import Method, Ratio, Turn, estimated
 from perfkit.analysis.verdicts import (
     CannotTell,
@@ -44,7 +44,7 @@ from perfkit.core.results.store import (
 from perfkit.core.results.told import WorkUnit
 from perfkit.core.statistics import fewest_values, median_estimate
 
-SCHEMA_VERSION: Literal[5] = 5
+SCHEMA_VERSION: Literal[6] = 6
 FOLDER = "comparisons"
 """Folder of interleaved comparisons below the outputs."""
 FILE = "comparison.json"
@@ -134,9 +134,9 @@ class PairResult(Ratio):
     """None for a single framework, and beside a published number"""
     turns: list[Turn]
     """pairs of repeats, for method pairs; otherwise empty"""
-    attribution: Attribution | None = None
-    """whether machine or software made the difference, of a configuration measured twice; None
-    for other pairs, and without a difference above the threshold"""
+    rates: list[MachineRate]
+    """rates of the machine, of a configuration measured twice whose repeats were not
+    interleaved; otherwise empty"""
 
     @property
     def ratios(self) -> list[float]:
@@ -226,7 +226,7 @@ class Unmeasured(Stored):
 class Comparison(Stored):
     """B compared with A, the base; ratios above 1 mean that B is faster. Shares are 0 to 1."""
 
-    schema_version: Literal[5] = SCHEMA_VERSION
+    schema_version: Literal[6] = SCHEMA_VERSION
     """version of this form"""
     a: Selection
     """the base"""
@@ -286,7 +286,7 @@ class InterleavedComparison(Stored):
     """Variants compared with the first variant, the base, which is A of all pairs. Shares are
     0 to 1."""
 
-    schema_version: Literal[5] = SCHEMA_VERSION
+    schema_version: Literal[6] = SCHEMA_VERSION
     """readers refuse any other"""
     created: str
     """start of the first variant; UTC, ISO 8601"""

@@ -1,0 +1,62 @@
+"""What the machine itself did while a throughput changed.
+
+The workers of every measurement also time a matrix product and a copy, which do not depend on
+the training loop. Their sustained rates, after / before, stand beside the ratio of the
+training: if they fell too, the machine is the first thing to look at.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from perfkit.analysis.ratios import Ratio, estimated
+from perfkit.core.results.schema import Result
+from perfkit.core.statistics import Estimate, ratio_interval
+
+RateName = Literal["matrix product", "copy"]
+FIELDS: dict[RateName, str] = {
+    "matrix product": "sustained_matmul_flops_per_second",
+    "copy": "sustained_copy_bytes_per_second",
+}
+"""Name of a rate -> field of a repeat's peak."""
+
+
+class MachineRate(Ratio):
+    """The ratio of a sustained rate that does not depend on the training, after / before."""
+
+    name: RateName
+    """what the rate is of"""
+    fell_with_training: bool
+    """whether it fell by at least half as much as the training did, and both intervals lie
+    below 1"""
+
+
+def machine_rates(
+    before: Sequence[Result], after: Sequence[Result], training: Estimate, level: float
+) -> list[MachineRate]:
+    """Return the ratios of the rates that all complete repeats have, with intervals of at least
+    `level` if the repeats are enough. `training` is the ratio of throughputs."""
+    rates = []
+    for name, field in FIELDS.items():
+        earlier, later = _values(before, field), _values(after, field)
+        if earlier and later:
+            ratio = ratio_interval(later, earlier, level)
+            fell = _fell_with(training, ratio, level)
+            rates.append(MachineRate(**estimated(ratio), name=name, fell_with_training=fell))
+    return rates
+
+
+def _values(results: Sequence[Result], field: str) -> list[float]:
+    """Return a rate of every complete repeat; none if a repeat lacks it."""
+    values = []
+    for result in results:
+        for repeat in result.complete_repeats:
+            value = getattr(repeat.peak, field, None)
+            if value is None:
+                return []
+            values.append(value)
+    return values
+
+
+def _fell_with(training: Estimate, rate: Estimate, level: float) -> bool:
+    both_fell = all(ratio.level >= level and ratio.high < 1 for ratio in (training, rate))
+    return both_fell and 1 - rate.value >= (1 - training.value) / 2

@@ -1,0 +1,105 @@
+"""The machine's own rates beside a change of throughput."""
+
+import pytest
+from conftest import cli
+from made import measured, script_measured, write_all
+
+import perfkit
+from perfkit.core.results.repeat import Peak
+
+BASE = (100.0, 100.2, 99.8, 100.1, 99.9, 100.3, 99.7)
+MACHINE = "Look at the machine first"
+
+
+def result(level, product=1.0, copy=1.0, **parameters):
+    """Return a measurement whose throughputs, product and copy are at these levels."""
+    made = measured([level * value for value in BASE], **parameters)
+    return with_rates(made, product, copy)
+
+
+def with_rates(made, product, copy):
+    """Return the measurement with sustained rates in all repeats; without one for None."""
+    repeats = []
+    for index, repeat in enumerate(made.repeats):
+        scattered = 1 + 0.001 * index
+        rates = {"matmul_flops_per_second": 2e12, "copy_bytes_per_second": 2e10}
+        if product:
+            rates["sustained_matmul_flops_per_second"] = 1e12 * product * scattered
+        if copy:
+            rates["sustained_copy_bytes_per_second"] = 1e10 * copy * scattered
+        repeats.append(repeat.model_copy(update={"peak": Peak(**rates)}))
+    return made.model_copy(update={"repeats": repeats})
+
+
+def compared(tmp_path, before, after, **options):
+    a, b = write_all(tmp_path / "a", before), write_all(tmp_path / "b", after)
+    (pair,) = perfkit.compare(a, b, **options).pairs
+    return pair
+
+
+def fell(pair):
+    return [rate.name for rate in pair.rates if rate.fell_with_training]
+
+
+@pytest.mark.parametrize(
+    ("training", "product", "copy", "names"),
+    [
+        (0.9, 0.9, 0.9, ["matrix product", "copy"]),
+        (0.9, 0.94, 1.0, ["matrix product"]),
+        (0.9, 0.97, 1.0, []),
+        (0.9, 1.0, 0.5, ["copy"]),
+        (0.9, 1.0, 1.0, []),
+        # Nothing fell, or the machine alone did.
+        (1.1, 1.1, 1.1, []),
+        (1.0, 0.9, 0.9, []),
+    ],
+)
+def test_a_rate_that_fell_by_half_as_much_as_the_training_is_named(
+    tmp_path, training, product, copy, names
+):
+    pair = compared(tmp_path, result(1.0), result(training, product, copy))
+    of_product, of_copy = pair.rates
+    assert of_product.interval[0] < product < of_product.interval[1]
+    assert of_copy.interval[0] < copy < of_copy.interval[1]
+    assert fell(pair) == names
+
+
+def test_too_few_repeats_name_no_rate(tmp_path):
+    before, after = measured([100.0, 100.2]), measured([90.0, 90.2])
+    pair = compared(tmp_path, with_rates(before, 1.0, 1.0), with_rates(after, 0.9, 0.9))
+    assert len(pair.rates) == 2
+    assert fell(pair) == []
+
+
+def test_a_rate_that_a_measurement_lacks_is_not_shown(tmp_path):
+    pair = compared(tmp_path, result(1.0), result(0.9, 0.9, None))
+    assert [rate.name for rate in pair.rates] == ["matrix product"]
+    script = script_measured(BASE), script_measured([0.9 * value for value in BASE])
+    assert compared(tmp_path / "script", *script).rates == []
+
+
+def test_other_configurations_have_no_rates_side_by_side(tmp_path):
+    half = result(0.5, 0.5, 0.5, batch_size=64)
+    assert compared(tmp_path, result(1.0), half, across=["batch_size"]).rates == []
+
+
+def test_a_comparison_prints_the_rates_and_what_to_look_at_first(tmp_path):
+    a, b = write_all(tmp_path / "a", result(1.0)), write_all(tmp_path / "b", result(0.9, 0.9))
+    text = " ".join(cli("compare", a, b).stdout.split())
+    assert "B / A of the matrix product 0.9000 0.8973 – 0.9027 (96.21 %)" in text
+    assert "B / A of the copy 1.000 0.9970 – 1.003 (96.21 %)" in text
+    assert MACHINE in text
+    assert "matrix product fell by at least half as much as the training" in text
+
+
+@pytest.mark.parametrize(("product", "copy", "is_first"), [(0.9, 1.0, True), (1.0, 1.0, False)])
+def test_a_change_of_level_has_the_rates_beside_it(tmp_path, product, copy, is_first):
+    days = []
+    for day in range(1, 7):
+        levels = (1.0, 1.0, 1.0) if day < 4 else (0.9, product, copy)
+        created = f"2026-01-0{day}T00:00:00+00:00"
+        days.append(result(*levels).model_copy(update={"created": created}))
+    text = " ".join(cli("history", write_all(tmp_path, *days)).stdout.split())
+    assert f"matrix product × {product:#.4} (" in text
+    assert "copy × 1.000 (" in text
+    assert (MACHINE in text) == is_first
