@@ -9,10 +9,9 @@ Fearnhead and Eckley, 2012; by the ruptures package). The penalty is the larger 
                        noise is rarely normal
     threshold²         so that a single measurement that differs by less is no level of its own
 
-`scatter` is the standard deviation of a measurement within its level: the larger of what
-consecutive measurements show by the median of their moving ranges (Shewhart; ISO 7870-2), and
-what their repeats show. Sessions may differ by more than their repeats do, for instance in
-temperature or in the load of other tenants; a few measurements may be alike by chance.
+`scatter` is the standard deviation between measurements, from the median of their moving ranges
+(Shewhart; ISO 7870-2). It includes what sessions differ by, for instance in temperature or in
+the load of other tenants, and is robust against a few changes of level.
 
 The newest level dropped if it is below the best accepted one by more than the threshold, with
 an exact interval of the ratio below 1. Every level is accepted until a lower one begins; a
@@ -22,8 +21,8 @@ shows how often this is wrong, and which drops it finds.
 
 from collections.abc import Sequence
 from itertools import chain, pairwise
-from math import log, pi, sqrt
-from statistics import fmean, median, stdev
+from math import log, sqrt
+from statistics import median
 from typing import NamedTuple
 
 from perfkit.analysis.verdicts import LEVEL, has_regressed
@@ -62,19 +61,9 @@ def level_starts(throughputs: Repeats, threshold: float) -> list[int]:
 
 
 def scatter(throughputs: Repeats) -> float:
-    """Return the relative standard deviation of a measurement, of at least two. Both medians
-    are robust against a few changes of level."""
+    """Return the relative standard deviation between measurements, of at least two."""
     ranges = [abs(later - earlier) for earlier, later in pairwise(_heights(throughputs))]
-    between = 1.4826 * median(ranges) / sqrt(2)
-    within = median(map(_error_of_median, throughputs))
-    return max(between, within)
-
-
-def _error_of_median(repeats: Sequence[float]) -> float:
-    """Return the relative standard error of the median of normal repeats; 0 for a single."""
-    if len(repeats) == 1:
-        return 0.0
-    return stdev(repeats) / fmean(repeats) * sqrt(pi / 2 / len(repeats))
+    return 1.4826 * median(ranges) / sqrt(2)
 
 
 def _heights(throughputs: Repeats) -> list[float]:

@@ -160,7 +160,7 @@ def _heading(series: Series, threshold: float, address: str) -> Section:
     if count:
         words = ngettext("%(count)s change of level.", "%(count)s changes of level.", count)
         changes = words % {"count": count}
-    words = _("Measurements of a level scatter by %(scatter)s.")
+    words = _("From one measurement to the next, throughput scatters by %(scatter)s.")
     scatter = words % {"scatter": percent(series.scatter_share, 2)}
     heading = markup(Markup('<h3 id="%s">%s</h3>') % (address, name))
     return heading + paragraph(*texts) + paragraph(changes, scatter)

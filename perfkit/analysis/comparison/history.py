@@ -102,9 +102,9 @@ class Series(Stored):
     """The measurements of one configuration, at least FEWEST_MEASUREMENTS, in chronological
     order.
 
-    `scatter_share` is the standard deviation of a measurement within its level / median. The
-    series has `regressed` while it has a `drop`: since the level of the measurement
-    `judged_from` (from 0), which was accepted."""
+    `scatter_share` is the standard deviation between measurements / median. The series has
+    `regressed` while it has a `drop`: since the level of the measurement `judged_from` (from
+    0), which was accepted."""
 
     name: str
     framework: str
