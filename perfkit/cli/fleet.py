@@ -14,26 +14,21 @@ from perfkit.report.text.terminal import echo
 @click.argument("outputs", default="outputs", callback=options.outputs_folder)
 @options.percent("--threshold", 2, "Slowness that matters.")
 @options.percent("--level", 95, "Probability that no good node is called slow.", low=50)
-@options.percent("--power", 90, "Probability that the recommended repeats decide.", low=50)
 @options.JSON_FILE
-def fleet(
-    outputs: Path, threshold: float, level: float, power: float, file: str | None
-) -> None:
+def fleet(outputs: Path, threshold: float, level: float, file: str | None) -> None:
     """Report which nodes of a fleet are slow.
 
-    OUTPUTS has the measurements of perfkit sweep --each-node. Compares each node with the
-    fleet's median under every workload and peak, with intervals that hold for all nodes at the
-    same time, and with the spread between good nodes. Of a slow node, lists what differs from
-    the others. Writes fleet.csv, ok-nodes.txt and slow-nodes.txt, for sbatch --exclude, and the
-    page fleet/report.html to OUTPUTS.
+    OUTPUTS has the measurements of perfkit sweep --each-node; of each node and configuration,
+    the newest counts. Compares each node with the median of the others, by the throughput and
+    the peaks (matrix product, copy) of every workload. Writes ok-nodes.txt and slow-nodes.txt,
+    for sbatch --exclude, and the page fleet/report.html to OUTPUTS.
 
     \b
       perfkit sweep parameters/fleet.yaml --slurm --each-node
       perfkit fleet outputs/fleet
     """
-    from perfkit.analysis.fleet.files import write_node_files
-    from perfkit.analysis.fleet.fleet import judge_fleet
-    from perfkit.analysis.fleet.judgement import Rules
+    from perfkit.analysis.fleet.fleet import judge_fleet, write_node_files
+    from perfkit.analysis.fleet.rule import Rules
     from perfkit.core.results.outputs import agreeing, measurements
     from perfkit.core.results.store import ResultError
     from perfkit.report.fleet_text import fleet_text
@@ -48,7 +43,7 @@ def fleet(
     options.print_left_out(left_out)
     if not any(measurement.result.config.node for measurement in stored):
         raise RequestError(_measure_first("no measurement names a node"))
-    rules = Rules(level=level, threshold=threshold, power=power)
+    rules = Rules(level=level, threshold=threshold)
     judged = judge_fleet(stored, rules)
     write_node_files(judged, outputs)
     # The page judges the same measurements by the same rules, in its own languages.

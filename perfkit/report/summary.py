@@ -12,7 +12,7 @@ from perfkit.analysis.comparison import blocks, stored
 from perfkit.analysis.comparison import history as series
 from perfkit.analysis.comparison.stored import InterleavedComparison, PairResult
 from perfkit.analysis.fleet.fleet import judge_fleet
-from perfkit.analysis.fleet.judgement import USUAL_RULES, Rules
+from perfkit.analysis.fleet.rule import USUAL_RULES, Rules
 from perfkit.analysis.fleet.stored import Fleet
 from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import cells_of

@@ -1,9 +1,7 @@
-"""Which nodes of a fleet are slow, and what distinguishes them.
+"""Which nodes of a fleet are slow, and in what they differ from the others.
 
-judgement.py     verdicts from repeats: simultaneous intervals and the spread between good nodes
-workloads.py     the workloads of a fleet, and which of them a node lacks
-fleet.py         the workloads of a fleet, judged together
-explanations.py  in what a slow node differs from the others
-stored.py        a judged fleet, as --json writes it
-files.py         fleet.csv, and lists of nodes for Slurm
+rule.py         the verdict on each node, from the repeats of all nodes
+fleet.py        the workloads and peaks of a fleet, judged together
+differences.py  in what a slow node differs from the others
+stored.py       a judged fleet, as --json writes it
 """

@@ -2,44 +2,47 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from gettext import NullTranslations
-from itertools import chain
-from statistics import fmean, median
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfkit.analysis.fleet.explanations import Explanation, PeakLower, explanations, state_of
-from perfkit.analysis.fleet.judgement import (
+from perfkit.analysis.comparison.blocks import named, numbered
+from perfkit.analysis.comparison.history import MACHINE, series_names
+from perfkit.analysis.comparison.keys import PROTOCOL, WORK
+from perfkit.analysis.fleet.differences import differences, state_of
+from perfkit.analysis.fleet.rule import (
     FEWEST_NODES,
     FEWEST_REPEATS,
     USUAL_RULES,
     NodeRepeats,
     Rules,
-    Verdict,
     judge,
 )
 from perfkit.analysis.fleet.stored import (
+    Difference,
     Fleet,
     FleetColumn,
     FleetNode,
+    Missing,
     NodeCell,
-    PastRatio,
+    NodeVerdict,
     Quantity,
     name_order,
 )
-from perfkit.analysis.fleet.workloads import (
-    FewNodes,
-    Gap,
-    Workload,
-    failed_everywhere,
-    gaps_of,
-    hardware_of,
-    workloads_of,
-)
 from perfkit.core.frameworks import DISPLAY_NAMES
+from perfkit.core.results.frames import as_frame, row_of
 from perfkit.core.results.schema import Result
-from perfkit.core.results.store import Measurement
+from perfkit.core.results.store import Measurement, write_atomically
 from perfkit.core.statements import ENGLISH, N_
 from perfkit.core.units import GIGA, TERA
+
+REQUESTED = [name for name in WORK if name != "node"]
+WORKLOAD = [*REQUESTED, "precision", "topology", "arguments", *PROTOCOL, *MACHINE]
+"""Columns in which the measurements of a workload agree. Failed ones have them, too. Nodes with
+other hardware are judged apart."""
+ORDER: tuple[NodeVerdict, ...] = ("slow", "no measurement", "undecided", "ok")
+NODE_FILES: dict[NodeVerdict, str] = {"ok": "ok-nodes.txt", "slow": "slow-nodes.txt"}
 
 
 class PeakQuantity(NamedTuple):
@@ -58,17 +61,36 @@ PEAKS: dict[Quantity, PeakQuantity] = {
     ),
     "copy": PeakQuantity(N_("copy"), "sustained_copy_bytes_per_second", "GB/s", GIGA),
 }
-SEVERITY = {"slow": 0, "undecided": 1, "ok": 2}
-"""Order of verdicts."""
 
 
 @dataclass(frozen=True)
-class Column:
+class Workload:
+    """A workload: its name, and each node's newest measurement of it, which may have failed."""
+
+    name: str
+    by_node: dict[str, Measurement]
+
+    @cached_property
+    def completed(self) -> dict[str, Measurement]:
+        """The measurements with enough repeats to be judged."""
+        completed = {}
+        for node, measurement in self.by_node.items():
+            if len(measurement.result.throughputs) >= FEWEST_REPEATS:
+                completed[node] = measurement
+        return completed
+
+    @property
+    def first(self) -> Result:
+        """A result, a completed one if there is any."""
+        return next(iter((self.completed or self.by_node).values())).result
+
+
+class Column(NamedTuple):
     """What is judged: a quantity of a workload, and the repeats of each node."""
 
     workload: Workload
     quantity: Quantity
-    repeats: list[NodeRepeats]
+    nodes: list[NodeRepeats]
 
 
 def judge_fleet(
@@ -79,74 +101,77 @@ def judge_fleet(
     """Judge the nodes of a fleet. Measurements without a node do not count; of several
     measurements of a workload on a node, the newest does. The level of the rules holds over all
     columns."""
-    by_node: dict[str, list[Measurement]] = {}
-    for measurement in measurements:
-        node = measurement.result.config.node
-        if node:
-            by_node.setdefault(node, []).append(measurement)
-    of_nodes = [*chain(*by_node.values())]
-    workloads = [*workloads_of(of_nodes, language)]
-    failed = failed_everywhere(of_nodes, workloads, language)
-    gaps = {}
-    for node, measured in by_node.items():
-        gaps[node] = [*gaps_of(node, measured, workloads, failed)]
-    judged = []
-    not_judged = []
-    for column in _columns(workloads):
-        if len(column.repeats) >= FEWEST_NODES:
-            judged.append(column)
-        elif column.quantity == "throughput":
-            # Peaks are missing where no rank could measure them.
-            not_judged.append(_too_few_nodes(column, language))
-    rules = replace(rules, columns=len(judged) or 1)
-    columns = [_judged(column, rules, language) for column in judged]
+    workloads = [*_workloads(measurements, language)]
+    columns = [each for each in _columns(workloads) if len(each.nodes) >= FEWEST_NODES]
+    rules = replace(rules, columns=len(columns) or 1)
+    judged = [_judged(column, rules, language) for column in columns]
+    few = [each for each in workloads if 0 < len(each.completed) < FEWEST_NODES]
     return Fleet(
         level=rules.level,
         threshold=rules.threshold,
-        power=rules.power,
-        columns=columns,
-        nodes=_nodes(columns, workloads, gaps),
-        not_judged=not_judged,
+        columns=judged,
+        nodes=_nodes(judged, workloads),
+        too_few=[workload.name for workload in few],
     )
 
 
-def _too_few_nodes(column: Column, language: NullTranslations) -> str:
-    """Return why a workload is not judged, with the nodes that have a measurement."""
-    workload = column.workload
-    words = N_(
-        "%(workload)s: nodes with two complete repeats: %(count)s, at least %(fewest)s are "
-        "compared: %(names)s"
-    )
-    return language.gettext(words) % {
-        "workload": workload.name,
-        "count": len(column.repeats),
-        "fewest": FEWEST_NODES,
-        "names": ", ".join(sorted(workload.by_node, key=name_order)),
-    }
+def write_node_files(fleet: Fleet, outputs: Path) -> None:
+    """Write ok-nodes.txt and slow-nodes.txt, with the names by commas: sbatch --exclude "$(cat
+    slow-nodes.txt)"."""
+    for verdict, name in NODE_FILES.items():
+        names = ",".join(fleet.named(verdict))
+        write_atomically(outputs / name, f"{names}\n")
+
+
+# Workloads and peaks.
+
+
+def _workloads(
+    measurements: Iterable[Measurement], language: NullTranslations
+) -> Iterator[Workload]:
+    """Yield the workloads that the nodes were asked for."""
+    by_folder = {each.folder.name: each for each in measurements if each.result.config.node}
+    if not by_folder:
+        return
+    frame = named(as_frame(map(row_of, by_folder.values())))
+    # A workload is named by its first row: by a completed one, which has what workers told.
+    frame["failed"] = frame["throughput"].isna()
+    frame = frame.sort_values(["failed", "created", "folder"])
+    frame["series"] = numbered(frame, WORKLOAD)
+    names = series_names(frame, WORKLOAD, language)
+    for number, rows in frame.groupby("series"):
+        by_node = {}
+        for folder in rows.sort_values(["created", "folder"])["folder"]:
+            by_node[by_folder[folder].result.config.node] = by_folder[folder]
+        yield Workload(names[number], by_node)
 
 
 def _columns(workloads: Sequence[Workload]) -> Iterator[Column]:
     """Yield a column for each workload, then one for each peak. Workloads of one framework, in
     one precision, on the same devices measure the same peaks: those of most nodes count."""
-    for workload in workloads:
-        repeats = []
-        for node in workload.judged_nodes:
-            newest = workload.by_node[node][-1].result
-            repeats.append(NodeRepeats(node, newest.throughputs))
-        yield Column(workload, "throughput", repeats)
     by_peak: dict[Any, list[Workload]] = {}
     for workload in workloads:
-        by_peak.setdefault(_peak_key(workload.newest[0].result), []).append(workload)
+        nodes = []
+        for node, measurement in workload.completed.items():
+            values = measurement.result.throughputs
+            nodes.append(NodeRepeats(node, measurement.folder.name, values))
+        yield Column(workload, "throughput", nodes)
+        by_peak.setdefault(_peak_key(workload.first), []).append(workload)
     for alike in by_peak.values():
         for quantity in PEAKS:
             columns = [Column(each, quantity, _peaks(each, quantity)) for each in alike]
-            yield max(columns, key=lambda column: len(column.repeats))
+            yield max(columns, key=lambda column: len(column.nodes))
 
 
 def _peak_key(result: Result) -> tuple[Any, ...]:
     config = result.config
-    precision = _precision(result)
-    return (config.framework, precision, config.device, config.topology, *hardware_of(result))
+    hardware = _hardware_of(result)
+    return (config.framework, _precision(result), config.device, config.topology, *hardware)
+
+
+def _hardware_of(result: Result) -> tuple[str, ...]:
+    """Return the facts that tell kinds of nodes apart."""
+    return tuple(str(result.fact(name)) for name in ("cpu", "cpu_cores", "gpus"))
 
 
 def _precision(result: Result) -> str | None:
@@ -162,140 +187,102 @@ def _precision(result: Result) -> str | None:
 def _peaks(workload: Workload, quantity: Quantity) -> list[NodeRepeats]:
     """Return a peak of each node's repeats; none for nodes where fewer than two have it."""
     peak = PEAKS[quantity]
-    repeats = []
-    for node in workload.judged_nodes:
+    nodes = []
+    for node, measurement in workload.completed.items():
         values = []
-        for repeat in workload.by_node[node][-1].result.complete_repeats:
+        for repeat in measurement.result.complete_repeats:
             rate = getattr(repeat.peak, peak.field, None)
             if rate is not None:
                 values.append(rate / peak.size)
         if len(values) >= FEWEST_REPEATS:
-            repeats.append(NodeRepeats(node, values))
-    return repeats
+            nodes.append(NodeRepeats(node, measurement.folder.name, values))
+    return nodes
 
 
 def _judged(column: Column, rules: Rules, language: NullTranslations) -> FleetColumn:
-    judgement = judge(column.repeats, rules)
-    workload = column.workload
-    first = workload.newest[0].result
+    first = column.workload.first
     assert first.throughput
-    name, unit = workload.name, str(first.throughput.unit)
+    name, unit = column.workload.name, str(first.throughput.unit)
     peak = PEAKS.get(column.quantity)
     if peak:
         framework = DISPLAY_NAMES[first.config.framework]
         precision = _precision(first) or ""
         traits = [language.gettext(peak.name), framework, precision, first.config.topology]
         name, unit = " · ".join(traits), peak.unit
-    past = _past(workload) if column.quantity == "throughput" else {}
-    cells = []
-    for repeats, ratio in zip(column.repeats, judgement.nodes, strict=True):
-        cell = NodeCell(
-            node=ratio.node,
-            folder=workload.by_node[ratio.node][-1].folder.name,
-            value=fmean(repeats.throughputs),
-            n=len(repeats.throughputs),
-            ratio=ratio.ratio,
-            low=ratio.low,
-            high=ratio.high,
-            verdict=ratio.verdict,
-            doubt=ratio.doubt,
-            repeats=ratio.repeats,
-            past=past.get(ratio.node, []),
-        )
-        cells.append(cell)
-    return FleetColumn(
-        name=name,
-        quantity=column.quantity,
-        unit=unit,
-        median=judgement.median,
-        noise=judgement.noise,
-        spread=judgement.spread,
-        limit=judgement.limit,
-        cells=cells,
-    )
+    judgement = judge(column.nodes, rules)
+    return FleetColumn(name=name, quantity=column.quantity, unit=unit, **judgement._asdict())
 
 
-def _past(workload: Workload) -> dict[str, list[PastRatio]]:
-    """Return the ratios of each node's measurements before the newest. The measurements with
-    one label are compared with each other; of fewer than FEWEST_NODES, nothing is known."""
-    by_label: dict[str, dict[str, Result]] = {}
-    for node, measurements in workload.by_node.items():
-        for measurement in measurements:
-            result = measurement.result
-            by_label.setdefault(result.config.label, {})[node] = result
-    past: dict[str, list[PastRatio]] = {}
-    for label, results in by_label.items():
-        if len(results) < FEWEST_NODES:
-            continue
-        means = {node: fmean(result.throughputs) for node, result in results.items()}
-        middle = median(means.values())
-        for node, mean in means.items():
-            if results[node] is workload.by_node[node][-1].result:
-                continue
-            created = results[node].created
-            ratio = PastRatio(label=label, created=created, ratio=mean / middle)
-            past.setdefault(node, []).append(ratio)
-    for ratios in past.values():
-        ratios.sort(key=lambda ratio: ratio.created)
-    return past
+# Nodes.
 
 
-def _nodes(
-    columns: list[FleetColumn],
-    workloads: list[Workload],
-    gaps_of_nodes: dict[str, list[Gap]],
-) -> list[FleetNode]:
+def _nodes(columns: Sequence[FleetColumn], workloads: Sequence[Workload]) -> list[FleetNode]:
     """Return the nodes over all columns, slow ones first."""
-    cells: dict[str, list[NodeCell]] = {name: [] for name in gaps_of_nodes}
+    cells: dict[str, list[NodeCell]] = {}
+    for workload in workloads:
+        for name in workload.by_node:
+            cells.setdefault(name, [])
     for column in columns:
         for cell in column.cells:
             cells[cell.node].append(cell)
     slow = {name for name in cells if any(cell.verdict == "slow" for cell in cells[name])}
+    missing = _missing(workloads)
     nodes = []
-    for name, of_node in cells.items():
-        gaps = gaps_of_nodes[name]
-        if of_node:
-            # A workload that was tried on a few nodes leaves nothing open.
-            gaps = [gap for gap in gaps if not isinstance(gap, FewNodes)]
+    for name in sorted(cells, key=lambda name: _lowest_first(name, cells[name])):
         node = FleetNode(
             node=name,
-            verdict=_verdict(of_node, gaps),
-            lowest=min((cell.ratio for cell in of_node), default=None),
-            explanations=_explanations(name, slow, columns, workloads) if name in slow else [],
-            gaps=gaps,
+            verdict=_verdict(cells[name], missing.get(name, [])),
+            differences=_differences(name, slow, workloads) if name in slow else [],
+            missing=missing.get(name, []),
         )
         nodes.append(node)
-    return sorted(nodes, key=_node_order)
+    return sorted(nodes, key=lambda node: ORDER.index(node.verdict))
 
 
-def _verdict(cells: list[NodeCell], gaps: list[Gap]) -> Verdict:
+def _lowest_first(name: str, cells: Sequence[NodeCell]) -> tuple[Any, ...]:
+    """Return the key by which nodes are sorted."""
+    lowest = min((cell.ratio for cell in cells), default=0.0)
+    return (lowest, name_order(name))
+
+
+def _missing(workloads: Sequence[Workload]) -> dict[str, list[Missing]]:
+    """Return the workloads of which nodes have no complete measurement: it failed, or more than
+    half of the nodes with this hardware were measured, but not this one."""
+    of_kind: dict[Any, set[str]] = {}
+    for workload in workloads:
+        of_kind.setdefault(_hardware_of(workload.first), set()).update(workload.by_node)
+    missing: dict[str, list[Missing]] = {}
+    for workload in workloads:
+        nodes = of_kind[_hardware_of(workload.first)]
+        is_usual = 2 * len(workload.by_node) > len(nodes)
+        for name in nodes - workload.completed.keys():
+            if name in workload.by_node or is_usual:
+                measurement = workload.by_node.get(name)
+                failure = measurement.result.failure if measurement else None
+                code = failure.code if failure else ""
+                lacking = Missing(workload=workload.name, failure=code)
+                missing.setdefault(name, []).append(lacking)
+    return missing
+
+
+def _verdict(cells: Sequence[NodeCell], missing: Sequence[Missing]) -> NodeVerdict:
     """Return the verdict on a node: a workload that it could not run is no good sign."""
     verdicts = {cell.verdict for cell in cells}
     if "slow" in verdicts:
         return "slow"
-    return "undecided" if gaps or "undecided" in verdicts or not cells else "ok"
+    if missing:
+        return "no measurement"
+    return "ok" if verdicts == {"ok"} else "undecided"
 
 
-def _node_order(node: FleetNode) -> tuple[Any, ...]:
-    """Return the key by which nodes are sorted: slow ones, those with gaps, then by ratio."""
-    return (SEVERITY[node.verdict], not node.gaps, node.lowest or 0.0, name_order(node.node))
-
-
-def _explanations(
-    name: str, slow: set[str], columns: list[FleetColumn], workloads: list[Workload]
-) -> list[Explanation]:
+def _differences(name: str, slow: set[str], workloads: Sequence[Workload]) -> list[Difference]:
     """Return in what a slow node differs from the nodes that are not slow and share a workload
     with it; if all others are slow, from these."""
-    slower_peaks: list[Explanation] = []
-    for column in columns:
-        for cell in column.cells:
-            if cell.node == name and cell.verdict == "slow" and column.quantity in PEAKS:
-                slower_peaks.append(PeakLower(peak=column.name, share=cell.ratio))
     results: dict[str, list[Result]] = {}
     for workload in workloads:
-        if name in workload.by_node:
-            for node, measurements in workload.by_node.items():
-                results.setdefault(node, []).append(measurements[-1].result)
+        if name in workload.completed:
+            for node, measurement in workload.completed.items():
+                results.setdefault(node, []).append(measurement.result)
     compared = results.keys() - slow or results.keys() - {name}
     others = [state_of(results[node]) for node in results if node in compared]
-    return [*slower_peaks, *explanations(state_of(results[name]), others)]
+    return [*differences(state_of(results[name]), others)]
