@@ -14,7 +14,7 @@ from conftest import cli
 from made import forget_repeats, measured, with_start, write_all
 
 from perfkit.analysis.comparison.history import history
-from perfkit.analysis.series import level_changes, level_starts
+from perfkit.analysis.series import level_changes, level_starts, newest_drop
 from perfkit.analysis.verdicts import THRESHOLD
 from perfkit.core.results.outputs import load
 from perfkit.core.results.store import RESULT, read_result
@@ -125,6 +125,18 @@ def test_the_ratio_of_a_change_is_that_of_the_measurements_nearest_to_it():
 @pytest.mark.parametrize("threshold", [0.0, 0.02])
 def test_equal_throughputs_are_one_level(threshold):
     assert level_starts([[100.0] * 7] * 10, threshold) == [0]
+
+
+def test_a_change_that_the_repeats_do_not_show_is_none():
+    """The medians change by more than they scatter, the repeats vary by more."""
+    noisy_repeats = [[0.5 * level, level, 1.5 * level] for level in [100.0] * 5 + [90.0]]
+    assert level_starts(noisy_repeats, THRESHOLD) == [0]
+
+
+def test_a_level_that_falls_slowly_has_not_dropped():
+    """Its last measurements are slower than its first, from which ratios of levels follow."""
+    falling = [noisy(Random(day), 100.0 - day / 5, 0.01, repeats=7) for day in range(30)]
+    assert newest_drop(falling, [0], 0, THRESHOLD) is None
 
 
 def test_a_change_within_the_threshold_is_no_level():

@@ -13,6 +13,8 @@ Fearnhead and Eckley, 2012; by the ruptures package). The penalty is the larger 
 (Shewhart; ISO 7870-2). It includes what sessions differ by, for instance in temperature or in
 the load of other tenants, and is robust against a few changes of level.
 
+A change that the repeats do not show, since its ratio has an exact interval around 1, is none.
+
 The newest level dropped if it is below the best accepted one by more than the threshold, with
 an exact interval of the ratio below 1. Every level is accepted until a lower one begins; a
 measurement that accepts its level begins the judging anew. `benchmarks/simulations.py drops`
@@ -57,7 +59,18 @@ def level_starts(throughputs: Repeats, threshold: float) -> list[int]:
     detector = KernelCPD("linear", min_size=1)
     detector.fit(np.asarray(_heights(throughputs))[:, None])
     *changes, _end = detector.predict(pen=penalty)
-    return [0, *map(int, changes)]
+    starts = [0, *map(int, changes)]
+    while hidden := _hidden_change(throughputs, starts):
+        starts.remove(hidden.start)
+    return starts
+
+
+def _hidden_change(throughputs: Repeats, starts: Sequence[int]) -> LevelChange | None:
+    """Return the first change of level that the repeats do not show; None if they show all."""
+    for change in level_changes(throughputs, starts):
+        if change.ratio.low <= 1 <= change.ratio.high:
+            return change
+    return None
 
 
 def scatter(throughputs: Repeats) -> float:
@@ -89,6 +102,8 @@ def newest_drop(
     for level in levels:
         heights.append(median(median(throughputs[index]) for index in level))
     best = heights.index(max(heights))
+    if best == len(levels) - 1:
+        return None
     ratio = _ratio_of_levels(throughputs, levels[best], levels[-1])
     if not has_regressed(ratio, LEVEL, threshold):
         return None

@@ -170,7 +170,7 @@ def _changes(series: Series, site: Site) -> Section:
     """Return a table of the changes of level with the machine's rates beside them."""
     rows = [_change_row(change, series.points[change.start], site) for change in series.changes]
     headings: list[Text] = [_("First measurement of the level"), _("Training")]
-    headings += [_("Matrix product"), _("Copy"), _("Changed environment"), ""]
+    headings += [_("Matrix product"), _("Copy"), _("Changed environment"), _("Note")]
     return table(rows, headings, as_cards=True)
 
 
