@@ -252,6 +252,7 @@ def test_matrix_exclude_and_include_expand_to_the_expected_configurations(
         ),
         ("parameters: {gpus: 8}\ninclude: [{}, {}]", "the same configuration twice"),
         ("? [gpus]\n: 8", "a key must be a name"),
+        ("? [[gpus]]\n: 8", "unhashable type"),
         ("matrix: {gpus: [1", "sweep.yaml:2: not YAML: expected ',' or ']'"),
     ],
 )

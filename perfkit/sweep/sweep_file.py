@@ -57,8 +57,8 @@ def load_yaml(path: Path) -> Any:
         problem = f"{error.strerror}{_similar_file(path)}"
     except OSError as error:
         problem = str(error.strerror)
-    # Not UTF-8, or an invalid date.
-    except (ValueError, YAMLError) as error:
+    # Not UTF-8, an invalid date, or a list in a key.
+    except (ValueError, TypeError, YAMLError) as error:
         problem = str(error)
     raise SweepError([f"{place}: {problem}"])
 
