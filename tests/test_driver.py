@@ -152,7 +152,7 @@ def test_an_unmeasurable_peak_fails_no_repeat(measure, fake_trainer):
     missing = [event["missing"] for event in events if event["event"] == "peak"]
     reason = "NotImplementedError: a fake has no peak"
     assert missing == [reason, reason]
-    assert check_against_raw(measurement) == []
+    assert check_against_raw(measurement) == ""
 
 
 def test_a_nan_loss_after_the_last_step_is_an_error():
@@ -463,7 +463,7 @@ def test_an_interrupt_keeps_finished_steps_and_leaves_no_process(
 def test_an_unreadable_result_is_not_overwritten(measure, fake_trainer):
     folder = measure(input="synthetic").folder
     (folder / "result.json").write_text('{"cut off')
-    with pytest.raises(perfkit.RequestError, match=r"result\.json: not JSON.*label"):
+    with pytest.raises(perfkit.RequestError, match=r"result\.json: Invalid JSON.*label"):
         measure(input="synthetic")
     assert (folder / "result.json").read_text() == '{"cut off'
 

@@ -90,7 +90,7 @@ def outcome(measure, outputs):
         return result.status
     assert result.failure is None
     assert len(result.complete_repeats) == REPEATS
-    assert check_against_raw(measured) == []
+    assert check_against_raw(measured) == ""
     logs = {path.name for path in measured.log_files()}
     assert logs == {f"{repeat}-launcher.log" for repeat in range(1, REPEATS + 1)}
     return result.status
@@ -279,7 +279,7 @@ def test_a_fault_ends_perfkit_run_with_1_and_its_own_code(
     assert row["status"] == status
     assert len(row["repeat_throughputs"]) == repeats
     assert list(frame[frame["status"] == "complete"]["label"]) == ["other"]
-    assert check_against_raw(Measurement.read(interrupted)) == []
+    assert check_against_raw(Measurement.read(interrupted)) == ""
 
 
 @pytest.mark.usefixtures("processes")
@@ -304,7 +304,7 @@ def test_only_one_of_two_simultaneous_starts_measures(request_of, tmp_path):
                 assert f"{folder.name} is being measured by another process" in racer.stderr
         measurement = Measurement.read(folder)
         assert measurement.result.status == "complete"
-        assert check_against_raw(measurement) == []
+        assert check_against_raw(measurement) == ""
     print(f"{ended[0]} measured or reused the result, {ended[2]} were rejected")
     assert ended[2] > 0
 
@@ -426,7 +426,7 @@ def test_setting_the_wall_clock_during_a_run_changes_nothing(request_of, plant, 
     assert result.failure is None
     created = datetime.fromisoformat(result.created).timestamp()
     assert created == pytest.approx(began_at, abs=60)
-    assert check_against_raw(measurement) == []
+    assert check_against_raw(measurement) == ""
     (repeat,) = result.repeats
     window = repeat.ranks[0].window_seconds
     assert repeat.throughput == 2 * 30 / window

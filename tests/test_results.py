@@ -69,11 +69,6 @@ def test_an_invalid_field_is_named(tmp_path, old, new, why):
         read_result(path)
 
 
-def test_times_are_converted_to_utc():
-    east = made_result(created="2026-01-01T08:00:00+08:00")
-    assert east.created == "2026-01-01T00:00:00+00:00"
-
-
 def test_errors_for_missing_and_unreadable_files_are_short(tmp_path):
     with pytest.raises(ResultError, match="No such file"):
         read_result(tmp_path / "result.json")

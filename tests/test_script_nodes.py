@@ -52,7 +52,7 @@ def test_two_nodes_run_a_script_and_end_its_warm_up_after_the_same_step(nodes, s
             if event["event"] == "warmup":
                 ends.append(event["steps"])
     assert ends == [repeat.warmup.steps] * 2
-    assert check_against_raw(measurement) == []
+    assert check_against_raw(measurement) == ""
     for rank in range(2):
         log = measurement.log_file(1, f"rank{rank}").read_text()
         assert f"runs in {Path.cwd()}" in log

@@ -305,7 +305,7 @@ def result_of(config, **changes):
 
 
 def test_a_result_of_a_script_is_read_as_it_was_written(folder):
-    result = result_of(planned(arguments="--lr 0.1"))
+    result = result_of(planned(arguments="--lr 0.1"), told=told(parameters=10**16))
     again = Result.model_validate_json(result.model_dump_json())
     assert again == result
     assert isinstance(again.config, ScriptConfig)

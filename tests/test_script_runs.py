@@ -105,7 +105,7 @@ def test_a_script_is_measured_as_a_model_is(write, measure):
     events = read_events(measurement.rank_file(1, 0))
     (window,) = [event for event in events if event["event"] == "window"]
     assert repeat.throughput == 12 / window["seconds"]
-    assert check_against_raw(measurement) == []
+    assert check_against_raw(measurement) == ""
 
 
 def test_a_result_that_tells_other_work_than_its_raw_files_is_named(write, measure):
@@ -115,7 +115,7 @@ def test_a_result_that_tells_other_work_than_its_raw_files_is_named(write, measu
     result["told"]["flops_per_sample"] = 7.0
     path.write_text(json.dumps(result))
     changed = perfkit.Measurement.read(measurement.folder)
-    assert check_against_raw(changed) == ["repeat 1: the raw files give another told"]
+    assert check_against_raw(changed) == "repeat 1: the raw files give another told"
 
 
 @pytest.fixture
@@ -357,7 +357,7 @@ def test_two_ranks_of_torchrun_are_measured_together(write, measure):
     assert [rank.samples for rank in repeat.ranks] == [12, 12]
     slowest = max(rank.window_seconds for rank in repeat.ranks)
     assert repeat.throughput == 24 / slowest
-    assert check_against_raw(measurement) == []
+    assert check_against_raw(measurement) == ""
 
 
 @pytest.mark.slow
@@ -500,4 +500,4 @@ def test_scripts_of_other_frameworks_are_measured(write, measure, text, processe
     (repeat,) = result.repeats
     assert sum(rank.samples for rank in repeat.ranks) == 3 * 4 * processes
     assert repeat.loss_last < repeat.loss_first
-    assert check_against_raw(measurement) == []
+    assert check_against_raw(measurement) == ""

@@ -287,4 +287,4 @@ def test_only_processes_outside_the_measurement_are_other_load(measure, plant):
     busy_cores = (busy_times.user + busy_times.system) / wall
     # During training the busy process gets less CPU time than on average.
     assert repeat.telemetry.other_load_cores > 0.25 * busy_cores
-    assert check_against_raw(measurement) == []
+    assert check_against_raw(measurement) == ""

@@ -492,11 +492,11 @@ def test_a_verification_applies_only_to_the_same_versions_and_code(tmp_path, fac
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda text: text[:-9], "not JSON"),
-        (lambda text: text.replace('"schema_version":1', '"schema_version":7'), "newer"),
+        (lambda text: text[:-9], "Invalid JSON"),
+        (lambda text: text.replace('"schema_version":1', '"schema_version":7'), "is 7"),
         (lambda text: text.replace('"paddle"', '"<b>"'), "base.framework"),
         (lambda text: text.replace('"allowed":0.15', '"allowed":"x"'), "allowed"),
-        (lambda _text: "{}", "schema_version is None"),
+        (lambda _text: "{}", "schema_version: Field required"),
     ],
 )
 def test_an_invalid_verification_file_is_skipped_and_named(tmp_path, change, why):

@@ -152,7 +152,7 @@ def test_every_rank_starts_its_window_at_the_steady_step(measure, plant, monkeyp
     steps = perfkit.load_steps(measurement.folder)
     for _rank, rows in steps.groupby("rank"):
         assert [*rows["measured"]] == [False] * warmup_steps + [True] * 2
-    assert check_against_raw(measurement) == []
+    assert check_against_raw(measurement) == ""
     codes = {warning.code for warning in warnings_of(measurement.result, [])}
     assert "fewer_samples" not in codes
 

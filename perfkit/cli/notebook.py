@@ -121,7 +121,7 @@ def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> NotebookE
     ended it, if any."""
     from perfkit.core.results.store import read_file, write_atomically
 
-    # Papermill would follow a link.
+    # That of an earlier run must not be taken for this one's.
     executed.unlink(missing_ok=True)
     interrupts = KernelInterrupts()
     try:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from accelerator.fake import measured, perfkit_run
 
-from perfkit.core.results.outputs import measurements
 from perfkit.core.results.store import read_result
 
 pytestmark = pytest.mark.slow
@@ -46,7 +45,7 @@ def run(plugin, tmp_path):
     return run
 
 
-def test_amp_runs_on_two_devices_of_a_gpu_build(measure, tmp_path):
+def test_amp_runs_on_two_devices_of_a_gpu_build(measure):
     done, result = measure({"precision": "amp", "gpus": 2, "measured_steps": 12})
     assert done.returncode == 0, done.stderr
     effective = result.effective
@@ -65,9 +64,6 @@ def test_amp_runs_on_two_devices_of_a_gpu_build(measure, tmp_path):
     joules = 100 * repeat.ranks[0].window_seconds
     assert telemetry.energy_joules["gpu0"] == pytest.approx(joules, rel=0.2)
     assert "gpu_energy" not in telemetry.missing
-    unreadable = []
-    assert [*measurements(tmp_path / "outputs", unreadable)] == []
-    assert "from the fake accelerator: no measurement" in unreadable[0]
 
 
 def test_cuda_visible_devices_selects_the_device(measure):

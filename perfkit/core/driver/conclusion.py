@@ -29,7 +29,7 @@ from perfkit.core.timing.raw_file import rank_file
 from perfkit.core.work import work_of
 
 INVALID_EVENTS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
-"""Errors that forged raw events of a node can cause."""
+"""Errors that the raw events of an unfinished rank can cause."""
 DETAIL_LENGTH = 600
 EndedBy = Literal["timeout", "interrupt"]
 """Why the driver ended the workers."""

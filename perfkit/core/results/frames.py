@@ -1,22 +1,19 @@
 """Stored measurements as pandas DataFrames."""
 
 from collections.abc import Iterable, Mapping
-from math import isfinite, nan
+from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from perfkit.core.parameters import parameters
-from perfkit.core.paths import outputs_path
 from perfkit.core.results.schema import NodeSeen, Throughput
 from perfkit.core.results.store import (
     Events,
     Measurement,
     ResultError,
-    Store,
     read_events,
-    read_result,
 )
 from perfkit.core.results.told import Told
 from perfkit.core.script_config import ScriptConfig
@@ -171,8 +168,7 @@ def load_steps(folder: str | Path) -> pd.DataFrame:
     Relative paths start in the working directory. Raises ResultError if a file does not have
     the events of a rank.
     """
-    folder = outputs_path(folder)
-    return steps_of(Measurement(folder, read_result(Store(folder).result_file)))
+    return steps_of(Measurement.read(folder))
 
 
 def steps_of(measurement: Measurement) -> pd.DataFrame:
@@ -196,15 +192,15 @@ def _steps_in(path: Path, repeat: int, rank: int) -> list[RawStep]:
         return _steps(read_events(path), repeat, rank)
     except ResultError:
         raise
-    except (KeyError, TypeError, ValueError, ArithmeticError, OSError) as error:
+    except (KeyError, TypeError, ValueError, OSError) as error:
         raise ResultError(path, f"not the events of a rank ({error!r})") from error
 
 
 def _steps(events: Events, repeat: int, rank: int) -> list[RawStep]:
-    """Return the steps among the raw events of a rank. Raises ValueError for a step that is
-    impossible, and the errors of events that lack a value."""
+    """Return the steps among the raw events of a rank. Raises the errors of events that lack a
+    value."""
     losses = {event["step"]: event["value"] for event in events if event["event"] == "loss"}
-    steps: dict[int, RawStep] = {}
+    steps = []
     for event in events:
         if event["event"] != "step":
             continue
@@ -217,13 +213,8 @@ def _steps(events: Events, repeat: int, rank: int) -> list[RawStep]:
             samples=int(event["samples"]),
             loss=losses.get(int(event["step"])),
         )
-        wait_is_wrong = "data_wait_seconds" in event and not isfinite(step.data_wait_seconds)
-        if wait_is_wrong or not isfinite(step.seconds) or step.seconds <= 0:
-            raise ValueError(f"step {step.step} takes {step.seconds} s")
-        if step.step in steps or step.samples < 1:
-            raise ValueError(f"step {step.step} is given twice, or has {step.samples} samples")
-        steps[step.step] = step
-    return [*steps.values()]
+        steps.append(step)
+    return steps
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from perfkit.core.results.base import NonNegative, Positive, Stored, in_utc
+from perfkit.core.results.base import NonNegative, Positive, Stored, Time
 from perfkit.core.results.failures import Failure
 
 
@@ -183,7 +183,7 @@ class Repeat(Stored):
     """None if the window is too short for it"""
     nodes: list[str] = []
     """names of the nodes, if several"""
-    began: str | None = None
+    began: Time | None = None
     """start of the launcher by the first node's clock; UTC, ISO 8601"""
     wall_seconds: NonNegative | None = None
     """from the start of the launcher to its end"""
@@ -199,11 +199,6 @@ class Repeat(Stored):
     """whether processes of a script that ran on after the last rank's end were killed"""
     raw_files: dict[str, str] = {}
     """raw file in the repeat's folder from which the numbers are derived -> SHA-256"""
-
-    @field_validator("began")
-    @classmethod
-    def _in_utc(cls, text: str | None) -> str | None:
-        return text and in_utc(text, "milliseconds")
 
     @property
     def peak_memory_bytes(self) -> int | None:

@@ -6,11 +6,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from perfkit.core.config import Config, Protocol
 from perfkit.core.parameters import parameter_values
-from perfkit.core.results.base import Positive, Stored, in_utc
+from perfkit.core.results.base import Positive, Stored, Time
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.repeat import Repeat, TelemetrySummary
@@ -161,7 +161,7 @@ class Result(Stored):
     """readers refuse any other"""
     id: str
     """name of its folder"""
-    created: str
+    created: Time
     """when it was started; UTC, ISO 8601"""
     status: Status
     """complete: all repeats of the protocol (with interval_target, as many as that or budget
@@ -189,11 +189,6 @@ class Result(Stored):
     """in order, including failed repeats"""
     throughput: Throughput | None = None
     """None without a complete repeat"""
-
-    @field_validator("created")
-    @classmethod
-    def _in_utc(cls, text: str) -> str:
-        return in_utc(text, "seconds")
 
     @property
     def derived_status(self) -> Status:

@@ -48,8 +48,7 @@ class ResultError(ValueError):
         return self._at(self.path.relative_to(folder) if below else self.path)
 
     def _at(self, path: Path) -> str:
-        # A name in a foreign folder may not be UTF-8.
-        place = str(path).encode(errors="backslashreplace").decode()
+        place = str(path)
         if self.line is not None:
             place += f":{self.line}"
         return f"{place}: {self.problem}"
