@@ -19,7 +19,7 @@ and slow ones found.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import pi, sqrt
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 from typing import NamedTuple
 
 from scipy.special import stdtrit
@@ -39,6 +39,17 @@ class NodeRepeats(NamedTuple):
     node: str
     folder: str
     values: Sequence[float]
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.values)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the repeats, in the values' unit."""
+        mean = self.mean
+        squares = sum((value - mean) ** 2 for value in self.values)
+        return sqrt(squares / (len(self.values) - 1))
 
 
 @dataclass(frozen=True)
@@ -79,9 +90,9 @@ def judge(fleet: Sequence[NodeRepeats], rules: Rules) -> Judgement:
     counts = [len(node.values) for node in fleet]
     if len(fleet) < FEWEST_NODES or min(counts) < FEWEST_REPEATS:
         raise ValueError(f"{len(fleet)} nodes with {min(counts, default=0)} repeats or more")
-    means = [fmean(node.values) for node in fleet]
+    means = [node.mean for node in fleet]
     middle = median(means)
-    deviations = [stdev(node.values) / middle for node in fleet]
+    deviations = [node.deviation / middle for node in fleet]
     noise = median(deviations)
     spread = max(_spread_between(means), noise / sqrt(median(counts)))
     limit = max(0.0, 1 - rules.quantile(len(fleet), len(fleet) - 1) * spread)
@@ -112,8 +123,7 @@ def _cell(
     node: NodeRepeats, others: float, half: float, limit: float, threshold: float
 ) -> NodeCell:
     """Return the verdict on a node; `half`: of the interval of its ratio to the others."""
-    mean = fmean(node.values)
-    ratio = mean / others
+    ratio = node.mean / others
     low, high = ratio - half, ratio + half
     verdict: Verdict = "undecided"
     if low > 1 - threshold:
@@ -123,7 +133,7 @@ def _cell(
     return NodeCell(
         node=node.node,
         folder=node.folder,
-        value=mean,
+        value=node.mean,
         n=len(node.values),
         ratio=ratio,
         low=max(0.0, low),
