@@ -73,9 +73,9 @@ def _check_disk_space(config: Config, folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise TaskError(
-            f"{folder} has {free / GIGA:.1f} GB free, and the "
-            f"verification temporarily needs {needed / GIGA:.1f} GB; free some space, or set "
-            "another folder: -p outputs_dir FOLDER"
+            f"{folder} has {free / GIGA:.1f} GB free, and the verification temporarily needs "
+            f"{needed / GIGA:.1f} GB; free some space, or set another folder: -p outputs_dir "
+            "FOLDER"
         )
 
 

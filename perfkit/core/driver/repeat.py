@@ -115,8 +115,7 @@ def _run_workers(
         workers.end(dump_stacks=ended_by == "timeout")
         seconds = time.monotonic() - began
         exit_info = workers.exit_info()
-        # Before removal of the scratch folder, which may free space on the same disk.
-        log_error = _store_logs(exit_info.logs, store, index)
+    log_error = _store_logs(exit_info.logs, store, index)
     return RunOutcome(ended_by, seconds, exit_info, log_error)
 
 

@@ -117,7 +117,6 @@ class LocalWorkers(WorkerGroup):
         """`cwd`: the working directory of the workers; None: that of this process."""
         self.place = place or NodeRank()
         self.log_pattern = FRAMEWORKS[config.framework].log_pattern
-        self.devices = config.devices
         self.ranks = self.place.ranks(config.devices)
         self.raw_folder = raw_folder
         self.processes = RankProcesses(raw_folder, self.ranks)

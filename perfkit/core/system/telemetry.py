@@ -38,7 +38,7 @@ class Gauge(NamedTuple):
 
 class Telemetry:
     """Appends samples to `path`. After a failed write, sampling ends and the measurement
-    continues; if the disk is full, its raw files fail, too."""
+    continues."""
 
     def __init__(self, path: Path, config: RunConfig, sys: Path = Path("/sys")) -> None:
         self.path = path
