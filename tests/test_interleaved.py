@@ -424,7 +424,7 @@ def test_peaks_are_not_explained_where_none_is_known(tmp_path):
     base, other = made(tmp_path, [4.0] * 6), made(tmp_path, [4.0] * 6, "b", 10)
     comparison = judged(base, other)
     assert "peak" not in words(interleaved_text(comparison))
-    page = ComparisonPage(tmp_path / "comparisons" / "made", comparison, Site.read(tmp_path))
+    page = ComparisonPage(tmp_path / "comparisons" / "made", comparison, Site(tmp_path))
     assert "peak" not in report.comparison_variants(page).html
 
 

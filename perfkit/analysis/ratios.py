@@ -1,5 +1,5 @@
-"""The ratio of two measurements' throughputs with its exact interval, as used by comparisons,
-diagnoses and series."""
+"""The ratio of two measurements' throughputs with its exact interval, as used by comparisons
+and series."""
 
 from collections.abc import Sequence
 from datetime import datetime
