@@ -364,7 +364,7 @@ def test_a_parameters_cell_has_what_the_model_takes_with_type_default_and_help(w
     ("model", "has", "lacks"),
     [
         ("resnet50", ["image_size", "dali_threads"], ["sequence_length", "sharding"]),
-        ("bert", ["sequence_length"], ["image_size", "model_size", "sharding"]),
+        ("bert", ["sequence_length"], ["image_size", "dali_threads", "model_size", "sharding"]),
         ("llama", ["sequence_length", "model_size"], ["layout", "dali_decoder"]),
     ],
 )
