@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from perfkit.analysis.ratios import Ratio, estimated
+from perfkit.core.results.repeat import Peak
 from perfkit.core.results.schema import Result
 from perfkit.core.statistics import Estimate, ratio_interval
 
@@ -33,28 +34,26 @@ class MachineRate(Ratio):
 def machine_rates(
     before: Sequence[Result], after: Sequence[Result], training: Estimate, level: float
 ) -> list[MachineRate]:
-    """Return the ratios of the rates that all complete repeats have, with intervals of at least
-    `level` if the repeats are enough. `training` is the ratio of throughputs."""
+    """Return the ratios of the rates, with intervals of at least `level` if the repeats are
+    enough; none unless all complete repeats have a peak. `training` is the ratio of
+    throughputs."""
+    earlier, later = _peaks(before), _peaks(after)
+    if None in (*earlier, *later):
+        return []
     rates = []
     for name, field in FIELDS.items():
-        earlier, later = _values(before, field), _values(after, field)
-        if earlier and later:
-            ratio = ratio_interval(later, earlier, level)
-            fell = _fell_with(training, ratio, level)
-            rates.append(MachineRate(**estimated(ratio), name=name, fell_with_training=fell))
+        ratio = ratio_interval(_values(later, field), _values(earlier, field), level)
+        fell = _fell_with(training, ratio, level)
+        rates.append(MachineRate(**estimated(ratio), name=name, fell_with_training=fell))
     return rates
 
 
-def _values(results: Sequence[Result], field: str) -> list[float]:
-    """Return a rate of every complete repeat; none if a repeat lacks it."""
-    values = []
-    for result in results:
-        for repeat in result.complete_repeats:
-            value = getattr(repeat.peak, field, None)
-            if value is None:
-                return []
-            values.append(value)
-    return values
+def _peaks(results: Sequence[Result]) -> list[Peak | None]:
+    return [repeat.peak for result in results for repeat in result.complete_repeats]
+
+
+def _values(peaks: Sequence[Peak | None], field: str) -> list[float]:
+    return [getattr(peak, field) for peak in peaks]
 
 
 def _fell_with(training: Estimate, rate: Estimate, level: float) -> bool:
