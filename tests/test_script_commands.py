@@ -74,7 +74,6 @@ def test_perfkit_run_measures_a_script_with_its_arguments(folder, ran):
     assert result.config.arguments == QUOTED
     assert result.config.modules == ["net"]
     assert result.throughput.unit == "images/s"
-    assert result.id_is_derived
     assert "images/s, median of n=1" in done.stderr
 
 
