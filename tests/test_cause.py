@@ -7,9 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from perfkit.core.driver.exit_info import ExitInfo
-from perfkit.core.driver.failures import cause, timed_out, unwritten
+from perfkit.core.driver.failures import cause, timed_out
 from perfkit.core.results.failures import Failure, NodeLost
-from perfkit.core.worker import rank as worker
 
 NODES = ["node 0 (a)", "node 1 (b)"]
 RANKS = ["rank 0 on node 0 (a)", "rank 1 on node 1 (b)"]
@@ -59,18 +58,16 @@ def test_a_specific_error_outranks_a_peers_lost_connection():
     assert text == f"{RANKS[1]}: too big"
 
 
-@pytest.mark.parametrize("killed", [0, 1])
-def test_of_two_dead_ranks_the_one_without_a_trace_in_its_log_is_named(killed):
-    logs = {f"rank{1 - killed}": "FatalError: `Process abort signal` is detected"}
+def test_of_two_dead_ranks_the_one_without_a_trace_in_its_log_is_named():
+    logs = {"rank0": "FatalError: `Process abort signal` is detected"}
     code, text = cause_of(came_to(3, 4), came_to(3, 4), exited_first=[0, 1], logs=logs)
     assert code == "worker_died"
-    assert text.startswith(f"{RANKS[killed]} {DIED} 3")
+    assert text.startswith(f"{RANKS[1]} {DIED} 3")
 
 
-@pytest.mark.parametrize(("killed", "named"), [((3, 4), RANKS[0]), ((2, 3), RANKS[1])])
-def test_of_two_killed_ranks_the_one_with_less_progress_is_named(killed, named):
-    _code, text = cause_of(came_to(2, 4), came_to(*killed), exited_first=[0, 1])
-    assert text.startswith(f"{named} {DIED} 2")
+def test_of_two_killed_ranks_the_one_with_less_progress_is_named():
+    _code, text = cause_of(came_to(2, 4), came_to(2, 3), exited_first=[0, 1])
+    assert text.startswith(f"{RANKS[1]} {DIED} 2")
 
 
 def test_two_killed_ranks_with_the_same_progress_are_both_named():
@@ -89,21 +86,6 @@ def test_a_killed_rank_outranks_its_complaining_peer():
     assert text == f"{died}; {RANKS[0]}: connection closed"
 
 
-def test_a_raising_rank_outranks_its_aborted_peer():
-    raised = came_to(3, 3, PLANTED)
-    logs = {"rank0": "FatalError: `Process abort signal`"}
-    _code, text = cause_of(came_to(3, 4), raised, exited_first=[0, 1], logs=logs)
-    assert text == f"{RANKS[1]}: KeyError: 'planted'"
-
-
-def test_of_two_raising_ranks_the_one_with_less_progress_is_named():
-    raised = came_to(3, 3, PLANTED)
-    complains = came_to(3, 4, CONNECTION_LOST)
-    code, text = cause_of(complains, raised, exited_first=[0, 1])
-    assert code == "worker_error"
-    assert text == f"{RANKS[1]}: KeyError: 'planted'"
-
-
 def test_two_raising_ranks_with_the_same_progress_are_both_named():
     raised = came_to(3, 4, PLANTED)
     complains = came_to(3, 4, CONNECTION_LOST)
@@ -112,7 +94,6 @@ def test_two_raising_ranks_with_the_same_progress_are_both_named():
     assert text == f"{RANKS[0]}: connection closed; {RANKS[1]}: KeyError: 'planted'"
 
 
-@pytest.mark.parametrize("exited_first", [[0], [0, 1]])
 @pytest.mark.parametrize(
     ("further", "gave_up"),
     [
@@ -120,22 +101,13 @@ def test_two_raising_ranks_with_the_same_progress_are_both_named():
         ([], f"{RANKS[0]} exited without reporting an error"),
     ],
 )
-def test_the_stalled_rank_is_named_not_the_one_that_gave_up(further, gave_up, exited_first):
+def test_the_stalled_rank_is_named_not_the_one_that_gave_up(further, gave_up):
     idle_seconds = {0: 30.0, 1: 31.0}
     gives_up = came_to(3, 4, *further)
     stalled = came_to(3, 3)
-    code, text = cause_of(
-        gives_up, stalled, exited_first=exited_first, idle_seconds=idle_seconds
-    )
+    code, text = cause_of(gives_up, stalled, exited_first=[0], idle_seconds=idle_seconds)
     assert code == "worker_stalled"
     assert text == f"{RANKS[1]} stalled after step 3; then {gave_up}"
-
-
-def test_a_rank_behind_for_a_moment_has_not_stalled():
-    idle_seconds = {0: 0.3, 1: 0.3}
-    behind = came_to(3, 3)
-    _code, text = cause_of(came_to(3, 4), behind, exited_first=[0], idle_seconds=idle_seconds)
-    assert text.startswith(f"{RANKS[0]} {DIED} 3")
 
 
 def test_a_lost_node_outranks_rank_errors():
@@ -152,12 +124,6 @@ def test_a_lack_of_memory_outranks_dead_ranks():
     assert text == "the kernel killed a worker because memory ran out"
 
 
-def test_ranks_that_ended_normally_are_not_blamed():
-    ended = came_to(9, 9, {"event": "end"})
-    _code, text = cause_of(ended, came_to(9, 9), exited_first=[0, 1])
-    assert text.startswith(f"{RANKS[1]} {DIED} 9")
-
-
 def test_workers_without_events_are_reported_with_their_last_lines():
     code, text = cause_of([], [], logs={"launcher": "the first\nthe\nlast\nlines"})
     assert code == "worker_died"
@@ -171,11 +137,8 @@ def test_workers_without_events_are_reported_with_their_last_lines():
     ("code", "params"),
     [
         ("worker_error", {}),
-        ("worker_error", {"detail": ["no", "text"]}),
-        ("worker_error", {"detail": "a", "more": "b"}),
         ("timeout", {"repeat": 1, "seconds": 9}),
         ("unheard_of", {"detail": "a"}),
-        (["no", "text"], {"detail": "a"}),
     ],
 )
 def test_an_event_that_is_no_failure_of_a_rank_is_refused(code, params):
@@ -191,20 +154,12 @@ BEHIND = came_to(3)
 @pytest.mark.parametrize(
     ("events", "nodes", "behind"),
     [
-        ([FURTHEST], [None], ""),
         ([FURTHEST, BEHIND], NODES, f"; furthest behind: {RANKS[1]} after step 3"),
-        ([FURTHEST, []], NODES, f"; furthest behind: {RANKS[1]}"),
         (
             [FURTHEST, BEHIND, BEHIND],
             [*NODES, NODES[1]],
             "; furthest behind: ranks 1, 2 on node 1 (b) after step 3",
         ),
-        (
-            [FURTHEST, BEHIND, BEHIND],
-            [None] * 3,
-            "; furthest behind: ranks 1, 2 after step 3",
-        ),
-        ([[], []], NODES, "; all 2 ranks stopped; the logs show where each rank was"),
         (
             [FURTHEST, FURTHEST],
             NODES,
@@ -218,34 +173,20 @@ def test_a_timeout_names_the_ranks_furthest_behind(events, nodes, behind):
     assert failure.text() == f"repeat 1 took over 20 s{behind}"
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_an_unwritten_worker_failure_is_read_from_its_log(number):
-    error = OSError(number, os.strerror(number), "rank0.jsonl")
+def test_an_unwritten_worker_failure_is_read_from_its_log():
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "rank0.jsonl")
     logs = {"launcher": "ended", "rank0": f"Traceback:\n  …\nOSError: {error}\n"}
     named, text = cause_of([], came_to(1), exited_first=[0], logs=logs)
     assert named == "io_error"
     assert text == f"OSError: {error}"
-    of_worker, _message = worker.classify(error)
-    assert of_worker == "io_error"
-
-
-def test_driver_write_errors_have_their_own_codes():
-    denied = OSError(errno.EACCES, "Permission denied", "x")
-    assert unwritten(denied).code == "io_error"
-    no_memory = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-    of_worker, _message = worker.classify(no_memory)
-    assert of_worker == "out_of_memory"
-    assert unwritten(no_memory).code == "out_of_memory"
 
 
 B = "node 1 (b)"
-UNSHARED = f"{B} did not find ~/out: outputs_dir must be a folder that all nodes share"
 
 
 @pytest.mark.parametrize(
     ("code", "params", "text"),
     [
-        ("bad_input", {"detail": "list:3: no such file"}, "list:3: no such file"),
         ("loss_not_finite", {"rank": 0, "detail": "it is nan"}, "rank 0: it is nan"),
         ("io_error", {"refused_by": B, "detail": "EIO"}, f"{B}: EIO"),
         (
@@ -254,29 +195,17 @@ UNSHARED = f"{B} did not find ~/out: outputs_dir must be a folder that all nodes
             f"one of 4 workers on {B} exited without reporting an error; the launcher's exit "
             "status was -9",
         ),
-        (
-            "worker_died",
-            {"rank": 1, "step": 2000},
-            "rank 1 exited without reporting an error after step 2,000",
-        ),
-        ("interrupted", {}, "interrupted"),
         ("interrupted", {"repeat": 2}, "interrupted during repeat 2"),
-        ("node_timeout", {"nodes": [B], "seconds": 9}, f"{B} did not start within 9 s"),
-        (
-            "node_lost",
-            {"nodes": [B], "seconds": 18, "lines_lost": True},
-            f"{B}: no answer within 18 s; the raw steps there are lost",
-        ),
         (
             "node_lost",
             {"nodes": [B], "launcher": "srun", "status": 1, "lines_lost": True, "output": "%"},
             f"{B}: srun ended with status 1; the raw steps there are lost; output: %",
         ),
-        ("not_shared", {"nodes": [B], "folder": "~/out"}, UNSHARED),
         (
             "not_shared",
             {"nodes": [B], "folder": "~/out", "output": "none"},
-            f"{UNSHARED}; output: none",
+            f"{B} did not find ~/out: outputs_dir must be a folder that all nodes share; "
+            "output: none",
         ),
         (
             "nodes_differ",
@@ -288,11 +217,6 @@ UNSHARED = f"{B} did not find ~/out: outputs_dir must be a folder that all nodes
             {"earlier_nodes": ["a", "b"]},
             "earlier repeats ran on a, b, which differ from the current nodes; set a new "
             "label: -p label NAME",
-        ),
-        (
-            "port_taken",
-            {"port": 29801, "address": "10.0.0.1", "detail": "in use"},
-            "port 29801 of 10.0.0.1 can't be used: in use; use another port: -p port NUMBER",
         ),
     ],
 )

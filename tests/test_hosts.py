@@ -7,9 +7,6 @@ import os
 import shlex
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import fake_trainer
@@ -19,11 +16,8 @@ from clusters import wait_for
 from conftest import RUN_HERE
 
 import perfkit
-from perfkit.core.config import Protocol
-from perfkit.core.driver import cluster, programs
-from perfkit.core.driver.cluster import ClusterLauncher
-from perfkit.core.driver.failures import NodeError
-from perfkit.core.driver.node_files import PREFIX, ExitStatus
+from perfkit.core.driver import cluster
+from perfkit.core.driver.node_files import PREFIX
 from perfkit.core.driver.programs import exported_variables, start_commands
 from perfkit.core.paths import ROOT
 from perfkit.core.request import RequestError
@@ -130,25 +124,15 @@ def test_ssh_passes_on_settings_of_libraries_but_no_secret_and_no_name_of_a_gpu(
     ("names", "where"),
     [([], ["--relative", "1"]), (["a", "b", "c"], ["--nodelist", "b,c"])],
 )
-@pytest.mark.parametrize(
-    ("variables", "gres"), [({}, []), ({"SLURM_JOB_GPUS": "0,1"}, ["--gres", "gpu:2"])]
-)
-def test_srun_starts_one_task_on_each_other_node(names, where, variables, gres, monkeypatch):
-    monkeypatch.setattr("os.environ", variables)
+def test_srun_starts_one_task_on_each_other_node(names, where, monkeypatch):
+    monkeypatch.setattr("os.environ", {"SLURM_JOB_GPUS": "0,1"})
     on_gpus = config(device="gpu", gpus=2, launcher="srun", hosts=None)
     ((nodes, command),) = start_commands(on_gpus, "facts", Path("/run"), names)
     assert nodes == [1, 2]
     srun = "srun --ntasks-per-node 1 --overlap --cpu-bind none --export ALL"
-    expected = [*srun.split(), "--nodes", "2", "--ntasks", "2", *where, *gres]
+    expected = [*srun.split(), "--nodes", "2", "--ntasks", "2", *where, "--gres", "gpu:2"]
     assert command[: len(expected)] == expected
     assert command[-3:] == ["perfkit.core.driver.node", "facts", "/run"]
-
-
-def test_srun_requests_no_gpus_for_the_cpu(monkeypatch):
-    monkeypatch.setattr("os.environ", {"SLURM_JOB_GPUS": "0,1"})
-    on_cpus = config(launcher="srun", hosts=None)
-    ((_nodes, command),) = start_commands(on_cpus, "facts", Path("/run"), [])
-    assert "--gres" not in command
 
 
 def test_a_host_name_may_resolve_to_a_loopback_address(monkeypatch):
@@ -210,34 +194,6 @@ def test_a_node_that_does_not_see_the_folder_is_named(ssh, failure_of, tmp_path)
     assert text.startswith(f"{NAME} did not find {tmp_path}/outputs")
     assert "outputs_dir must be a folder that all nodes share" in text
     assert "does not see /elsewhere" in text
-
-
-@pytest.mark.usefixtures("processes")
-def test_a_node_whose_file_never_appears_here_does_not_share_the_folder(
-    ssh, failure_of, monkeypatch
-):
-    monkeypatch.setattr(programs, "APPEARING_SECONDS", 0.5)
-    ssh("exit 0\n")
-    code, text, _measurement = failure_of()
-    assert code == "not_shared"
-    assert text.startswith(f"{NAME} did not find ")
-
-
-@pytest.mark.usefixtures("processes")
-def test_a_host_that_ssh_does_not_reach_is_named_with_the_output_of_ssh(ssh, failure_of):
-    ssh("echo 'ssh: connect to host b port 22: No route to host' >&2\nexit 255\n")
-    code, text, _measurement = failure_of()
-    assert code == "node_lost"
-    printed = "ssh: connect to host b port 22: No route to host"
-    assert text == f"{NAME}: ssh ended with status 255; output: {printed}"
-
-
-@pytest.mark.usefixtures("processes")
-def test_a_node_that_does_not_start_is_named_at_the_timeout(ssh, failure_of):
-    ssh("exec sleep 1000\n")
-    code, text, _measurement = failure_of(timeout=1)
-    assert code == "node_timeout"
-    assert text == f"{NAME} did not start within 1 s"
 
 
 @pytest.mark.parametrize(
@@ -311,17 +267,6 @@ def test_a_node_that_can_not_write_into_the_shared_folder_has_its_own_code(ssh, 
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_taken_rendezvous_port_has_its_own_code(ssh, failure_of):
-    ssh()
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        code, text, measurement = failure_of(port=port)
-    assert code == "port_taken"
-    assert text.startswith(f"port {port} of 127.0.0.1 can't be used: ")
-    assert measurement.result.repeats[0].status == "failed"
-
-
-@pytest.mark.usefixtures("processes")
 def test_a_file_system_without_locks_is_refused_with_a_remedy(small, monkeypatch):
     def flock(_file, _operation):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
@@ -330,25 +275,6 @@ def test_a_file_system_without_locks_is_refused_with_a_remedy(small, monkeypatch
     plan = perfkit.plan("resnet50", small(input="synthetic"))
     with pytest.raises(RequestError, match=r"has no file locks .*-p outputs_dir FOLDER"):
         perfkit.measure(plan.config, plan.protocol)
-
-
-@pytest.mark.usefixtures("processes")
-def test_a_driver_without_an_outputs_folder_has_its_own_code(tmp_path):
-    with pytest.raises(NodeError) as error:
-        ClusterLauncher(config(), Protocol.named("quick"), tmp_path / "absent")
-    assert error.value.failure.code == "io_error"
-
-
-@pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
-def test_the_status_of_a_node_program_that_can_not_write_exceeds_that_of_a_killed_one(number):
-    """srun returns the highest status of all nodes."""
-    command = [sys.executable, "-m", "perfkit.core.driver.supervisor", "-", "inf"]
-    command += ["sh", "-c", f"kill -{number.value} $$"]
-    # The supervisor's standard input stays open.
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as supervisor:
-        assert supervisor.wait(60) == 128 + number
-    assert 128 + number < min(ExitStatus)
 
 
 def test_the_shared_folder_of_a_killed_driver_is_removed(tmp_path):

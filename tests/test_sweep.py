@@ -1,7 +1,5 @@
 """Sweeps: parameters files run here and on Slurm, resumed after failures."""
 
-import errno
-import fcntl
 import json
 import os
 import random
@@ -44,7 +42,7 @@ from perfkit.sweep import slurm, status
 from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.matrix import read_sweep
 from perfkit.sweep.run import run_sweep, statuses_before
-from perfkit.sweep.slurm import QueuedJob, SlurmSweep, queued_jobs, slurm_name, submit
+from perfkit.sweep.slurm import SlurmSweep, slurm_name, submit
 from perfkit.sweep.status import StoredResults
 from perfkit.sweep.sweep_file import SweepError
 
@@ -111,11 +109,6 @@ def statuses_by(outputs, *parameters):
     return statuses
 
 
-def states(jobs):
-    """Return the state of each job before it runs here."""
-    return [status.state for status in statuses_before(jobs, elsewhere=False)]
-
-
 def count_of_repeats(raw_files):
     """Return the number of repeats that have these raw files."""
     return len({Path(file).parent for file in raw_files})
@@ -126,13 +119,7 @@ def repeats_of(outputs):
 
 
 @pytest.mark.slow
-def test_a_sweep_measures_every_configuration_and_writes_the_site(
-    sweep, sweep_file, tmp_path, monkeypatch
-):
-    # Longer than the path of a socket may be.
-    folder = tmp_path / ("long" * 25)
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
+def test_a_sweep_measures_every_configuration_and_writes_the_site(sweep, sweep_file, tmp_path):
     file = sweep_file({"input": ["dali", "synthetic"]})
     done = sweep(file)
     assert done.returncode == 0, done.stderr
@@ -216,12 +203,6 @@ def test_a_changed_matrix_runs_only_new_configurations(
     (added,) = after.keys() - before.keys()
     assert after[added]["config"]["batch_size"] == 2
     assert before.items() <= after.items()
-    (outputs / "index.html").unlink()
-    again = sweep(file)
-    assert again.returncode == 0
-    assert results(outputs) == after
-    assert "2/2 kept" in again.stderr
-    assert (outputs / "index.html").exists()
 
 
 @pytest.mark.slow
@@ -290,26 +271,18 @@ def test_a_sweep_imports_no_module_from_its_folder(sweep, sweep_file, tmp_path, 
     assert result["status"] == "complete"
 
 
-@pytest.mark.parametrize("table", ["fleetx-resnet50", "perf-bert", "gpt2", "quick"])
 def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
-    table, monkeypatch, tmp_path
+    monkeypatch, tmp_path
 ):
     monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", list)
-    file = ROOT / "parameters" / f"{table}.yaml"
+    file = ROOT / "parameters" / "fleetx-resnet50.yaml"
     configurations, _problems = read_sweep(file)
     count = len(configurations)
-    folders = ["-p", f"outputs_dir={tmp_path}"]
-    if table != "quick":
-        # Whether the checkout has sample data must not matter.
-        folders += ["-p", f"data_dir={tmp_path}"]
+    # Whether the checkout has sample data must not matter.
+    folders = ["-p", f"outputs_dir={tmp_path}", "-p", f"data_dir={tmp_path}"]
     done = cli("sweep", file, "-n", *folders)
     assert done.exit_code == 0, done.stderr
-    if table == "quick":
-        assert done.stdout.count("run, 5 repeats") == count
-        assert "skipped" not in done.stdout
-        return
     assert len(re.findall(r"skipped \(\d(?:, \d)*\)", done.stdout)) == count
-    assert "result" not in done.stdout.splitlines()[0]
     assert done.stdout.count("gpus: 8 requested") == 1
     _plan, _separator, reasons = done.stdout.partition("can't run")
     # A path is not broken.
@@ -324,23 +297,6 @@ def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
     assert "nothing can run here: gpus: 8 requested" in " ".join(refused.stderr.split())
 
 
-def test_colours_forced_by_a_ci_do_not_make_a_sweeps_log_a_terminal(monkeypatch, tmp_path):
-    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", list)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    file = ROOT / "parameters" / "gpt2.yaml"
-    refused = cli("sweep", file, "-p", f"outputs_dir={tmp_path}")
-    assert refused.exit_code == 2
-    assert "nothing can run here" in refused.stderr
-    assert "\x1b" not in refused.stderr
-
-
-def test_a_dry_run_lists_configurations_whose_interpreter_is_missing(sweep_file):
-    planned = dry_run(sweep_file({"python": [None, "absent"]}, **FAKE))
-    assert "skipped (1)" in planned
-    assert "run, 3 repeats" in planned
-    assert f"python: {Path.cwd() / 'absent'}: is not a Python interpreter" in planned
-
-
 @pytest.mark.slow
 def test_what_cannot_run_here_is_skipped_with_its_reason(
     sweep, sweep_file, tmp_path, fake_trainer, monkeypatch
@@ -350,9 +306,6 @@ def test_what_cannot_run_here_is_skipped_with_its_reason(
     file = sweep_file(
         {"device": ["cpu", "gpu"], "nodes": [1, 4], "python": [None, "absent"]}, **FAKE
     )
-    planned = dry_run(file)
-    assert "1 of 8 would run" in planned
-    assert "7 of 8 can't run on this machine:" in planned
     done = sweep(file)
     assert done.returncode == 1, done.stderr
     assert "7 of 8 can't run here and were skipped:" in done.stderr
@@ -364,8 +317,6 @@ def test_what_cannot_run_here_is_skipped_with_its_reason(
     (result,) = results(tmp_path / "outputs").values()
     assert result["status"] == "complete"
     assert result["config"]["device"] == "cpu"
-    words = ["-p", "device", "cpu", "-p", "nodes", "1", "-p", "python", "None"]
-    assert sweep(file, *words).returncode == 0
 
 
 def test_a_finished_job_stays_finished_when_its_data_has_been_moved_away(
@@ -376,14 +327,9 @@ def test_a_finished_job_stays_finished_when_its_data_has_been_moved_away(
     file = sweep_file({"batch_size": [1, 2]}, data_dir=str(data))
     keep_measured(read_jobs(file, {})[0])
     data.unlink()
-    assert states(read_jobs(file, {})) == ["kept", "skipped"]
+    statuses = statuses_before(read_jobs(file, {}), elsewhere=False)
+    assert [status.state for status in statuses] == ["kept", "skipped"]
     assert "batch_size 1   kept" in dry_run(file)
-    # Other data is another measurement.
-    data.mkdir()
-    (data / "train").symlink_to(samples / "train")
-    lines = (samples / "train_list.txt").read_text().splitlines(keepends=True)
-    (data / "train_list.txt").write_text("".join(lines[:12]))
-    assert states(read_jobs(file, {})) == ["waiting", "waiting"]
 
 
 def test_one_folder_runs_one_sweep_at_a_time(sweep_file, tmp_path):
@@ -394,30 +340,6 @@ def test_one_folder_runs_one_sweep_at_a_time(sweep_file, tmp_path):
     with FileLock(outputs / ".sweep.lock"), another:
         run_sweep(jobs, print, print)
     assert results(outputs) == {}
-
-
-@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS])
-def test_a_sweep_on_a_file_system_without_locks_is_refused(
-    sweep_file, tmp_path, monkeypatch, number
-):
-    def flock(_file, _operation):
-        raise OSError(number, os.strerror(number))
-
-    jobs = read_jobs(sweep_file({"batch_size": [1]}, **FAKE), {})
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(SweepError, match=r"has no file locks .*-p outputs_dir FOLDER"):
-        run_sweep(jobs, print, print)
-    assert results(tmp_path / "outputs") == {}
-
-
-def test_a_lock_that_is_a_link_is_not_followed(sweep_file, tmp_path):
-    jobs = read_jobs(sweep_file({"batch_size": [1]}, **FAKE), {})
-    (tmp_path / "outputs").mkdir()
-    (tmp_path / "mine").write_text("kept")
-    (tmp_path / "outputs" / ".sweep.lock").symlink_to(tmp_path / "mine")
-    with pytest.raises(OSError, match=r"sweep\.lock"):
-        run_sweep(jobs, print, print)
-    assert (tmp_path / "mine").read_text() == "kept"
 
 
 def keep_measured(job, folder=None, **changes):
@@ -436,27 +358,6 @@ def keep_measured(job, folder=None, **changes):
         folder = measurement_folder(config, protocol, environment)
         stored["environment"] = environment
     keep(folder, made_result(**stored | changes))
-
-
-def test_a_job_measured_by_changed_code_is_done(sweep_file, tmp_path):
-    """Its result has another id than the incomplete result of an earlier call."""
-    (job,) = read_jobs(sweep_file({}, input="synthetic", repeats=2), {})
-    keep_measured(job, status="partial", repeats=[])
-    stored = StoredResults(tmp_path / "outputs")
-    (waiting,) = statuses_before([job], elsewhere=False)
-    assert waiting.state == "waiting"
-    assert waiting.measurement.result.status == "partial"
-    since = time.time_ns()
-    time.sleep(0.02)
-    keep_measured(job, tmp_path / "outputs" / "new")
-    assert stored.refresh()
-    done = stored.after_run(job, since)
-    assert done.state == "done"
-    assert done.measurement.folder.name[:4] == "new-"
-    # It was measured before this sweep, by code that no longer exists.
-    later = stored.after_run(job, time.time_ns())
-    assert later.state == "failed"
-    assert later.measurement.result.status == "partial"
 
 
 def test_a_sweep_removes_the_partial_files_of_killed_writers_only(sweep_file, tmp_path):
@@ -479,12 +380,10 @@ def test_a_sweep_removes_the_partial_files_of_killed_writers_only(sweep_file, tm
     ("matrix", "parameters", "expected"),
     [
         ({"batch_size": [2, -1]}, {}, [":17: batch_size: -1 is out of range"]),
-        ({"batch_size": [0], "input": ["x"]}, {}, ["batch_size: 0 is", "input: 'x'"]),
         ({}, {"gpus": 3, "device": "gpu"}, ["nothing can run here: gpus: 3 requested"]),
         ({"seed": [1, 2]}, {"tf32": True}, ["no effect with device=cpu", "(2 conf"]),
         ({"outputs_dir": ["a", "b"]}, {}, ["outputs_dir: must be the same"]),
         ({"layout": [None, "NCHW"]}, {}, ["the same configuration twice"]),
-        ({"timeout": [10, 20]}, {}, ["the same configuration twice"]),
     ],
 )
 def test_a_sweep_with_any_invalid_configuration_is_rejected(
@@ -502,23 +401,6 @@ def test_a_slurm_sweep_needs_the_number_of_gpus(sweep_file):
     done = cli("sweep", sweep_file({}, device="auto"), "--slurm")
     assert done.exit_code == 2
     assert "gpus: set the number per node" in " ".join(done.stderr.split())
-
-
-def test_options_of_sbatch_with_an_open_quote_are_refused(sweep_file):
-    done = cli("sweep", sweep_file({}), "--slurm", "--sbatch", "--comment 'x")
-    assert done.exit_code == 2
-    assert "No closing quotation" in done.stderr
-
-
-def test_no_name_of_another_job_and_no_setting_of_squeue_hides_a_job(
-    slurm_command, monkeypatch
-):
-    """Printed by Slurm 22.05 for jobs named by `sbatch --job-name`."""
-    listed = "8 PENDING perfkit-1f\\n7_[1-3] PENDING perfkit\\n6 PENDING  \\n"
-    listed += "4 PENDING caf\\351\\n3 PENDING x  y z\\n2 PENDING a\\nb\\n1 RUNNING \\n"
-    slurm_command("squeue", f"test -n \"$SQUEUE_STATES\" || printf '{listed}'")
-    monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
-    assert queued_jobs() == {"perfkit-1f": QueuedJob("8", "PENDING")}
 
 
 def test_options_of_sbatch_override_all_but_the_name_of_a_job(
@@ -617,15 +499,11 @@ def test_a_command_line_parameter_of_the_matrix_selects_from_it(sweep_file):
         read_jobs(file, {"batch_size": 2, "seed": 4})
 
 
-@pytest.mark.parametrize(
-    ("model", "more"), [("bert", ["--sequence-length", "64"]), ("gpt", [])]
-)
-def test_sample_data_has_the_sequence_length_of_the_jobs(model, more, tmp_path):
+def test_sample_data_has_the_sequence_length_of_the_jobs(tmp_path):
     file = tmp_path / "small.yaml"
-    file.write_text(f"notebook: {model}\n")
-    given = {"device": "cpu", "sequence_length": 64}
-    (job,) = read_jobs(file, given)
-    assert job.sample_options == ["--for", model, *more]
+    file.write_text("notebook: bert\n")
+    (job,) = read_jobs(file, {"device": "cpu", "sequence_length": 64})
+    assert job.sample_options == ["--for", "bert", "--sequence-length", "64"]
 
 
 def test_several_sequence_lengths_need_own_data(tmp_path):
@@ -634,34 +512,6 @@ def test_several_sequence_lengths_need_own_data(tmp_path):
     with pytest.raises(SweepError, match="sequence_length: sample data has one length"):
         read_jobs(file, {"device": "cpu"})
     assert len(read_jobs(file, {"device": "cpu", "data_dir": "own"}, elsewhere=True)) == 2
-    file.write_text(file.read_text().replace("bert", "gpt"))
-    assert len(read_jobs(file, {"device": "cpu"})) == 2
-
-
-def test_each_configuration_gets_one_host_per_node(sweep_file):
-    hosts = "127.0.0.1,127.0.0.2,127.0.0.3"
-    file = sweep_file({"nodes": [1, 2]}, launcher="ssh", hosts=hosts)
-    single, double = read_jobs(file, {})
-    assert single.plan.config.launcher == "local"
-    assert single.plan.config.hosts is None
-    assert double.plan.config.launcher == "ssh"
-    assert double.plan.config.hosts == hosts[:19]
-    with pytest.raises(SweepError, match="launcher: ssh is not for a sweep on Slurm"):
-        read_jobs(file, {}, elsewhere=True)
-
-
-def test_a_digest_belongs_to_the_work_and_its_outputs(sweep_file, tmp_path):
-    """It is the same in every file and call; the name of a Slurm job has it."""
-    grid = sweep_file({"label": ["a", "b"], "seed": [1, 2]})
-    jobs = read_jobs(grid, {}, elsewhere=True)
-    digests = {job.digest for job in jobs}
-    assert len(digests) == 4
-    (alone,) = read_jobs(sweep_file({}, "alone", label="b", seed=2), {}, elsewhere=True)
-    assert alone.digest == jobs[-1].digest
-    elsewhere = {"outputs_dir": str(tmp_path / "elsewhere")}
-    assert read_jobs(grid, elsewhere, elsewhere=True)[-1].digest != alone.digest
-    for job in jobs:
-        assert re.fullmatch(r"[A-Za-z0-9_.-]+", job.log.name)
 
 
 def test_a_slurm_job_uses_the_requested_gpus(sweep_file):
@@ -676,15 +526,11 @@ def test_the_command_of_a_job_works_in_every_folder(sweep_file):
     assert f"-p data_dir {ROOT / 'own'} " in job.command
 
 
-@pytest.mark.parametrize("name", ["quick.yaml", "quick", "quik.yaml"])
-def test_a_missing_file_suggests_the_bundled_one(tmp_path, name):
-    with pytest.raises(SweepError, match=r"did you mean .*parameters/quick\.yaml"):
-        read_jobs(tmp_path / name, {})
-
-
-def test_a_missing_file_with_another_name_has_no_suggestion(tmp_path):
-    with pytest.raises(SweepError, match=r"my\.yaml: No such file or directory$"):
-        read_jobs(tmp_path / "my.yaml", {})
+def test_a_missing_file_suggests_the_bundled_one(tmp_path):
+    with pytest.raises(
+        SweepError, match=r"quik\.yaml: No such file.*did you mean .*parameters/quick\.yaml"
+    ):
+        read_jobs(tmp_path / "quik.yaml", {})
 
 
 @pytest.mark.slow

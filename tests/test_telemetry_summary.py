@@ -19,7 +19,6 @@ from perfkit.core.results.repeat import TelemetrySummary
 from perfkit.core.results.store import Measurement, read_events
 from perfkit.core.results.summarize import check_against_raw
 from perfkit.core.results.telemetry import summarize_telemetry
-from perfkit.report.text import language
 
 BEGIN = {
     "event": "begin",
@@ -67,20 +66,9 @@ def test_a_window_between_two_samples_uses_both():
     assert telemetry.other_load_cores == pytest.approx(1.0)
 
 
-def test_without_samples_of_ranks_around_the_window_there_is_no_telemetry():
+def test_without_samples_around_the_window_there_is_no_telemetry():
     assert summary(began=-0.5, seconds=2) is None
     assert summary(began=5, seconds=2) is None
-    assert summary(began=7, seconds=1) is None
-    assert summary(began=-3, seconds=20) is None
-
-
-def test_without_samples_of_the_measurements_processes_there_is_no_telemetry():
-    events = [BEGIN]
-    for at in range(7):
-        of_machine = event("sample", at=float(at), busy_seconds=1.0)
-        events.append(of_machine)
-    assert summarize_telemetry(events, 1.5, 3.0, [30]) is None
-    assert summarize_telemetry([], 1.5, 3.0, [30]) is None
 
 
 def test_missing_readings_are_absent_rather_than_zero():
@@ -89,17 +77,7 @@ def test_missing_readings_are_absent_rather_than_zero():
     assert telemetry.steal_share is None
     assert telemetry.energy_joules_per_sample is None
     assert telemetry.clock_mhz == {}
-    assert telemetry.temperature_celsius == {}
-    assert telemetry.throttled == {}
     assert telemetry.missing == {"cpu_energy": "no RAPL"}
-
-
-def test_steal_time_that_was_never_counted_is_missing():
-    """Load is never negative when counters differ by a tick."""
-    telemetry = summary(busy_seconds=lambda at: 1.99 * at, steal_seconds=lambda _at: 0.0)
-    assert telemetry.other_load_cores == 0.0
-    assert telemetry.steal_share is None
-    assert telemetry.missing == {"steal_time": "none was counted since the machine started"}
 
 
 def test_energy_handles_counter_wraparound():
@@ -111,12 +89,6 @@ def test_energy_handles_counter_wraparound():
     assert telemetry.energy_joules_per_sample == pytest.approx(180 / 30)
 
 
-def test_an_energy_counter_that_falls_without_a_known_range_is_ignored():
-    telemetry = summary(energy_joules=lambda at: {"dram-0": 100.0 - at})
-    assert telemetry.energy_joules == {}
-    assert telemetry.energy_joules_per_sample is None
-
-
 def test_gpu_energy_covers_the_gpus_of_local_ranks():
     def energy(at):
         return {"package-0": 500.0 * at % 1000, "gpu0": 300.0 * at, "gpu1": 310.0 * at}
@@ -124,7 +96,6 @@ def test_gpu_energy_covers_the_gpus_of_local_ranks():
     two_ranks = {"device": "gpu", "ranks": 2}
     telemetry = summary(begin=two_ranks, samples=[30] * 4, energy_joules=energy)
     assert telemetry.energy_joules_per_sample == pytest.approx(3 * 610 / 60)
-    assert {*telemetry.energy_joules} == {"package-0", "gpu0", "gpu1"}
     three_ranks = {"device": "gpu", "ranks": 3}
     telemetry = summary(begin=three_ranks, samples=[30] * 3, energy_joules=energy)
     assert telemetry.energy_joules_per_sample is None
@@ -152,11 +123,9 @@ def test_a_rising_count_means_cpu_throttling():
     counts = [5, 5, 5, 9, 9, 12, 40]
     telemetry = summary(throttle_count=lambda at: {"cpu": counts[at]})
     assert telemetry.throttled == {"cpu": {"thermal": 2}}
-    telemetry = summary(throttle_count=lambda _at: {"cpu": 5})
-    assert telemetry.throttled == {"cpu": {}}
 
 
-def with_summaries(result, summaries):
+def with_summaries(result, *summaries):
     """Return the result with these telemetry summaries of its repeats."""
     repeats = []
     for repeat, telemetry in zip(result.repeats, summaries, strict=True):
@@ -165,7 +134,8 @@ def with_summaries(result, summaries):
 
 
 def with_telemetry(*summaries):
-    return with_summaries(measured([4.0] * len(summaries), protocol="quick"), summaries)
+    result = measured([4.0] * len(summaries), protocol="quick")
+    return with_summaries(result, *summaries)
 
 
 AT_LIMITS = TelemetrySummary(
@@ -220,7 +190,7 @@ def test_a_measurement_has_the_maximum_other_load_and_median_energy():
 
 def section_text(folder, *summaries):
     """Return the telemetry section's text for two repeats with these summaries."""
-    result = with_summaries(stored(folder).result, summaries)
+    result = with_summaries(stored(folder).result, *summaries)
     html = report.telemetry(Measurement(folder, result)).html
     text = unescape(re.sub(r"<[^>]+>", " ", html))
     return " ".join(text.split())
@@ -238,19 +208,11 @@ def test_the_page_shows_readings_and_reasons_for_missing_ones(tmp_path):
     assert "CPU energy ( <b>no RAPL</b> ); steal time ( none was counted )" in text
 
 
-def test_the_page_states_the_scope_of_energy_also_in_chinese(tmp_path):
+def test_the_page_states_the_scope_of_energy(tmp_path):
     telemetry = quiet(energy_joules_per_sample=12.3456, throttled={"cpu": {}})
-    text = section_text(tmp_path / "en", telemetry, telemetry)
+    text = section_text(tmp_path / "m", telemetry, telemetry)
     assert "12.35" in text
     assert "whole processor packages" in text
-    with language.in_language("zh"):
-        chinese = section_text(tmp_path / "zh", telemetry, telemetry)
-    assert "每样本能耗（J）" in chinese
-
-
-def test_the_page_of_a_measurement_without_telemetry_says_so(tmp_path):
-    text = section_text(tmp_path / "m", None, None)
-    assert text.startswith("No sample was taken")
 
 
 BUSY = [sys.executable, "-c", "while True: pass"]
