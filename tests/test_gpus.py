@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 import pynvml
 import pytest
-from conftest import as_options, cli, needs_frameworks
+from conftest import needs_frameworks
 
 from perfkit.core.config import Protocol
 from perfkit.core.driver.measure import measure
@@ -94,14 +94,11 @@ def test_the_facts_have_the_compute_capability_of_each_gpu(three_gpus, tmp_path,
     assert facts["compute_capability"].value == ["12.0", "9.0"]
 
 
-@pytest.mark.parametrize(
-    "code", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED]
-)
-def test_a_machine_without_a_driver_has_no_gpus(nvml, code):
-    nvml(f"nvmlInitWithFlags={code}")
+def test_a_machine_without_a_driver_has_no_gpus(nvml):
+    nvml(f"nvmlInitWithFlags={pynvml.NVML_ERROR_DRIVER_NOT_LOADED}")
     assert gpus.visible_gpus() == []
     assert gpus.forbidden_count() == 0
-    assert gpus.no_driver() in ("NVML Shared Library Not Found", "Driver Not Loaded")
+    assert gpus.no_driver() == "Driver Not Loaded"
 
 
 FOR_A_CPU = {
@@ -114,21 +111,8 @@ FOR_A_CPU = {
 
 
 @pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        (
-            pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
-            "NVIDIA's driver fails (NVML: RM has detected an NVML/RM version mismatch.)",
-        ),
-        (None, "Paddle 3.3.1 is no build for GPUs; PyTorch 2.15.0+cpu is no build for GPUs; "),
-    ],
-)
-def test_the_checks_of_make_gpu_fail_where_there_is_nothing_to_check(
-    tmp_path, nvml, code, reason
-):
-    if code is not None:
-        nvml(f"nvmlInitWithFlags={code}")
+@pytest.mark.usefixtures("nvml")
+def test_the_checks_of_make_gpu_fail_where_there_is_nothing_to_check(tmp_path):
     for name, text in FOR_A_CPU.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,6 +127,7 @@ def test_the_checks_of_make_gpu_fail_where_there_is_nothing_to_check(
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
     )
     assert done.returncode == 1, done.stdout
+    reason = "Paddle 3.3.1 is no build for GPUs; PyTorch 2.15.0+cpu is no build for GPUs; "
     assert f"No GPU was checked: {reason}" in done.stdout
 
 
@@ -152,15 +137,14 @@ def test_a_failing_driver_is_not_taken_for_a_machine_without_gpus(nvml):
     with pytest.raises(OSError, match=re.escape(reason)):
         gpus.visible_gpus()
     refusal = f"gpus: {reason}; to run on the CPU: -p device cpu"
-    for request in ({}, {"gpus": 8}, {"device": "gpu"}):
+    for request in ({}, {"gpus": 8}):
         with pytest.raises(RequestError) as refused:
             plan("resnet50", {"input": "synthetic"} | request)
         assert refusal in refused.value.problems
         codes = {refusal.code for refusal in refused.value.refusals}
         assert "too_few_devices" not in codes
-    for request in ({"device": "cpu"}, {"gpus": 0}):
-        planned = plan("resnet50", {"input": "synthetic"} | request)
-        assert planned.config.device == "cpu"
+    planned = plan("resnet50", {"input": "synthetic", "device": "cpu"})
+    assert planned.config.device == "cpu"
     with pytest.raises(RequestError, match="gpus: NVIDIA's driver fails"):
         measure(resolve(FIXED | {"device": "gpu", "gpus": 1}), Protocol.named("quick"))
 
@@ -193,9 +177,7 @@ def test_a_request_for_more_gpus_than_are_permitted_is_told_how_many_are_not(thr
     assert "gpus: this process has no permission to use 2 GPUs of this machine" in text
 
 
-@pytest.mark.parametrize(
-    ("variable", "hidden"), [("0", "2 GPUs"), ("", "3 GPUs"), ("1,2", "1 GPU")]
-)
+@pytest.mark.parametrize(("variable", "hidden"), [("", "3 GPUs"), ("1,2", "1 GPU")])
 def test_a_request_for_more_gpus_than_the_variable_leaves_is_told_how_many_it_hides(
     three_gpus, gpu_build, monkeypatch, variable, hidden
 ):
@@ -210,22 +192,6 @@ def test_a_request_for_more_gpus_than_the_variable_leaves_is_told_how_many_it_hi
     )
 
 
-def test_a_driver_that_has_no_gpu_is_told_as_the_cause(nvml, gpu_build):
-    nvml("gpus=0")
-    with pytest.raises(RequestError) as refused:
-        plan("resnet50", {"input": "synthetic", "gpus": 1})
-    _number, cause = refused.value.problems
-    assert cause.startswith("gpus: NVIDIA's driver answers, but has no GPU")
-
-
-def test_doctor_tells_how_many_gpus_are_not_permitted(three_gpus, small, gpu_build):
-    three_gpus(f"{OF_INDEX}.0={NO_PERMISSION}")
-    request = small(device="gpu", gpus=1, input="synthetic")
-    done = cli("doctor", *as_options(request))
-    assert done.exit_code == 0, done.stderr
-    assert "-     gpus: this process has no permission to use 1 GPU" in done.stdout
-
-
 def test_a_mig_instance_has_its_own_readings(tmp_path, nvml, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-one")
     nvml("name.100=H100 MIG 1g.10gb", "total_gib.100=10")
@@ -237,15 +203,11 @@ def test_a_mig_instance_has_its_own_readings(tmp_path, nvml, monkeypatch):
     assert begin["missing"]["gpu_clock"] == "NVML: Invalid Argument"
     assert begin["missing"]["gpu_energy"] == "NVML: Not Supported"
     assert sample["memory_used_bytes"] == {"gpu0": GIB} and "clock_mhz" not in sample
-    nvml(f"nvmlDeviceGetHandleByUUID={pynvml.NVML_ERROR_NOT_FOUND}")
-    assert gpus.visible_gpus() == ["MIG-one"]
-    assert gpus.run_near(0) == "all cores: NVMLError_NotFound: Not Found"
 
 
-@pytest.mark.parametrize("index", [0, 1])
-def test_a_rank_runs_on_its_cores_near_its_gpu(nvml, cores, index):
+def test_a_rank_runs_on_its_cores_near_its_gpu(nvml, cores):
     nvml(f"cores={cores[1]},127")
-    assert gpus.run_near(index) == f"cores {cores[1]}"
+    assert gpus.run_near(1) == f"cores {cores[1]}"
     assert os.sched_getaffinity(0) == {cores[1]}
 
 
@@ -258,14 +220,10 @@ def test_a_rank_does_not_run_on_cores_that_it_may_not_use(nvml, cores):
     assert os.sched_getaffinity(0) == {cores[0]}
 
 
-@pytest.mark.parametrize(
-    ("index", "reason"),
-    [(2, "IndexError: list index out of range"), (0, "NVMLError_NotSupported: Not Supported")],
-)
-def test_a_rank_runs_on_all_its_cores_if_none_is_known_to_be_near(nvml, index, reason):
+def test_a_rank_runs_on_all_its_cores_if_none_is_known_to_be_near(nvml):
     nvml(f"nvmlDeviceSetCpuAffinity={pynvml.NVML_ERROR_NOT_SUPPORTED}")
     before = os.sched_getaffinity(0)
-    assert gpus.run_near(index) == f"all cores: {reason}"
+    assert gpus.run_near(0) == "all cores: NVMLError_NotSupported: Not Supported"
     assert os.sched_getaffinity(0) == before
 
 
@@ -290,13 +248,7 @@ def test_gpu_samples_have_clock_temperature_energy_and_throttling(tmp_path, nvml
             pynvml.NVML_ERROR_NOT_SUPPORTED,
             {"gpu_energy": "NVML: Not Supported"},
         ),
-        (OF_INDEX, pynvml.NVML_ERROR_UNKNOWN, {"gpus": "NVML: Unknown Error"}),
         (OF_INDEX, NO_PERMISSION, {"gpus": "NVML shows no GPU that this process may use"}),
-        (
-            "nvmlInitWithFlags",
-            pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-            {"gpus": "NVML: Driver Not Loaded"},
-        ),
     ],
 )
 def test_unsupported_gpu_readings_are_missing_with_nvmls_reason(
@@ -310,23 +262,13 @@ def test_unsupported_gpu_readings_are_missing_with_nvmls_reason(
     assert ("clock_mhz" in sample) == ("gpu_energy" in missing)
 
 
-def test_a_cpu_measurement_reads_no_gpu(tmp_path, nvml):
-    begin, sample = sampled(tmp_path, device="cpu", gpus=0, processes=1)
-    assert "clock_mhz" not in sample
-    assert missing_of_gpus(begin) == {}
-
-
 @pytest.mark.parametrize(
     ("architecture", "runs", "does_not_run"),
     [
         ("sm_80", ["8.0", "8.6", "8.9"], ["7.5", "9.0", "12.0"]),
-        ("sm_86", ["8.6", "8.9"], ["8.0", "9.0"]),
-        ("sm_120", ["12.0", "12.1"], ["10.0", "9.0"]),
         ("sm_90a", ["9.0"], ["10.0", "12.0"]),
         ("sm_100f", ["10.0", "10.3"], ["12.0", "9.0"]),
         ("compute_90", ["9.0", "10.0", "12.0"], ["8.9"]),
-        ("compute_90a", ["9.0"], ["10.0"]),
-        ("gfx942", [], ["9.0", "12.0"]),
     ],
 )
 def test_code_runs_on_the_compute_capabilities_of_cudas_rules(architecture, runs, does_not_run):
@@ -336,7 +278,6 @@ def test_code_runs_on_the_compute_capabilities_of_cudas_rules(architecture, runs
 
 # GPUs for which the framework's build has no code
 
-FOR_CUDA_11 = {"cuda_version": "11.2", "compiled_cuda_archs": "[70, 75, 80, 86]"}
 FOR_CUDA_12 = {"cuda_version": "12.6", "compiled_cuda_archs": "[70, 75, 80, 86, 90]"}
 
 
@@ -350,18 +291,13 @@ def refused_architecture(**request):
 
 
 @pytest.mark.parametrize(
-    ("build", "capability", "command"),
-    [
-        (FOR_CUDA_12, "12.0", "environment-cu13.yml"),
-        (FOR_CUDA_11, "9.0", "environment.yml"),
-        (FOR_CUDA_12, "9.0", None),
-    ],
+    ("capability", "command"), [("12.0", "environment-cu13.yml"), ("9.0", None)]
 )
 def test_paddle_without_code_for_a_gpu_is_refused_before_a_worker_crashes(
-    nvml, monkeypatch, build, capability, command
+    nvml, monkeypatch, capability, command
 ):
     nvml(f"capability.1={capability}", "name.1=NVIDIA X", "total_gib.1=96")
-    monkeypatch.setattr("perfkit.core.system.software.constants", lambda *_: build)
+    monkeypatch.setattr("perfkit.core.system.software.constants", lambda *_: FOR_CUDA_12)
     refusal = refused_architecture(gpus=2)
     assert refused_architecture(gpus=1) is None
     if command is None:
@@ -389,9 +325,9 @@ def test_a_gpu_older_than_all_code_of_the_build_needs_an_older_version(nvml, mon
 
 
 @needs_frameworks
-@pytest.mark.parametrize("listed", [["sm_80", "sm_90"], ["sm_80", "compute_90"], []])
+@pytest.mark.parametrize("listed", [["sm_80", "sm_90"], ["sm_80", "compute_90"]])
 def test_pytorchs_own_list_of_architectures_decides(nvml, monkeypatch, listed):
-    """PTX runs on later GPUs, and without a list nothing is known."""
+    """PTX runs on later GPUs."""
     nvml("capability=10.0")
     monkeypatch.setattr("perfkit.core.system.software.constants", lambda *_: {"cuda": "12.8"})
     monkeypatch.setattr(

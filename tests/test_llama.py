@@ -1,13 +1,12 @@
-"""Llama: its facts, grouped attention, rotary positions, and a loss without all logits."""
+"""Llama: grouped attention, rotary positions, and a loss without all logits."""
 
 import numpy as np
 import paddle  # noqa: F401 - excludes this file from the quick check; others may be missing
 import pytest
 from narrow import NARROW_LLAMA, replace_sizes
-from sides import config, side_of, use_float32
+from sides import side_of, use_float32
 
 from perfkit.core.frameworks import networks
-from perfkit.core.models import gpt, llama, model_of, training_flops
 
 FRAMEWORKS = ("paddle", "torch", pytest.param("jax", marks=pytest.mark.slow))
 LENGTH, PART = 24, 20
@@ -30,42 +29,6 @@ def doubles(side):
     side.backend.enable_float64()
     yield
     use_float32()
-
-
-# Facts.
-
-
-@pytest.mark.parametrize(("size", "count"), [("1b", 1_235_814_400), ("8b", 8_030_261_248)])
-def test_the_formula_gives_llamas_published_numbers_of_parameters(size, count):
-    assert llama.parameters(llama.SIZES[size]) == count
-
-
-@pytest.mark.parametrize(
-    ("size", "count"),
-    [
-        ("124M", 124_439_808),
-        ("355M", 354_823_168),
-        ("774M", 774_030_080),
-        ("1558M", 1_557_611_200),
-    ],
-)
-def test_without_padding_the_formula_gives_gpt2s_published_numbers(monkeypatch, size, count):
-    monkeypatch.setattr(gpt, "VOCABULARY", 50_257)
-    assert gpt.parameters(gpt.SIZES[size]) == count
-
-
-def test_flops_of_a_token_are_six_per_weight_of_a_product_and_attention_in_full():
-    chosen = config("llama", model_size="8b", sequence_length=8192)
-    weights = 8_030_261_248 - 128_256 * 4096 - 65 * 4096
-    assert training_flops(chosen) == 6 * weights + 12 * 32 * 4096 * 8192
-
-
-def test_the_facts_are_those_of_the_size():
-    tiny = model_of(config("llama"))
-    large = model_of(config("llama", model_size="8b"))
-    assert tiny.short_name == "Llama 3 tiny"
-    assert large.short_name == "Llama 3.1 8B"
-    assert tiny.parameters < large.parameters
 
 
 # Layers, attention and positions.
@@ -136,61 +99,6 @@ def test_the_loss_is_that_of_a_llama_in_numpy(side):
     loss = float(inspector.trainer.backward(side.tensors((ids, labels))))
     expected = numpy_loss(ids, labels, weights, NARROW_LLAMA["tiny"])
     assert loss == pytest.approx(expected, rel=1e-9)
-
-
-def test_the_fastest_pair_turns_a_radian_per_token_and_the_slowest_one_in_theta():
-    cosines, sines = llama.rotation_tables(128)
-    angles = np.arctan2(sines[1], cosines[1])
-    assert angles[0] == pytest.approx(1)
-    assert angles[-1] == pytest.approx(llama.THETA ** (-126 / 128), rel=1e-3)
-    assert cosines.dtype == sines.dtype == np.float32
-
-
-def rows_before_the_head(side, ids):
-    """Return what the head of a new PyTorch network gets."""
-    torch = pytest.importorskip("torch")
-    torch.manual_seed(0)
-    network = side.trainer("llama").network
-    received = []
-    network.lm_head.register_forward_pre_hook(lambda _head, given: received.append(given[0]))
-    with torch.no_grad():
-        network(torch.from_numpy(ids))
-    return received[0].numpy()[0]
-
-
-@pytest.mark.usefixtures("narrow")
-@pytest.mark.parametrize("framework", ["paddle", "torch"])
-def test_no_step_computes_the_rotations_tables_again(monkeypatch, framework):
-    """NumPy takes tens of milliseconds for them, 8 % of a step of `tiny` on 2 cores."""
-    side = side_of(framework)
-    trainer = side.backend.Trainer(side.config("llama"))
-    computed = []
-    monkeypatch.setattr(llama, "rotation_tables", computed.append)
-    trainer.backward(side.tensors(side.arrays("llama")))
-    assert computed == []
-
-
-def test_attention_is_causal(narrow):
-    side = side_of("torch")
-    ids = np.arange(16, dtype=np.int64)[None]
-    others = ids.copy()
-    others[:, 9:] += 1
-    rows = rows_before_the_head(side, ids)
-    is_same = np.isclose(rows, rows_before_the_head(side, others), atol=1e-5).all(1)
-    assert is_same.tolist() == [True] * 9 + [False] * 7
-
-
-def test_the_order_of_earlier_tokens_matters(narrow, monkeypatch):
-    """In a single layer only the rotation tells the order: later layers see which tokens
-    earlier ones could attend to."""
-    single = NARROW_LLAMA["tiny"]._replace(layers=1)
-    monkeypatch.setitem(llama.SIZES, "tiny", single)
-    side = side_of("torch")
-    ids = np.arange(16, dtype=np.int64)[None]
-    swapped = ids.copy()
-    swapped[0, [2, 3]] = 3, 2
-    last = rows_before_the_head(side, ids)[-1]
-    assert not np.allclose(last, rows_before_the_head(side, swapped)[-1], atol=1e-4)
 
 
 def test_pytorch_makes_no_matrix_of_all_pairs_of_tokens(narrow, monkeypatch):
@@ -296,40 +204,3 @@ def test_jaxs_program_needs_less_memory_if_the_loss_has_parts(narrow, monkeypatc
 
     logits = 2 * 1024 * 1100 * 4
     assert temporary_bytes(128) < temporary_bytes(8192) - logits
-
-
-# Modules.
-
-
-@pytest.mark.usefixtures("narrow")
-@pytest.mark.parametrize("framework", ["paddle", "torch"])
-@pytest.mark.parametrize("size", NARROW_LLAMA)
-def test_blocks_embedding_and_head_are_modules_that_run(framework, size):
-    """Sharding and recomputation hook into the forward passes of modules."""
-    side = side_of(framework)
-    trainer = side.trainer("llama", model_size=size)
-    network = trainer.network
-    first, second = (network.block_modules[f"layers.{number}"] for number in (0, 1))
-    modules = {
-        "embedding": network.token_embeddings,
-        "first block": first,
-        "second block": second,
-        "norm": network.final_norm,
-        "head": network.lm_head,
-    }
-    calls = []
-    for name, module in modules.items():
-        register = module.register_forward_pre_hook
-        register(lambda _module, _given, name=name: calls.append(name))
-    trainer.backward(side.batch("llama", model_size=size))
-    assert calls == [*modules]
-
-
-@pytest.mark.usefixtures("narrow")
-@pytest.mark.parametrize("framework", ["paddle", "torch"])
-def test_a_tied_head_has_the_weights_of_the_embedding(framework):
-    side = side_of(framework)
-    tied = side.trainer("llama").network
-    assert tied.lm_head.weight is tied.token_embeddings.weight
-    untied = side.trainer("llama", model_size="8b").network
-    assert untied.lm_head.weight is not untied.token_embeddings.weight

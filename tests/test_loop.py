@@ -167,11 +167,6 @@ def test_window_and_telemetry_use_the_same_clock():
     assert {clock.implementation for clock in clocks} == {"clock_gettime(CLOCK_MONOTONIC)"}
 
 
-def test_without_warm_up_every_step_is_measured(clock):
-    window, _ = run(clock, warmup_steps=0, measured_steps=3)
-    assert window.seconds == pytest.approx(5 + 5 + STEP_SECONDS)
-
-
 def test_the_window_of_an_asynchronous_device_is_device_time(clock):
     gpu = FakeGpu(clock)
     window, events = run_on(gpu)
@@ -269,16 +264,6 @@ def test_a_full_queue_makes_the_host_wait_except_in_the_first_steps_of_the_windo
     assert seconds[1:] == pytest.approx([STEP_SECONDS] * 9)
 
 
-def test_waiting_for_data_is_no_submission(clock):
-    submitting, _seconds = submit_seconds(FakeGpu(clock), host_seconds=0.125, wait=0.5)
-    assert submitting == pytest.approx([0.125] * 10)
-
-
-def test_a_device_that_computes_within_its_calls_has_no_time_of_submission(clock):
-    _window, events = run(clock)
-    assert not any("submit_seconds" in step for step in of_kind(events, "step"))
-
-
 def test_a_step_whose_update_waits_for_the_device_has_no_time_of_submission(clock):
     """Such as an update that reads whether a gradient overflowed."""
 
@@ -301,11 +286,6 @@ def test_a_nonfinite_loss_ends_the_training_and_keeps_earlier_steps(clock):
         run(clock, trainer, events=events)
     assert of_kind(events, "loss", "value") == [1.0, 0.9]
     assert len(of_kind(events, "step")) == 3
-
-
-def test_an_exhausted_input_is_an_error(clock):
-    with pytest.raises(StopIteration):
-        run(clock, batches=iter([0, 1]))
 
 
 def test_accumulated_gradients_are_synchronized_and_applied_once(clock):

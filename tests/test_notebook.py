@@ -321,17 +321,11 @@ def test_the_notebook_runs_interactively_and_shows_progress(tmp_path, fake, monk
     assert measured(tmp_path).result.status == "complete"
 
 
-def tagged(tag, notebook=NOTEBOOK):
-    cells = nbformat.read(notebook, 4).cells
-    return [cell for cell in cells if tag in cell.metadata.get("tags", ())]
-
-
 @pytest.mark.parametrize("model", MODELS)
 def test_model_notebooks_differ_only_in_title_parameters_and_model(model):
     own, others = cell_sources(NOTEBOOK.with_stem(model)), cell_sources(NOTEBOOK)
     assert own.pop(0) == f"# {model_named(model).name}: training throughput"
-    assert own.pop(2) == reference.parameters_cell(model)
-    del others[0], others[2]
+    del own[2], others[0], others[2]
     assert [source.replace(f'"{model}"', '"resnet50"') for source in own] == others
     cells = nbformat.read(NOTEBOOK.with_stem(model), 4).cells
     assert not any(cell.outputs for cell in cells if cell.cell_type == "code")
@@ -345,11 +339,9 @@ def test_parameters_cells_are_up_to_date():
 @pytest.mark.parametrize("work", [*MODELS, SCRIPT])
 def test_a_parameters_cell_has_what_the_model_takes_with_type_default_and_help(work):
     """As `papermill --help-notebook` reads it."""
-    (cell,) = tagged("parameters", NOTEBOOK.with_stem(work))
-    values: dict = {}
-    exec(cell.source, values)
+    values = model_notebook(work).values
     of_work = described(work)
-    assert values.keys() - {"__builtins__", "__annotations__"} == {p.name for p in of_work}
+    assert values.keys() == {p.name for p in of_work}
     assert [p.name for p in of_work if values[p.name] != p.default] == []
     shown = inspect_notebook(NOTEBOOK.with_stem(work))
     first = "script" if work == SCRIPT else "framework"
@@ -357,24 +349,6 @@ def test_a_parameters_cell_has_what_the_model_takes_with_type_default_and_help(w
     types = {name: parameter["inferred_type_name"] for name, parameter in shown.items()}
     assert types == {parameter.name: parameter.type for parameter in of_work}
     assert [name for name in shown if len(shown[name]["help"]) < 10] == []
-    assert max(map(len, cell.source.splitlines())) <= 96
-
-
-@pytest.mark.parametrize(
-    ("model", "has", "lacks"),
-    [
-        ("resnet50", ["image_size", "dali_threads"], ["sequence_length", "sharding"]),
-        ("bert", ["sequence_length"], ["image_size", "dali_threads", "model_size", "sharding"]),
-        ("llama", ["sequence_length", "model_size"], ["layout", "dali_decoder"]),
-    ],
-)
-def test_a_notebook_has_no_parameters_of_other_models(model, has, lacks):
-    names = {*inspect_notebook(NOTEBOOK.with_stem(model))}
-    assert {*has} <= names
-    assert names.isdisjoint(lacks)
-    help_text = cli("run", model, "--help").stdout
-    assert [name for name in has if f"  {name}=" not in help_text] == []
-    assert [name for name in lacks if f"  {name}=" in help_text] == []
 
 
 def test_a_parameters_file_of_papermill_sets_parameters(tmp_path):
@@ -390,19 +364,6 @@ def test_a_parameters_file_of_papermill_sets_parameters(tmp_path):
     injected = model_notebook(str(executed)).injected
     expected = {"framework": "torch", "batch_size": 8, "precision": "bf16"}
     assert injected == expected | {"label": "from-a-file", "device": "cpu"}
-
-
-def test_the_notebook_starts_with_its_parameters_and_has_no_logic():
-    heading, introduction, section, cell, *rest = nbformat.read(NOTEBOOK, 4).cells
-    assert heading.source.startswith("# ")
-    # Pages leave these out.
-    assert introduction.metadata.tags == section.metadata.tags == ["introduction"]
-    assert introduction.source.count(". ") + introduction.source.count(".\n") == 1
-    assert cell.metadata.tags == ["parameters"]
-    code = [cell.source for cell in rest if cell.cell_type == "code"]
-    assert not [text for text in code if re.search(r"(?m)^\s*(def|class|for|if) ", text)]
-    for cell in tagged("show"):
-        compile(cell.source, "show", "eval")
 
 
 @pytest.mark.slow
@@ -455,16 +416,6 @@ def test_perfkit_run_shows_cells_added_to_a_notebook_copy(own_notebook, tmp_path
     assert "the repeats: 1" in measurement.page_file.read_text()
 
 
-def test_an_executed_copy_is_planned_and_run_with_its_injected_parameters(own_notebook):
-    notebook = nbformat.read(own_notebook, 4)
-    notebook.cells.insert(2, nbformat.v4.new_code_cell("batch_size = 8"))
-    notebook.cells[2].metadata.tags = ["injected-parameters"]
-    nbformat.write(notebook, own_notebook)
-    notebook = model_notebook(str(own_notebook))
-    assert notebook.values["batch_size"] == 8 and notebook.values["seed"] == 0
-    assert notebook.injected == {"batch_size": 8}
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("processes")
 def test_perfkit_run_exits_with_1_for_a_failed_run_and_names_its_page(tmp_path):
@@ -486,8 +437,6 @@ def test_perfkit_run_exits_with_1_for_a_failed_run_and_names_its_page(tmp_path):
     ("expected", "change"),
     [
         ("no cell does", lambda source: source.replace('perfkit.plan("resnet50"', "f(")),
-        ("several: bert, resnet50", lambda source: source + '\nperfkit.plan("bert", {})'),
-        ("'resnet5' is not", lambda source: source.replace("resnet50", "resnet5")),
         (
             "only assign literals",
             lambda source: source.replace("seed: int = 0", "seed = 2 * 8"),
@@ -508,23 +457,18 @@ def test_perfkit_run_rejects_a_notebook_without_one_clear_plan(own_notebook, exp
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["run", "nowhere/resnet50.ipynb"], ["No such file"]),
-        (["run", "text.ipynb"], ["not a notebook"]),
-        (["run", "resnet"], ["model: 'resnet' is not"]),
-        (
-            ["run", "resnet50", "-p", "gpu", "8", "-p", "label", "a b"],
-            ["did you mean 'gpus'", "label: 'a b'"],
-        ),
-        (["report", "/nowhere/at/all"], ["make report"]),
+        (["run", "nowhere/resnet50.ipynb"], "No such file"),
+        (["run", "text.ipynb"], "not a notebook"),
+        (["run", "resnet"], "model: 'resnet' is not"),
+        (["report", "/nowhere/at/all"], "make report"),
     ],
 )
-def test_a_wrong_request_exits_with_2_and_the_reasons(tmp_path, monkeypatch, words, expected):
+def test_a_wrong_request_exits_with_2_and_the_reason(tmp_path, monkeypatch, words, expected):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.ipynb").write_text("a text")
     done = cli(*words)
     assert done.exit_code == 2
-    stderr = " ".join(done.stderr.split())
-    assert [reason for reason in expected if reason not in stderr] == []
+    assert expected in " ".join(done.stderr.split())
 
 
 @pytest.mark.usefixtures("processes")
@@ -549,10 +493,13 @@ def test_the_command_without_its_libraries_names_what_to_install(tmp_path):
     )
 
 
-def test_perfkit_run_help_lists_every_parameter():
+def test_perfkit_run_help_lists_every_parameter_and_with_a_model_those_of_it_alone():
     text = cli("run", "--help").stdout
     assert [name for name in parameters() if f"  {name}=" not in text] == []
     assert max(len(line) for line in text.splitlines()) <= 80
+    of_bert = cli("run", "bert", "--help").stdout
+    assert "  sequence_length=" in of_bert
+    assert "  image_size=" not in of_bert and "  sharding=" not in of_bert
 
 
 @pytest.mark.usefixtures("processes")

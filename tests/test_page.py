@@ -19,7 +19,6 @@ from made import (
     with_raw_files,
     with_start,
 )
-from markupsafe import Markup
 from nbformat import v4
 
 from perfkit import report
@@ -28,22 +27,13 @@ from perfkit.core.config import Protocol
 from perfkit.core.format import number
 from perfkit.core.paths import ROOT
 from perfkit.core.request.plan import plan, typed
-from perfkit.core.request.resolve import resolve
-from perfkit.core.results.failures import Timeout, TimerOnSomeRanks, WorkerDied, WorkerError
+from perfkit.core.results.failures import Timeout, TimerOnSomeRanks, WorkerDied
 from perfkit.core.results.identity import Reading
-from perfkit.core.results.repeat import Rank, Repeat
+from perfkit.core.results.repeat import Repeat
 from perfkit.core.results.store import Store
-from perfkit.report.contents import with_contents
-from perfkit.report.elements import verdict_mark
 from perfkit.report.measurement import MeasurementError, write_measurement
 from perfkit.report.step_charts import each_repeat, overlaid
 from perfkit.report.text import names
-
-
-def page_of(folder, **changes):
-    measurement = stored(folder, **changes)
-    write_measurement(measurement)
-    return measurement.page_file.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -73,31 +63,17 @@ def test_the_page_has_every_notebook_section_and_no_dead_link(published):
     assert re.findall("<h2[^>]*>([^<]+)<", text) == headings
     assert "#Measure" not in text
     assert len(headings) == 10
+    page = BeautifulSoup(text, "html.parser")
+    listed = page.select(".sections li > a")
+    assert [link.get_text() for link in listed] == headings
+    targets = [f"#{heading['id']}" for heading in page.select("main h2")]
+    assert [link["href"] for link in listed] == targets
     assert text.count("<figure") == 2
     assert "image/png" not in text
     links = set(re.findall(r'href="([^"#]+)"', text))
     assert {"repeats/1/rank0.jsonl", "notebook.ipynb"} < links
     for link in links:
         assert (published.folder / link).exists()
-
-
-def test_a_page_lists_its_sections_with_links(published):
-    page = BeautifulSoup(published.page_file.read_text(), "html.parser")
-    links = page.select(".sections li > a")
-    headings = page.select("main h2")
-    assert len(headings) == 10
-    for link, heading in zip(links, headings, strict=True):
-        assert link.get_text() == heading.get_text()
-        assert link["href"] == f"#{heading['id']}"
-
-
-def test_the_list_of_sections_shows_marks_in_their_colours():
-    html = Markup('<h1>T</h1><h2 id="a">%s <a href="x">A</a></h2><h2 id="b">B</h2>')
-    page = BeautifulSoup(with_contents(html % verdict_mark("slower")), "html.parser")
-    link = page.select_one("nav a")
-    assert link.get_text() == "■ A"
-    assert link.span["style"] == "color: #cf222e"
-    assert link.a is None
 
 
 def many_steps(ranks):
@@ -127,18 +103,6 @@ def test_the_overlaid_chart_has_each_repeats_slowest_rank_and_their_median():
     assert axes.get_xlim() == (0.5, 5.5)
 
 
-@pytest.mark.parametrize(("seconds", "is_drawn"), [(0.1, True), (0.01, False)])
-def test_a_wait_for_data_too_short_to_be_seen_is_in_the_legend_alone(seconds, is_drawn):
-    steps = many_steps(ranks=1)
-    steps["data_wait_seconds"] = seconds
-    figures = overlaid(steps, "blue"), each_repeat(steps, "blue")
-    for axes in (axes for figure in figures for axes in figure.axes):
-        (area,) = axes.collections
-        assert bool(area.get_paths()) == is_drawn
-    legend = figures[0].axes[0].get_legend()
-    assert "data wait" in [entry.get_text() for entry in legend.get_texts()]
-
-
 @pytest.mark.parametrize(("ranks", "drawn"), [(2, [2.0, 3.0]), (9, [2.0, 10.0])])
 def test_each_repeat_has_a_row_on_the_same_scale_and_few_lines(ranks, drawn):
     first, second = each_repeat(many_steps(ranks), "blue").axes
@@ -164,17 +128,6 @@ def test_the_stored_notebook_displays_in_any_viewer(published):
     assert figures == 2
 
 
-def test_a_minimal_result_has_a_page(tmp_path):
-    config = made_result().config.model_copy(update={"processes": 2})
-    ranks = []
-    for rank in range(2):
-        window = {"window_seconds": 10.0, "data_wait_seconds": 0.0}
-        ranks.append(Rank(rank=rank, samples=20, **window))
-    bare = Repeat(index=1, status="complete", throughput=4.0, steps_per_second=0.5, ranks=ranks)
-    text = page_of(tmp_path / "m", config=config, repeats=[bare], environment={})
-    assert "4.000" in text
-
-
 def test_the_page_tells_how_long_the_host_submits_a_step(tmp_path):
     repeats = []
     for submit_seconds in (0.5, 0.6):
@@ -189,12 +142,14 @@ def test_the_page_tells_how_long_the_host_submits_a_step(tmp_path):
     assert "The host submits a step's work in 25.0 – 30.0 % of the step's time" in text
 
 
-def test_publishing_an_incomplete_measurement_writes_the_page_and_raises(tmp_path):
+def test_publishing_an_incomplete_measurement_writes_the_whole_page_and_raises(tmp_path):
     failure = Timeout(repeat=2, seconds=9)
     measurement = stored(tmp_path / "m", status="partial", failure=failure)
     with pytest.raises(MeasurementError, match="timeout: repeat 2 took over 9 s"):
         report.publish(measurement)
-    assert measurement.page_file.exists()
+    page = BeautifulSoup(measurement.page_file.read_text(), "html.parser")
+    assert len(page.select("main h2")) == 10
+    assert len(page.select(".tile")) == 3
     assert (tmp_path / "index.html").exists()
 
 
@@ -238,9 +193,7 @@ def test_the_page_of_a_failure_before_any_step_has_no_empty_section(tmp_path):
 @pytest.mark.parametrize(
     ("failure", "first"),
     [
-        (WorkerError(rank=11, detail="KeyError"), [11, 0, 1, 2]),
         (WorkerDied(ranks=[9, 12], status=1), [9, 12, 0, 1]),
-        (Timeout(repeat=1, seconds=9, world_size=16), [0, 1, 2, 3]),
         (TimerOnSomeRanks(ranks=[0], others=[14]), [14, 0, 1, 2]),
     ],
 )
@@ -255,13 +208,6 @@ def test_the_logs_beside_a_failure_begin_with_those_of_the_failed_ranks(
     assert of_ranks[:4] == [f"logs/1-rank{rank}.log" for rank in first]
     assert len(names) == 8
     assert logs.get_text().endswith("and 9 more")
-
-
-def test_a_failure_after_a_complete_repeat_keeps_all_sections(tmp_path):
-    failure = Timeout(repeat=2, seconds=9)
-    page = written(stored(tmp_path / "m", status="partial", failure=failure))
-    assert len(page.select("main h2")) == 10
-    assert len(page.select(".tile")) == 3
 
 
 def test_the_command_on_the_page_reproduces_the_request(tmp_path):
@@ -288,13 +234,6 @@ def test_the_page_of_a_model_has_no_parameters_of_others(tmp_path):
     assert "dali_threads" not in values and "image_size" not in values
     replanned = plan("bert", values, {"machine", "data"}).config
     assert replanned.identity == measurement.result.config.identity
-
-
-def test_the_command_has_no_values_of_another_input(tmp_path):
-    request = {"model": "resnet50", "device": "cpu", "input": "synthetic"}
-    command = names.command(made_result(config=resolve(request)))
-    assert "-p input synthetic" in command
-    assert "dali" not in command and "dataloader" not in command
 
 
 def begun(planned):
@@ -358,9 +297,7 @@ def test_the_trust_tile_names_the_worst_warning(tmp_path):
     constant = Repeat(index=1, loss_first=7.0, loss_last=7.0, **numbers)
     usual = Repeat(index=2, **numbers)
     measurement = stored(tmp_path / "m", repeats=[constant, usual])
-    trust = tiles(measurement)[-1]
-    assert "2 warnings" in trust
-    assert "the loss did not change" in trust
+    assert "the loss did not change" in tiles(measurement)[-1]
     measurement.rank_file(1, 0).unlink()
     trust = tiles(measurement)[-1]
     assert "3 warnings" in trust
@@ -424,11 +361,9 @@ def test_both_counts_of_attention_are_shown_for_every_share_the_full_one_first(t
 
 
 def test_a_model_without_a_causal_mask_has_one_share(tmp_path):
-    images = limits_table(with_peak(tmp_path / "a", measured([4.0]), flops=1e12))
-    assert [name for name in images if "MFU" in name] == ["Share of measured peak (MFU)"]
     work = {"model": "bert", "image_size": None, "layout": None, "optimizer": "adamw"}
     result = measured([4.0], input="synthetic", sequence_length=128, **work)
-    bert = limits_table(with_peak(tmp_path / "b", result, flops=1e13))
+    bert = limits_table(with_peak(tmp_path / "m", result, flops=1e13))
     expected = ["Share of measured peak (MFU, attention in full)"]
     assert [name for name in bert if "MFU" in name] == expected
 
@@ -485,7 +420,6 @@ def test_cells_added_by_users_stay_on_the_page_without_scripts(tmp_path):
 MARKDOWN = {
     "## Speed & memory <1 GB": ">Speed &amp; memory &lt;1 GB</h2>",
     "First `a < b && c`.": "<p>First <code>a &lt; b &amp;&amp; c</code>.</p>",
-    "> quoted": "<blockquote>\n<p>quoted</p>\n</blockquote>",
     "See [raw](repeats/1/rank0.jsonl).": 'See <a href="repeats/1/rank0.jsonl">raw</a>.',
     "## Part\n[there](#Part)": '<h2 id="Part">Part<',
     "A <b onclick=x>bold</b> word<script>x</script>.": "<p>A <b>bold</b> word.</p>",
@@ -513,13 +447,9 @@ def test_markdown_of_users_is_shown_as_written_without_scripts(tmp_path):
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (float("nan"), "nan"),
         (9999.9, "10,000"),
-        (999.96, "1,000"),
         (999.7, "999.7"),
-        (99.994, "99.99"),
         (4.1, "4.100"),
-        (1234.5, "1,234"),
         (123456.7, "123,457"),
         (0.01234567, "0.01235"),
         (None, "–"),
@@ -541,7 +471,6 @@ def test_chosen_parameters_precede_defaults(published):
     ("gpus", "shown"),
     [
         (["NVIDIA H100, 80 GiB"] * 8, "8 × NVIDIA H100, 80 GiB"),
-        (["NVIDIA H100, 80 GiB"], "NVIDIA H100, 80 GiB"),
         (
             ["NVIDIA H100, 80 GiB", "NVIDIA H200, 141 GiB"],
             "NVIDIA H100, 80 GiB, NVIDIA H200, 141 GiB",

@@ -17,8 +17,7 @@ from matplotlib.figure import Figure
 
 import perfkit
 from perfkit.analysis.published.cells import cells_of
-from perfkit.analysis.published.layouts import LAYOUTS
-from perfkit.analysis.published.matches import Match, match, place_of
+from perfkit.analysis.published.matches import match
 from perfkit.core.results.frames import records
 from perfkit.report.links import Site
 from perfkit.report.published import published_tables
@@ -138,11 +137,6 @@ def test_every_source_has_a_link(section, cells):
     assert len(links) == len(sources)
 
 
-def test_every_table_has_a_layout_in_the_order_of_the_tables(cells):
-    tables = dict.fromkeys(cell.table for cell in cells)
-    assert [*LAYOUTS] == [*tables]
-
-
 def test_a_measurement_is_shown_below_the_published_number_with_ratio_and_differences(tmp_path):
     result = measured([2600.0, 2500.0, 2550.0], **FLEETX)
     section = without_charts(tmp_path, result)
@@ -173,19 +167,16 @@ def test_an_exact_reproduction_has_no_differences(cells, tmp_path):
     assert differences["dlperf-resnet50"] == ["gpu", "strategy", "statistic"]
 
 
-H100 = {"facts": {"gpus": ["NVIDIA H100 80GB HBM3, 80 GiB"]}}
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (H100, "GPU NVIDIA H100 80GB HBM3; published: V100"),
-        ({"used": "bf16"}, "effective precision bf16; published: fp32"),
+        (
+            {"facts": {"gpus": ["NVIDIA H100 80GB HBM3, 80 GiB"]}},
+            "GPU NVIDIA H100 80GB HBM3; published: V100",
+        ),
         ({"tf32_used": True}, "effective precision fp32 (TF32); published: fp32"),
         ({"tf32": True, "tf32_used": False}, ""),
         ({"layout": "NHWC"}, "layout NHWC"),
-        ({"execution": "dynamic"}, "execution dynamic"),
-        ({"strategy": "none"}, "strategy none"),
     ],
 )
 def test_differences_from_the_published_setup_are_stated(cells, tmp_path, change, words):
@@ -212,12 +203,9 @@ def test_a_different_input_is_stated(cells, tmp_path):
     "other",
     [
         {"device": "cpu", "gpus": None, "processes": 8},
-        {"gpus": 4},
         {"nodes": 2, "launcher": "srun"},
         {"batch_size": 127},
         {"precision": "amp"},
-        {"accumulate": 2},
-        {"model": "vgg16"},
         {"image_size": 32},
     ],
 )
@@ -256,13 +244,6 @@ def test_a_measurement_without_a_published_number_has_no_ratio(cells, tmp_path):
     assert pair.ratio is None
 
 
-def test_a_number_per_gpu_is_compared_with_a_measurement_per_gpu(cells):
-    (cell,) = (cell for cell in cells if cell.printed == "5762")
-    pair = Match(cell, {"throughput": 8 * 6000.0}, [])
-    assert pair.measured == pytest.approx(6000)
-    assert pair.ratio == pytest.approx(6000 / 5762)
-
-
 TORCHTITAN = {"model": "llama", "model_size": "8b", "framework": "torch", "device": "gpu"}
 TORCHTITAN |= {"gpus": 8, "batch_size": 2, "sequence_length": 8192, "execution": "static"}
 TORCHTITAN |= {"precision": "bf16", "input": "dataloader", "optimizer": "adamw"}
@@ -284,34 +265,10 @@ def test_a_measurement_of_llama_is_beside_torchtitans_number_per_gpu(cells, tmp_
     assert eager == {"sharding", "recompute", "statistic", "execution"}
 
 
-def test_of_a_parameter_that_the_source_states_the_published_value_is_shown(cells, tmp_path):
-    result = measured([8 * 6000.0] * 7, **TORCHTITAN)
-    matches = {pair.cell.setup: pair for pair in matched(cells, tmp_path, result)}
-    differences = matches["FSDP"].differences
-    english = difference_words(differences)
-    assert "sharding none; published: full" in english
-    assert "recompute none; published: selective" in english
-    assert "execution static; published: dynamic" in english
-    with in_language("zh"):
-        assert "sharding none；公布时为：full" in difference_words(differences)
-
-
-@pytest.mark.parametrize(
-    "other", [{"model_size": "1b"}, {"sequence_length": 4096}, {"gpus": 4}, {"batch_size": 1}]
-)
+@pytest.mark.parametrize("other", [{"model_size": "1b"}, {"sequence_length": 4096}])
 def test_a_measurement_of_another_llama_is_not_matched(cells, tmp_path, other):
     result = measured([8 * 6000.0] * 7, **TORCHTITAN | other)
     assert matched(cells, tmp_path, result) == []
-
-
-def test_a_number_of_a_llama_table_has_the_place_that_its_source_states(cells):
-    (cell,) = (cell for cell in cells if cell.printed == "14451")
-    place = place_of(cell)
-    assert place.model == "llama"
-    assert place.model_size == "8b"
-    assert place.framework == "torch"
-    assert (place.topology, place.batch_size, place.accumulates) == ("1x8", 1, True)
-    assert (place.image_size, place.sequence_length) == (None, 8192)
 
 
 def test_scaling_is_relative_to_the_fewest_gpus():
@@ -350,24 +307,6 @@ def test_measured_numbers_join_only_the_charts_of_their_gpu(section, tmp_path):
         assert after[:count] == before
         added += after[count:]
     assert sorted(added) == ["Paddle, measured", "TensorFlow, measured"]
-
-
-def test_the_dlperf_chart_shows_single_runs_as_dots(section):
-    pictures = pictures_of(section)
-    (dlperf,) = (picture for picture in pictures if "OneFlow" in picture.alt)
-    axes = dlperf.figure.axes[0]
-    dots = axes.collections[0].get_offsets()
-    # Six runs at each of five topologies.
-    assert len(dots) == 30
-
-
-def test_untrusted_names_are_escaped(tmp_path):
-    hostile = '<script>alert(1)</script> --> $\\frac{1}{0}$ %(used)s "& H100'
-    facts = {"facts": {"gpus": [hostile]}}
-    result = measured([2550.0] * 7, **FLEETX | facts)
-    html = without_charts(tmp_path, result).html
-    assert "GPU &lt;script&gt;alert(1)&lt;/script&gt; --&gt;" in html
-    assert "<script" not in html
 
 
 if __name__ == "__main__":

@@ -9,22 +9,13 @@ from conftest import cli
 from pydantic import ValidationError
 
 import perfkit
-from perfkit.cli.notebook import model_notebook
-from perfkit.core.command import run_command
-from perfkit.core.config import Config
-from perfkit.core.parameters import fields_of, parameters
 from perfkit.core.paths import ROOT
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
-from perfkit.core.request.requirements import software_for
-from perfkit.core.request.resolve import resolve
 from perfkit.core.request.script import read_script, script_digest
 from perfkit.core.results.identity import measurement_id
-from perfkit.core.results.schema import SCHEMA_VERSION, Result, Throughput
+from perfkit.core.results.schema import Throughput
 from perfkit.core.results.told import Told
-from perfkit.core.script_config import NotBuiltInError, ScriptConfig
-from perfkit.core.system.software import Software
-from perfkit.core.work import work_of
 from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.sweep_file import SweepError
 
@@ -72,7 +63,6 @@ def told(**changes):
 def test_a_script_is_planned_with_the_framework_that_it_imports(folder):
     config = planned()
     assert (config.framework, config.device, config.ranks) == ("torch", "cpu", 1)
-    assert config.script_file == folder / "train.py"
     assert config.file_name == "train.py"
     assert config.modules == []
 
@@ -95,16 +85,11 @@ def test_paths_within_the_checkout_are_stored_without_its_place(monkeypatch):
     [
         ("import torch.nn as nn", ["torch"]),
         ("def main():\n    from paddle.io import DataLoader", ["paddle"]),
-        ("import flax.linen", ["jax"]),
         ("import jax, optax", ["jax"]),
         ("import transformers", ["torch"]),
-        ("import transformers\nimport jax", ["jax"]),
         ("import keras", ["tensorflow"]),
-        ("import keras, torch", ["torch"]),
-        ("from mxnet import gluon", ["mxnet"]),
         ("import torch, tensorflow", ["torch", "tensorflow"]),
         ("import numpy\nimport torchmetrics_like", []),
-        ("from . import torch", []),
     ],
 )
 def test_the_framework_is_read_from_the_imports(folder, imports, frameworks):
@@ -116,12 +101,6 @@ def test_a_framework_that_only_a_local_module_imports_is_recognized(folder):
     write("train.py", "from lib.net import Net")
     write("lib/net.py", "import paddle")
     assert planned().framework == "paddle"
-
-
-def test_a_local_module_with_the_name_of_a_framework_is_not_the_framework(folder):
-    write("train.py", "import torch, paddle")
-    write("torch.py", "")
-    assert read_script(folder / "train.py").frameworks == ["paddle"]
 
 
 def test_several_frameworks_or_none_are_refused_unless_one_is_named(folder):
@@ -162,10 +141,6 @@ def test_a_script_is_another_one_if_its_content_or_that_of_a_module_changes(fold
     assert script_digest(folder / "train.py") == before
     write("net.py", "width = 2")
     assert script_digest(folder / "train.py") != before
-    write("net.py", "width = 1")
-    assert script_digest(folder / "train.py") == before
-    write("train.py", "import torch\nimport net\n")
-    assert script_digest(folder / "train.py") != before
 
 
 def identifier(config):
@@ -203,19 +178,13 @@ def test_arguments_that_are_quoted_differently_are_the_same_work(folder):
         ({"script": "run.sh"}, "run.sh is no Python script; name the file that trains"),
         ({"script": "wrong.py"}, "wrong.py, line 2: '(' was never closed (as Python 3."),
         ({"script": "train.py", "arguments": "'a"}, "No closing quotation"),
-        ({"script": "train.py", "arguments": "'a\nb'"}, "a line break or another character"),
-        ({"script": "train.py", "arguments": 5}, "(for papermill: -r arguments 5)"),
         (
             {"script": "train.py", "arguments": ["--lr", 0.1, "--name", "a b"]},
             """(for papermill: -r arguments '--lr 0.1 --name '"'"'a b'"'"'')""",
         ),
-        ({"script": "train.py", "framework": "tourch"}, "did you mean 'torch'?"),
         ({"script": "train.py", "batch_size": 8}, "batch_size: only for built-in models"),
         ({"script": "train.py", "batchsize": 8}, "batch_size is only for built-in models; a"),
-        ({"script": "train.py", "precision": "bf16"}, "precision: only for built-in models"),
         ({"script": "train.py", "gpus": 2}, "gpus: no effect with device=cpu; for several"),
-        ({"script": "train.py", "hosts": "a,b"}, "hosts: no effect with launcher=local"),
-        ({"script": "train.py", "nodes": 2, "launcher": "local"}, "allowed: srun, ssh"),
         (
             {"script": "train.py", "framework": "mxnet"},
             "framework: 'mxnet' is not for a script; allowed: torch, paddle, jax, tensorflow",
@@ -240,32 +209,7 @@ def test_a_model_has_no_script_and_no_arguments():
         plan("resnet50", {"input": "synthetic", "arguments": "--lr 0.1"})
 
 
-def test_a_script_has_the_parameters_of_a_run_and_of_the_protocol():
-    names = [*parameters(ScriptConfig)]
-    assert names[:4] == ["script", "arguments", "framework", "device"]
-    assert "repeats" in names and "batch_size" not in names
-    assert parameters(ScriptConfig)["framework"][0] is None
-    shared = {*fields_of(ScriptConfig)} - {"script", "arguments"}
-    assert shared < {*fields_of(Config)}
-
-
-def test_the_work_of_a_script_is_what_it_told_the_timer(folder):
-    config = planned()
-    work = work_of(config, told(flops_per_sample=3e9, parameters=10))
-    assert (work.name, work.kind, work.unit) == ("train.py", "script", "images/s")
-    assert (work.samples_per_step, work.flops_per_unit, work.parameters) == (64, 3e9, 10)
-    assert work_of(config).samples_per_step is None
-
-
-def test_the_work_of_a_model_is_that_of_its_configuration():
-    request = {"model": "gpt", "device": "cpu", "batch_size": 2, "accumulate": 3}
-    work = work_of(resolve(request))
-    assert (work.name, work.kind, work.unit) == ("gpt", "sequence", "tokens/s")
-    assert (work.units_per_sample, work.samples_per_step) == (128, 6)
-    assert work.parameters and work.flops_per_unit
-
-
-@pytest.mark.parametrize("unit", ["", "1st", "a" * 29, "<b>", "a\nb", "a/s", "\u202eabc"])
+@pytest.mark.parametrize("unit", ["", "a" * 29, "<b>"])
 def test_the_unit_of_a_script_is_a_short_name(unit):
     with pytest.raises(ValidationError):
         told(unit=unit)
@@ -283,64 +227,6 @@ def throughput(unit):
         n=1,
         steps_per_second=2.0,
     )
-
-
-def result_of(config, **changes):
-    """Return a result of a script with one repeat of five steps in 2.5 seconds."""
-    rank = {"rank": 0, "samples": 320, "window_seconds": 2.5, "data_wait_seconds": 0.0}
-    numbers = {"throughput": 128.0, "steps_per_second": 2.0, "ranks": [rank]}
-    values = {
-        "schema_version": SCHEMA_VERSION,
-        "id": "made",
-        "created": "2026-01-01T00:00:00+00:00",
-        "status": "complete",
-        "config": config,
-        "protocol": perfkit.Protocol.named("quick", repeats=1),
-        "environment": {},
-        "told": told(),
-        "repeats": [{"index": 1, "status": "complete", **numbers}],
-        "throughput": throughput("images/s"),
-    }
-    return Result.model_validate(values | changes)
-
-
-def test_a_result_of_a_script_is_read_as_it_was_written(folder):
-    result = result_of(planned(arguments="--lr 0.1"), told=told(parameters=10**16))
-    again = Result.model_validate_json(result.model_dump_json())
-    assert again == result
-    assert isinstance(again.config, ScriptConfig)
-    assert again.work.unit == "images/s"
-    assert again.global_batch == 64
-    assert again.parameters["arguments"] == "--lr 0.1"
-
-
-def test_only_a_model_has_the_configuration_of_one(folder):
-    with pytest.raises(NotBuiltInError, match="is a script, not a built-in model"):
-        _ = result_of(planned()).built_in
-
-
-def test_a_script_that_does_not_import_the_timer_is_noticed(folder):
-    request = {"script": "train.py", "device": "cpu"}
-    assert plan("script", request, ("machine",)).notices == []
-    write("train.py", "import torch")
-    (notice,) = plan("script", request, ("machine",)).notices
-    assert "train.py and its modules do not import perfkit" in notice.text()
-    write("train.py", "import torch, timing")
-    write("timing.py", "from perfkit import StepTimer")
-    assert plan("script", request, ("machine",)).notices == []
-
-
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
-def test_the_interpreter_of_a_script_needs_the_framework_alone(folder, device, monkeypatch):
-    asked = []
-
-    def read_software(_interpreter, _versions, modules):
-        asked.extend(modules)
-        return Software("3.11", {}, [])
-
-    monkeypatch.setattr("perfkit.core.request.requirements.read_software", read_software)
-    software_for(planned(device=device, gpus=2 if device == "gpu" else None))
-    assert asked == ["torch"]
 
 
 # The command line.
@@ -361,9 +247,7 @@ def doctor_command(*words):
     return shlex.split(last_line.removeprefix("Ready. To measure: "))
 
 
-@pytest.mark.parametrize(
-    "words", [["--lr", "0.1"], ["--"], ["-p", "seed=1"], ["a b", "c'd", 'e"f', "$HOME", ""]]
-)
+@pytest.mark.parametrize("words", [["-p", "seed=1"], ["a b", "c'd", 'e"f', "$HOME", ""]])
 def test_what_follows_two_dashes_is_for_the_script_exactly(folder, without_framework, words):
     command = doctor_command("--", *words)
     assert command == [
@@ -382,33 +266,12 @@ def test_the_doctor_reads_the_script(folder, without_framework):
     assert "Ready. To measure:" in lines
 
 
-def test_a_script_in_a_folder_of_the_checkout_is_found_from_there(
-    monkeypatch, without_framework
-):
-    monkeypatch.chdir(ROOT / "tests")
-    options = ["-p", "device=cpu", "-p", "framework=torch"]
-    done = cli("doctor", "fake_trainer.py", *options)
-    assert done.exit_code == 0, done.output
-    assert f"perfkit run {ROOT / 'tests/fake_trainer.py'} -p device cpu" in done.stdout
-
-
-def test_verify_says_that_it_can_not_look_into_a_script(folder):
-    done = cli("verify", "train.py")
-    assert done.exit_code == 2
-    message = " ".join(done.stderr.split())
-    assert "train.py: verify compares the frameworks' built-in models" in message
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         ("train.py --compile", "'--compile'.\nThe arguments of a script follow --"),
-        ("train.py --compile", "after those of perfkit: -- --compile\n"),
         ("train.py fast", "(fast)\nThe arguments of a script follow --, after those"),
-        ("train.py fast -- slow", "after those of perfkit: -- fast slow\n"),
         ("resnet50 -- --lr 1", "resnet50 takes no arguments after --; a script does\n"),
-        ("train.py -p arguments a -- b", "both -p arguments and --; keep one\n"),
-        ("train.py -p script=other.py", "both train.py and -p script; keep one\n"),
         ("resnet50 batch_size=4", "Parameters need -p: -p batch_size=4\n"),
     ],
 )
@@ -416,30 +279,6 @@ def test_misplaced_arguments_of_a_script_are_refused(folder, words, expected):
     done = cli("run", *words.split())
     assert done.exit_code == 2
     assert expected in done.stderr
-
-
-def test_a_misspelt_script_is_refused_with_the_nearest_one(folder):
-    done = cli("run", "trian.py", "-p", "device=cpu")
-    assert done.exit_code == 2
-    assert "No such file or directory; did you mean 'train.py'?" in " ".join(
-        done.stderr.split()
-    )
-
-
-def test_the_command_of_a_script_ends_with_its_arguments():
-    values = {"script": "train.py", "gpus": 8, "arguments": "--name 'a b'"}
-    words = run_command("script", values)
-    assert words == ["perfkit", "run", "train.py", "-p", "gpus", "8", "--", "--name", "a b"]
-    assert run_command("script", {"script": "train.py", "arguments": ""})[-1] == "train.py"
-    assert values["script"] == "train.py"
-
-
-def test_the_notebook_of_scripts_has_their_parameters_with_the_defaults():
-    notebook = model_notebook("script")
-    defaults = {name: default for name, (default, _) in parameters(ScriptConfig).items()}
-    assert notebook.model == "script"
-    assert notebook.values == defaults
-    assert not notebook.is_own
 
 
 # Sweeps.
@@ -466,7 +305,7 @@ def test_a_sweep_measures_a_script_with_each_of_its_arguments(folder):
     assert jobs[1].words[:2] == ["run", script]
     assert jobs[1].words[-3:] == ["--", "--lr", "0.1"]
     assert str(folder / "outputs") in jobs[0].words
-    assert jobs[0].sample_file is None
+    assert jobs[0].working_folder == folder
 
 
 def test_a_script_in_the_place_of_a_parameters_file_is_refused_with_a_file_that_works(folder):
@@ -486,21 +325,3 @@ def test_a_script_in_the_place_of_a_parameters_file_is_refused_with_a_file_that_
     jobs = read_jobs(file, {"device": "cpu"}, elsewhere=True)
     assert [job.plan.config.arguments for job in jobs] == ["--lr 0.1", "--lr 0.2"]
     assert {job.plan.config.file_name for job in jobs} == {"train.py"}
-
-
-def test_a_sweep_measures_several_scripts(folder):
-    write("other.py", TRAIN)
-    matrix = {"script": ["train.py", "other.py"]}
-    jobs = sweep_of(folder, parameters={"device": "cpu"}, matrix=matrix)
-    assert [job.label for job in jobs] == ["script train.py", "script other.py"]
-    assert [job.plan.config.file_name for job in jobs] == ["train.py", "other.py"]
-
-
-def test_a_models_parameter_in_a_sweep_of_a_script_is_refused_with_its_line(folder):
-    with pytest.raises(SweepError, match=r"sweep\.yaml:1: batch_size: only for"):
-        sweep_of(folder, parameters=FIXED | {"batch_size": 4})
-
-
-def test_a_job_of_a_script_runs_in_the_working_directory(folder):
-    (job,) = sweep_of(folder, parameters=FIXED)
-    assert job.working_folder == folder

@@ -5,20 +5,19 @@ from itertools import product
 
 import pytest
 from bs4 import BeautifulSoup
-from made import measured, name_of, with_start, write_all
+from made import measured, name_of, write_all
 from matplotlib.collections import PathCollection
 
 from perfkit import report
 from perfkit.analysis.comparison.interleaved import judge_interleaved
 from perfkit.analysis.comparison.interleaved_plan import InterleavedPlan
 from perfkit.analysis.comparison.stored import write_comparison
-from perfkit.core.results.store import Measurement, ResultError
+from perfkit.core.results.store import Measurement
 from perfkit.core.statistics import ratio_interval
 from perfkit.report.section import Picture
 from perfkit.report.summary import Summary
 from perfkit.report.text.language import in_language
 
-GPU = {"device": "gpu", "gpus": 1}
 NODES = {"device": "gpu", "gpus": 8, "nodes": 2, "launcher": "srun"}
 SECTIONS = [
     report.fastest,
@@ -71,13 +70,6 @@ def captions(section):
 def only_table(section):
     ((_caption, rows),) = tables(section)
     return rows
-
-
-def test_a_cell_tells_memory_and_the_time_to_the_first_step(tmp_path):
-    result = with_start(measured([4.0, 4.1]), 3 * 2**30, 12.5)
-    (row,) = only_table(fastest(tmp_path, result))
-    assert "3.00 GiB" in row["Paddle"]
-    assert "first step after 12.5 s" in row["Paddle"]
 
 
 def bold(section):
@@ -186,15 +178,12 @@ ALIKE = [value * factor for value, factor in zip(SLOW, [1.02, 1.01, 0.98] * 2, s
             [],
             "JAX or PyTorch (can't tell which of them), faster than Paddle",
         ),
-        ({"paddle": SLOW, "torch": FAST, "jax": SLOW}, ["13.32"], "PyTorch, 1.30 × Paddle"),
         ({"torch": FAST, "jax": FASTER, "paddle": SLOW}, ["20.50"], "JAX, 2.00 × Paddle"),
         (
             {"paddle": SLOW, "torch": ALIKE},
             [],
             "no difference over 5 %, PyTorch is 1.01 × Paddle (0.980 – 1.02)",
         ),
-        # Too few pairs for an interval at the level.
-        ({"paddle": SLOW[:3], "torch": FAST[:3]}, [], "can't tell, PyTorch is 1.30 × Paddle"),
     ],
 )
 def test_the_leader_is_bold_with_its_ratio_to_paddle(tmp_path, values, leader, words):
@@ -235,7 +224,7 @@ def test_frameworks_share_a_row_despite_layout_and_execution(tmp_path):
     assert sorted(named_static) == [False, True]
 
 
-def test_every_compared_row_has_an_answer(tmp_path, monkeypatch):
+def test_every_compared_row_has_an_answer(tmp_path):
     results = [
         measured(SLOW, batch_size=4),
         measured(FAST, batch_size=4, **TORCH),
@@ -251,9 +240,6 @@ def test_every_compared_row_has_an_answer(tmp_path, monkeypatch):
     assert batch_4 == "ResNet-50 fp32 batch 4: PyTorch, 1.30 × Paddle (1.30 – 1.30)"
     ratio = "PyTorch is 0.500 × Paddle (0.500 – 0.500)"
     assert batch_8 == f"ResNet-50 fp32 batch 8: Paddle, {ratio}"
-    monkeypatch.setattr("perfkit.report.rankings.MOST_ANSWERS", 1)
-    shortened = report.fastest(summary)
-    assert "1 more: in the tables below." in shortened.html
 
 
 def test_separate_runs_have_no_leader_and_marked_ratios(tmp_path):
@@ -301,17 +287,14 @@ def test_frameworks_are_columns_and_batch_topology_and_input_are_rows(tmp_path):
     ]
 
 
-BLOCKS = [
-    ({"facts": {"cpu": "Xeon"}}, "Xeon"),
-    ({"device": "npu", "gpus": 1}, "NPU"),
-    ({"facts": {"driver": "550"}}, "driver 550"),
-    ({"facts": {"paddle": "2.6.2"}}, "Paddle 2.6.2"),
-    ({"protocol": "quick"}, "quick (2 + 5 steps)"),
-]
-"""What is measured differently -> how it is named."""
-
-
-@pytest.mark.parametrize(("change", "words"), BLOCKS)
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"facts": {"cpu": "Xeon"}}, "Xeon"),
+        ({"facts": {"paddle": "2.6.2"}}, "Paddle 2.6.2"),
+        ({"protocol": "quick"}, "quick (2 + 5 steps)"),
+    ],
+)
 def test_hardware_versions_and_protocols_have_separate_tables(tmp_path, change, words):
     usual = [measured([1.0], batch_size=size) for size in (4, 8)]
     others = [measured([2.0], batch_size=size, **change) for size in (4, 8)]
@@ -324,32 +307,14 @@ def test_hardware_versions_and_protocols_have_separate_tables(tmp_path, change, 
     assert one != another
 
 
-@pytest.mark.parametrize(("change", "words"), BLOCKS)
-def test_blocks_of_a_single_row_share_a_table_that_tells_in_what_they_differ(
-    tmp_path, change, words
-):
+def test_blocks_of_a_single_row_share_a_table_that_tells_in_what_they_differ(tmp_path):
     usual = measured([1.0])
-    other = measured([2.0], **change)
+    other = measured([2.0], facts={"cpu": "Xeon"})
     ((caption, rows),) = tables(fastest(tmp_path, usual, other))
     assert "A row for each machine, set of versions and protocol" in caption
     one, another = (row["Measured with"] for row in rows)
-    assert (words in one) + (words in another) == 1
-    assert words not in caption
-
-
-def test_tables_are_named_by_gpus_and_node_differences(tmp_path):
-    alike = measured([1.0], **NODES | GPU)
-    node = {"node": 1, "name": "b", "interface": "eth0", "differs": {"gpus": "A100"}}
-    mixed = alike.model_validate(alike.model_dump() | {"nodes": [node]})
-    gpus = ["NVIDIA A100-SXM4-40GB, 40 GiB"] * 2
-    other = measured([2.0], facts={"gpus": gpus}, **GPU)
-    ((_caption, rows),) = tables(fastest(tmp_path, alike, mixed, other))
-    names = [row["Measured with"] for row in rows]
-    of_gpus = [name for name in names if name.startswith("2 × NVIDIA A100-SXM4-40GB")]
-    of_nodes = [name for name in names if "nodes_differ gpus: A100" in name]
-    assert len(of_gpus) == 1
-    assert len(of_nodes) == 1
-    assert len({*names}) == 3
+    assert ("Xeon" in one) + ("Xeon" in another) == 1
+    assert "Xeon" not in caption
 
 
 @pytest.mark.parametrize(
@@ -358,9 +323,7 @@ def test_tables_are_named_by_gpus_and_node_differences(tmp_path):
         ({"used": "bf16"}, "bf16"),
         ({"strategy": "fleetx-fp32"}, "fleetx-fp32"),
         ({"execution": "static"}, "static"),
-        ({"accumulate": 4}, "accumulate 4"),
         ({"image_size": 32}, "32 px"),
-        ({"seed": 7}, "seed 7"),
         ({"dali_threads": 9}, "dali_threads 9"),
     ],
 )
@@ -374,26 +337,17 @@ def test_different_work_has_a_separate_named_row(tmp_path, change, words):
 
 def test_interpreters_of_one_version_have_separate_named_rows(tmp_path):
     results = [measured([1.0], python=f"/opt/{name}/bin/python") for name in ("mkl", "blas")]
-    torch = measured([1.0], python="/opt/torch/bin/python", **TORCH)
-    two_of_paddle = fastest(tmp_path / "a", *results)
+    two_of_paddle = fastest(tmp_path, *results)
     ends = {row["Input"].rpartition(" · ")[2] for row in only_table(two_of_paddle)}
     assert ends == {"python /opt/mkl", "python /opt/blas"}
-    one_each = fastest(tmp_path / "b", results[0], torch)
-    (row,) = only_table(one_each)
-    assert "python" not in row["Input"]
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ({}, {"label": "monday"}),
-        ({}, {"facts": {"suite_commit": "1" * 40, "suite_modified": True}}),
-        ({}, {"facts": {"suite_source": "changed"}}),
-        (NODES, NODES | {"launcher": "ssh", "hosts": "a,b"}),
-    ],
+    "other",
+    [{"label": "monday"}, {"facts": {"suite_commit": "1" * 40, "suite_modified": True}}],
 )
-def test_labels_launchers_and_suite_versions_share_a_row(tmp_path, one, other):
-    first = measured([1.0], **one)
+def test_labels_and_suite_versions_share_a_row(tmp_path, other):
+    first = measured([1.0])
     second = measured([3.0], **other)
     section = fastest(tmp_path, first, second)
     (row,) = only_table(section)
@@ -421,16 +375,10 @@ def test_cells_show_failed_and_partial_measurements(tmp_path):
 
 def test_interval_and_n_are_on_a_separate_line(tmp_path):
     five = measured([10.0, 12.0, 11.0, 14.0, 13.0])
-    section = fastest(tmp_path / "a", five)
+    section = fastest(tmp_path, five)
     interval = '<small data-column="Interval">10.00 – 14.00 (n=5)</small>'
     assert f"12.00 <br>{interval}" in section.html
     assert "93.75 %" in section.html
-    as_text = " ".join(repr(section).split())
-    assert "12.00 10.00" in as_text
-    single = measured([1.0])
-    section = fastest(tmp_path / "b", single)
-    assert "nan" not in section.html
-    assert "Median of n repeats." in section.html
 
 
 def test_numbers_link_to_their_page_in_the_same_language(tmp_path):
@@ -446,10 +394,9 @@ def test_numbers_link_to_their_page_in_the_same_language(tmp_path):
         assert "/report.zh.html" in report.fastest(summary).html
 
 
-def test_rows_panels_and_bars_beyond_the_limit_are_counted(tmp_path, monkeypatch):
+def test_rows_and_panels_beyond_the_limit_are_counted(tmp_path, monkeypatch):
     monkeypatch.setattr("perfkit.report.rankings.MOST_ROWS", 2)
     monkeypatch.setattr("perfkit.report.curves.MOST_PANELS", 1)
-    monkeypatch.setattr("perfkit.report.summary.MOST_BARS", 1)
     results = []
     for batch_size, processes in product((4, 8, 16), (1, 2)):
         result = measured([5.0], batch_size=batch_size, processes=processes)
@@ -462,9 +409,6 @@ def test_rows_panels_and_bars_beyond_the_limit_are_counted(tmp_path, monkeypatch
     assert "4 more: in the index and in results.csv." in rows.html
     assert "1 more: in the index and in results.csv." in panels.html
     assert "2 more: in the index and in results.csv." in curves.html
-    summary = frameworks(tmp_path / "pairs", paddle=SLOW, torch=FAST, jax=UNSURE)
-    bars = report.ratios(summary)
-    assert "1 more: in the table below." in bars.html
 
 
 # The other sections.
@@ -576,15 +520,6 @@ def test_cpu_processes_have_a_speedup_without_an_ideal_line(tmp_path):
     assert "No ideal line where the processes share the cores." in section.html
 
 
-def test_a_single_topology_has_no_speedup(tmp_path):
-    failed = measured([], **GPU)
-    two_gpus = measured([2.0], device="gpu", gpus=2)
-    summary = read(tmp_path, failed, two_gpus)
-    section = report.scaling(summary)
-    assert not figures(section)
-    assert "differ in the topology alone" in section.html
-
-
 def test_only_published_numbers_with_a_measurement_are_shown(tmp_path):
     other = measured([1.0])
     summary = read(tmp_path / "a", other)
@@ -596,23 +531,6 @@ def test_only_published_numbers_with_a_measurement_are_shown(tmp_path):
     assert row["Source"].endswith(" · 32 · 1x8 · V100, FP32")
     assert row["Published"] == "2097.20"
     assert row["Measured / published"] == "1.10"
-
-
-def test_unreadable_files_are_listed_with_the_reason(tmp_path):
-    write_all(tmp_path, measured([1.0]))
-    for name in ("broken/result.json", "comparisons/odd/comparison.json"):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True)
-        path.write_text("<b>")
-    summary = Summary.read(tmp_path)
-    rows = only_table(report.left_out(summary))
-    assert len(rows) == 2
-    text = " ".join(row["Left out"] for row in rows)
-    assert str(tmp_path) not in text
-    for name in ("broken/result.json", "comparison.json"):
-        assert name in text
-    with pytest.raises(ResultError, match="typo"):
-        Summary.read(tmp_path / "typo")
 
 
 # All sections.
@@ -641,17 +559,6 @@ def test_empty_sections_name_the_command_to_run(tmp_path):
     text = html_of_all(summary)
     for command in ("run resnet50", "compare --live", "sweep"):
         assert f"perfkit {command}" in text
-
-
-@pytest.mark.usefixtures("processes")
-def test_output_does_not_depend_on_the_order_of_measurements(tmp_path):
-    summary = everything(tmp_path)
-    texts = set()
-    for seed in range(2):
-        shuffled = summary.measurements.sample(frac=1, random_state=seed)
-        other = Summary(summary.site, shuffled, summary.comparisons)
-        texts.add(html_of_all(other))
-    assert len(texts) == 1
 
 
 def test_untrusted_names_are_escaped_in_tables_and_figures(tmp_path):
