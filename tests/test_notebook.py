@@ -95,7 +95,7 @@ def ran(fake, tmp_path_factory):
     """The standard output of `perfkit run`, its terminal lines and the outputs folder."""
     folder = tmp_path_factory.mktemp("run")
     command = [*PERFKIT, "run", "resnet50", *as_options(request("outputs", repeats=5))]
-    printed, lines = in_terminal(command, fake, subprocess.PIPE, folder)
+    printed, lines = in_terminal(command, fake, folder)
     return printed, lines, folder / "outputs"
 
 
@@ -143,18 +143,18 @@ def test_the_executed_notebook_keeps_one_line_of_the_progress(papermilled):
     assert re.fullmatch(r"\r?repeat 5/5 step 9/9 .* 00:00 left\s*", stored)
 
 
-def in_terminal(command, environment, stdout=None, folder=None):
-    """Run the command in a terminal, in `folder`. Return what it writes to `stdout`, unless
-    that is the terminal, and the final lines of the terminal."""
+def in_terminal(command, environment, folder):
+    """Run the command in a terminal, in `folder`. Return its standard output, which is piped,
+    and the final lines of the terminal."""
     reader, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, 80))
-    streams = {"stdin": terminal, "stdout": stdout or terminal, "stderr": terminal}
+    streams = {"stdin": terminal, "stdout": subprocess.PIPE, "stderr": terminal}
     streams |= {"cwd": folder, "text": True}
     with subprocess.Popen(command, env=environment, **streams) as process:
         os.close(terminal)
         chunks = iter(lambda: _read(reader), b"")
         text = b"".join(chunks).decode()
-        printed = process.stdout.read() if stdout else ""
+        printed = process.stdout.read()
     os.close(reader)
     assert process.returncode == 0, text
     lines = ESCAPES.sub("", text).replace("\r\n", "\n").split("\n")
@@ -167,12 +167,6 @@ def _read(terminal):
         return os.read(terminal, 65536)
     except OSError:
         return b""
-
-
-def test_papermill_on_a_terminal_shows_only_its_progress_bar(papermill, tmp_path, fake):
-    _printed, lines = in_terminal([*papermill, *as_options(request(tmp_path / "o"))], fake)
-    assert any(line.startswith("Executing: 100%") for line in lines)
-    assert [line for line in lines if "images/s" in line] == []
 
 
 def test_perfkit_run_prints_throughput_interval_warnings_and_page(ran):

@@ -319,10 +319,14 @@ def test_a_share_above_100_percent_of_the_peak_is_unreliable(tmp_path):
     assert "is unreliable: convolutions may need" in report.limits(measurement).html
 
 
-def test_language_model_utilization_is_shown_with_its_formula(tmp_path):
+def gpt_on_eight_gpus(tokens_per_second, **changes):
     work = {"model": "gpt", "input": "synthetic", "sequence_length": 1024, "gpus": 8}
     work |= {"image_size": None, "layout": None, "optimizer": "adamw", "precision": "bf16"}
-    result = measured([1e6], device="gpu", used="bf16", **work)
+    return measured([tokens_per_second], device="gpu", used="bf16", **work, **changes)
+
+
+def test_language_model_utilization_is_shown_with_its_formula(tmp_path):
+    result = gpt_on_eight_gpus(1e6)
     measurement = with_peak(tmp_path / "m", result, flops=8e12)
     throughput, _limit, _trust = tiles(measurement)
     assert "tokens/s" in throughput
@@ -344,10 +348,8 @@ def limits_table(measurement):
 
 
 def test_both_counts_of_attention_are_shown_for_every_share_the_full_one_first(tmp_path):
-    work = {"model": "gpt", "input": "synthetic", "sequence_length": 1024, "gpus": 8}
-    work |= {"image_size": None, "layout": None, "optimizer": "adamw", "precision": "bf16"}
     facts = {"gpus": ["NVIDIA H100 80GB HBM3, 80 GiB"] * 8}
-    result = measured([3.3e6], device="gpu", used="bf16", facts=facts, **work)
+    result = gpt_on_eight_gpus(3.3e6, facts=facts)
     rows = limits_table(with_peak(tmp_path / "m", result, flops=8 * 800e12))
     # 412,500 tokens/s per device; 854.655 or, causally, 798.032 MFLOP each.
     assert rows["Throughput per device (tokens/s)"] == "412,500"
