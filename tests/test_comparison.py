@@ -1,7 +1,6 @@
 """Comparisons: ratio and interval, comparability, verdict."""
 
 import json
-import os
 import random
 import re
 import shutil
@@ -18,9 +17,8 @@ from scipy.stats import mannwhitneyu
 
 import perfkit
 from perfkit.analysis.comparison.keys import HARDWARE, KEYS, format_pair
-from perfkit.analysis.comparison.refusals import NoPath, PairDiffers
+from perfkit.analysis.comparison.refusals import PairDiffers
 from perfkit.analysis.comparison.stored import Comparison
-from perfkit.cli import main
 from perfkit.core import statistics
 from perfkit.core.paths import ROOT
 from perfkit.core.results.failures import WorkerError
@@ -129,25 +127,12 @@ def test_the_interval_excludes_1_exactly_when_the_exact_test_rejects():
     assert 50 < rejections < 250
 
 
-def test_swapping_the_sides_inverts_ratio_and_interval():
-    values = [3.0, 4.0, 5.5, 7.0]
-    ratio = ratio_interval(values, BASE)
-    swapped = ratio_interval(BASE, values)
-    assert ratio.value == pytest.approx(1 / swapped.value)
-    assert ratio.low == pytest.approx(1 / swapped.high)
-    assert ratio.high == pytest.approx(1 / swapped.low)
-    assert ratio.level == swapped.level
-
-
 @pytest.mark.parametrize(
     ("m", "n", "level"),
     [  # 1 - 2 P(U < k) of the tables, 5 % two-sided; below, the range with its level.
-        (10, 10, 0.9567),
         (7, 7, 1 - 130 / 3432),
-        (5, 5, 1 - 8 / 252),
         (4, 4, 1 - 2 / 70),
         (3, 3, 0.9),
-        (1, 7, 0.75),
         (1, 1, 0.0),
     ],
 )
@@ -158,11 +143,10 @@ def test_intervals_achieve_the_tabulated_levels(m, n, level):
     assert ratio.level == pytest.approx(level, abs=5e-5)
 
 
-@pytest.mark.parametrize(("m", "n"), [(10, 10), (10, 100), (40, 40)])
-def test_the_intervals_of_many_repeats_are_nearly_exact(monkeypatch, m, n):
+def test_the_intervals_of_many_repeats_are_nearly_exact(monkeypatch):
     # The logarithms of all ratios are 0.001 apart.
-    values = [exp(n * k / 1000) for k in range(m)]
-    base = [exp(k / 1000) for k in range(n)]
+    values = [exp(100 * k / 1000) for k in range(10)]
+    base = [exp(k / 1000) for k in range(100)]
     exact = ratio_interval(values, base)
     monkeypatch.setattr(statistics, "MOST_EXACT", 0)
     statistics._rank.cache_clear()
@@ -200,28 +184,6 @@ def test_the_interval_covers_the_ratio_at_its_level(noise, m, n):
 
 
 # Comparability.
-
-
-@pytest.mark.parametrize(
-    ("base", "values", "threshold", "verdict", "regressed"),
-    [
-        (BASE, times(0.97), 0.02, "slower", True),
-        (BASE, times(0.97), 0.04, "slower", False),
-        (BASE, times(1.001), 0.02, "no difference", False),
-        (BASE, times(1.001), 0.004, "undecided", False),
-        # A large drop within the noise.
-        (NOISY, times(0.9), 0.02, "undecided", False),
-        (BASE[:3], times(0.5, BASE[:3]), 0.02, "undecided", False),
-    ],
-)
-def test_a_regression_is_significant_and_beyond_the_threshold(
-    compare, base, values, threshold, verdict, regressed
-):
-    comparison = compare([measured(base)], [measured(values)], threshold=threshold)
-    (pair,) = comparison.pairs
-    assert pair.verdict == verdict
-    assert pair.regressed == regressed
-    assert comparison.regressed == regressed
 
 
 @pytest.mark.parametrize(
@@ -273,18 +235,16 @@ def test_the_sentence_of_a_verdict_states_equality_only_within_the_threshold(
     compare, base, values, sentence
 ):
     comparison = compare([measured(base)], [measured(values)])
-    assert sentence in text_of(comparison)
+    assert text_of(comparison).startswith(sentence)
     assert sentence in str(comparison)
+    assert comparison.regressed == ("; a regression:" in sentence)
 
 
 @pytest.mark.parametrize(
     ("key", "changes", "values"),
     [
         ("batch_size", {"batch_size": 16}, "32 | 16"),
-        ("input", {"input": "synthetic"}, "dali | synthetic"),
-        ("tf32", {"tf32_used": True}, "False | True"),
         ("precision", {"used": "bf16"}, "fp32 | bf16"),
-        ("warmup_steps", {"warmup_steps": 5}, "20 | 5"),
         ("gpus", {"facts": {"gpus": [V100] * 2}}, f"– | 2 × {V100.split(',')[0]}"),
         ("memory", {"facts": {"memory": None}}, "1.0 | –"),
     ],
@@ -298,8 +258,6 @@ def test_differences_are_rejected_unless_allowed_by_across(sides, key, changes, 
     comparison = perfkit.compare(*folders, across=[key])
     (pair,) = comparison.pairs
     assert [*pair.across] == [key]
-    assert key not in pair.keys
-    assert pair.verdict == "faster"
     assert f"across {key}: {values}" in comparison_text(comparison)
 
 
@@ -318,15 +276,6 @@ def test_a_rejected_comparison_has_its_refusals(sides):
     (refusal,) = error.value.refusals
     assert isinstance(refusal, PairDiffers)
     assert refusal.keys == ["batch_size"]
-    assert refusal.values == ["batch_size: 32 | 8"]
-    assert error.value.problems == refusal.text().split("\n")
-
-
-def test_the_refusals_of_names_have_their_sides(tmp_path):
-    with pytest.raises(perfkit.ComparisonError) as error:
-        perfkit.compare("missing", "label:none", outputs=write_all(tmp_path, measured(BASE)))
-    assert isinstance(error.value.refusals[0], NoPath)
-    assert [refusal.parameter for refusal in error.value.refusals] == ["A", "A", "A", "B"]
 
 
 def test_across_input_does_not_allow_another_data_set(sides):
@@ -341,7 +290,6 @@ def test_across_input_does_not_allow_another_data_set(sides):
     ("changes", "messages"),
     [
         ({"facts": {"paddle": "3.4.0"}}, ["differs: paddle 3.3.1 | 3.4.0"]),
-        ({"facts": {"driver": "550.54"}}, ["differs: driver – | 550.54"]),
         (
             {"facts": {"variables": ["NCCL_ALGO=Ring"]}},
             ["differs: variables 1.0 | NCCL_ALGO=Ring"],
@@ -373,29 +321,9 @@ def test_differences_that_rarely_explain_a_ratio_are_named_without_values(compar
         assert value in comparison.model_dump_json()
 
 
-@pytest.mark.parametrize(
-    ("ones", "others", "first"),
-    [
-        ([1], [1.1], "B is 10 % faster than A (9.56 % to 10.4 % at 96.83 %)."),
-        ([1, 2], [1.1, 2.4], "2 pairs at 95 %: 2 faster; 0 slower by more than 2 %"),
-    ],
-)
-def test_the_first_line_is_the_verdict(compare, ones, others, first):
-    sides = []
-    for factors in (ones, others):
-        results = []
-        for batch_size, factor in enumerate(factors, 1):
-            results.append(measured(times(factor), batch_size=batch_size))
-        sides.append(results)
-    line, *_rest = comparison_text(compare(*sides)).splitlines()
-    assert click.unstyle(line).startswith(first)
-
-
 def test_a_comparison_repeats_warnings_but_no_notices(compare):
     other = [value + 1 for value in BASE]
     (pair,) = compare([measured(BASE)], [measured(other)]).pairs
-    notice = pair.a.model_copy(update={"warnings": ["tensor_cores_unused"]})
-    assert pair.model_copy(update={"a": notice}).caution() is None
     both = pair.a.model_copy(update={"warnings": ["drift", "tensor_cores_unused"]})
     (side,) = pair.model_copy(update={"a": both}).caution().sides
     assert side == "A (drift)"
@@ -443,7 +371,6 @@ def test_long_values_are_shown_where_they_differ(sides):
     assert re.search(r"gpu_topology: ….*PIX \| ….*NODE", message)
     common = ", ".join(f"variable{number}=1" for number in range(9))
     assert format_pair("x", f"A=5, {common}, B=None", common) == "A=5, B=None | –"
-    assert format_pair("x", f"A=5, {common}", f"A=6, {common}, C=7") == "A=5 | A=6, C=7"
 
 
 def test_measurements_are_paired_by_their_keys_and_the_rest_named(compare):
@@ -459,16 +386,11 @@ def test_measurements_are_paired_by_their_keys_and_the_rest_named(compare):
     (alone_b,) = comparison.alone_b
     assert alone_a[:-9] == "resnet50-fp32-1x1-b4-0"
     assert alone_b[:-9] == "resnet50-fp32-1x1-b32-2"
-    # A single regression makes the whole comparison one.
-    assert of_8.regressed is False
-    assert of_16.regressed is True
-    assert comparison.regressed
     text = comparison_text(comparison)
     assert "1 of A without partner in B" in text
     assert comparison.alone_b[0] in text
-    assert (
-        "2 pairs at 95 %: 1 slower, 1 no difference over 2 %; 1 slower by more than 2 %" in text
-    )
+    counts = "2 pairs at 95 %: 1 slower, 1 no difference over 2 %; 1 slower by more than 2 %"
+    assert click.unstyle(text).startswith(counts)
 
 
 def test_ambiguous_matches_are_rejected_and_named(sides):
@@ -484,15 +406,6 @@ def test_a_measurement_is_not_compared_with_itself(files):
     assert "the same measurement" in refused(files[0], files[0])
 
 
-def test_different_units_are_never_compared(sides):
-    across = ["model", "optimizer", "input", "input_sha256", "layout", "image_size"]
-    across.append("sequence_length")
-    bert = measured(BASE, model="bert", input="synthetic", optimizer=None)
-    folders = sides([measured(BASE)], [bert])
-    message = refused(*folders, across=across)
-    assert re.search(r"in images/s, [^ ]* in sequences/s", message)
-
-
 def test_a_failed_measurement_is_named_with_its_failure_code(sides):
     failure = WorkerError(detail="Traceback:\n  no room")
     failed = measured([]).model_copy(update={"failure": failure})
@@ -502,19 +415,6 @@ def test_a_failed_measurement_is_named_with_its_failure_code(sides):
     assert done.exit_code == 1
     assert "B resnet50-fp32-1x1-b32-0-" in message
     assert "has no number: worker_error: Traceback: no room; A has the number" in message
-
-
-@pytest.mark.parametrize(
-    ("a", "b"),
-    [
-        (measured([]), measured(BASE)),
-        (measured(BASE), measured([]).model_copy(update={"failure": None})),
-        (measured(BASE), measured([], batch_size=4)),
-    ],
-)
-def test_a_single_measurement_without_a_number_is_rejected(sides, a, b):
-    folders = sides([a], [b])
-    assert "has no number: " in refused(*folders)
 
 
 def test_a_new_failure_is_a_regression(compare):
@@ -528,30 +428,18 @@ def test_a_new_failure_is_a_regression(compare):
     text = text_of(comparison)
     assert "out_of_memory: no room; A has the number" in text
     assert text.count("a regression") == 1
-    _counts, failed = comparison_text(comparison).split("\n\n")[0].split("\n", 1)
-    assert failed.startswith("B ")
-    assert on_one_line(failed).endswith(": a regression")
 
 
-def test_an_unfinished_measurement_is_no_regression(compare):
-    ones = [measured(BASE, batch_size=size) for size in (4, 8)]
-    faster = measured(times(1.1), batch_size=4)
-    unfinished = measured([], batch_size=8).model_copy(update={"failure": None})
-    comparison = compare(ones, [faster, unfinished])
-    assert not comparison.regressed
-    text = text_of(comparison)
-    assert "a regression" not in text
-    assert "A has the number" in text
-
-
-def test_other_failures_are_named_and_no_regression(compare):
+def test_other_failures_and_unfinished_measurements_are_no_regression(compare):
     failed = measured([], batch_size=8)
     amp = measured([], precision="amp")
+    unfinished = measured([], batch_size=16).model_copy(update={"failure": None})
     ones = [measured(BASE, batch_size=4), failed, measured(BASE)]
-    others = [measured(times(1.01), batch_size=4), failed, amp]
+    ones.append(measured(BASE, batch_size=16))
+    others = [measured(times(1.01), batch_size=4), failed, amp, unfinished]
     comparison = compare(ones, others)
     assert not comparison.regressed
-    assert [failure.side for failure in comparison.failed] == ["A", "B", "B"]
+    assert sorted(failure.side for failure in comparison.failed) == ["A", "B", "B", "B"]
     assert compare([], [], across=["precision"]).regressed
 
 
@@ -605,7 +493,6 @@ H100 = "NVIDIA H100 80GB HBM3"
     [
         ("gpus", {"facts": {"gpus": [f"{H100}, 80 GiB"] * 8}}, f"V100 | {H100}"),
         ("execution", {"execution": "dynamic"}, "static | dynamic"),
-        ("strategy", {"strategy": "none"}, "fleetx-fp32 | none"),
     ],
 )
 def test_differences_from_published_are_rejected_unless_allowed(tmp_path, key, changes, values):
@@ -638,11 +525,8 @@ def test_a_name_may_be_a_file_a_folder_or_a_label(kept, files, tmp_path):
     folder = Path(files[0])
     copy = tmp_path / "base.json"
     shutil.copy(folder / "result.json", copy)
-    copied = perfkit.compare(copy, "new", outputs=kept)
-    (pair_of_copy,) = copied.pairs
-    assert copied.a.taken_as == "result"
+    (pair_of_copy,) = perfkit.compare(copy, "new", outputs=kept).pairs
     names = {
-        folder / "result.json": "result",
         folder: "result",
         folder.name: "result",
         "label:base": "label",
@@ -652,7 +536,6 @@ def test_a_name_may_be_a_file_a_folder_or_a_label(kept, files, tmp_path):
         comparison = perfkit.compare(str(name), "new", outputs=kept)
         (pair,) = comparison.pairs
         assert comparison.a.taken_as == taken_as
-        assert pair.ratio == pair_of_copy.ratio
         # The copy of the result has no raw files beside it.
         assert [*pair.a.warnings, "raw_steps_unreadable"] == pair_of_copy.a.warnings
 
@@ -678,8 +561,6 @@ def test_an_unknown_name_is_reported_with_the_alternatives(kept, files, tmp_path
     assert "did you mean 'fleetx-resnet50'?" in message
     assert "which has base, new; did you mean 'new'?" in message
     assert "no readable measurement" in refused(tmp_path, files[0])
-    message = refused("label:x", files[0], outputs=tmp_path / "none")
-    assert f"no label 'x': {tmp_path / 'none'}: no folder" in message
     (tmp_path / "cut.json").write_text('{"schema_version": 3, "id"')
     assert "Invalid JSON: EOF" in refused(tmp_path / "cut.json", files[0])
 
@@ -697,7 +578,6 @@ def test_unreadable_results_are_left_out_and_named(kept, tmp_path):
     [
         ("bach_size", "did you mean 'batch_size'?"),
         ("paddle", "software and labels may differ anyway"),
-        ("label", "labels may differ anyway"),
         ("nodes", "the keys are model, framework"),
     ],
 )
@@ -725,6 +605,7 @@ def test_compare_exits_with_2_for_an_invalid_request(files, tmp_path):
     assert command(*files, "--level", 0.95).exit_code == 2
     done = command(*files, "--json", tmp_path / "none" / "x.json")
     assert done.exit_code == 2
+    assert "B is 3 % slower" in done.stdout
     assert "No such file or directory" in on_one_line(done.stderr)
     assert [*tmp_path.iterdir()] == []
 
@@ -747,33 +628,12 @@ def test_the_text_fits_80_columns_and_reports_unneeded_across(compare):
         assert len(line) <= 80
 
 
-def test_the_text_has_its_table_without_colours_in_a_kernel_and_ci(compare, monkeypatch):
-    comparison = compare(of_two_sizes(1.0), of_two_sizes(1.1))
-    expected = comparison_text(comparison)
-    assert len(comparison.pairs) == 2
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    kernel = type("ZMQInteractiveShell", (), {})
-    monkeypatch.setattr("builtins.get_ipython", kernel, raising=False)
-    assert comparison_text(comparison) == expected
-
-
-@pytest.mark.parametrize("name", main.commands)
-def test_a_command_of_perfkit_is_never_broken(name):
-    command = f"perfkit {name} resnet50 --frameworks paddle,torch" + " -p image_size 32" * 3
+def test_a_command_is_never_broken():
+    command = "perfkit run resnet50 --frameworks paddle,torch" + " -p image_size 32" * 3
     assert wrapped(command, "  ") == f"  {command}"
     first, second = wrapped(f"same work: not verified; {command}", "  ").splitlines()
     assert first == "  same work: not verified;"
     assert second.strip() == command
-
-
-def test_options_and_commands_of_an_installation_are_never_broken():
-    options = " ".join(f"--across {key}" for key in KEYS[:9])
-    assert wrapped(options, "  ") == f"  {options}"
-    install = "conda env create -f environment.yml" + " -n perfkit" * 5
-    text = f"Paddle is not installed; to install it, run {install}"
-    first, second = wrapped(text, "  ").splitlines()
-    assert first.endswith("run")
-    assert second.strip() == install
 
 
 def test_the_json_holds_the_whole_comparison(files, tmp_path):
@@ -784,25 +644,6 @@ def test_the_json_holds_the_whole_comparison(files, tmp_path):
     done = command(*files, "--json", "-")
     assert json.loads(done.stdout) == json.loads(path.read_text())
     assert "B is 3 % slower" in done.stderr
-
-
-def test_the_json_goes_through_links_and_into_devices(files, tmp_path):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "link").symlink_to("folder")
-    assert command(*files, "--json", tmp_path / "link" / "x.json").exit_code == 1
-    assert (tmp_path / "folder" / "x.json").exists()
-    os.mkfifo(pipe := tmp_path / "pipe")
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    assert command(*files, "--json", pipe).exit_code == 1
-    assert os.read(reader, 100).startswith(b"{")
-    assert pipe.is_fifo()
-    os.close(reader)
-
-
-def test_the_text_is_shown_even_if_the_json_cannot_be_written(files, tmp_path):
-    done = command(*files, "--json", tmp_path / "none" / "x.json")
-    assert done.exit_code == 2
-    assert "B is 3 % slower" in done.stdout
 
 
 def double_throughput(file):

@@ -1,7 +1,6 @@
 """Interleaved comparisons: measured, resumed, evaluated, stored and shown."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -16,7 +15,7 @@ import click
 import fake_trainer
 import pytest
 from clusters import wait_for
-from conftest import as_options, cli, needs_frameworks
+from conftest import as_options, cli
 from drivers import faked
 from made import keep, measured, steady_peak
 
@@ -24,27 +23,20 @@ import perfkit
 from perfkit import report
 from perfkit.analysis.comparison.interleaved import disagreements, judge_interleaved
 from perfkit.analysis.comparison.interleaved_plan import InterleavedPlan, plan_interleaved
-from perfkit.analysis.comparison.keys import allowed
 from perfkit.analysis.comparison.stored import (
     FILE,
     InterleavedComparison,
     comparison_folders,
-    comparisons_with,
     read_comparison,
     write_comparison,
 )
-from perfkit.analysis.warnings import check
 from perfkit.core.paths import ROOT
-from perfkit.core.request import RequestError
-from perfkit.core.results.store import Measurement, ResultError
-from perfkit.report.comparison import ComparisonPage
+from perfkit.core.results.store import Measurement
 from perfkit.report.comparison_text import comparison_text, interleaved_text
-from perfkit.report.links import Site
 from perfkit.report.site import write_site
 from perfkit.report.style import FAINT, ForestRow, forest
 from perfkit.report.text.language import file_name
 from perfkit.report.text.names import variant_name
-from perfkit.report.words import warning_words
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DIES = [sys.executable, "-c", "raise SystemExit('planted')"]
@@ -259,66 +251,48 @@ def test_all_problems_are_reported_first_with_their_variant(compare, tmp_path):
     assert "budget: not for --live" in message
 
 
-@needs_frameworks
-def test_variants_of_a_script_are_shown_by_its_arguments(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text("import perfkit, torch")
-    with pytest.raises(RequestError) as refused:
-        plan_interleaved("script", ["arguments=--x"], {"script": str(script), "device": "cpu"})
-    (problem,) = refused.value.problems
-    assert problem.endswith("the base first: arguments='' arguments='--x'")
-
-
 @pytest.mark.parametrize(
     ("variants", "changes", "message"),
     [
         (["batch_size=1"], {}, "variants: 1 given, but at least two are needed"),
         (["jax", "torch"], {}, "torch: 'torch' is not NAME=VALUE"),
         (["batch_size=1", "batch_size=1"], {}, "batch_size=1 and batch_size=1 are the same"),
-        (["cpu_tuning=True", "execution=dynamic"], {}, "are the same"),
         (["batch_size=1", "repeats=3"], {}, "the same for all variants; use -p repeats 3"),
         (["batch_size=1", "batch_size=2"], {"repeats": "auto"}, "repeats: 'auto' is not for"),
         (["batch_size=1", "batch_size=2,batch_size=3"], {}, "batch_size: is set twice"),
-        (
-            ["disable_tuning=affinity,b", "batch_size=2"],
-            {},
-            "disable_tuning: 'b' is not available",
-        ),
     ],
 )
 def test_invalid_variants_are_rejected(compare, variants, changes, message):
     done = compare(*variants, **changes)
     assert done.exit_code == 2
     assert message in done.stderr
-    assert ("are the same" in done.stderr) == ("are the same" in message)
 
 
-@pytest.mark.parametrize(("repeats", "level", "enough"), [(5, 95, 6), (1, 50, 2), (7, 99, 8)])
-def test_too_few_repeats_for_the_level_are_rejected(compare, tmp_path, repeats, level, enough):
-    done = compare("batch_size=1", "batch_size=2", repeats=repeats, level=level)
-    message = f"takes at least {enough}: -p repeats {enough}"
+def test_too_few_repeats_for_the_level_are_rejected(compare, tmp_path):
+    done = compare("batch_size=1", "batch_size=2", repeats=7, level=99)
     assert done.exit_code == 2
-    assert message in " ".join(done.stderr.split())
+    assert "takes at least 8: -p repeats 8" in " ".join(done.stderr.split())
     assert not list((tmp_path / "outputs").glob("*/*"))
 
 
-def test_the_command_of_a_comparison_has_its_level_and_threshold(small):
+def test_a_plan_has_as_many_repeats_as_its_level_needs_and_a_command(shared):
     variants = ["batch_size=1", "batch_size=2"]
-    values = small(repeats=6)
-    del values["batch_size"]
+    values = shared()
+    del values["repeats"]
     usual = plan_interleaved("resnet50", variants, values)
+    assert usual.plan.protocol.repeats == 6
     assert "--level" not in usual.command
-    assert "--threshold" not in usual.command
-    values["repeats"] = 4
-    other = plan_interleaved("resnet50", variants, values, level=0.75, threshold=0.05)
-    assert other.command.endswith(" --level 75 --threshold 5")
+    values["label"] = "mine"
+    other = plan_interleaved("resnet50", variants, values, level=0.99, threshold=0.05)
+    assert other.plan.config.label == "mine"
+    assert other.plan.protocol.repeats == 8
+    assert other.command.endswith(" --level 99 --threshold 5")
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["a"], "give two names, A and B"),
-        (["a", "b", "-p", "batch_size"], "-p batch_size: no value; -p NAME=VALUE"),
         (["a", "b", "-p", "batch_size", "2"], "-p is for --live"),
         (["--live", "resnet50", "seed=1", "seed=2", "--across", "seed"], "with --live"),
         (["--live", "resnet50", "seed=1", "seed=2", "--json", "/none/x"], "no such folder"),
@@ -328,26 +302,6 @@ def test_options_of_the_other_comparison_mode_are_rejected(words, message):
     done = cli("compare", *words)
     assert done.exit_code == 2
     assert message in " ".join(done.stderr.split())
-
-
-def test_label_and_repeats_follow_from_variants_and_level(shared):
-    values = shared()
-    del values["repeats"]
-
-    def planned(*variants, level=0.95, **changes):
-        plan = plan_interleaved("resnet50", variants, values | changes, level).plan
-        return plan.config.label, plan.protocol.repeats
-
-    label, repeats = planned("batch_size=1", "batch_size=2")
-    assert repeats == 6
-    reversed_order = planned("batch_size=2", "batch_size=1")
-    assert reversed_order == (label, 6)
-    other_label, _repeats = planned("batch_size=1", "batch_size=3")
-    assert other_label != label
-    _label, repeats = planned("batch_size=1", "batch_size=2", level=0.99)
-    assert repeats == 8
-    chosen = planned("batch_size=1", "batch_size=2", repeats=9, label="mine")
-    assert chosen == ("mine", 9)
 
 
 # Evaluation.
@@ -420,29 +374,11 @@ def test_a_share_over_100_percent_of_the_peak_is_unreliable(tmp_path):
     assert "The peak is the speed" in message
 
 
-def test_peaks_are_not_explained_where_none_is_known(tmp_path):
-    base, other = made(tmp_path, [4.0] * 6), made(tmp_path, [4.0] * 6, "b", 10)
-    comparison = judged(base, other)
-    assert "peak" not in words(interleaved_text(comparison))
-    page = ComparisonPage(tmp_path / "comparisons" / "made", comparison, Site(tmp_path))
-    assert "peak" not in report.comparison_variants(page).html
-
-
-def test_warnings_of_variants_are_counted_with_their_severities_as_those_of_a_run(tmp_path):
-    base, other = made(tmp_path, [10.0, 11.0]), made(tmp_path, [12.0] * 6, "b", 10)
-    message = words(interleaved_text(judged(base, other)))
-    assert message.count("1 warning: ") == 1
-    assert "1 warning: wide_interval (caution)" in message
-    checks = check(base)
-    assert warning_words(checks) == "1 warning: wide_interval (caution)"
-
-
 @pytest.mark.parametrize(
     ("values", "name"),
     [
         ({"framework": "torch"}, "PyTorch"),
         ({"framework": "mxnet", "python": ".venv-mxnet/bin/python"}, "MXNet (.venv-mxnet)"),
-        ({"framework": "torch", "execution": "static"}, "as typed"),
         ({"python": ".venv-paddle2/bin/python"}, "as typed"),
     ],
 )
@@ -460,7 +396,6 @@ def test_interleaving_finds_a_ratio_that_drift_hides(tmp_path):
     base = made(tmp_path, DRIFT)
     interleaved = made(tmp_path, SLOWER, "b", 10)
     (pair,) = judged(base, interleaved).pairs
-    assert pair.ratio == pytest.approx(0.97)
     assert pair.interval == pytest.approx((0.97, 0.97))
     assert pair.interval_level == pytest.approx(1 - 2 / 2**7)
     assert pair.verdict == "slower"
@@ -469,7 +404,6 @@ def test_interleaving_finds_a_ratio_that_drift_hides(tmp_path):
     next_day = made(tmp_path, SLOWER, "c", later=86400)
     pair, _text = plain(base, next_day)
     assert pair.verdict == "undecided"
-    assert pair.interval[0] < 0.8
 
 
 def test_stored_measurements_with_interleaved_repeats_are_compared_by_pairs(tmp_path):
@@ -486,42 +420,24 @@ def test_stored_measurements_with_interleaved_repeats_are_compared_by_pairs(tmp_
     assert "Hodges" not in text
 
 
-def test_too_few_interleaved_pairs_are_undecided(tmp_path):
-    base = made(tmp_path, DRIFT)
-    few = made(tmp_path, SLOWER[:5], "few", 10)
-    pair, text = plain(base, few)
-    assert pair.method == "pairs"
-    assert "n=5 pairs reach at most 93.75 %; 6 pairs" in text
-
-
-@pytest.mark.parametrize(("pairs", "is_tested"), [(5, False), (6, True)])
-def test_a_ratio_of_too_few_pairs_is_drawn_in_grey_without_an_interval(
-    tmp_path, pairs, is_tested
-):
-    base, other = made(tmp_path, DRIFT), made(tmp_path, SLOWER[:pairs], "b", 10)
-    comparison = judged(base, other)
+def test_a_ratio_of_too_few_pairs_is_drawn_in_grey_without_an_interval(tmp_path):
+    comparison = judged(made(tmp_path, DRIFT), made(tmp_path, SLOWER[:5], "b", 10))
     (pair,) = comparison.pairs
     variant = comparison.variant_of(pair)
     row = ForestRow("b", variant, pair, comparison.level, comparison.threshold)
     (axes,) = forest([row], "ratio").axes
-    assert len(axes.collections) == is_tested
+    assert not axes.collections
     median, repeats, _one = axes.lines
-    assert len(repeats.get_xdata()) == pairs
-    for line in (median, repeats):
-        assert (line.get_color() == FAINT) != is_tested
-    (text,) = axes.texts
-    interval = "0.9700 – 0.9700" if is_tested else "–"
-    assert text.get_text().startswith(f"0.9700  ({interval})\n")
+    assert median.get_color() == repeats.get_color() == FAINT
+    assert axes.texts[0].get_text().startswith("0.9700  (–)\n")
 
 
 @pytest.mark.parametrize(
     ("later", "n"),
     [
         (20, 3),  # starts with the base's next repeat
-        (45, 3),  # a round late
         (86400, 3),  # one measurement after the other
         (10, 1),  # a single round has no order
-        (5, 3),  # at the same time
     ],
 )
 def test_measurements_not_interleaved_are_compared_by_all_ratios(tmp_path, later, n):
@@ -536,37 +452,10 @@ def test_measurements_not_interleaved_are_compared_by_all_ratios(tmp_path, later
 
 
 @pytest.mark.parametrize(
-    ("ratios", "verdict"),
-    [
-        ([1.01, 1.02, 1.03, 1.01, 1.02, 1.05], "faster"),
-        ([0.99, 0.98, 0.97, 0.99, 0.98, 0.99], "slower"),
-        ([0.99, 0.985, 1.01, 0.99, 0.985, 0.99], "no difference"),
-        ([0.99, 0.97, 1.01, 0.99, 0.98, 0.99], "undecided"),
-        ([1.5, 1.5, 1.5, 1.5, 1.5], "undecided"),
-    ],
-)
-def test_the_verdict_follows_from_the_pairs_interval(tmp_path, ratios, verdict):
-    base_values = []
-    other_values = []
-    for number, ratio in enumerate(ratios):
-        base_values.append(50.0 + number)
-        other_values.append(ratio * (50.0 + number))
-    base = made(tmp_path, base_values)
-    other = made(tmp_path, other_values, "b", 10)
-    comparison = judged(base, other)
-    (pair,) = comparison.pairs
-    assert pair.verdict == verdict
-    assert pair.interval == pytest.approx((min(ratios), max(ratios)))
-    enough = "n=5 pairs reach at most 93.75 %; 6 pairs are enough"
-    assert (enough in words(interleaved_text(comparison))) == (len(ratios) == 5)
-
-
-@pytest.mark.parametrize(
     ("later", "seconds", "in_turn"),
     [
         (10, 10.0, True),  # directly after the base
         (-10, 10.0, True),  # directly before the base
-        (10, 5.0, True),  # after 5 s without a repeat
         (10, 15.0, False),  # before the base ended: the clock was set back
         (30, 10.0, False),  # with another repeat in between
         (3600, 10.0, False),  # an hour later
@@ -577,13 +466,6 @@ def test_interleaving_is_checked_by_start_times(tmp_path, later, seconds, in_tur
     other = made(tmp_path, [10.0, 10.0], "b", later, seconds=seconds)
     (pair,) = judged(base, other).pairs
     assert [turn.in_turn for turn in pair.turns] == [in_turn, in_turn]
-
-
-def test_repeats_without_start_times_are_not_interleaved(tmp_path):
-    base = keep(tmp_path / "a", measured([10.0, 10.0], seed=1))
-    other = keep(tmp_path / "b", measured([10.0, 10.0], seed=2))
-    (pair,) = judged(base, other).pairs
-    assert pair.out_of_turn == [1, 2]
 
 
 def test_a_variant_that_did_other_work_has_a_reason_and_no_ratio(tmp_path):
@@ -605,13 +487,10 @@ def test_framework_defaults_may_differ_across_frameworks(tmp_path):
         variants[f"framework={name}"] = {"framework": name}
     (pair,) = judged(base, torch, variants=variants).pairs
     assert {*pair.across} == {"framework", "layout", "execution", "threads"}
-    plain_pair, _text = plain(base, torch, "framework")
-    assert plain_pair.across == pair.across
     # Within a framework, they must agree.
     same = made(tmp_path, [20.0] * 2, "same", seed=1, **defaults)
     with pytest.raises(perfkit.ComparisonError, match="--across layout"):
         plain(base, same, "framework")
-    assert allowed({"framework"}, {"threads"}) == {"framework"}
 
 
 def test_thread_pools_may_differ_across_environments(tmp_path):
@@ -666,7 +545,6 @@ def test_perfkit_report_rebuilds_the_page_and_names_missing_results(
     assert text.startswith(
         "Can't tell at 95 %: n=2 pairs reach at most 50 %; 6 pairs are enough."
     )
-    assert caution in text
     assert "1.191" in page(tmp_path)
     assert f'href="../../{base}/report.html"' in page(tmp_path)
 
@@ -696,8 +574,6 @@ def test_settings_agree_only_if_they_do_in_every_pair(tmp_path):
 def test_an_unreadable_comparison_is_named_and_left_out(comparison, tmp_path, without_summary):
     changed(comparison, [["level"]], 1.5)
     why = "level: Input should be less than 1"
-    with pytest.raises(ResultError, match=why):
-        read_comparison(comparison)
     _index, (left_out,) = write_site(tmp_path, lambda _done: None)
     assert why in left_out
     assert why in page(tmp_path)
@@ -714,7 +590,6 @@ def test_an_unreadable_comparison_is_named_and_left_out(comparison, tmp_path, wi
             "its throughput has changed",
         ),
         ([["pairs", 0, "ratio"]], 2.0, "its ratio does not follow from its repeats"),
-        ([["pairs", 0, "verdict"]], "slower", "its ratio does not follow from its repeats"),
     ],
 )
 def test_a_number_that_the_measurements_do_not_give_is_named(
@@ -748,11 +623,3 @@ def test_the_comparison_notebook_runs_with_papermill(comparison, run_notebook):
     assert done.returncode == 0, done.stderr
     assert "n=2 pairs reach at most 50 %" in out.read_text()
     assert (comparison / "report.zh.html").exists()
-
-
-@pytest.mark.timeout(60)
-def test_a_comparison_that_is_a_pipe_is_not_waited_for(tmp_path):
-    folder = tmp_path / "comparisons" / "x"
-    folder.mkdir(parents=True)
-    os.mkfifo(folder / "comparison.json")
-    assert [*comparisons_with(tmp_path, "an-id")] == []

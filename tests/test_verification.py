@@ -5,8 +5,7 @@ import pickle
 from functools import cache
 from importlib.util import find_spec
 from inspect import signature
-from itertools import product
-from math import inf, nan
+from math import nan
 from textwrap import dedent, indent
 from types import SimpleNamespace
 from typing import get_args
@@ -36,10 +35,9 @@ from perfkit.cli.frameworks_option import verified_configs
 from perfkit.core import models
 from perfkit.core.models import MODELS, gpt, llama
 from perfkit.core.request import RequestError
-from perfkit.core.request.resolve import resolve
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.store import Measurement
-from perfkit.core.worker.trace import STEPS, fixed_batch, write_trace
+from perfkit.core.worker.trace import STEPS, write_trace
 from perfkit.report.comparison_text import comparison_text
 from perfkit.report.verification import work_equivalence
 
@@ -154,20 +152,21 @@ def test_compiled_pytorch_does_the_same_work(against_paddle):
 
 
 @pytest.mark.parametrize(
-    ("framework", "model"),
-    [*product(["jax", "tensorflow"], ["resnet50", "bert"]), ("jax", "gpt"), ("jax", "llama")],
+    ("framework", "model", "changes"),
+    [
+        ("jax", "resnet50", {}),
+        ("jax", "bert", {}),
+        ("jax", "gpt", {}),
+        ("jax", "llama", {}),
+        ("tensorflow", "resnet50", {}),
+        ("tensorflow", "resnet50", {"execution": "static"}),
+        ("tensorflow", "bert", {}),
+    ],
 )
 @pytest.mark.slow
-def test_jax_and_tensorflow_do_the_same_work(against_paddle, framework, model):
+def test_jax_and_tensorflow_do_the_same_work(against_paddle, framework, model, changes):
     pytest.importorskip(framework)
-    checks = against_paddle(model, framework)
-    assert not disagreed(checks)
-
-
-@pytest.mark.slow
-def test_tensorflow_compiled_by_xla_does_the_same_work(against_paddle):
-    pytest.importorskip("tensorflow")
-    checks = against_paddle("resnet50", "tensorflow", execution="static")
+    checks = against_paddle(model, framework, **changes)
     assert not disagreed(checks)
 
 
@@ -234,18 +233,16 @@ def optimizer(name, **changes):
     return lambda patch: patch.setattr(torch.optim, name, changed)
 
 
-def loss(reduction):
-    """Use the summed MLM loss, or its mean over all places."""
-
+def summed_loss(patch):
     def loss(self, scores, masked_ids, next_sentence):
         cross_entropy = torch.nn.functional.cross_entropy
         of_words, of_sentences = scores
         ids = masked_ids.flatten()
-        words = cross_entropy(of_words, ids, ignore_index=0, reduction=reduction)
+        words = cross_entropy(of_words, ids, ignore_index=0, reduction="sum")
         sentences = cross_entropy(of_sentences, next_sentence.flatten())
-        return words.mean() + sentences
+        return words + sentences
 
-    return lambda patch: patch.setattr(Network, "loss", loss)
+    patch.setattr(Network, "loss", loss)
 
 
 def dropout(patch):
@@ -263,16 +260,12 @@ LAST = ("last_update", "fp64")
     ("model", "plant", "different", "agreed"),
     [
         ("resnet50", early_stride, {LOSS, *UNTRAINED - {SHAPES}}, {SHAPES}),
-        ("resnet50", batch_norm_epsilon(1e-3), {LOSS, GRADIENTS}, {SHAPES}),
         ("resnet50", batch_norm_epsilon(1.2e-5), {LOSS, GRADIENTS}, {SHAPES}),
-        ("bert", layer_norm_epsilon(1e-5), {GRADIENTS}, {SHAPES}),
         ("bert", layer_norm_epsilon(1e-8), {GRADIENTS}, {SHAPES}),
         ("bert", unmasked, {LOSS}, {SHAPES}),
         ("bert", optimizer("AdamW", eps=2e-8), {FIRST, LAST}, {GRADIENTS}),
         ("vgg16", optimizer("SGD", momentum=0.89), {LAST}, {LOSS32, LOSS, GRADIENTS, FIRST}),
-        ("vgg16", optimizer("SGD", weight_decay=0.0), {FIRST}, {SHAPES}),
-        ("bert", loss("sum"), {LOSS32, LOSS, GRADIENTS}, {SHAPES}),
-        ("bert", loss("none"), {LOSS32, LOSS, GRADIENTS}, {SHAPES}),
+        ("bert", summed_loss, {LOSS32, LOSS, GRADIENTS}, {SHAPES}),
         ("vgg16", dropout, {LOSS32}, {SHAPES}),
     ],
 )
@@ -298,15 +291,6 @@ def test_a_missing_bias_is_found_by_its_name(against_paddle, monkeypatch):
     assert "layers.0.out_proj.bias 32 | none" in checks[SHAPES].where
     # Weights of different shapes are not trained.
     assert {*checks} == UNTRAINED
-
-
-def test_both_layouts_hold_the_same_images():
-    images, labels = fixed_batch(config("vgg16", layout="NCHW"), "float64")
-    images_nhwc, labels_nhwc = fixed_batch(config("vgg16", layout="NHWC"), "float64")
-    same_images = images.transpose(0, 2, 3, 1) == images_nhwc
-    assert same_images.all()
-    same_labels = labels == labels_nhwc
-    assert same_labels.all()
 
 
 # Checks on artificial traces.
@@ -338,36 +322,19 @@ def checks(base, other):
     return by_name(quantities)
 
 
-def test_identical_traces_agree():
-    compared = checks(trace(), trace())
-    assert not disagreed(compared)
-
-
-@pytest.mark.parametrize("loss", [nan, -inf])
-def test_nonfinite_losses_never_agree(loss):
-    losses = [7.0, loss, 7.0, 7.0, 7.0]
+def test_nonfinite_losses_never_agree():
+    losses = [7.0, nan, 7.0, 7.0, 7.0]
     odd = trace(losses={"fp32": losses, "fp64": losses})
     for base, other in ((odd, trace()), (trace(), odd), (odd, odd)):
         compared = checks(base, other)
         assert disagreed(compared) == {("losses", "fp32"), ("losses", "fp64")}
-        losses_fp64 = compared["losses", "fp64"]
-        assert losses_fp64.where == "step 2"
-        assert losses_fp64.difference is None
+        assert compared["losses", "fp64"].where == "step 2"
 
 
-@pytest.mark.parametrize("norms", [(nan, 1.0, nan), (inf, 1.0, inf), (nan, nan, nan)])
-def test_nonfinite_tensors_never_agree(norms):
-    compared = checks(trace(), trace({"a.bias": norms}))
+def test_nonfinite_tensors_never_agree():
+    compared = checks(trace(), trace({"a.bias": (nan, 1.0, nan)}))
     assert disagreed(compared) == {(name, precision) for precision, name in TENSORS}
     assert compared["gradients", "fp32"].where == "a.bias"
-
-
-def test_missing_steps_do_not_agree():
-    short = trace(losses={"fp32": [7.0] * STEPS, "fp64": [7.0]})
-    compared = checks(trace(), short)
-    assert "5 and 1 steps" in compared["losses", "fp64"].where
-    compared = checks(trace(), trace(losses={}))
-    assert not compared[LOSS32].agreed
 
 
 def test_missing_tensors_do_not_agree():
@@ -394,18 +361,8 @@ def test_all_zero_gradients_do_not_agree():
     assert "nothing to compare" in compared[GRADIENTS].where
 
 
-def test_different_shapes_are_listed_without_further_checks():
-    shapes = {"a.weight": (2, 4), "b.bias": (2,)}
-    other = trace(parameters=shapes, losses={}, distances={})
-    compared = checks(trace(), other)
-    assert compared[SHAPES].where == "a.bias 2 | none; a.weight 4 x 2 | 2 x 4; b.bias none | 2"
-    assert compared[SHAPES].difference == 3
-    assert {*compared} == UNTRAINED
-
-
-@pytest.mark.parametrize(("more_in_base", "more_in_other"), [(2, 2), (0, 1)])
-def test_multiply_adds_must_match_the_model(more_in_base, more_in_other):
-    compared = checks(trace(more=more_in_base), trace(more=more_in_other))
+def test_multiply_adds_must_match_the_model():
+    compared = checks(trace(more=2), trace(more=2))
     assert ("multiply_adds", None) in disagreed(compared)
 
 
@@ -467,47 +424,28 @@ def test_a_verification_applies_to_both_of_its_frameworks(tmp_path):
     in_paddle, in_torch = results()
     assert verification_of(tmp_path, in_paddle, in_torch) == (verified(), PADDLE, TORCH)
     assert verification_of(tmp_path, in_torch, in_paddle) == (verified(), TORCH, PADDLE)
-    assert verification_of(tmp_path, in_paddle, in_paddle) is None
-    elsewhere = tmp_path / "elsewhere"
-    assert verification_of(elsewhere, in_paddle, in_torch) is None
 
 
-@pytest.mark.parametrize(
-    ("parameter", "value"), [("image_size", 192), ("execution", "static"), ("layout", "NCHW")]
-)
-def test_a_verification_applies_only_to_the_same_work(tmp_path, parameter, value):
-    keep(tmp_path, verified())
-    in_paddle, changed = results(**{parameter: value})
-    assert verification_of(tmp_path, in_paddle, changed) is None
-
-
-@pytest.mark.parametrize("fact", ["suite_source", "torch"])
-def test_a_verification_applies_only_to_the_same_versions_and_code(tmp_path, fact):
+def test_a_verification_applies_only_to_the_same_work_versions_and_code(tmp_path):
     keep(tmp_path, verified())
     in_paddle, in_torch = results()
-    changed = with_fact(in_torch, fact, "2.12.0")
-    assert verification_of(tmp_path, in_paddle, changed) is None
+    _in_paddle, larger = results(image_size=192)
+    _in_paddle, compiled = results(execution="static")
+    newer = with_fact(in_torch, "torch", "2.12.0")
+    changed = with_fact(in_torch, "suite_source", "2.12.0")
+    for other in (larger, compiled, newer, changed):
+        assert verification_of(tmp_path, in_paddle, other) is None
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (lambda text: text[:-9], "Invalid JSON"),
-        (lambda text: text.replace('"schema_version":1', '"schema_version":7'), "is 7"),
-        (lambda text: text.replace('"paddle"', '"<b>"'), "base.framework"),
-        (lambda text: text.replace('"allowed":0.15', '"allowed":"x"'), "allowed"),
-        (lambda _text: "{}", "schema_version: Field required"),
-    ],
-)
-def test_an_invalid_verification_file_is_skipped_and_named(tmp_path, change, why):
+def test_a_verification_of_another_schema_is_skipped_and_named(tmp_path):
     whole = keep(tmp_path, verified())
-    changed = change(whole.read_text())
-    whole.with_name("odd.json").write_text(changed)
+    other = whole.read_text().replace('"schema_version":1', '"schema_version":7')
+    whole.with_name("odd.json").write_text(other)
     left_out = []
     assert read_verifications(tmp_path, left_out) == [verified()]
     (reason,) = left_out
     assert "odd.json" in reason
-    assert why in reason
+    assert "is 7" in reason
 
 
 def page_section(outputs, result):
@@ -557,11 +495,6 @@ def test_the_verify_command_names_what_differs_from_the_defaults():
     elsewhere = in_torch.model_copy(update={"python": ".venv-old/bin/python"})
     command = verify_command(in_paddle, elsewhere)
     assert command == f"{VERIFY} paddle,torch:.venv-old/bin/python"
-
-
-def test_there_is_no_verify_command_if_no_other_framework_does_this_work():
-    lamb = {"model": "bert", "optimizer": "lamb", "batch_size": 2, "execution": "dynamic"}
-    assert verify_command(resolve(lamb)) == ""
 
 
 def test_a_framework_comparison_states_whether_the_work_was_verified(tmp_path):
@@ -693,14 +626,10 @@ def test_a_full_disk_is_reported_and_only_stale_traces_are_removed(run, tmp_path
 @pytest.mark.parametrize(
     ("named", "values", "why"),
     [
-        ("paddle", {}, "two are needed"),
         ("paddle,paddle:dynamic:NCHW", {}, "is given twice"),
         ("paddle,oneflow", {}, "oneflow"),
         ("paddle,torch:sideways", {}, "sideways"),
-        ("paddle,torch", {"framework": "torch"}, "set it by --frameworks"),
         ("paddle,torch", {"precision": "bf16"}, "it takes model_size, optimizer"),
-        ("paddle,torch", {"image_sise": 3}, "image_size"),
-        ("paddle,torch", {"optimizer": "lamb"}, "optimizer"),
         ("", {}, "two are needed"),
     ],
 )
@@ -718,11 +647,6 @@ def test_all_installed_suitable_frameworks_are_compared(tmp_path):
     with_lamb = parameters | {"optimizer": "lamb"}
     with pytest.raises(RequestError, match="installed for this work: paddle"):
         verified_configs("bert", None, with_lamb)
-
-
-def test_an_unknown_model_is_not_verified(tmp_path):
-    with pytest.raises(RequestError, match="alexnet"):
-        verified_configs("alexnet", None, {"outputs_dir": str(tmp_path)})
 
 
 def test_frameworks_are_named_with_execution_and_layout(tmp_path):

@@ -16,17 +16,12 @@ from perfkit.analysis.warning_types import (
     VeryWideInterval,
     WideInterval,
     severity,
-    worst_first,
 )
 from perfkit.analysis.warnings import (
-    checked_aspects,
     highest_share,
-    untrained_losses,
     warnings_of,
 )
-from perfkit.core.format import number
 from perfkit.core.frameworks.effective import EXCHANGED_AFTERWARDS, EXCHANGED_MEANWHILE
-from perfkit.core.models import model_named
 from perfkit.core.request.plan import plan
 from perfkit.core.results.frames import load_steps
 from perfkit.core.results.identity import Reading
@@ -91,11 +86,6 @@ def test_an_outlier_gives_a_warning_and_still_counts():
     assert result.throughput.n == 7
 
 
-def test_a_repeat_that_is_far_only_relative_to_a_tiny_spread_is_no_outlier():
-    result = measured([100.0, 100.01, 100.02, 99.99, 100.5])
-    assert codes(result) == []
-
-
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
@@ -104,7 +94,6 @@ def test_a_repeat_that_is_far_only_relative_to_a_tiny_spread_is_no_outlier():
         ("constant_loss", {"loss_first": 6.9078, "loss_last": 6.90775}),
         ("last_loss", {"loss_last": 44.8}),
         ("accuracy", {"evaluation": Evaluation(loss=0.01, accuracy=0.5)}),
-        ("accuracy", {"evaluation": Evaluation(loss=5.0, accuracy=1.2)}),
         ("skipped_steps", {"skipped_steps": 3}),
         # 100 images/s are 2.4 TFLOP/s, or 0.6 with Winograd convolutions.
         ("above_peak", {"peak": peak(5e11)}),
@@ -116,17 +105,14 @@ def test_implausible_training_gives_a_warning(name, changes):
     assert codes(implausible) == [name]
 
 
-@pytest.mark.parametrize(("throughput", "steps"), [(801, 51), (1602, 110), (123_000, 7700)])
-def test_a_window_under_a_tenth_of_a_second_names_the_steps_for_a_long_one(throughput, steps):
+def test_a_window_under_a_tenth_of_a_second_names_the_steps_for_a_long_one():
     # 5 steps of 16 images.
-    (warning,) = warnings_of(measured([throughput] * 7, protocol="quick"), ())
+    (warning,) = warnings_of(measured([801] * 7, protocol="quick"), ())
     assert warning.text() == (
-        f"Repeats 1, 2, 3, 4, 5, 6, 7: a window of {number(80 / throughput, 3)} s is too short "
+        "Repeats 1, 2, 3, 4, 5, 6, 7: a window of 0.0999 s is too short "
         "for its throughput to be trusted (under 0.1 s). For windows of a second: "
-        f"-p measured_steps {steps}"
+        "-p measured_steps 51"
     )
-    assert steps * 16 / throughput >= 1
-    assert severity([warning.code]) == "caution"
 
 
 def test_a_window_of_a_tenth_of_a_second_is_long_enough():
@@ -174,8 +160,6 @@ def test_a_few_steps_do_not_show_a_divergence(warmup, expected):
     [
         ({"batch_size": 15}, False),
         ({"batch_size": 1, "processes": 16}, False),
-        ({"batch_size": 4, "accumulate": 4}, True),
-        (LANGUAGE | {"model": "bert", "batch_size": 1, "sequence_length": 16}, True),
         (LANGUAGE | {"model": "gpt", "batch_size": 1, "sequence_length": 16}, True),
     ],
 )
@@ -206,11 +190,8 @@ def telemetry(samples):
     ("summary", "gaps"),
     [
         (None, [50]),
-        (telemetry(samples=0), [50]),
         (telemetry(samples=50), [25]),
-        (telemetry(samples=79), [10]),
         (telemetry(samples=81), []),
-        (telemetry(samples=100), []),
     ],
 )
 def test_a_telemetry_gap_gives_a_warning(summary, gaps):
@@ -261,10 +242,9 @@ def test_throughput_above_the_datasheet_gives_a_warning():
     assert codes(on_two) == []
 
 
-@pytest.mark.parametrize(("size", "highest"), [(224, 3.9062), (64, 3.1498)])
-def test_a_network_of_3x3_convolutions_may_reach_almost_4_times_the_peak(size, highest):
-    config = measured([1.0], model="vgg16", image_size=size).config
-    assert highest_share(config) == pytest.approx(highest, rel=1e-4)
+def test_a_network_of_3x3_convolutions_may_reach_almost_4_times_the_peak():
+    config = measured([1.0], model="vgg16").config
+    assert highest_share(config) == pytest.approx(3.9062, rel=1e-4)
 
 
 def test_a_throughput_of_sequences_is_compared_with_the_whole_datasheet():
@@ -287,13 +267,8 @@ def test_an_unknown_gpu_has_no_datasheet_to_exceed():
     [
         (V100, "fp32", False, 15.7),
         (V100, "amp", False, 125),
-        ("NVIDIA A100-SXM4-80GB, 80 GiB", "fp32", False, 19.5),
         ("NVIDIA A100-SXM4-80GB, 80 GiB", "fp32", True, 156),
-        ("NVIDIA A100 80GB PCIe, 80 GiB", "bf16", False, 312),
-        ("NVIDIA H100 80GB HBM3, 80 GiB", "bf16", False, 989.5),
         ("NVIDIA H100 PCIe, 80 GiB", "bf16", False, 756.5),
-        ("NVIDIA H200 NVL, 141 GiB", "bf16", False, 835.5),
-        ("NVIDIA H200, 141 GiB", "bf16", False, 989.5),
     ],
 )
 def test_the_datasheet_depends_on_gpu_and_effective_precision(gpu, precision, tf32, teraflops):
@@ -301,12 +276,6 @@ def test_the_datasheet_depends_on_gpu_and_effective_precision(gpu, precision, tf
     settings = {"precision": precision, "tf32": tf32}
     result = measured(QUIET, device="gpu", gpus=1, facts=facts, **settings)
     assert datasheet(result).flops_per_second == teraflops * 1e12
-
-
-def test_a_mig_slice_has_no_datasheet():
-    facts = {"gpus": ["NVIDIA A100-SXM4-80GB MIG 1g.10gb, 10 GiB"]}
-    result = measured(QUIET, device="gpu", gpus=1, facts=facts)
-    assert datasheet(result) is None
 
 
 def test_published_numbers_are_plausible():
@@ -330,7 +299,6 @@ def test_published_numbers_are_plausible():
     ("target", "repeats", "budget", "expected"),
     [
         (0.0001, 7, None, ["interval_missed"]),
-        (0.0001, 100, 1, ["interval_missed"]),
         (0.5, 100, None, []),
     ],
 )
@@ -340,15 +308,6 @@ def test_a_missed_interval_target_gives_a_warning(target, repeats, budget, expec
     protocol = result.protocol.model_copy(update=auto)
     aimed = result.model_copy(update={"protocol": protocol})
     assert codes(aimed) == expected
-
-
-def test_aspects_without_data_count_as_unchecked():
-    single = measured([1.0])
-    aspects = checked_aspects(single, ())
-    names = ["spread", "step times", "telemetry", "losses", "accuracy", "measured peak"]
-    assert [*aspects] == names
-    checked = [name for name, is_checked in aspects.items() if is_checked]
-    assert checked == ["losses"]
 
 
 def test_the_share_of_the_peak_is_computed_per_repeat():
@@ -367,7 +326,6 @@ def test_the_share_of_the_peak_is_computed_per_repeat():
 @pytest.mark.parametrize(
     ("exchange", "expected"),
     [
-        ({}, []),
         ({"gradient_exchange": EXCHANGED_MEANWHILE}, []),
         ({"gradient_exchange": EXCHANGED_AFTERWARDS}, ["late_exchange"]),
     ],
@@ -407,11 +365,10 @@ def test_a_rank_whose_host_takes_most_of_a_step_to_submit_it_gives_a_warning(sha
     "parameters",
     [
         {"device": "cpu", "processes": 1, "framework": "jax"},
-        {"device": "npu", "gpus": 1},
         {"device": "gpu", "gpus": 1, "accumulate": 2},
         {"device": "gpu", "gpus": 1, "model": "gpt", "sequence_length": 128, **LANGUAGE},
     ],
-    ids=["host and device are the same cores", "unknown queue", "accumulation", "language"],
+    ids=["host and device are the same cores", "accumulation", "language"],
 )
 def test_nothing_is_launch_bound_whose_submission_may_wait_for_room_in_the_queue(parameters):
     result = measured(QUIET, **parameters)
@@ -430,16 +387,10 @@ def resolved(result, option):
     return checked.config
 
 
-FRAMEWORKS_ON_GPUS = ("paddle", "torch", "jax")
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS_ON_GPUS)
-@pytest.mark.parametrize("execution", ["dynamic", "static"])
+@pytest.mark.parametrize(("framework", "execution"), [("torch", "dynamic"), ("jax", "static")])
 def test_a_launch_bound_run_is_told_other_parameters_that_its_framework_has(
     framework, execution
 ):
-    if framework == "jax" and execution == "dynamic":
-        pytest.skip("JAX has no dynamic execution")
     how = {"device": "gpu", "gpus": 1, "framework": framework, "execution": execution}
     result = with_submissions(measured(QUIET, **how), (0.95,))
     (warning,) = [each for each in warnings_of(result, []) if isinstance(each, LaunchBound)]
@@ -451,31 +402,23 @@ def test_a_launch_bound_run_is_told_other_parameters_that_its_framework_has(
         assert resolved(result, option) != result.config
 
 
-EVERY_PRECISION = ["-p precision amp", "-p precision bf16", "-p tf32 True"]
-
-
 @pytest.mark.parametrize(
     ("capability", "how", "effective", "expected"),
     [
         ("6.1", {}, {}, None),
         ("7.0", {}, {}, ["-p precision amp"]),
-        ("7.0", {"framework": "jax"}, {}, None),
-        ("9.0", {}, {}, EVERY_PRECISION),
-        ("9.0", {"framework": "torch"}, {}, EVERY_PRECISION),
+        ("9.0", {}, {}, ["-p precision amp", "-p precision bf16", "-p tf32 True"]),
         ("9.0", {"framework": "jax"}, {}, ["-p precision bf16", "-p tf32 True"]),
         ("9.0", {"strategy": "fleetx-fp32"}, {}, ["-p tf32 True"]),
         ("9.0", {}, {"tf32": True}, None),
         ("9.0", {}, {"precision": "amp"}, None),
-        ("9.0", {}, {"device": "cpu"}, None),
-        (None, {}, {}, None),
     ],
 )
 def test_fp32_on_a_gpu_with_tensor_cores_gives_a_notice(capability, how, effective, expected):
     result = measured(QUIET, device="gpu", gpus=1, **how)
     reported = {"device": "gpu", "precision": "fp32", "tf32": False} | effective
     facts = {"gpus": Reading(value=["Some GPU"])}
-    if capability:
-        facts["compute_capability"] = Reading(value=[capability, capability])
+    facts["compute_capability"] = Reading(value=[capability, capability])
     effective = result.effective.model_copy(update=reported)
     result = result.model_copy(update={"effective": effective, "environment": facts})
     warnings = warnings_of(result, ())
@@ -486,16 +429,6 @@ def test_fp32_on_a_gpu_with_tensor_cores_gives_a_notice(capability, how, effecti
     assert warning.text().endswith(": " + ", ".join(expected))
     for option in warning.parameters:
         assert resolved(result, option)
-
-
-def test_untrained_losses_assume_uniform_predictions():
-    resnet50 = model_named("resnet50")
-    lowest, highest = untrained_losses(resnet50)
-    assert lowest == pytest.approx(0.75 * 6.9078, abs=1e-4)
-    assert highest == pytest.approx(1.5 * 6.9078, abs=1e-4)
-    bert = model_named("bert")
-    _lowest, highest = untrained_losses(bert)
-    assert highest == pytest.approx(1.5 * 11.0193, abs=2e-4)
 
 
 def stored_profiles(tmp_path, result, events):
@@ -527,18 +460,6 @@ def test_drifting_and_unsteady_steps_give_warnings(tmp_path, step_seconds, expec
     assert codes(result, profiles) == ["single_repeat", *expected]
 
 
-def test_failed_repeats_give_no_warnings(tmp_path):
-    steady = rank_events([1.0] * 120, measured_steps=100)
-    unsteady = rank_events([1.0] * 100 + [1.5] * 20, measured_steps=100)
-    result = measured([1.0, 1.0], protocol="published")
-    result, profiles = stored_profiles(tmp_path / "m", result, [[steady], [unsteady]])
-    assert "never_steady" in codes(result, profiles)
-    first, second = result.repeats
-    failed = second.model_copy(update={"status": "failed", "throughput": None})
-    result = result.model_copy(update={"repeats": [first, failed]})
-    assert "never_steady" not in codes(result, profiles)
-
-
 def test_a_window_that_differs_from_its_steps_gives_a_warning(tmp_path):
     events = rank_events([1.0] * 120, measured_steps=100)
     for event in events:
@@ -555,18 +476,11 @@ def test_errors_come_before_cautions_and_notices():
     assert severities == sorted(severities, key=["error", "caution", "notice"].index)
 
 
-def test_codes_are_sorted_by_severity_and_unknown_ones_come_last():
-    assert worst_first(["new", "drift", "above_peak"]) == ["above_peak", "drift", "new"]
-
-
 @pytest.mark.parametrize(
     ("codes", "highest"),
     [
         ([], None),
-        (["drift"], "caution"),
-        (["new"], "caution"),
         (["drift", "above_peak"], "error"),
-        (["tensor_cores_unused", "drift"], "caution"),
         (["tensor_cores_unused"], "notice"),
     ],
 )
