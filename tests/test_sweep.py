@@ -41,7 +41,7 @@ from perfkit.core.system.environment import LIBRARY_VARIABLES
 from perfkit.sweep import slurm, status
 from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.matrix import read_sweep
-from perfkit.sweep.run import run_sweep, statuses_before
+from perfkit.sweep.run import run_sweep
 from perfkit.sweep.slurm import SlurmSweep, slurm_name, submit
 from perfkit.sweep.status import StoredResults
 from perfkit.sweep.sweep_file import SweepError
@@ -327,9 +327,15 @@ def test_a_finished_job_stays_finished_when_its_data_has_been_moved_away(
     file = sweep_file({"batch_size": [1, 2]}, data_dir=str(data))
     keep_measured(read_jobs(file, {})[0])
     data.unlink()
-    statuses = statuses_before(read_jobs(file, {}), elsewhere=False)
-    assert [status.state for status in statuses] == ["kept", "skipped"]
-    assert "batch_size 1   kept" in dry_run(file)
+    planned = dry_run(file)
+    assert "batch_size 1   kept" in planned
+    assert "batch_size 2   skipped" in planned
+    # Other data is another measurement.
+    data.mkdir()
+    (data / "train").symlink_to(samples / "train")
+    lines = (samples / "train_list.txt").read_text().splitlines(keepends=True)
+    (data / "train_list.txt").write_text("".join(lines[:12]))
+    assert "2 of 2 would run" in dry_run(file)
 
 
 def test_one_folder_runs_one_sweep_at_a_time(sweep_file, tmp_path):
@@ -397,10 +403,20 @@ def test_a_sweep_with_any_invalid_configuration_is_rejected(
     assert not (tmp_path / "outputs").exists()
 
 
-def test_a_slurm_sweep_needs_the_number_of_gpus(sweep_file):
-    done = cli("sweep", sweep_file({}, device="auto"), "--slurm")
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({"device": "auto"}, "gpus: set the number per node"),
+        (
+            {"nodes": 2, "launcher": "ssh", "hosts": "127.0.0.1,127.0.0.2"},
+            "launcher: ssh is not for a sweep on Slurm",
+        ),
+    ],
+)
+def test_a_slurm_sweep_needs_the_number_of_gpus_and_no_ssh(sweep_file, parameters, expected):
+    done = cli("sweep", sweep_file({}, **parameters), "--slurm")
     assert done.exit_code == 2
-    assert "gpus: set the number per node" in " ".join(done.stderr.split())
+    assert expected in " ".join(done.stderr.split())
 
 
 def test_options_of_sbatch_override_all_but_the_name_of_a_job(
