@@ -1,5 +1,5 @@
-"""The committed examples are complete, small, up to date, and measured from clean commits on
-one machine: benchmarks/examples.py measures them."""
+"""The committed examples are complete, small, up to date, and measured from clean commits, what
+is compared on one machine: benchmarks/examples.py measures them."""
 
 import shutil
 import subprocess
@@ -44,14 +44,19 @@ def committed():
     return [ROOT / line for line in listed.stdout.splitlines()]
 
 
-def test_the_examples_were_measured_from_clean_commits_on_one_machine(measurements):
+def test_the_examples_were_measured_from_clean_commits(measurements):
     assert set(measurements["environment.suite_modified"]) == {False}
     commits = set(measurements["environment.suite_commit"])
     for verification in read_verifications(EXAMPLES, []):
         assert verification.environment["suite_commit"].value in commits
         assert verification.environment["suite_modified"].value is False
-    facts = measurements[[f"environment.{name}" for name in MACHINE]]
-    assert len(facts.astype(str).drop_duplicates()) == 1
+
+
+def test_the_variants_of_each_example_were_measured_on_one_machine(measurements, comparisons):
+    facts = measurements.set_index("folder")[[f"environment.{name}" for name in MACHINE]]
+    for comparison in comparisons:
+        of_variants = facts.loc[[variant.id for variant in comparison.variants]]
+        assert len(of_variants.astype(str).drop_duplicates()) == 1, comparison.named
 
 
 def test_the_examples_have_no_failure_and_no_warning_of_the_highest_severity(measurements):
