@@ -122,7 +122,8 @@ def _run_workers(
 def _store_logs(logs: dict[str, str], store: Store, repeat: int) -> Failure | None:
     """Store the logs. A failure is returned, not raised, so as not to hide the workers' own."""
     try:
-        store.log_folder.mkdir(parents=True, exist_ok=True)
+        # Without parents: outputs that somebody has removed stay so, which is reported.
+        store.log_folder.mkdir(exist_ok=True)
         for name, text in logs.items():
             write_atomically(store.log_file(repeat, name), text)
     except OSError as error:
