@@ -322,7 +322,7 @@ def distance(array, other):
     ("framework", "model"),
     [
         *product(["paddle"], MODELS),
-        *product(["torch"], ["resnet50", "bert", "gpt", "llama"]),
+        *product(["torch"], ["resnet50", "bert", "llama"]),
         ("tensorflow", "bert"),
     ],
 )
