@@ -209,7 +209,7 @@ class Nodes(ABC):
         deadline = time.monotonic() + seconds
         while (left := self.left(node)) and time.monotonic() < deadline:
             time.sleep(0.1)
-        assert left == []
+        assert left == [], left
 
 
 class ChildDriver(Driver):
