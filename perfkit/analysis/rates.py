@@ -6,17 +6,16 @@ training: if they fell too, the machine is the first thing to look at.
 """
 
 from collections.abc import Sequence
-from typing import Literal
 
 from perfkit.analysis.ratios import Ratio, estimated
 from perfkit.core.results.repeat import Peak
 from perfkit.core.results.schema import Result
+from perfkit.core.statements import N_
 from perfkit.core.statistics import Estimate, ratio_interval
 
-RateName = Literal["matrix product", "copy"]
-FIELDS: dict[RateName, str] = {
-    "matrix product": "sustained_matmul_flops_per_second",
-    "copy": "sustained_copy_bytes_per_second",
+FIELDS = {
+    N_("matrix product"): "sustained_matmul_flops_per_second",
+    N_("copy"): "sustained_copy_bytes_per_second",
 }
 """Name of a rate -> field of a repeat's peak."""
 
@@ -24,8 +23,8 @@ FIELDS: dict[RateName, str] = {
 class MachineRate(Ratio):
     """The ratio of a sustained rate that does not depend on the training, after / before."""
 
-    name: RateName
-    """what the rate is of"""
+    name: str
+    """what the rate is of: matrix product or copy"""
     fell_with_training: bool
     """whether it fell by at least half as much as the training did, and both intervals lie
     below 1"""

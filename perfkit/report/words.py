@@ -3,21 +3,15 @@ pages and terminals."""
 
 from collections.abc import Sequence
 
-from perfkit.analysis.rates import MachineRate, RateName
+from perfkit.analysis.rates import MachineRate
 from perfkit.analysis.verdicts import few_repeats
 from perfkit.analysis.warning_types import severity
 from perfkit.analysis.warnings import MeasurementChecks
 from perfkit.core.format import number, percent
 from perfkit.core.results.schema import Result
-from perfkit.core.statements import N_
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
 from perfkit.report.text.statements import sentence
-
-RATES: dict[RateName, str] = {
-    "matrix product": N_("matrix product"),
-    "copy": N_("copy"),
-}
 
 
 def number_words(result: Result) -> str:
@@ -55,7 +49,7 @@ def counted_warnings(codes: Sequence[str]) -> str:
 def machine_words(rates: Sequence[MachineRate]) -> str:
     """Return that the machine is the first thing to look at; empty unless a rate fell with the
     training."""
-    fell = [_(RATES[rate.name]) for rate in rates if rate.fell_with_training]
+    fell = [_(rate.name) for rate in rates if rate.fell_with_training]
     if not fell:
         return ""
     words = _(
