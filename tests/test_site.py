@@ -24,7 +24,6 @@ from pydantic import ValidationError
 
 import perfkit
 from perfkit import report
-from perfkit.analysis.comparison.stored import read_comparison
 from perfkit.analysis.warnings import check
 from perfkit.core.paths import ROOT
 from perfkit.core.results.identity import Reading
@@ -410,26 +409,7 @@ def measurement_with_a_wrong_output(outputs):
     return folder
 
 
-def comparison_behind_a_link(outputs):
-    """Return the folder of a comparison that takes no page, and keep its measurements."""
-    (example,) = EXAMPLES.glob("comparisons/gpt_torch-*")
-    comparison = read_comparison(example)
-    for variant in comparison.variants:
-        shutil.copytree(EXAMPLES / variant.id, outputs / variant.id)
-    elsewhere = shutil.copytree(example, outputs.parent / "elsewhere")
-    (outputs / "comparisons").mkdir()
-    (outputs / "comparisons" / "c").symlink_to(elsewhere)
-    return elsewhere
-
-
-@pytest.mark.parametrize(
-    "plant",
-    [
-        fleet_without_nodes,
-        measurement_with_a_wrong_output,
-        comparison_behind_a_link,
-    ],
-)
+@pytest.mark.parametrize("plant", [fleet_without_nodes, measurement_with_a_wrong_output])
 @pytest.mark.usefixtures("without_published_charts")
 def test_no_page_of_a_site_links_to_a_foreign_page(tmp_path, plant):
     outputs = tmp_path / "outputs"

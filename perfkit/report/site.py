@@ -1,6 +1,7 @@
 """Writes the page of a measurement, comparison or audit, or all pages of an outputs folder with
 their index, results.csv and results.json."""
 
+import os
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -59,12 +60,11 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Written:
-    """What came of a result's page: the reason if it is the only content of the page, whether
-    the folder has a page at all, and how a measurement differs from its raw files."""
+    """What came of a result's page: the reason if there is none of its own, and how a
+    measurement differs from its raw files."""
 
     folder: Path
     reason: str = ""
-    has_page: bool = True
     difference: str = ""
 
 
@@ -73,17 +73,16 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
     the path of the index, and the reasons why files were left out."""
     results = _results(outputs)
     stored = load(outputs)
-    # Pages link to pages that are written later, such as the summary.
-    planned = [folder for _kind, folder in results]
+    # Pages link to pages that are written later, such as the summary. A folder that takes no
+    # page may have somebody else's.
+    planned = [folder for _kind, folder in results if os.access(folder, os.W_OK)]
     planned += [outputs / name for name in summary_pages(stored)]
     site = Site.of(outputs, planned)
     with ProcessPoolExecutor(usable_cores(), initializer=_begin) as pool:
-        pages = _write_results(pool, site, results, progress)
-        missing = [page.folder for page in pages if not page.has_page]
-        if missing:
-            # A folder that takes no page may have somebody else's.
-            site = Site.of(outputs, [folder for folder in planned if folder not in missing])
-            pages = _write_results(pool, site, results, lambda _part: None)
+        pages = []
+        for page in pool.map(partial(_write_one, site), *zip(*results, strict=True)):
+            pages.append(page)
+            progress(1)
         frame = _without(stored, pages)
         write_tables(outputs, frame)
         summary = Summary.of(site, frame)
@@ -94,20 +93,6 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
     index = write_index(site, frame, reasons)
     left_out = dict.fromkeys([*summary.unreadable, *_comparisons_and_audits(outputs).reasons])
     return index, [*left_out]
-
-
-def _write_results(
-    pool: ProcessPoolExecutor,
-    site: Site,
-    results: Iterable[tuple[str, Path]],
-    progress: Callable[[int], None],
-) -> list[Written]:
-    """Write the pages of these results, each after its kind."""
-    pages = []
-    for page in pool.map(partial(_write_one, site), *zip(*results, strict=True)):
-        pages.append(page)
-        progress(1)
-    return pages
 
 
 def _without(frame: pd.DataFrame, pages: Iterable[Written]) -> pd.DataFrame:
@@ -145,17 +130,10 @@ def _write_one(site: Site, kind: str, folder: Path) -> Written:
         reason = f"{folder.name}: its page could not be written ({problem})"
         # A number without a page is in the tables, too, and must not escape its check.
         difference = _difference(folder) if kind == "measurement" else ""
-        return Written(folder, reason, _is_replaced(folder, site, reason), difference)
-
-
-def _is_replaced(folder: Path, site: Site, reason: str) -> bool:
-    """Write the reason why a page is missing in its place, where somebody else's may be; return
-    whether that was possible."""
-    try:
-        write_unreadable(folder, site, reason)
-    except (OSError, ValueError):
-        return False
-    return True
+        with suppress(OSError, ValueError):
+            # In the place of the page, where somebody else's may be.
+            write_unreadable(folder, site, reason)
+        return Written(folder, reason, difference)
 
 
 def _write_stored(site: Site, kind: str, folder: Path) -> str:
