@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import datetime, timedelta
 from functools import partial
 
 import numpy as np
@@ -10,7 +11,6 @@ from conftest import cli
 from log_writers import BATCH, SUITES
 from made_logs import FACTS, codes, make_log, recomputed, windows
 
-from perfkit.audit.answer import answer_of
 from perfkit.audit.auditing import audit
 from perfkit.audit.config_facts import with_stated_facts
 from perfkit.audit.log import ReportedFigure
@@ -415,13 +415,56 @@ def test_without_a_batch_size_steps_are_answered_and_the_option_is_named(audited
     assert "-p batch_size N -p devices N" in lacking_text(log)
 
 
-def test_a_printed_rate_is_answered_if_the_batch_is_unknown(tmp_path):
-    (log,) = audit([written(tmp_path)]).logs
-    answer = answer_of([], log.step_times, {}, [quantity("tps")])
+def test_a_printed_rate_is_answered_if_the_batch_is_unknown(audited):
+    lines = (
+        f"[batch={step}/99]: time/train: {step / 3600:.6f} "
+        f"throughput/device/tokens_per_sec: 3222 loss/train/total: 2.5"
+        for step in range(1, 60)
+    )
+    answer = audited("\n".join([*lines, ""])).answer
     assert answer.tokens.per_device == 3222
-    assert answer.rate_name == "tps"
-    text = answer_text(log.model_copy(update={"answer": answer}))
-    assert text.startswith("3222.0 tokens/s per device, as printed, 0.50000 s/step")
+    assert answer.rate_name == "throughput/device/tokens_per_sec"
+
+
+def ocr_lines(seconds, rate=320):
+    """Lines of PaddleOCR, one every ten steps of so many seconds."""
+    for index in range(40):
+        at = datetime(2024, 8, 6, 18, 0) + timedelta(seconds=round(10 * seconds * index))
+        yield (
+            f"[{at:%Y/%m/%d %H:%M:%S}] ppocr INFO: epoch: [1/2], "
+            f"global_step: {10 * index + 10}, loss: {9 - index / 10:.2f}, ips: {rate} samples/s"
+        )
+
+
+def test_the_answer_is_the_time_that_passed_where_printed_times_differ(audited):
+    log = audited("\n".join([*ocr_lines(0.4), ""]), batch_size=64)
+    assert log.answer.basis == "clock"
+    assert log.answer.samples.per_device == pytest.approx(160)
+    assert log.answer.seconds_by_prints == pytest.approx(0.2)
+    assert log.findings[0].code == "clock_differs"
+    assert log.findings[0].finding.difference == pytest.approx(1)
+
+
+def test_a_printed_rate_that_the_clock_confirms_is_the_answer(audited):
+    log = audited("\n".join([*ocr_lines(0.2), ""]), batch_size=64)
+    assert log.answer.basis == "printed"
+    assert log.answer.seconds_by_clock == pytest.approx(0.2)
+    assert "clock_differs" not in codes(log.findings)
+
+
+def test_a_rate_without_a_batch_is_told_with_the_samples_that_it_makes(audited):
+    log = audited("\n".join([*ocr_lines(0.4), ""]))
+    assert lacking_text(log).startswith(
+        "The printed rate makes 128.00 samples in the 0.40000 s"
+    )
+
+
+def test_a_change_of_level_is_told_with_both_rates(audited):
+    lines = [f"iter {step}: loss 3, time 250.00ms" for step in range(1, 101)]
+    lines += [f"iter {step}: loss 3, time 320.00ms" for step in range(101, 121)]
+    log = audited("\n".join([*lines, ""]), global_batch_size=8)
+    (finding,) = [each.finding for each in log.findings if each.code == "two_levels"]
+    assert (finding.before, finding.after) == (pytest.approx(32), pytest.approx(25))
 
 
 def test_epochs_are_no_steps(audited):

@@ -54,11 +54,6 @@ RATES = np.array([250.125, 301.5, 302.25, 303.75, 308.875])
         ("odd_rates", windows(rate=[0.0, -1.0, np.inf, *[300.0] * 9]), {"count": 3}),
         ("mean_of_rates", windows(rate=[200.0, 400.0] * 6), {}),
         (
-            "clock_differs",
-            windows(15, seconds=1.8, at=3.6 * np.arange(15)),
-            {"first": 21, "last": 120, "difference": -0.5},
-        ),
-        (
             "slow_print",
             windows(7, 20, seconds=[4.0] * 5 + [40.0] * 2, line=np.arange(5, 12)),
             {"share": 40 / 56, "steps": 20, "of": 100},
@@ -90,7 +85,6 @@ def test_findings_have_their_lines(code, rows, line):
 
 OF_RATES = {
     "mean_of_rates": windows(rate=[200.0, 400.0] * 6),
-    "clock_differs": windows(15, seconds=1.8, at=3.6 * np.arange(15)),
     "protocol_not_steady": cold_epoch(),
 }
 """Code of a finding about throughputs -> a log with it."""

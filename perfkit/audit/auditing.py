@@ -51,6 +51,7 @@ from perfkit.audit.refusals import (
 from perfkit.audit.single_lines import with_single_lines
 from perfkit.audit.slow_windows import slow_windows
 from perfkit.audit.statements import (
+    ClockDiffers,
     CoarseClock,
     FactValue,
     Finding,
@@ -264,6 +265,18 @@ def _of_experts(answer: Answer | None, facts: Mapping[str, SourcedFact]) -> Iter
         yield from every_expert_counted(facts)
 
 
+def _clock_differs(answer: Answer | None) -> Iterator[Finding]:
+    """Yield the finding that an answer is by timestamps because the printed times differ."""
+    if (
+        answer
+        and answer.basis == "clock"
+        and answer.seconds_by_prints
+        and answer.seconds_by_clock
+    ):
+        printed, clock = answer.seconds_by_prints, answer.seconds_by_clock
+        yield ClockDiffers(clock=clock, printed=printed, difference=clock / printed - 1)
+
+
 def _coarse_clock(answer: Answer | None, step_times: Sequence[StepTime]) -> Iterator[Finding]:
     """Yield the finding that an answer by timestamps may be off by their last digit."""
     if answer is None or answer.basis != "clock":
@@ -290,10 +303,12 @@ def audited_log(figures: Figures) -> AuditedLog:
     printed = _printed(figures)
     answer = None
     if log.windows.size or not log.of_several:
-        answer = answer_of(figures.shown, figures.step_times, log.facts, printed)
+        answer = answer_of(figures, printed)
         answer = with_own_print(answer, figures)
     slow = slow_windows(figures, answer)
     findings = []
+    for finding in _clock_differs(answer):
+        findings.append(LocatedFinding(finding=finding, file=name))
     for finding, line in slow.notes:
         findings.append(LocatedFinding(finding=finding, file=name, line=line))
     findings_of_answer = (

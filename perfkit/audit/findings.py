@@ -16,12 +16,10 @@ from perfkit.audit.figure import (
     common_rates,
 )
 from perfkit.audit.log import Columns, Log, some_of
-from perfkit.audit.rate_check import rate_findings
 from perfkit.audit.recompute import Figures
 from perfkit.audit.samples import SAMPLES, rate_unit, unit_of
 from perfkit.audit.slow_windows import SlowWindows
 from perfkit.audit.statements import (
-    ClockDiffers,
     ConstantLoss,
     EpochTimes,
     FewerSteps,
@@ -56,8 +54,6 @@ LIMIT_SPREAD = 0.02
 """Waits that vary by less than this share of a step's time show no input limit."""
 MOST_WAITS = 2000
 """Steps at the end of a log whose waits are compared, at most."""
-CLOCK_APART = 0.02
-"""Share by which printed times must differ from the prints' clock to be reported."""
 SLOW = 0.1
 """A slow print takes more than this share of the time and SLOW_TIMES its share of the steps."""
 SLOW_TIMES = 3
@@ -74,7 +70,7 @@ def findings_of(name: str, figures: Figures, slow: SlowWindows) -> list[LocatedF
     notes = [*figures.log.notes, *_of_log(figures, slow)]
     if figures.log.semantics.step == "epoch":
         notes.insert(0, Note(EpochTimes()))
-    elif figures.rows and not figures.shown and not figures.samples.are_known:
+    elif figures.rows and not figures.shown and True:
         notes.insert(0, Note(_no_batch_size(figures)))
     return [LocatedFinding(finding=finding, file=name, line=line) for finding, line in notes]
 
@@ -91,7 +87,7 @@ def _no_batch_size(figures: Figures) -> NoBatchSize:
 def _unknown(figures: Figures) -> Unknown:
     """Return what is unknown of the samples of a step whose batch size is known."""
     log = figures.log
-    if figures.stated_samples.are_known:
+    if figures.contradicting:
         return "contradicted"
     unit = unit_of(log.facts)
     if unit == "tokens/s" and not log.number("sequence_length"):
@@ -112,7 +108,7 @@ def _of_log(figures: Figures, slow: SlowWindows) -> Iterator[Note]:
     yield from _missing_steps(figures)
     yield from _resumed(log, rows)
     yield from _odd_numbers(rows)
-    for contradicting in rate_findings(log, rows, figures.stated_samples):
+    for contradicting in figures.contradicting:
         yield Note(contradicting)
     yield from _apart(figures, slow)
     yield from _slow_print(rows, slow)
@@ -195,7 +191,7 @@ def _pair(
 
 
 def _apart(figures: Figures, slow: SlowWindows) -> Iterator[Note]:
-    findings = [_mean_of_rates(figures), _clock(figures)]
+    findings = [_mean_of_rates(figures)]
     if not slow.have_pauses:
         findings.append(_not_steady(figures))
     for finding in findings:
@@ -215,24 +211,6 @@ def _mean_of_rates(figures: Figures) -> Finding | None:
                 reference=pair.rates.other,
                 unit=pair.unit(figures.log),
                 share=pair.share,
-                **pair.figure.ends(),
-            )
-    return None
-
-
-def _clock(figures: Figures) -> Finding | None:
-    periods: tuple[Period, ...] = ("protocol", "warm")
-    for period in periods:
-        pair = _pair(figures, ("clock", period), ("samples/time", period))
-        if not pair:
-            continue
-        rounding = pair.figure.rounding + pair.other.rounding
-        if abs(pair.share) > CLOCK_APART + rounding:
-            return ClockDiffers(
-                clock=pair.rates.rate,
-                reference=pair.rates.other,
-                unit=pair.unit(figures.log),
-                difference=pair.share,
                 **pair.figure.ends(),
             )
     return None

@@ -1,15 +1,14 @@
 """Slow windows among the steps of an answer: pauses, and the first steps of a short log."""
 
-from math import nan
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfkit.audit.answer import BASES, Answer
-from perfkit.audit.figure import MOST_RATE, unit_for
-from perfkit.audit.recompute import PRINTED_TIMES, Figures, PeriodFigures, half_unit
-from perfkit.audit.statements import FirstStepsIncluded, Note, Pauses
-from perfkit.audit.step_times import between_ticks
+from perfkit.audit.answer import Answer
+from perfkit.audit.figure import unit_for
+from perfkit.audit.levels import LevelChange, level_change
+from perfkit.audit.recompute import Figures
+from perfkit.audit.statements import FirstStepsIncluded, Note, Pauses, TwoLevels
 
 SLOW = 1.5
 """A pause takes more than this many times the median: steps of one workload, with their waits
@@ -35,10 +34,8 @@ MOST_PLACES = 3
 
 
 class TimedWindows(NamedTuple):
-    """The windows whose steps / time is the answer, in arrays: the line, the first and the last
-    step and the seconds of each (up to a common factor if only rates are printed), and what
-    rounding may add to or take from these seconds. If a clock `is_coarse`, coarser than the
-    steps, windows end before its next new reading, and their line is that of their first."""
+    """The windows whose steps / time is the answer, as of Timed; their seconds may have
+    a common factor if only rates are printed."""
 
     line: np.ndarray
     first: np.ndarray
@@ -115,6 +112,9 @@ def slow_windows(figures: Figures, answer: Answer | None) -> SlowWindows:
         notes.append(_pauses_note(windows, is_pause, answer))
     if is_first.any():
         notes.append(Note(_first_steps_included(windows, is_first, answer)))
+    change = None if is_first.any() else level_change(windows.step_seconds)
+    if change:
+        notes.append(_level_note(windows, change, answer))
     lines = windows.line[is_first | is_pause]
     return SlowWindows(notes, {*lines.tolist()})
 
@@ -122,66 +122,17 @@ def slow_windows(figures: Figures, answer: Answer | None) -> SlowWindows:
 def _windows_of(figures: Figures, answer: Answer | None) -> TimedWindows | None:
     """Return the windows of the answer; None if a log has none, or if a print is the time of an
     epoch."""
-    if not answer or figures.log.semantics.step == "epoch":
+    if not answer or not answer.period or figures.log.semantics.step == "epoch":
         return None
-    for period in figures.periods:
-        if period.period == answer.period:
-            is_clocked = _basis(figures, answer) == "clock"
-            return _plausible(_clocked(period) if is_clocked else _printed(period))
-    return None
-
-
-def _basis(figures: Figures, answer: Answer) -> str:
-    """Return what tells the time of an answer's steps, also if its throughput is the log's own
-    figure."""
-    if answer.basis != "reported":
-        return answer.basis
-    bases = {time.basis for time in figures.step_times if time.period == answer.period}
-    return next((basis for basis in BASES if basis in bases), answer.basis)
-
-
-def _clocked(period: PeriodFigures) -> TimedWindows:
-    """Return the stretches of steps between two clock readings that differ."""
-    rows = period.clocked_rows()
-    first, last, seconds, _windows = between_ticks(
-        rows["since"], rows["last"], rows["clock_seconds"]
+    period = figures.periods[answer.period]
+    timed = period.clock if answer.basis == "clock" else period.printed or period.by_rates
+    if not timed and answer.basis == "reported":
+        timed = period.clock
+    if not timed:
+        return None
+    return TimedWindows(
+        timed.line, timed.first, timed.last, timed.seconds, timed.rounding, timed.is_coarse
     )
-    rounding = np.full(len(seconds), 2 * half_unit(rows["at"]))
-    is_read_anew = rows["clock_seconds"] > 0
-    line = rows["line"][is_read_anew]
-    is_coarse = not is_read_anew.all()
-    return TimedWindows(line, first, last, seconds, rounding, is_coarse)
-
-
-def _printed(period: PeriodFigures) -> TimedWindows:
-    """Return the windows with their printed times or, without any, steps / rate. Rounding
-    affects differences of running means by all steps before."""
-    rows = period.rows
-    seconds, printed = period.printed_seconds(), rows["printed_seconds"]
-    share = half_unit(printed, PRINTED_TIMES) / _median(printed)
-    if np.isnan(rows["seconds"]).all():
-        share = half_unit(rows["rate"]) / _median(rows["rate"])
-    if np.isnan(seconds).all():
-        seconds = rows["steps"] / rows["own_rate"]
-    is_difference = period.semantics.covers in ("running", "rolling")
-    rounded_steps = 2 * rows["last"] if is_difference else rows["steps"]
-    rounding = share * rounded_steps * _median(seconds / rows["steps"])
-    return TimedWindows(rows["line"], rows["first"], rows["last"], seconds, rounding)
-
-
-def _median(values: np.ndarray) -> float:
-    """Return the median of the finite values; nan if there are none."""
-    finite = values[np.isfinite(values)]
-    return float(np.median(finite)) if len(finite) else nan
-
-
-def _plausible(windows: TimedWindows) -> TimedWindows | None:
-    seconds = windows.seconds
-    is_timed = np.isfinite(seconds) & (seconds > 1 / MOST_RATE)
-    if not is_timed.any():
-        return None
-    line, first, last, seconds, rounding = (values[is_timed] for values in windows[:5])
-    return TimedWindows(line, first, last, seconds, rounding, windows.is_coarse)
 
 
 def _pauses(windows: TimedWindows, is_first: np.ndarray) -> np.ndarray:
@@ -208,6 +159,19 @@ def _pauses_note(windows: TimedWindows, is_pause: np.ndarray, answer: Answer) ->
         **_answer_without(windows, is_left_out, answer),
     )
     return Note(finding, int(windows.line[indices[0]]))
+
+
+def _level_note(windows: TimedWindows, change: LevelChange, answer: Answer) -> Note:
+    """Return the finding that the level changes, with the answer at both levels."""
+    rate, unit = _answer_rate(answer)
+    seconds = windows.seconds.sum() / windows.steps.sum()
+    finding = TwoLevels(
+        step=int(windows.first[change.begin]),
+        before=rate * seconds / change.before,
+        after=rate * seconds / change.after,
+        unit=unit,
+    )
+    return Note(finding, int(windows.line[change.begin]))
 
 
 def _first_steps(windows: TimedWindows) -> np.ndarray:
@@ -241,19 +205,20 @@ def _first_steps_included(
 def _answer_without(
     windows: TimedWindows, is_left_out: np.ndarray, answer: Answer
 ) -> dict[str, Any]:
-    """Return the answer without some windows, and its unit, as fields of a finding; the rate of
-    its steps if the answer is not that of its steps."""
-    gain = windows.gain_without(is_left_out)
-    steps_per_second = (answer.steps_per_second or 0.0) * gain
-    speed = answer.speed
+    """Return the answer without some windows, and its unit, as fields of a finding."""
+    rate, unit = _answer_rate(answer)
+    without = {"without": rate * windows.gain_without(is_left_out), "unit": unit}
     if not answer.is_of_steps:
-        timed = f"{answer.first}–{answer.last}"
-        return {"without": steps_per_second, "unit": "steps/s", "timed": timed}
-    if speed and speed.of_all:
-        return {"without": speed.of_all * gain, "unit": answer.speed_unit}
-    if speed and speed.per_device:
-        return {
-            "without": speed.per_device * gain,
-            "unit": unit_for(answer.speed_unit, of_all=False),
-        }
-    return {"without": steps_per_second, "unit": "steps/s"}
+        without["timed"] = f"{answer.first}–{answer.last}"
+    return without
+
+
+def _answer_rate(answer: Answer) -> tuple[float, str]:
+    """Return the throughput of an answer and its unit; the rate of its steps if the answer
+    is not that of its steps."""
+    speed = answer.speed
+    if answer.is_of_steps and speed and speed.of_all:
+        return speed.of_all, answer.speed_unit
+    if answer.is_of_steps and speed and speed.per_device:
+        return speed.per_device, unit_for(answer.speed_unit, of_all=False)
+    return answer.steps_per_second or 0.0, "steps/s"

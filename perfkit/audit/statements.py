@@ -35,6 +35,7 @@ Printed = Annotated[
 """A rate or a loss, with about as many digits as logs print."""
 Teraflops = Annotated[float, Format(lambda value, _language: number(value, 4))]
 """TFLOP/s, with about as many digits as datasheets print."""
+Digits5 = Annotated[float, Format(lambda value, _language: number(value, 5))]
 Difference = Annotated[float, Format(lambda share, _language: change(share, 3))]
 """A relative difference, written in percent with its sign."""
 NamedFigures = Annotated[
@@ -672,24 +673,34 @@ class MeanOfRates(OfRates):
         return {"mean": mean, "reference": reference}
 
 
-class ClockDiffers(OfRates):
-    """Samples / time by the timestamps differs by over 2 % from the printed times of the same
-    steps."""
+class ClockDiffers(Finding):
+    """The timestamps of the lines and the printed times differ by over 2 % beyond what rounding
+    may explain; the answer is that of the timestamps."""
 
     code = "clock_differs"
     sentence = N_(
-        "Over steps %(first)s to %(last)s, samples / time is %(reference)s by the printed "
-        "times, and %(clock)s by the timestamps of the lines, %(difference)s."
+        "The timestamps of the lines give %(clock)s s/step, the printed times of the same "
+        "steps %(printed)s: by these, the throughput would be %(difference)s."
     )
-    clock: Printed
-    reference: Printed
+    clock: Digits5
+    """seconds of a step by the timestamps"""
+    printed: Digits5
+    """seconds of a step by the printed times"""
     difference: Difference
-    first: Verbatim
-    last: Verbatim
+    """throughput by the printed times / by the timestamps - 1"""
 
-    def parts(self) -> dict[str, Any]:
-        clock, reference = self.with_unit(self.clock), self.with_unit(self.reference)
-        return {"clock": clock, "reference": reference}
+
+class TwoLevels(Finding):
+    """The time of a step changes by over 10 % from one level to another within the answer."""
+
+    code = "two_levels"
+    sentence = N_(
+        "The level changes at step %(step)s: %(before)s %(unit)s before, %(after)s after."
+    )
+    step: Verbatim
+    before: Printed
+    after: Printed
+    unit: str
 
 
 class SlowPrint(Finding):
