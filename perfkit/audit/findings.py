@@ -39,7 +39,6 @@ from perfkit.audit.statements import (
     OddRates,
     ProtocolNotSteady,
     Restarts,
-    Resumed,
     SlowPrint,
     Unknown,
 )
@@ -106,7 +105,6 @@ def _of_log(figures: Figures, slow: SlowWindows) -> Iterator[Note]:
         yield Note(NoPrints())
         return
     yield from _missing_steps(figures)
-    yield from _resumed(log, rows)
     yield from _odd_numbers(rows)
     for contradicting in figures.contradicting:
         yield Note(contradicting)
@@ -131,14 +129,6 @@ def _missing_steps(figures: Figures) -> Iterator[Note]:
         steps = [int(figures.rows["steps"][in_protocol].sum())]
     if max(steps) < END - WARMUP:
         yield Note(FewerSteps(steps=max(steps), first=WARMUP + 1, last=END))
-
-
-def _resumed(log: Log, rows: Columns) -> Iterator[Note]:
-    before = log.number("resumed_at")
-    is_resumed = rows["offset"] < 0
-    if before and is_resumed.any():
-        finding = Resumed(step=before, first=before + WARMUP + 1, last=before + END)
-        yield Note(finding, rows["line"][is_resumed][0])
 
 
 def _odd_numbers(rows: Columns) -> Iterator[Note]:
