@@ -1,0 +1,220 @@
+"""The numbers of a log in one quantity, the simplest first: those that it prints, the times of
+its steps, and its throughputs, converted by the facts of its configuration."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from perfkit.audit.answer import TOKENS, log_datasheet, parameters_of_token, tokens_of_sample
+from perfkit.audit.audit import AuditedLog
+from perfkit.audit.claim import ClaimedQuantity, LogNumber, NumberStatistic, Of
+from perfkit.audit.figure import BY_MEDIAN_STEP, LEAST_RATE, MOST_RATE, Figure
+from perfkit.audit.printed import PrintedQuantity
+from perfkit.audit.recompute import Figures
+from perfkit.audit.samples import SAMPLES, unit_of, unit_of_figures
+from perfkit.core.units import TERA
+
+MINUTES = {"minutes": 1.0, "seconds": 1 / 60, "train_runtime": 1 / 60, "runtime": 1 / 60}
+"""End of the name of a reported time -> its minutes."""
+STEP_RATES = {"steps_per_second": 1.0}
+"""End of the name of a reported rate of updates."""
+BY_FLOPS = ("TFLOP/s", "MFU")
+"""Quantities to which a throughput is converted by the operations of a token."""
+PERCENT = 100
+
+
+class Conversion(NamedTuple):
+    """How a throughput of the log becomes another quantity: the factor, and what it is in names
+    of facts."""
+
+    factor: float = 1.0
+    by: str = ""
+
+
+class LogFigures(NamedTuple):
+    """A log, and all figures of it."""
+
+    log: AuditedLog
+    figures: Figures
+
+
+def log_numbers(audited: LogFigures, quantity: ClaimedQuantity | None) -> list[LogNumber]:
+    """Return every number of a log in a quantity, the simplest first. Without one, these are
+    its throughputs, in its own unit and in that of its answer, and the updates per second that
+    it reports. No number is infinite or too small for a rate."""
+    log = audited.log
+    numbers: list[LogNumber] = []
+    for kind in [quantity] if quantity else _throughput_quantities(log):
+        numbers += [*_printed(log, kind), *_step_times(log, kind), *_reported(log, kind)]
+        numbers += _throughputs(audited, kind)
+    if not quantity:
+        numbers += _reported(log, "steps/s")
+    return [each for each in numbers if LEAST_RATE < each.value < MOST_RATE]
+
+
+def own_quantity(log: AuditedLog) -> str:
+    """Return the quantity that a log counts; its unit if that is neither of tokens nor of
+    samples, such as frames/s."""
+    unit = unit_of(log.facts)
+    return "samples/s" if unit in SAMPLES else unit
+
+
+def _throughput_quantities(log: AuditedLog) -> list[str]:
+    """Return the quantity that a log counts, and that of its answer."""
+    quantities = [own_quantity(log)]
+    if log.answer and log.answer.tokens:
+        quantities.append(TOKENS)
+    return [*dict.fromkeys(quantities)]
+
+
+def _unit_text(log: AuditedLog, quantity: str) -> str:
+    """Return the unit of numbers in a quantity: images/s, if the log counts images."""
+    if quantity == "MFU":
+        return "%"
+    unit = unit_of(log.facts)
+    return unit if quantity == "samples/s" and unit in SAMPLES else quantity
+
+
+def _printed(log: AuditedLog, quantity: str) -> Iterator[LogNumber]:
+    for printed in log.printed:
+        if printed.quantity == quantity:
+            for statistic, value in _statistics(printed).items():
+                yield LogNumber(
+                    value=value or 0.0,
+                    unit=_unit_text(log, quantity),
+                    of=printed.of,
+                    name=printed.name,
+                    statistic=statistic,
+                )
+
+
+def _statistics(printed: PrintedQuantity) -> dict[NumberStatistic, float | None]:
+    return {
+        "first": printed.first,
+        "median": printed.median,
+        "last": printed.last,
+        "mean": printed.mean_protocol,
+        "harmonic mean": printed.harmonic_protocol,
+    }
+
+
+def _step_times(log: AuditedLog, quantity: str) -> Iterator[LogNumber]:
+    """Yield the times of a step, or the steps per second, of each period."""
+    if quantity not in ("s/step", "steps/s"):
+        return
+    for time in log.step_times:
+        seconds: dict[NumberStatistic, float] = {
+            "mean": time.mean_seconds,
+            "median": time.median_seconds,
+        }
+        for statistic, value in seconds.items():
+            yield LogNumber(
+                value=value if quantity == "s/step" else 1 / value,
+                unit=quantity,
+                of="",
+                time=time,
+                statistic=statistic,
+            )
+
+
+def _reported(log: AuditedLog, quantity: str) -> Iterator[LogNumber]:
+    """Yield the times of the whole training that the log reports, or its updates per
+    second."""
+    factors = {"minutes": MINUTES, "steps/s": STEP_RATES}.get(quantity, {})
+    for name, text in log.reported.items():
+        factor = next((factors[end] for end in factors if name.endswith(end)), None)
+        if factor:
+            yield LogNumber(value=_number(text) * factor, unit=quantity, of="", name=name)
+
+
+def _number(text: str) -> float:
+    """Return the finite number that a text is; 0 if it is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return 0.0
+    return value if abs(value) < MOST_RATE else 0.0
+
+
+# Throughputs, converted.
+
+
+def _throughputs(audited: LogFigures, quantity: str) -> Iterator[LogNumber]:
+    conversion = conversion_to(audited.log, quantity)
+    if not conversion:
+        return
+    for figure in (*audited.figures.shown, *audited.figures.skipping):
+        if figure.statistic not in BY_MEDIAN_STEP:
+            yield from _of_figure(figure, conversion, audited.log, quantity)
+
+
+def _of_figure(
+    figure: Figure, conversion: Conversion, log: AuditedLog, quantity: str
+) -> Iterator[LogNumber]:
+    """Yield a throughput in a quantity: of all devices, then of one."""
+    unit = _unit_text(log, quantity)
+    if not conversion.by:
+        unit = unit_of_figures(log.facts, [figure])
+    rates: dict[Of, float | None] = {"all": figure.throughput, "device": figure.per_device}
+    if quantity == "MFU":
+        rates = {"": figure.per_device}
+    for of, rate in rates.items():
+        yield LogNumber(
+            value=(rate or 0.0) * conversion.factor,
+            unit=unit,
+            of=of,
+            rounding=figure.rounding,
+            figure=figure,
+            conversion=conversion.by,
+        )
+
+
+def conversion_to(log: AuditedLog, quantity: str) -> Conversion | None:
+    """Return how a throughput of the log becomes another quantity: itself, or by the tokens of
+    a sample; None if that is unknown."""
+    own = own_quantity(log)
+    length = tokens_of_sample(log.facts, unit_of(log.facts))
+    if quantity == own:
+        return Conversion()
+    if quantity in BY_FLOPS:
+        return _by_flops(log, quantity)
+    if quantity == "samples/s" and own == TOKENS and length:
+        return Conversion(1 / length, "/ sequence_length")
+    if quantity == TOKENS and length:
+        return Conversion(length, "× sequence_length")
+    return None
+
+
+def _by_flops(log: AuditedLog, quantity: str) -> Conversion | None:
+    """Return the conversion by the operations of a token that the answer counts, to TFLOP/s or
+    to a share of its peak."""
+    tokens = conversion_to(log, TOKENS)
+    model = log.answer.model if log.answer else None
+    if not tokens or not model:
+        return None
+    teraflops = tokens.factor * model.flops_per_token / TERA
+    by = f"{tokens.by} × ({model.formula})".strip()
+    if quantity == "TFLOP/s":
+        return Conversion(teraflops, by)
+    if not model.peak_tflops:
+        return None
+    peak = f"{model.peak_tflops:g} TFLOP/s"
+    return Conversion(PERCENT * teraflops / model.peak_tflops, f"{by} / {peak}")
+
+
+def options_for(log: AuditedLog, quantity: ClaimedQuantity | None) -> list[str]:
+    """Return the options of the command line without which a throughput of tokens has no number
+    in this quantity."""
+    unit = unit_of(log.facts)
+    if not log.figures or unit not in (TOKENS, "samples/s"):
+        return []
+    options = []
+    if quantity == "MFU" and log_datasheet(log.facts) is None:
+        options.append("-p gpu_model NAME")
+    if quantity in BY_FLOPS and not parameters_of_token(log.facts):
+        options.append("-p parameters N")
+    if quantity in BY_FLOPS and log.fact("ranks") is None:
+        options.append("-p devices N")
+    by_length = ("samples/s",) if unit == TOKENS else (TOKENS, *BY_FLOPS)
+    if quantity in by_length and log.fact("sequence_length") is None:
+        options.append("-p sequence_length N")
+    return options
