@@ -28,7 +28,7 @@ from perfkit.audit.joint_findings import joint_findings
 from perfkit.audit.log import Log, LogError
 from perfkit.audit.log_numbers import LogFigures
 from perfkit.audit.log_ratios import log_ratios, log_scaling, verdict_of
-from perfkit.audit.matching import claims_of_tables
+from perfkit.audit.matching import claims_of_table
 from perfkit.audit.measured import without_raw_files
 from perfkit.audit.own_print import flops_apart, with_own_print
 from perfkit.audit.printed import PrintedQuantity, printed_quantities
@@ -190,10 +190,12 @@ def _refuse_several(logs: list[LogFigures]) -> None:
 def _claims_of_tables(
     tables: Sequence[str], logs: list[LogFigures], tolerance: float
 ) -> list[Claim]:
-    if not tables:
-        return []
-    cells = [cell for cell in cells_of(published()) if cell.table in tables]
-    return [*claims_of_tables(cells, logs, tolerance)]
+    claims: list[Claim] = []
+    cells = cells_of(published()) if tables else []
+    for table in dict.fromkeys(tables):
+        of_table = [each for each in cells if (each.table, each.status) == (table, "published")]
+        claims += claims_of_table(of_table, logs, tolerance)
+    return claims
 
 
 def _printed(figures: Figures) -> list[PrintedQuantity]:

@@ -23,8 +23,6 @@ from perfkit.core.units import TERA
 
 Scope = Literal["all", "device"]
 STEPS = ("s/step", "steps/s")
-NO_TEXT = ("im", "frame", "fps")
-"""Parts of units that count something without tokens."""
 
 
 class Reading(Stored):
@@ -140,16 +138,15 @@ def check_claim_alone(text: str, stated: Mapping[str, FactValue]) -> ClaimAlone:
 
 def _needs(claimed: ClaimedNumber, work: Work) -> list[str]:
     """Return what has to be stated; a MFU is judged by itself."""
-    quantity, text = claimed.quantity, claimed.text.lower()
-    if quantity == "MFU":
-        return []
-    if quantity == "minutes" or any(word in text for word in NO_TEXT):
-        return ["a log"]
+    quantity = claimed.quantity
+    if quantity in ("MFU", "minutes"):
+        return ["a log"] if quantity == "minutes" else []
+    counts_samples = quantity in ("samples/s", *STEPS)
     is_of_all = quantity in STEPS or claimed.of == "all"
     is_known = {
         "-p gpu_model NAME": work.peak,
         "-p parameters N": work.full or quantity == "TFLOP/s",
-        "-p sequence_length N": work.length or quantity in ("tokens/s", "TFLOP/s"),
+        "-p sequence_length N (tokens of a sample)": work.length or not counts_samples,
         "-p global_batch_size N": work.batch or quantity not in STEPS,
         "-p devices N": work.devices or not is_of_all,
     }
@@ -165,26 +162,30 @@ def _scopes(claimed: ClaimedNumber, work: Work) -> list[Scope]:
 
 
 def _reading(claimed: ClaimedNumber, of: Scope, work: Work) -> Reading:
-    value = claimed.value / (work.devices if of == "all" else 1)
+    """Read a claim as the number of all devices or of one."""
+    value, devices = claimed.value, work.devices if of == "all" else 1
     tokens_of_value = {
         "tokens/s": value,
         "samples/s": value * work.length,
-        "steps/s": value * work.batch * work.length,
-        "s/step": work.batch * work.length / claimed.value / (work.devices or 1),
+        "steps/s": work.batch * work.length * value,
+        "s/step": work.batch * work.length / value,
     }
-    tflops_of_value = {"TFLOP/s": value, "MFU": value / PERCENT * work.peak}
-    tokens = tokens_of_value.get(str(claimed.quantity), 0.0)
-    tflops = tflops_of_value.get(str(claimed.quantity), tokens * work.full)
-    if not tokens and work.full:
-        tokens = tflops / work.full
+    if claimed.quantity in BY_FLOPS:
+        tflops = value / devices
+        if claimed.quantity == "MFU":
+            tflops = value / PERCENT * work.peak
+        tokens = tflops / work.full if work.full else None
+    else:
+        tokens = tokens_of_value[str(claimed.quantity)] / devices
+        tflops = tokens * work.full
     mfu = value / PERCENT if claimed.quantity == "MFU" else tflops / work.peak
-    is_counted = claimed.quantity in BY_FLOPS
+    is_causal = claimed.quantity not in BY_FLOPS
     return Reading(
         of=of,
-        tokens_per_second=tokens or None,
+        tokens_per_second=tokens,
         tflops=tflops or None,
         mfu=mfu,
-        causal_mfu=mfu if is_counted else mfu * work.causal / work.full,
+        causal_mfu=mfu * work.causal / work.full if is_causal else mfu,
     )
 
 

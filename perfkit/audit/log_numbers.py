@@ -1,24 +1,27 @@
 """The numbers of a log in one quantity, the simplest first: those that it prints, the times of
 its steps, and its throughputs, converted by the facts of its configuration."""
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from perfkit.audit.answer import TOKENS, log_datasheet, parameters_of_token, tokens_of_sample
 from perfkit.audit.audit import AuditedLog
 from perfkit.audit.claim import ClaimedQuantity, LogNumber, NumberStatistic, Of
-from perfkit.audit.figure import BY_MEDIAN_STEP, LEAST_RATE, MOST_RATE, Figure
-from perfkit.audit.printed import PrintedQuantity
+from perfkit.audit.figure import BY_MEDIAN_STEP, LEAST_RATE, MOST_RATE
 from perfkit.audit.recompute import Figures
 from perfkit.audit.samples import SAMPLES, unit_of, unit_of_figures
 from perfkit.core.units import TERA
 
-MINUTES = {"minutes": 1.0, "seconds": 1 / 60, "train_runtime": 1 / 60, "runtime": 1 / 60}
-"""End of the name of a reported time -> its minutes."""
-STEP_RATES = {"steps_per_second": 1.0}
-"""End of the name of a reported rate of updates."""
+REPORTED: dict[str, dict[str, float]] = {
+    "minutes": {"minutes": 1.0, "seconds": 1 / 60, "runtime": 1 / 60},
+    "steps/s": {"steps_per_second": 1.0},
+}
+"""Quantity -> ends of the names of reported figures -> their factors."""
 BY_FLOPS = ("TFLOP/s", "MFU")
 """Quantities to which a throughput is converted by the operations of a token."""
+DIGITS = re.compile(r"\d{1,15}(?:\.\d{0,20})?(?:e-?\d{1,2})?")
+"""A number that a log reports; others are texts."""
 PERCENT = 100
 
 
@@ -40,22 +43,13 @@ class LogFigures(NamedTuple):
 def log_numbers(audited: LogFigures, quantity: ClaimedQuantity | None) -> list[LogNumber]:
     """Return every number of a log in a quantity, the simplest first. Without one, these are
     its throughputs, in its own unit and in that of its answer, and the updates per second that
-    it reports. No number is infinite or too small for a rate."""
+    it reports. A number is finite, and not too small for a rate."""
     log = audited.log
-    numbers: list[LogNumber] = []
-    for kind in [quantity] if quantity else _throughput_quantities(log):
-        numbers += [*_printed(log, kind), *_step_times(log, kind), *_reported(log, kind)]
-        numbers += _throughputs(audited, kind)
-    if not quantity:
-        numbers += _reported(log, "steps/s")
+    numbers = [] if quantity else [*_reported(log, "steps/s")]
+    for each in [quantity] if quantity else _throughput_quantities(log):
+        numbers += [*_printed(log, each), *_step_times(log, each), *_reported(log, each)]
+        numbers += _throughputs(audited, each)
     return [each for each in numbers if LEAST_RATE < each.value < MOST_RATE]
-
-
-def own_quantity(log: AuditedLog) -> str:
-    """Return the quantity that a log counts; its unit if that is neither of tokens nor of
-    samples, such as frames/s."""
-    unit = unit_of(log.facts)
-    return "samples/s" if unit in SAMPLES else unit
 
 
 def _throughput_quantities(log: AuditedLog) -> list[str]:
@@ -66,35 +60,36 @@ def _throughput_quantities(log: AuditedLog) -> list[str]:
     return [*dict.fromkeys(quantities)]
 
 
+def own_quantity(log: AuditedLog) -> str:
+    """Return the quantity that a log counts; its unit if that is neither of tokens nor of
+    samples, such as frames/s."""
+    unit = unit_of(log.facts)
+    return "samples/s" if unit in SAMPLES else unit
+
+
 def _unit_text(log: AuditedLog, quantity: str) -> str:
     """Return the unit of numbers in a quantity: images/s, if the log counts images."""
     if quantity == "MFU":
         return "%"
-    unit = unit_of(log.facts)
-    return unit if quantity == "samples/s" and unit in SAMPLES else quantity
+    return unit_of(log.facts) if quantity == own_quantity(log) else quantity
 
 
 def _printed(log: AuditedLog, quantity: str) -> Iterator[LogNumber]:
     for printed in log.printed:
-        if printed.quantity == quantity:
-            for statistic, value in _statistics(printed).items():
-                yield LogNumber(
-                    value=value or 0.0,
-                    unit=_unit_text(log, quantity),
-                    of=printed.of,
-                    name=printed.name,
-                    statistic=statistic,
-                )
-
-
-def _statistics(printed: PrintedQuantity) -> dict[NumberStatistic, float | None]:
-    return {
-        "first": printed.first,
-        "median": printed.median,
-        "last": printed.last,
-        "mean": printed.mean_protocol,
-        "harmonic mean": printed.harmonic_protocol,
-    }
+        if printed.quantity != quantity:
+            continue
+        values: dict[NumberStatistic, float | None] = {
+            "first": printed.first,
+            "median": printed.median,
+            "last": printed.last,
+            "mean": printed.mean_protocol,
+            "harmonic mean": printed.harmonic_protocol,
+        }
+        number = LogNumber(
+            value=0.0, unit=_unit_text(log, quantity), of=printed.of, name=printed.name
+        )
+        for statistic, value in values.items():
+            yield number.model_copy(update={"value": value or 0.0, "statistic": statistic})
 
 
 def _step_times(log: AuditedLog, quantity: str) -> Iterator[LogNumber]:
@@ -102,70 +97,46 @@ def _step_times(log: AuditedLog, quantity: str) -> Iterator[LogNumber]:
     if quantity not in ("s/step", "steps/s"):
         return
     for time in log.step_times:
-        seconds: dict[NumberStatistic, float] = {
-            "mean": time.mean_seconds,
-            "median": time.median_seconds,
-        }
-        for statistic, value in seconds.items():
-            yield LogNumber(
-                value=value if quantity == "s/step" else 1 / value,
-                unit=quantity,
-                of="",
-                time=time,
-                statistic=statistic,
-            )
+        number = LogNumber(value=0.0, unit=quantity, of="", time=time)
+        for statistic, value in (("mean", time.mean_seconds), ("median", time.median_seconds)):
+            rate = value if quantity == "s/step" else 1 / value
+            yield number.model_copy(update={"value": rate, "statistic": statistic})
 
 
 def _reported(log: AuditedLog, quantity: str) -> Iterator[LogNumber]:
     """Yield the times of the whole training that the log reports, or its updates per
     second."""
-    factors = {"minutes": MINUTES, "steps/s": STEP_RATES}.get(quantity, {})
-    for name, text in log.reported.items():
-        factor = next((factors[end] for end in factors if name.endswith(end)), None)
-        if factor:
-            yield LogNumber(value=_number(text) * factor, unit=quantity, of="", name=name)
-
-
-def _number(text: str) -> float:
-    """Return the finite number that a text is; 0 if it is none."""
-    try:
-        value = float(text)
-    except ValueError:
-        return 0.0
-    return value if abs(value) < MOST_RATE else 0.0
+    for end, factor in REPORTED.get(quantity, {}).items():
+        for name, text in log.reported.items():
+            if name.endswith(end) and DIGITS.fullmatch(text):
+                yield LogNumber(value=float(text) * factor, unit=quantity, of="", name=name)
 
 
 # Throughputs, converted.
 
 
 def _throughputs(audited: LogFigures, quantity: str) -> Iterator[LogNumber]:
+    """Yield each throughput in a quantity, of all devices and of one; an MFU is of one."""
     conversion = conversion_to(audited.log, quantity)
     if not conversion:
         return
     for figure in (*audited.figures.shown, *audited.figures.skipping):
-        if figure.statistic not in BY_MEDIAN_STEP:
-            yield from _of_figure(figure, conversion, audited.log, quantity)
-
-
-def _of_figure(
-    figure: Figure, conversion: Conversion, log: AuditedLog, quantity: str
-) -> Iterator[LogNumber]:
-    """Yield a throughput in a quantity: of all devices, then of one."""
-    unit = _unit_text(log, quantity)
-    if not conversion.by:
-        unit = unit_of_figures(log.facts, [figure])
-    rates: dict[Of, float | None] = {"all": figure.throughput, "device": figure.per_device}
-    if quantity == "MFU":
-        rates = {"": figure.per_device}
-    for of, rate in rates.items():
-        yield LogNumber(
-            value=(rate or 0.0) * conversion.factor,
-            unit=unit,
-            of=of,
-            rounding=figure.rounding,
-            figure=figure,
-            conversion=conversion.by,
-        )
+        rates: dict[Of, float | None] = {"all": figure.throughput, "device": figure.per_device}
+        if quantity == "MFU":
+            rates = {"": figure.per_device}
+        unit = _unit_text(audited.log, quantity)
+        if not conversion.by:
+            unit = unit_of_figures(audited.log.facts, [figure])
+        for of, rate in rates.items():
+            if rate and figure.statistic not in BY_MEDIAN_STEP:
+                yield LogNumber(
+                    value=rate * conversion.factor,
+                    unit=unit,
+                    of=of,
+                    rounding=figure.rounding,
+                    figure=figure,
+                    conversion=conversion.by,
+                )
 
 
 def conversion_to(log: AuditedLog, quantity: str) -> Conversion | None:
@@ -207,14 +178,12 @@ def options_for(log: AuditedLog, quantity: ClaimedQuantity | None) -> list[str]:
     unit = unit_of(log.facts)
     if not log.figures or unit not in (TOKENS, "samples/s"):
         return []
-    options = []
-    if quantity == "MFU" and log_datasheet(log.facts) is None:
-        options.append("-p gpu_model NAME")
-    if quantity in BY_FLOPS and not parameters_of_token(log.facts):
-        options.append("-p parameters N")
-    if quantity in BY_FLOPS and log.fact("ranks") is None:
-        options.append("-p devices N")
-    by_length = ("samples/s",) if unit == TOKENS else (TOKENS, *BY_FLOPS)
-    if quantity in by_length and log.fact("sequence_length") is None:
-        options.append("-p sequence_length N")
-    return options
+    by_flops = quantity in BY_FLOPS
+    by_length = quantity == "samples/s" if unit == TOKENS else by_flops or quantity == TOKENS
+    is_needed = {
+        "-p gpu_model NAME": quantity == "MFU" and log_datasheet(log.facts) is None,
+        "-p parameters N": by_flops and not parameters_of_token(log.facts),
+        "-p devices N": by_flops and log.fact("ranks") is None,
+        "-p sequence_length N": by_length and log.fact("sequence_length") is None,
+    }
+    return [option for option, needed in is_needed.items() if needed]

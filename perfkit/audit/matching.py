@@ -17,22 +17,42 @@ HALF = ("amp", "pure_fp16")
 """Names that suites use interchangeably for automatic mixed precision and float16."""
 
 
-def claims_of_tables(
+def claims_of_table(
     cells: list[PublishedCell], logs: list[LogFigures], tolerance: float
 ) -> Iterator[Claim]:
-    """Check each published cell against every matching log; yield cells without a log, too."""
+    """Check each published cell of a table against every matching log; yield cells without a
+    log, too."""
     claims: dict[int, list[Claim]] = {id(cell): [] for cell in cells}
     for audited in logs:
-        for candidates in cells_for(audited.log, cells):
-            for cell, claim in _check_cells(candidates, audited, tolerance):
-                claims[id(cell)].append(claim)
+        for cell, claim in _of_log(cells, audited, tolerance):
+            claims[id(cell)].append(claim)
     for cell in cells:
-        if cell.status != "published":
-            continue
         if claims[id(cell)]:
             yield from claims[id(cell)]
         else:
             yield Claim(**dict(number_in_cell(cell)), log=None, state="no log")
+
+
+def _of_log(
+    cells: list[PublishedCell], audited: LogFigures, tolerance: float
+) -> list[tuple[PublishedCell, Claim]]:
+    """Return the cells that the log reproduces or, if none, those with its batch size and
+    precision, each with its claim."""
+    alike, reproduced = [], []
+    for cell in cells_for(audited.log, cells):
+        claim = check_claim(number_in_cell(cell), audited, tolerance)
+        if claim.state == "reproduced":
+            reproduced.append((cell, claim))
+        if not differences(audited.log, cell):
+            alike.append((cell, claim))
+    return reproduced or alike
+
+
+def cells_for(log: AuditedLog, cells: list[PublishedCell]) -> list[PublishedCell]:
+    """Return the published cells that a log may belong to; none for inference."""
+    if "framework" not in log.facts or log.fact("mode") == "inference":
+        return []
+    return [cell for cell in cells if differences(log, cell) <= MAY_DIFFER]
 
 
 def number_in_cell(cell: PublishedCell) -> ClaimedNumber:
@@ -40,13 +60,8 @@ def number_in_cell(cell: PublishedCell) -> ClaimedNumber:
     assert cell.printed
     number = read_claim(f"{cell.printed} {cell.printed_unit}")
     assert number
-    batch_size = cell.batch_per_gpu
-    traits = [
-        FRAMEWORK_NAMES[cell.framework],
-        cell.precision,
-        cell.topology,
-        f"batch {batch_size}",
-    ]
+    traits = [FRAMEWORK_NAMES[cell.framework], cell.precision, cell.topology]
+    traits.append(f"batch {cell.batch_per_gpu}")
     if cell.accumulates is not None and cell.note:
         traits.append(cell.note)
     of_cell = {
@@ -58,24 +73,9 @@ def number_in_cell(cell: PublishedCell) -> ClaimedNumber:
         "framework": cell.framework,
         "precision": cell.precision,
         "topology": cell.topology,
-        "batch_size": batch_size,
+        "batch_size": cell.batch_per_gpu,
     }
     return number.model_copy(update=of_cell)
-
-
-def _check_cells(
-    cells: list[PublishedCell], audited: LogFigures, tolerance: float
-) -> list[tuple[PublishedCell, Claim]]:
-    """Return the cells of one table that the log reproduces or, if none, those with its batch
-    size and precision, each with its claim."""
-    checked, reproduced = [], []
-    for cell in cells:
-        claim = check_claim(number_in_cell(cell), audited, tolerance)
-        if claim.state == "reproduced":
-            reproduced.append((cell, claim))
-        if not differences(audited.log, cell):
-            checked.append((cell, claim))
-    return reproduced or checked
 
 
 def differences(log: AuditedLog, cell: PublishedCell) -> set[str]:
@@ -105,14 +105,3 @@ def differences(log: AuditedLog, cell: PublishedCell) -> set[str]:
     if (log.fact("precision") in HALF) != (cell.precision in HALF) and "precision" in differing:
         differing.add("half")
     return differing
-
-
-def cells_for(log: AuditedLog, cells: list[PublishedCell]) -> Iterator[list[PublishedCell]]:
-    """Yield, per table, the published cells that the log may belong to; none for inference."""
-    if "framework" not in log.facts or log.fact("mode") == "inference":
-        return
-    by_table: dict[str, list[PublishedCell]] = {}
-    for cell in cells:
-        if cell.status == "published" and differences(log, cell) <= MAY_DIFFER:
-            by_table.setdefault(cell.table, []).append(cell)
-    yield from by_table.values()
