@@ -1,7 +1,6 @@
 """The answer of an audit: a log's throughput in one line, and what the command line states."""
 
 import json
-import re
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -23,7 +22,6 @@ from perfkit.audit.log_ratios import (
 )
 from perfkit.audit.parameters import stated_facts
 from perfkit.audit.printed import DeclaredQuantity, PrintedQuantity
-from perfkit.audit.quantity import LogQuantity
 from perfkit.audit.statements import (
     ByLine,
     ByRule,
@@ -35,12 +33,11 @@ from perfkit.audit.statements import (
     Note,
     NulBytes,
     OtherFormat,
-    ReportedBasis,
     SourcedFact,
 )
 from perfkit.report.audit_answer import answer_text, lacking_text, model_texts
 from perfkit.report.audit_terminal import audit_text
-from perfkit.report.audit_text import explanation_lines, finding_text
+from perfkit.report.audit_text import finding_text
 from perfkit.report.audited_logs import log_table
 
 run = partial(cli, "audit")
@@ -491,33 +488,6 @@ def test_a_throughput_that_the_log_reports_is_named(audited):
     assert text == "3.9020 samples/s, by the log's own “total_ips”"
 
 
-@pytest.mark.parametrize("claim", ["0.003", "0.003 steps/s"])
-def test_the_steps_per_second_that_the_log_reports_reproduce_a_claim(tmp_path, claim):
-    path = tmp_path / "train_results.json"
-    path.write_text(TRAINER_RESULTS)
-    done = run(path, "--claim", claim)
-    assert done.exit_code == 0
-    assert f"{claim}  reproduced" in done.stdout
-    text = on_one_line(done.stdout)
-    assert "= the log's own “train_steps_per_second”: 0.00300000 steps/s" in text
-    assert "->" not in text
-    assert run(path, "--claim", claim.replace("3", "4")).exit_code == 1
-
-
-@pytest.mark.parametrize(
-    ("claim", "is_reproduced"),
-    [("1.8", True), ("1.82", True), ("1.81", True), ("1.9", False), ("1.817", False)],
-)
-def test_reported_steps_per_second_have_a_claim_s_digits_rounded_or_truncated(
-    claim, is_reproduced, tmp_path
-):
-    path = tmp_path / "train_results.json"
-    path.write_text(TRAINER_RESULTS.replace("0.003", "1.816"))
-    (checked,) = audit([path], claim=claim).claims
-    assert (checked.state == "reproduced") == is_reproduced
-    assert codes(checked.findings) == ({"truncated"} if claim == "1.81" else set())
-
-
 def paused(pauses):
     """Return ms-swift's records of steps of 5 s, with pauses of 600 s before these steps."""
     lines, elapsed = [], 0
@@ -739,95 +709,10 @@ def test_a_printed_quantity_is_a_row(tmp_path):
     assert "tps tokens/s, one device 12.500 3222.0 3200.0" in on_one_line(text)
 
 
-def test_a_claim_that_one_line_prints_is_called_so(tmp_path):
-    path = written(tmp_path, step_seconds=0.5 + 0.003 * (np.arange(140) * 7 % 13))
-    rates = [float(rate) for rate in re.findall(r"ips: ([\d.]+)", path.read_text())]
-    assert rates[4] not in (rates[0], rates[-1], max(rates))
-    done = run(path, "--claim", f"{rates[4]:.6f}")
-    assert done.exit_code == 0
-    assert "printed by a single line" in done.stdout
-    assert "one_line: line 5: Printed lines with this number: 1, first" in done.stdout
-    other = run(path, "--claim", f"{rates[4] + 0.001:.6f}")
-    assert other.exit_code == 1
-    assert "not reproduced" in other.stdout
-
-
-CLOSING = """{'eval_samples_per_second': 1,234.56, 'eval_loss': 2.345}
-Average speed of the validation 777.5 img/s
-2026-01-02 03:04:55.625 | loss 0.1 | 987.25
-best after 3 epochs
-"""
-"""Lines of a log that say nothing about its training steps."""
-
-
-@pytest.mark.parametrize(
-    ("claim", "line", "words"),
-    [
-        ("1234.56", 1, "prints it as “eval_samples_per_second”, and"),
-        ("1234.6 samples/s", 1, "prints it as “eval_samples_per_second”, and"),
-        ("777.5", 2, "prints it as “speed of the validation”, and"),
-        ("987.25", 3, "prints it, and no statistic of the training has it: 2026-01-02"),
-    ],
-)
-def test_a_number_printed_in_another_line_is_told_with_the_line(tmp_path, claim, line, words):
-    path = written(tmp_path)
-    steps = path.read_text()
-    path.write_text(steps + CLOSING)
-    number = steps.count("\n") + line
-    done = run(path, "--claim", claim)
-    assert done.exit_code == 1
-    assert f"{claim}  printed, not recomputed" in done.stdout
-    assert f"printed_otherwise: Line {number} {words}" in on_one_line(done.stdout)
-
-
-ARGUMENTS = """trace_buffer_size ............... 2000
-tokens_per_second_buffer ........ 8777
-seq_length 4096, validation at 7777.5 tokens/s
-"""
-"""Lines of arguments and of an evaluation."""
-
-
-@pytest.mark.parametrize(
-    ("claim", "state"),
-    [
-        ("2,000 TFLOP/s/GPU", "not reproduced"),
-        ("8777 tokens/s", "not reproduced"),
-        ("4096 tokens/s", "not reproduced"),
-        ("7777.5 tokens/s", "printed otherwise"),
-        ("7777.5 TFLOP/s", "not reproduced"),
-        ("8777", "printed otherwise"),
-    ],
-)
-def test_a_claim_with_a_unit_is_found_only_beside_its_unit_or_name(tmp_path, claim, state):
-    path = written(tmp_path)
-    path.write_text(path.read_text() + ARGUMENTS)
-    words = [("sequence_length", "128"), ("parameters", "1e9")]
-    (checked,) = audit([path], claim=claim, stated=stated_facts(words)).claims
-    assert checked.state == state
-
-
-@pytest.mark.parametrize("claim", ["1234.57", "1234", "55.625", "2026", "3", "234.56"])
-def test_a_number_is_not_found_in_other_numbers_times_or_by_few_digits(tmp_path, claim):
-    path = written(tmp_path)
-    path.write_text(path.read_text() + CLOSING)
-    (checked,) = audit([path], claim=claim).claims
-    assert checked.state == "not reproduced"
-
-
 def test_the_verdict_on_a_claim_comes_before_the_audit(tmp_path):
     output = run(written(tmp_path), "--claim", "12.5 samples/s/GPU").stdout
     assert output.startswith("The claim:")
     assert output.index("12.5 samples/s/GPU") < output.index("per device")
-
-
-@pytest.mark.parametrize(("tried", "is_told"), [(1, False), (9, False), (10, True)])
-def test_a_few_figures_tell_nothing_of_chance(tmp_path, tried, is_told):
-    rate = LogQuantity(value=1.0, rounding=0.0, of="", basis=ReportedBasis(name="ips"))
-    whole = audit([written(tmp_path)], claim="1 samples/s")
-    claim = whole.claims[0].model_copy(
-        update={"tried": tried, "chance": 1.0, "quantities": [rate]}
-    )
-    assert ("by chance" in "".join(explanation_lines(claim))) == is_told
 
 
 # Several logs.

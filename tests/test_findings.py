@@ -9,7 +9,6 @@ from log_writers import SUITES
 from made_logs import (
     FACTS,
     FALLING,
-    claimed,
     codes,
     cold_epoch,
     findings_of,
@@ -18,12 +17,8 @@ from made_logs import (
     windows,
 )
 
-import perfkit
-from perfkit.analysis.published.cells import cells_of
-from perfkit.audit.claims import check_claim
 from perfkit.audit.joint_findings import joint_findings
 from perfkit.audit.log import ReportedFigure
-from perfkit.audit.matching import number_in_cell
 from perfkit.audit.statements import Finding, Note, NulBytes, ProtocolNotSteady, SameFile
 from perfkit.report.audit_text import finding_text, steps_text
 
@@ -110,12 +105,6 @@ def test_rates_of_one_device_are_compared_with_the_throughput_of_one_device():
     assert "rates is 300.000 images/s/device, 12.5 % higher" in text
     assert "time, 266.667 images/s/device." in text
     assert "mean_of_rates" not in findings_of(make_log(rows, facts=of_all))
-
-
-def test_findings_about_a_claim_name_the_unit_of_a_throughput():
-    claim = claimed("2642", make_log(windows(12, rate=[*[300.0] * 11, 330.25])))
-    findings = {located.code: located.finding for located in claim.findings}
-    assert re.search(r"\d images/s, ", findings["other_statistic"].text())
 
 
 def test_a_finding_of_an_older_audit_has_no_unit():
@@ -212,7 +201,6 @@ def test_lines_of_single_steps_say_nothing_about_steps_without_a_line():
     reference = recomputed(log).log.reference
     assert steps_text(reference) == "steps 30–120, 10 printed steps"
     assert "mean_of_rates" not in findings_of(log)
-    assert "other_statistic" not in codes(claimed("2400.00", log).findings)
 
 
 def test_a_log_without_rates_and_batch_size_says_so(write):
@@ -261,15 +249,14 @@ def test_a_log_without_prints_is_a_finding():
     name = "training_sequences_per_second"
     log = make_log(reported=[ReportedFigure(name, 639.16, "639.16", 9, is_rate=True)])
     assert [*findings_of(log)] == ["no_prints"]
-    assert claimed("639.16", log).state == "reproduced"
 
 
 # Several logs or claims.
 
 
-def joint(code, *logs, claims=()):
+def joint(code, *logs):
     """Return the logs' joint findings with this code."""
-    located = joint_findings([recomputed(log).log for log in logs], [*claims])
+    located = joint_findings([recomputed(log).log for log in logs])
     return [each.finding for each in located if each.code == code]
 
 
@@ -306,34 +293,3 @@ def test_sub_linear_scaling_is_no_finding():
 def test_scaling_of_unknown_work_is_no_finding(missing):
     facts = {name: value for name, value in FACTS.items() if name != missing}
     assert joint("super_linear", *one_and_eight(1.9, facts)) == []
-
-
-@pytest.fixture
-def claim_of():
-    """Makes a claim for a published cell of a table, with this text, of a log of devices."""
-    cells = cells_of(perfkit.published())
-    table = [cell for cell in cells if cell.table == "paddle-resnet50-report"]
-
-    def make(cell, value, devices):
-        facts = FACTS | {"devices": devices, "ranks": devices}
-        log = recomputed(make_log(windows(5, rate=RATES), facts=facts))
-        text = f"{value:.4f}"
-        changes = {"text": text, "value": float(text), "place": f"{devices} devices"}
-        return check_claim(number_in_cell(table[cell]).model_copy(update=changes), log)
-
-    return make
-
-
-def test_a_speed_up_of_different_statistics_is_a_finding(claim_of):
-    one = claim_of(0, RATES.mean(), 1)
-    eight = claim_of(4, 8 * RATES[2:].mean(), 8)
-    (finding,) = joint("mixed_statistics", claims=[one, eight])
-    assert [*finding.figures] == ["1x1, 256", "1x8, 256"]
-
-
-def test_a_log_that_explains_several_numbers_is_a_finding(claim_of):
-    claim = claim_of(0, RATES.mean(), 1)
-    claims = [claim, claim.model_copy(update={"place": "elsewhere"})]
-    assert joint("mixed_statistics", claims=claims) == []
-    (finding,) = joint("one_for_two", claims=claims)
-    assert finding.places == ["1 devices", "elsewhere"]

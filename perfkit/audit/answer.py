@@ -56,6 +56,10 @@ class Speed(Stored):
     per_device: float | None
     """throughput of one device"""
 
+    def rate(self, *, of_all: bool) -> float | None:
+        """Return the throughput of all devices or of one; None if it is unknown."""
+        return self.of_all if of_all else self.per_device
+
     @property
     def devices(self) -> int | None:
         """The number of devices; None if unknown."""

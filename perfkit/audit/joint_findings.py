@@ -1,23 +1,22 @@
-"""Findings about several logs or claims together."""
+"""Findings about several logs together."""
 
 import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
-from perfkit.audit.audit import AuditedLog, Claim, LocatedFinding
+from perfkit.audit.audit import AuditedLog, LocatedFinding
 from perfkit.audit.findings import APART
-from perfkit.audit.statements import Finding, MixedStatistics, OneForTwo, SameFile, SuperLinear
+from perfkit.audit.statements import Finding, SameFile, SuperLinear
 
 SAME_WORK = ("model", "framework", "precision", "batch_size", "accumulate", "gpu")
 """Facts that are equal in logs of the same work on different numbers of devices."""
 Item = TypeVar("Item")
 
 
-def joint_findings(logs: list[AuditedLog], claims: list[Claim]) -> list[LocatedFinding]:
-    """Return the findings about several logs or claims together."""
+def joint_findings(logs: list[AuditedLog]) -> list[LocatedFinding]:
+    """Return the findings about several logs together."""
     findings = [*_same_files(logs), *_super_linear(logs)]
-    findings += [*_mixed_statistics(claims), *_one_for_two(claims)]
     return [LocatedFinding(finding=finding) for finding in findings]
 
 
@@ -69,30 +68,3 @@ def _super_linear(logs: list[AuditedLog]) -> Iterator[Finding]:
                     ranks=round(scale.ranks),
                     of=round(base.ranks),
                 )
-
-
-def _mixed_statistics(claims: list[Claim]) -> Iterator[Finding]:
-    """Find speed-ups whose numbers no single statistic explains."""
-    explained = [claim for claim in claims if claim.table and claim.explanations]
-    for part in _groups(explained, lambda c: (c.table, c.gpu, c.framework, c.precision)):
-        methods = []
-        for claim in part:
-            methods.append({explanation.figure.method for explanation in claim.explanations})
-        if set.intersection(*methods):
-            continue
-        figures = {}
-        for claim in part:
-            place = f"{claim.topology}, {claim.batch_size}"
-            figures[place] = claim.explanations[0].figure
-        yield MixedStatistics(
-            table=part[0].table or "",
-            framework=part[0].framework or "",
-            precision=part[0].precision or "",
-            figures=figures,
-        )
-
-
-def _one_for_two(claims: list[Claim]) -> Iterator[Finding]:
-    explained = [claim for claim in claims if claim.log and claim.explanations]
-    for same in _groups(explained, lambda claim: claim.log):
-        yield OneForTwo(file=same[0].log or "", places=[claim.place for claim in same])

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perfkit.audit.audit import AuditedLog
-from perfkit.audit.claims import LogFigures
+from perfkit.audit.log_numbers import LogFigures
 from perfkit.audit.recompute import inside
 from perfkit.audit.verdicts import (
     CannotTell,
