@@ -1,7 +1,7 @@
 """Audit log files: read them, compute their figures and check claims."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf, nan
@@ -10,7 +10,7 @@ from pathlib import Path
 from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import PublishedCell, cells_of
 from perfkit.analysis.published.layouts import LAYOUTS
-from perfkit.audit.answer import Answer, answer_of, every_expert_counted
+from perfkit.audit.answer import answer_of
 from perfkit.audit.audit import (
     GIVEN,
     SCHEMA_VERSION,
@@ -23,16 +23,12 @@ from perfkit.audit.audit import (
 from perfkit.audit.claims import LogFigures, check_claim
 from perfkit.audit.config_facts import with_stated_facts
 from perfkit.audit.dlperf import cases
-from perfkit.audit.figure import StepTime
 from perfkit.audit.findings import findings_of
 from perfkit.audit.formats import LogFormat
-from perfkit.audit.impossible_prints import impossible_prints
-from perfkit.audit.joint_findings import joint_findings
 from perfkit.audit.log import Log, LogError
-from perfkit.audit.log_ratios import log_ratios, log_scaling, verdict_of
 from perfkit.audit.matching import claims_of_tables
 from perfkit.audit.measured import without_raw_files
-from perfkit.audit.own_print import flops_apart, with_own_print
+from perfkit.audit.own_print import with_own_print
 from perfkit.audit.printed import PrintedQuantity, printed_quantities
 from perfkit.audit.printed_otherwise import with_other_lines
 from perfkit.audit.quantity import ALLOWED, claimed_quantity
@@ -49,14 +45,7 @@ from perfkit.audit.refusals import (
     TableOfOtherUnit,
 )
 from perfkit.audit.single_lines import with_single_lines
-from perfkit.audit.slow_windows import slow_windows
-from perfkit.audit.statements import (
-    CoarseClock,
-    FactValue,
-    Finding,
-    ImpossibleUtilization,
-    SourcedFact,
-)
+from perfkit.audit.statements import FactValue
 from perfkit.core.format import plain
 from perfkit.core.paths import portable
 from perfkit.core.refusals import NotAvailable, Refusal
@@ -64,8 +53,6 @@ from perfkit.core.request import RequestError
 
 NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 """A printed number; commas only between thousands."""
-COARSE_CLOCK = 0.02
-"""Share by which the timestamps' last digit may move the answer before it is reported."""
 LONGEST_REASON = 2000
 """Characters stored of the reason why a file can't be read."""
 
@@ -135,7 +122,6 @@ def audit(
         claims.append(with_single_lines(checked, logs[0]))
     claims = _with_other_lines(claims, logs)
     audited_logs = [log for log, _figures in logs]
-    ratios = [*log_ratios(logs)]
     return Audit(
         schema_version=SCHEMA_VERSION,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -146,11 +132,7 @@ def audit(
         logs=audited_logs,
         left_out=left_out,
         claims=claims,
-        findings=joint_findings(audited_logs, claims),
         dlperf=cases(audited_logs),
-        ratios=ratios,
-        scaling=[*log_scaling(audited_logs)],
-        verdict=verdict_of(audited_logs, ratios),
     )
 
 
@@ -258,31 +240,9 @@ def _printed(figures: Figures) -> list[PrintedQuantity]:
     return printed_quantities(figures.log.printed, figures.rows, in_protocol)
 
 
-def _of_experts(answer: Answer | None, facts: Mapping[str, SourcedFact]) -> Iterator[Finding]:
-    """Yield the finding that a language model has no TFLOP/s because of its experts."""
-    if answer and answer.tokens:
-        yield from every_expert_counted(facts)
-
-
-def _coarse_clock(answer: Answer | None, step_times: Sequence[StepTime]) -> Iterator[Finding]:
-    """Yield the finding that an answer by timestamps may be off by their last digit."""
-    if answer is None or answer.basis != "clock":
-        return
-    for time in step_times:
-        share = time.clock_rounding or 0.0
-        if time.period == answer.period and share > COARSE_CLOCK:
-            yield CoarseClock(share=share, seconds=time.mean_seconds * time.steps)
-
-
-def _impossible(answer: Answer | None) -> Iterator[Finding]:
-    if answer and answer.model and not answer.model.is_possible:
-        yield ImpossibleUtilization(share=answer.model.mfu or 0.0)
-
-
 def audited_log(figures: Figures) -> AuditedLog:
     """Return the audit of a single log."""
     log = figures.log
-    name = plain(portable(log.name))
     reported = {}
     for figure in log.reported:
         if not figure.is_rate:
@@ -292,22 +252,11 @@ def audited_log(figures: Figures) -> AuditedLog:
     if log.windows.size or not log.of_several:
         answer = answer_of(figures.shown, figures.step_times, log.facts, printed)
         answer = with_own_print(answer, figures)
-    slow = slow_windows(figures, answer)
     findings = []
-    for finding, line in slow.notes:
-        findings.append(LocatedFinding(finding=finding, file=name, line=line))
-    findings_of_answer = (
-        *_of_experts(answer, log.facts),
-        *flops_apart(answer),
-        *_coarse_clock(answer, figures.step_times),
-    )
-    for finding in findings_of_answer:
-        findings.append(LocatedFinding(finding=finding, file=name))
-    findings += findings_of(name, figures, slow)
-    for finding in (*_impossible(answer), *impossible_prints(printed, log.facts)):
-        findings.append(LocatedFinding(finding=finding, file=name))
+    for finding, line in findings_of(figures, answer, printed):
+        findings.append(LocatedFinding(finding=finding, line=line))
     return AuditedLog(
-        name=name,
+        name=plain(portable(log.name)),
         sha256=log.sha256,
         format=log.format,
         rate_of=log.semantics.rate_of,

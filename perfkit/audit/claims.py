@@ -102,7 +102,7 @@ def check_claim(
     )
     located = []
     for finding in (*findings, *_of_explanation(claim, audited)):
-        located.append(LocatedFinding(finding=finding, file=log.name))
+        located.append(LocatedFinding(finding=finding))
     return claim.model_copy(update={"findings": located})
 
 

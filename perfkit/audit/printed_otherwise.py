@@ -65,7 +65,7 @@ def with_other_lines(claim: Claim, figures: Figures) -> Claim:
         return claim
     first = min(lines, key=lambda printed: not printed.is_exact)
     finding = PrintedOtherwise(line=first.line, name=first.name, excerpt=first.excerpt)
-    located = LocatedFinding(finding=finding, file=figures.log.name)
+    located = LocatedFinding(finding=finding)
     return claim.model_copy(
         update={"state": "printed otherwise", "findings": [*claim.findings, located]}
     )

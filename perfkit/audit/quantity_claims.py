@@ -115,7 +115,7 @@ def claim_of_step_rate(number: ClaimedNumber, log: AuditedLog) -> Claim | None:
 def _with_findings(claim: Claim, findings: Iterable[Finding]) -> Claim:
     located = []
     for finding in findings:
-        located.append(LocatedFinding(finding=finding, file=claim.log or ""))
+        located.append(LocatedFinding(finding=finding))
     return claim.model_copy(update={"findings": located})
 
 

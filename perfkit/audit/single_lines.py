@@ -28,9 +28,7 @@ def with_single_lines(claim: Claim, audited: LogFigures) -> Claim:
     lines = figures.rows["line"][has_number]
     if not len(lines):
         return claim
-    finding = LocatedFinding(
-        finding=OneLine(count=len(lines)), file=audited.log.name, line=int(lines[0])
-    )
+    finding = LocatedFinding(finding=OneLine(count=len(lines)), line=int(lines[0]))
     return claim.model_copy(
         update={"state": "one line", "findings": [*claim.findings, finding]}
     )

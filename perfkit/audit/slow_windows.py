@@ -1,5 +1,6 @@
 """Slow windows among the steps of an answer: pauses, and the first steps of a short log."""
 
+from collections.abc import Iterator
 from math import nan
 from typing import Any, NamedTuple
 
@@ -89,34 +90,20 @@ class TimedWindows(NamedTuple):
         return str(last) if first == last else f"{first}–{last}"
 
 
-class SlowWindows(NamedTuple):
-    """The findings about slow windows among the steps of an answer, and the lines of these."""
-
-    notes: list[Note]
-    lines: set[int]
-
-    @property
-    def have_pauses(self) -> bool:
-        return any(isinstance(note.finding, Pauses) for note in self.notes)
-
-
 @np.errstate(all="ignore")
-def slow_windows(figures: Figures, answer: Answer | None) -> SlowWindows:
-    """Return the pauses and the slow first steps among the steps of a log's answer."""
+def slow_windows(figures: Figures, answer: Answer | None) -> Iterator[Note]:
+    """Yield the pauses and the slow first steps among the steps of a log's answer."""
     windows = _windows_of(figures, answer)
     if not answer or not windows:
-        return SlowWindows([], set())
-    notes = []
+        return
     is_first = np.full(len(windows.seconds), False)
     if answer.period == "all":
         is_first = _first_steps(windows)
     is_pause = _pauses(windows, is_first)
     if is_pause.any():
-        notes.append(_pauses_note(windows, is_pause, answer))
+        yield _pauses_note(windows, is_pause, answer)
     if is_first.any():
-        notes.append(Note(_first_steps_included(windows, is_first, answer)))
-    lines = windows.line[is_first | is_pause]
-    return SlowWindows(notes, {*lines.tolist()})
+        yield Note(_first_steps_included(windows, is_first, answer))
 
 
 def _windows_of(figures: Figures, answer: Answer | None) -> TimedWindows | None:
@@ -232,7 +219,7 @@ def _first_steps_included(
     windows: TimedWindows, is_first: np.ndarray, answer: Answer
 ) -> FirstStepsIncluded:
     return FirstStepsIncluded(
-        steps=int(windows.steps[is_first].sum()),
+        warm=int(windows.last[is_first][-1]),
         times=windows.times_the_others(is_first),
         **_answer_without(windows, is_first, answer),
     )
@@ -241,19 +228,12 @@ def _first_steps_included(
 def _answer_without(
     windows: TimedWindows, is_left_out: np.ndarray, answer: Answer
 ) -> dict[str, Any]:
-    """Return the answer without some windows, and its unit, as fields of a finding; the rate of
-    its steps if the answer is not that of its steps."""
-    gain = windows.gain_without(is_left_out)
-    steps_per_second = (answer.steps_per_second or 0.0) * gain
-    speed = answer.speed
-    if not answer.is_of_steps:
-        timed = f"{answer.first}–{answer.last}"
-        return {"without": steps_per_second, "unit": "steps/s", "timed": timed}
-    if speed and speed.of_all:
-        return {"without": speed.of_all * gain, "unit": answer.speed_unit}
-    if speed and speed.per_device:
-        return {
-            "without": speed.per_device * gain,
-            "unit": unit_for(answer.speed_unit, of_all=False),
-        }
-    return {"without": steps_per_second, "unit": "steps/s"}
+    """Return the steps of an answer, and the answer without some windows with its unit, as
+    fields of a finding; the rate of its steps if the answer is not that of its steps."""
+    rate, unit = answer.steps_per_second or 0.0, "steps/s"
+    speed = answer.speed if answer.is_of_steps else None
+    if speed:
+        rate = speed.of_all or speed.per_device or 0.0
+        unit = unit_for(answer.speed_unit, of_all=bool(speed.of_all))
+    without = rate * windows.gain_without(is_left_out)
+    return {"without": without, "unit": unit, "first": answer.first, "last": answer.last}

@@ -34,7 +34,6 @@ from perfkit.report.audit_text import (
     difference_text,
     explanation_lines,
     figure_rows,
-    finding_text,
     rate_text,
     reported_text,
     short_names,
@@ -334,23 +333,21 @@ class LogFindings(NamedTuple):
 
 
 def audit_findings(folder: str | Path) -> Section:
-    """Findings about several logs together, then findings by file and line."""
+    """The findings about each log, with their lines."""
     audit = _read(folder)
     names = short_names(audit.logs)
     by_log = []
     for index, log in enumerate(audit.logs, 1):
         if log.findings:
-            lines = _finding_lines(log.findings, names)
+            lines = _finding_lines(log.findings)
             by_log.append(LogFindings(f"log{index}", names[log.name], lines))
-    return _text(folder, "findings", _finding_lines(audit.findings, names), by_log)
+    return _text(folder, "findings", by_log)
 
 
-def _finding_lines(
-    findings: Sequence[LocatedFinding], names: Mapping[str, str]
-) -> list[FindingLine]:
+def _finding_lines(findings: Iterable[LocatedFinding]) -> list[FindingLine]:
     lines = []
     for located in findings:
-        text = finding_text(located.finding, names)
+        text = sentence(located.finding)
         lines.append(FindingLine(located.code, located.line, text))
     return lines
 

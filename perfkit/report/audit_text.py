@@ -1,7 +1,7 @@
-"""Texts of audits in the current language: statistics, steps, claims and findings."""
+"""Texts of audits in the current language: statistics, steps and claims."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,15 +9,7 @@ from perfkit.audit.audit import AuditedLog, Claim, ClaimState, Explanation, Stag
 from perfkit.audit.claims import FEWEST_TRIED
 from perfkit.audit.figure import Figure, Period, Statistic
 from perfkit.audit.quantity import LogQuantity, unit_text
-from perfkit.audit.statements import (
-    DIGITS,
-    ByChance,
-    Finding,
-    MixedStatistics,
-    OneForTwo,
-    SameFile,
-    SuperLinear,
-)
+from perfkit.audit.statements import DIGITS, ByChance
 from perfkit.core.format import change, number, percent
 from perfkit.core.statements import N_
 from perfkit.report.text.language import enumerated, labelled, ngettext
@@ -289,7 +281,7 @@ def reported_text(text: str) -> str:
         return text
 
 
-# Logs and findings.
+# Logs.
 
 
 def short_names(logs: Iterable[AuditedLog]) -> dict[str, str]:
@@ -299,23 +291,3 @@ def short_names(logs: Iterable[AuditedLog]) -> dict[str, str]:
         return {}
     common = os.path.commonpath([path.parent for path in paths.values()])
     return {name: os.path.relpath(path, common) for name, path in paths.items()}
-
-
-def finding_text(finding: Finding, names: Mapping[str, str]) -> str:
-    """Return the sentence of a finding, with the short `names` of logs."""
-    match finding:
-        case SameFile():
-            files = [names.get(name, name) for name in finding.files]
-            return sentence(SameFile(files=files))
-        case SuperLinear():
-            file, base = (names.get(name, name) for name in (finding.file, finding.base))
-            return sentence(finding.model_copy(update={"file": file, "base": base}))
-        case OneForTwo():
-            file = names.get(finding.file, finding.file)
-            return sentence(finding.model_copy(update={"file": file}))
-        case MixedStatistics():
-            figures = []
-            for place, figure in finding.figures.items():
-                figures.append(labelled(place, figure_text(figure)))
-            return _(finding.sentence) % (finding.fields() | {"figures": "; ".join(figures)})
-    return sentence(finding)
