@@ -95,9 +95,9 @@ def test_an_answer_without_pauses_is_told_also_by_a_clock_coarser_than_a_step(pa
     log = audited("\n".join(lines), **stated_facts([("batch_size", "8"), ("devices", "1")]))
     (pauses,) = [each for each in log.findings if each.code == "pauses"]
     assert (pauses.line, pauses.finding.count) == (80, 12)
-    # Each gap that is left out ends within a step of a tick.
-    assert pauses.finding.without == pytest.approx(8 / 0.1, rel=12 / 1000)
-    assert pauses.finding.share == pytest.approx(12 * pause / seconds, rel=0.02)
+    # A part of a pause may count for the steps before it, up to the next tick of the clock.
+    assert pauses.finding.without == pytest.approx(8 / 0.1, rel=0.07)
+    assert pauses.finding.share == pytest.approx(12 * pause / seconds, rel=0.08)
 
 
 # Stated facts.

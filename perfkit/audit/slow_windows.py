@@ -1,12 +1,11 @@
 """Slow windows among the steps of an answer: pauses, and the first steps of a short log."""
 
 from collections.abc import Iterator
-from math import nan
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfkit.audit.answer import BASES, Answer
+from perfkit.audit.answer import Answer
 from perfkit.audit.figure import MOST_RATE, unit_for
 from perfkit.audit.recompute import PRINTED_TIMES, Figures, PeriodFigures, half_unit
 from perfkit.audit.statements import FirstStepsIncluded, Note, Pauses
@@ -38,15 +37,13 @@ MOST_PLACES = 3
 class TimedWindows(NamedTuple):
     """The windows whose steps / time is the answer, in arrays: the line, the first and the last
     step and the seconds of each (up to a common factor if only rates are printed), and what
-    rounding may add to or take from these seconds. If a clock `is_coarse`, coarser than the
-    steps, windows end before its next new reading, and their line is that of their first."""
+    rounding may add to or take from these seconds."""
 
     line: np.ndarray
     first: np.ndarray
     last: np.ndarray
     seconds: np.ndarray
     rounding: np.ndarray
-    is_coarse: bool = False
 
     @property
     def steps(self) -> np.ndarray:
@@ -65,15 +62,6 @@ class TimedWindows(NamedTuple):
         is_above_rounding = self.excess(level) > 2 * self.rounding
         return (self.step_seconds > times * level) & is_above_rounding
 
-    def with_cut_short(self, is_slow: np.ndarray) -> np.ndarray:
-        """Mark slow windows and those whose seconds are known only together with theirs. A
-        coarse clock ticks right before the step that shows it, but long before a pause's: a
-        part of the pause's seconds is that of the window before."""
-        if not self.is_coarse:
-            return is_slow
-        is_before_slow = np.append(is_slow[1:], False)
-        return is_slow | is_before_slow
-
     def gain_without(self, is_left_out: np.ndarray) -> float:
         """Return the throughput without some windows / the throughput with them."""
         kept = ~is_left_out
@@ -90,6 +78,7 @@ class TimedWindows(NamedTuple):
         return str(last) if first == last else f"{first}–{last}"
 
 
+# Logs may contain numbers of any size.
 @np.errstate(all="ignore")
 def slow_windows(figures: Figures, answer: Answer | None) -> Iterator[Note]:
     """Yield the pauses and the slow first steps among the steps of a log's answer."""
@@ -103,7 +92,12 @@ def slow_windows(figures: Figures, answer: Answer | None) -> Iterator[Note]:
     if is_pause.any():
         yield _pauses_note(windows, is_pause, answer)
     if is_first.any():
-        yield Note(_first_steps_included(windows, is_first, answer))
+        finding = FirstStepsIncluded(
+            warm=int(windows.last[is_first][-1]),
+            times=windows.times_the_others(is_first),
+            **_answer_without(windows, is_first, answer),
+        )
+        yield Note(finding)
 
 
 def _windows_of(figures: Figures, answer: Answer | None) -> TimedWindows | None:
@@ -113,18 +107,9 @@ def _windows_of(figures: Figures, answer: Answer | None) -> TimedWindows | None:
         return None
     for period in figures.periods:
         if period.period == answer.period:
-            is_clocked = _basis(figures, answer) == "clock"
-            return _plausible(_clocked(period) if is_clocked else _printed(period))
+            by_print = None if answer.basis == "clock" else _plausible(_printed(period))
+            return by_print or _plausible(_clocked(period))
     return None
-
-
-def _basis(figures: Figures, answer: Answer) -> str:
-    """Return what tells the time of an answer's steps, also if its throughput is the log's own
-    figure."""
-    if answer.basis != "reported":
-        return answer.basis
-    bases = {time.basis for time in figures.step_times if time.period == answer.period}
-    return next((basis for basis in BASES if basis in bases), answer.basis)
 
 
 def _clocked(period: PeriodFigures) -> TimedWindows:
@@ -134,41 +119,29 @@ def _clocked(period: PeriodFigures) -> TimedWindows:
         rows["since"], rows["last"], rows["clock_seconds"]
     )
     rounding = np.full(len(seconds), 2 * half_unit(rows["at"]))
-    is_read_anew = rows["clock_seconds"] > 0
-    line = rows["line"][is_read_anew]
-    is_coarse = not is_read_anew.all()
-    return TimedWindows(line, first, last, seconds, rounding, is_coarse)
+    line = rows["line"][rows["clock_seconds"] > 0]
+    return TimedWindows(line, first, last, seconds, rounding)
 
 
 def _printed(period: PeriodFigures) -> TimedWindows:
     """Return the windows with their printed times or, without any, steps / rate. Rounding
     affects differences of running means by all steps before."""
     rows = period.rows
-    seconds, printed = period.printed_seconds(), rows["printed_seconds"]
-    share = half_unit(printed, PRINTED_TIMES) / _median(printed)
-    if np.isnan(rows["seconds"]).all():
-        share = half_unit(rows["rate"]) / _median(rows["rate"])
+    seconds = period.printed_seconds()
+    rounding = np.zeros(len(seconds))
     if np.isnan(seconds).all():
         seconds = rows["steps"] / rows["own_rate"]
-    is_difference = period.semantics.covers in ("running", "rolling")
-    rounded_steps = 2 * rows["last"] if is_difference else rows["steps"]
-    rounding = share * rounded_steps * _median(seconds / rows["steps"])
+    elif np.isfinite(rows["printed_seconds"]).any():
+        is_difference = period.semantics.covers in ("running", "rolling")
+        rounded_steps = 2 * rows["last"] if is_difference else rows["steps"]
+        rounding = half_unit(rows["printed_seconds"], PRINTED_TIMES) * rounded_steps
     return TimedWindows(rows["line"], rows["first"], rows["last"], seconds, rounding)
-
-
-def _median(values: np.ndarray) -> float:
-    """Return the median of the finite values; nan if there are none."""
-    finite = values[np.isfinite(values)]
-    return float(np.median(finite)) if len(finite) else nan
 
 
 def _plausible(windows: TimedWindows) -> TimedWindows | None:
     seconds = windows.seconds
     is_timed = np.isfinite(seconds) & (seconds > 1 / MOST_RATE)
-    if not is_timed.any():
-        return None
-    line, first, last, seconds, rounding = (values[is_timed] for values in windows[:5])
-    return TimedWindows(line, first, last, seconds, rounding, windows.is_coarse)
+    return TimedWindows(*(values[is_timed] for values in windows)) if is_timed.any() else None
 
 
 def _pauses(windows: TimedWindows, is_first: np.ndarray) -> np.ndarray:
@@ -185,14 +158,13 @@ def _pauses(windows: TimedWindows, is_first: np.ndarray) -> np.ndarray:
 def _pauses_note(windows: TimedWindows, is_pause: np.ndarray, answer: Answer) -> Note:
     """Return the finding about pauses, at the line of the first."""
     level = float(np.median(windows.step_seconds))
-    is_left_out = windows.with_cut_short(is_pause)
-    excess = windows.excess(level)[is_left_out].sum()
+    excess = windows.excess(level)[is_pause].sum()
     indices = np.flatnonzero(is_pause)
     finding = Pauses(
         count=len(indices),
         places=[windows.place(index) for index in indices[:MOST_PLACES]],
         share=float(excess / windows.seconds.sum()),
-        **_answer_without(windows, is_left_out, answer),
+        **_answer_without(windows, is_pause, answer),
     )
     return Note(finding, int(windows.line[indices[0]]))
 
@@ -206,23 +178,11 @@ def _first_steps(windows: TimedWindows) -> np.ndarray:
         return none
     level = float(np.median(others))
     is_slow = windows.slow(SLOW_FIRST, level)
-    if not is_slow[0]:
-        return none
     is_fast = windows.step_seconds < FAST_FIRST * level
     is_first = np.logical_and.accumulate(is_slow | is_fast)
-    if (~is_first).sum() < max(LEAST_OTHERS, is_first.sum()):
+    if not is_slow[0] or (~is_first).sum() < max(LEAST_OTHERS, is_first.sum()):
         return none
     return is_first if windows.times_the_others(is_first) > SLOW_FIRST else none
-
-
-def _first_steps_included(
-    windows: TimedWindows, is_first: np.ndarray, answer: Answer
-) -> FirstStepsIncluded:
-    return FirstStepsIncluded(
-        warm=int(windows.last[is_first][-1]),
-        times=windows.times_the_others(is_first),
-        **_answer_without(windows, is_first, answer),
-    )
 
 
 def _answer_without(
