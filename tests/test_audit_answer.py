@@ -1,6 +1,7 @@
 """The answer of an audit: a log's throughput in one line, and what the command line states."""
 
 import json
+import re
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -13,32 +14,17 @@ from made_logs import FACTS, codes, make_log, recomputed, windows
 from perfkit.audit.auditing import audit
 from perfkit.audit.config_facts import with_stated_facts
 from perfkit.audit.log import ReportedFigure
-from perfkit.audit.log_ratios import (
-    Blocks,
-    log_ratios,
-    log_scaling,
-    ratio_interval_of_blocks,
-    verdict_of,
-)
 from perfkit.audit.parameters import stated_facts
 from perfkit.audit.printed import DeclaredQuantity, PrintedQuantity
 from perfkit.audit.statements import (
     ByLine,
     ByRule,
     Contradiction,
-    FewerSteps,
-    InputWait,
-    LineTooLong,
-    NoLineEnd,
     Note,
-    NulBytes,
-    OtherFormat,
     SourcedFact,
 )
 from perfkit.report.audit_answer import answer_text, lacking_text, model_texts
 from perfkit.report.audit_terminal import audit_text
-from perfkit.report.audit_text import finding_text
-from perfkit.report.audited_logs import log_table
 
 run = partial(cli, "audit")
 
@@ -106,9 +92,9 @@ def test_an_answer_without_pauses_is_told_also_by_a_clock_coarser_than_a_step(pa
     log = audited("\n".join(lines), **stated_facts([("batch_size", "8"), ("devices", "1")]))
     (pauses,) = [each for each in log.findings if each.code == "pauses"]
     assert (pauses.line, pauses.finding.count) == (80, 12)
-    # Each gap that is left out ends within a step of a tick.
-    assert pauses.finding.without == pytest.approx(8 / 0.1, rel=12 / 1000)
-    assert pauses.finding.share == pytest.approx(12 * pause / seconds, rel=0.02)
+    # A part of a pause may count for the steps before it, up to the next tick of the clock.
+    assert pauses.finding.without == pytest.approx(8 / 0.1, rel=0.07)
+    assert pauses.finding.share == pytest.approx(12 * pause / seconds, rel=0.08)
 
 
 # Stated facts.
@@ -248,7 +234,7 @@ def test_a_share_over_the_peak_is_a_finding(parameters, is_possible):
     facts = LANGUAGE_MODEL | {"parameters": int(parameters), "gpu": "H100"}
     log = answered(steady_windows(), facts=facts)
     codes = {located.code for located in log.findings}
-    assert ("impossible_utilization" not in codes) == is_possible
+    assert ("impossible" not in codes) == is_possible
 
 
 @pytest.mark.parametrize("mixture", [{"experts": 8}, {"sparse_parameters": 6_000_000_000}])
@@ -307,16 +293,6 @@ def test_the_keys_of_a_mixture_count_unless_it_has_one_expert(audited):
     assert audited(text.replace("experts", "heads")).answer.model
 
 
-def test_missing_steps_of_the_protocol_are_told_without_a_steady_state():
-    of_steady = steady_windows()
-    of_steady[["first", "last"]] += 200
-    without = windows(6, seconds=5.0)
-    assert answered(of_steady).answer.period == "steady"
-    assert "fewer_steps" not in codes(answered(of_steady).findings)
-    assert answered(without).answer.period != "steady"
-    assert "fewer_steps" in codes(answered(without).findings)
-
-
 def test_attention_counts_if_the_models_sizes_are_known():
     sizes = {"parameters": 8_000_000_000, "layers": 32, "hidden_size": 4096}
     model = answered(steady_windows(), facts=LANGUAGE_MODEL | sizes).answer.model
@@ -364,7 +340,7 @@ def test_the_utilization_that_a_log_prints_stands_beside_the_answer():
     speed, own, _formula = model_texts(log.answer.model)
     assert "MFU 84.8 %" in speed
     assert own == "The log's own “flops” is 37.5 % over these steps."
-    assert "flops_apart" not in codes(log.findings)
+    assert "own_flops_differ" not in codes(log.findings)
 
 
 @pytest.mark.parametrize("is_reported", [False, True])
@@ -384,7 +360,7 @@ def test_flops_of_the_answer_s_steps_are_not_compared_with_an_answer_of_others(i
     assert bool(answer.rate_name) != is_reported
     assert answer.model.tflops_per_device > 1.5 * 300
     assert answer.model.own is None
-    assert "flops_apart" not in codes(without_comparison.findings)
+    assert "own_flops_differ" not in codes(without_comparison.findings)
 
 
 @pytest.mark.parametrize(
@@ -392,22 +368,11 @@ def test_flops_of_the_answer_s_steps_are_not_compared_with_an_answer_of_others(i
 )
 def test_flops_far_from_those_that_a_log_prints_are_a_finding(factor, is_told):
     log = printing(839.2 * factor)
-    assert ("flops_apart" in codes(log.findings)) == is_told
-
-
-def test_the_finding_about_flops_tells_both_numbers_and_blames_neither():
-    (located,) = [each for each in printing(209.8).findings if each.code == "flops_apart"]
-    assert located.finding.text() == (
-        "The answer's 839.2 TFLOP/s are 4.00 times the log's own 209.8 (“flops”): the "
-        "parameters (of experts: the active ones), the batch, the devices or the log's number "
-        "may be wrong."
-    )
+    assert ("own_flops_differ" in codes(log.findings)) == is_told
 
 
 def test_without_a_batch_size_steps_are_answered_and_the_option_is_named(audited):
     log = audited(WITHOUT_BATCH)
-    (finding,) = [each.finding for each in log.findings if each.code == "no_batch_size"]
-    assert finding.text().endswith("are unknown: give the batch size by -p batch_size N.")
     assert answer_text(log) == "2.0000 steps/s, 0.50000 s/step, steps 21–120"
     assert "-p batch_size N -p devices N" in lacking_text(log)
 
@@ -509,13 +474,6 @@ def test_pauses_are_told_also_beside_the_log_s_own_throughput(audited):
         without = {"steps/s": 0.2, "samples/s": 3.2}[first.unit]
         assert first.without == pytest.approx(without)
         assert answer_text(log).endswith(" with a pause")
-        text = finding_text(first, {})
-        if stated:
-            assert "of the answer's time" in text
-            assert text.endswith("without it, the answer is 3.20000 samples/s.")
-        else:
-            assert "of the time of steps 11–400" in text
-            assert text.endswith("without it, they run at 0.200000 steps/s.")
 
 
 def test_a_warm_up_among_steps_that_are_not_the_answer_s_is_told_of_these():
@@ -523,11 +481,8 @@ def test_a_warm_up_among_steps_that_are_not_the_answer_s_is_told_of_these():
     rows = windows(12, 1, seconds=[16.0] + [8.0] * 11)
     log = answered(rows, facts={}, reported=[reported])
     assert log.answer.basis == "reported"
-    texts = [finding_text(each.finding, {}) for each in log.findings]
-    assert texts[0] == (
-        "Steps 1–12 include the warm-up: the first takes 2.0 times the median of the others. "
-        "Without it, they run at 0.125000 steps/s."
-    )
+    text = log.findings[0].finding.text()
+    assert text.endswith("2.0 times the median of the others; without: 0.125000 steps/s.")
 
 
 def test_a_pause_takes_no_part_of_a_median_of_printed_rates():
@@ -560,42 +515,8 @@ def test_throughputs_of_several_models_are_a_table(tmp_path):
     log = answered(reported=figures).model_copy(update={"of_several": True, "answer": None})
     lines = checked_lines(in_terminal(log, tmp_path))
     assert lines[0] == "The file has throughputs of several models or nodes."
-    assert "model7 856.000 107.000" in on_one_line(" ".join(lines))
-    assert "and 12 more" in lines
-
-
-def of_models(names, tmp_path):
-    """Return what the terminal shows of a file with throughputs under these names."""
-    figures = []
-    for number, name in enumerate(names):
-        figures.append(ReportedFigure(name, 100.5 + number, "9", number, is_rate=True))
-    log = answered(facts={"unit": "images/s"}, reported=figures)
-    several = log.model_copy(update={"of_several": True, "answer": None})
-    return "\n".join(checked_lines(in_terminal(several, tmp_path)))
-
-
-def test_throughputs_of_several_models_have_whole_names_and_a_unit(tmp_path):
-    models = [f"densenet_models/pytorch-densenet{size}/throughput_train" for size in (169, 201)]
-    text = of_models([f"{model}_float32 (median of 3)" for model in models], tmp_path)
-    assert "reported by the log (images/s, median of 3)" in text
-    assert on_one_line(f"{models[0]}_float32 100.500 {models[1]}_float32 101.500") in (
-        on_one_line(text)
-    )
-
-
-def test_only_parentheses_at_the_end_of_all_names_are_told_in_the_heading(tmp_path):
-    models = ["resnet (v1) train", "resnet (v2) train"]
-    text = on_one_line(of_models([f"{model} (median of 3)" for model in models], tmp_path))
-    assert "reported by the log (images/s, median of 3)" in text
-    assert "resnet (v1) train 100.500 resnet (v2) train 101.500" in text
-    inside = on_one_line(of_models(["resnet (v1) train", "vgg (v1) train"], tmp_path))
-    assert "reported by the log (images/s) " in inside
-
-
-def test_names_that_differ_in_their_middle_alone_are_told_whole(tmp_path):
-    text = of_models([f"{'a' * 60}{size:02}{'b' * 60}" for size in range(20)], tmp_path)
-    assert f"{'a' * 60}03" in text
-    assert "and 16 more" in text
+    assert "model5 840.000 105.000" in on_one_line(" ".join(lines))
+    assert "and 14 more throughputs" in lines
 
 
 def test_a_reported_figure_with_a_long_name_keeps_its_value(audited, tmp_path):
@@ -638,14 +559,11 @@ def test_each_format_is_answered_within_25_lines(name, file, tmp_path):
 def endless():
     """A log with hundreds of findings, facts, printed quantities and reported figures, all with
     long names."""
-    notes = [Note(LineTooLong(characters=100_000), line) for line in range(1, 301)]
     by = ByLine(line=1)
     contradiction = Contradiction(
         name=ENDLESS_NAME, value=ENDLESS_NAME, by=by, other=ENDLESS_NAME, whom=by
     )
-    others = [OtherFormat(format=ENDLESS_NAME), contradiction, InputWait(share=0.5)]
-    others += [NulBytes(count=3), NoLineEnd(), FewerSteps(steps=1, first=21, last=120)]
-    notes += [Note(finding) for finding in others]
+    notes = [Note(contradiction, line) for line in range(1, 301)]
     log = answered(steady_windows(), notes=notes, name=ENDLESS_NAME)
     printed = [quantity(f"{number} {ENDLESS_NAME}") for number in range(40)]
     facts = {f"fact{number}": log.facts["model"] for number in range(300)}
@@ -667,18 +585,10 @@ def in_terminal(log, tmp_path):
     return audit_text(audit([written(tmp_path)]).model_copy(update={"logs": [log]}))
 
 
-def test_hundreds_of_findings_are_counted_by_code(endless, tmp_path):
-    text = in_terminal(endless.model_copy(update={"printed": []}), tmp_path)
-    assert "line_too_long: line 1: " in text
-    assert "(and 299 more)" in on_one_line(text)
-
-
 def test_a_log_with_much_to_tell_is_answered_within_25_lines(endless, tmp_path):
     lines = checked_lines(in_terminal(endless, tmp_path))
     assert lines[0] == answer_text(endless)
-    text = on_one_line(" ".join(lines))
-    assert "(and 299 more)" in text
-    assert "more findings: 1 " in text
+    assert re.search(r"and 29\d more findings", " ".join(lines))
 
 
 def written(folder, name="some.log", step_seconds=HALF_A_SECOND):
@@ -686,13 +596,6 @@ def written(folder, name="some.log", step_seconds=HALF_A_SECOND):
     path = folder / name
     path.write_text(SUITES["PaddleSeg"].text(step_seconds))
     return path
-
-
-def test_a_file_of_many_trainings_is_told_within_25_lines(endless, tmp_path):
-    logs = [endless.model_copy(update={"name": f"x.log#{part}"}) for part in range(1, 101)]
-    whole = audit([written(tmp_path)]).model_copy(update={"logs": logs})
-    lines = checked_lines(audit_text(whole))
-    assert "and 92 more trainings (--all shows them)" in lines
 
 
 def test_all_shows_every_statistic_and_finding(audited, tmp_path):
@@ -715,194 +618,9 @@ def test_the_verdict_on_a_claim_comes_before_the_audit(tmp_path):
     assert output.index("12.5 samples/s/GPU") < output.index("per device")
 
 
-# Several logs.
-
-
-def logs_of(*factors, facts=({}, {}), count=60, noise=0.002):
-    """Return logs of steps that take the usual time times a factor."""
-    generator = np.random.default_rng(3)
-    logs = []
-    for index, factor in enumerate(factors):
-        seconds = 5.0 * factor * generator.normal(1, noise, count)
-        of_log = {**FACTS, **facts[index]}
-        log = make_log(windows(count, seconds=seconds), facts=of_log, name=f"{index}.log")
-        logs.append(recomputed(log))
-    return logs
-
-
-def judged(logs):
-    ratios = [*log_ratios(logs)]
-    return verdict_of([audited.log for audited in logs], ratios)
-
-
-@pytest.mark.parametrize(
-    ("factor", "noise", "code"),
-    [
-        (0.95, 0.002, "faster"),
-        (1.05, 0.002, "slower"),
-        (1.001, 0.002, "no_difference"),
-        (1.0, 0.3, "cannot_tell"),
-    ],
-)
-def test_two_logs_have_a_verdict(factor, noise, code):
-    assert judged(logs_of(1.0, factor, noise=noise)).code == code
-
-
-def test_a_verdict_is_one_sentence_with_its_interval():
-    verdict = judged(logs_of(1.0, 0.95))
-    assert verdict.share == pytest.approx(1 / 0.95 - 1, abs=0.001)
-    assert verdict.low < verdict.share < verdict.high
-    assert verdict.text().startswith("1.log is 5.")
-    assert "faster than 0.log (95 % interval: +5" in verdict.text()
-
-
-def test_few_lines_give_no_interval():
-    verdict = judged(logs_of(1.0, 0.9, count=7))
-    assert verdict.code == "too_few_lines"
-    assert "0.log has only" in verdict.text() or "1.log has only" in verdict.text()
-
-
-@pytest.mark.parametrize(
-    ("facts", "code", "why"),
-    [
-        ({"unit": "tokens/s", "sequence_length": 9}, "other_units", "tokens/s, the other"),
-        ({"model": "vgg16"}, "other_log_work", "(model vgg16 and resnet50)"),
-        ({"batch_size": 0}, "unknown_throughput", "the throughput of 1.log is unknown"),
-    ],
-)
-def test_other_units_and_other_work_are_not_compared(facts, code, why):
-    verdict = judged(logs_of(1.0, 1.0, facts=({}, facts)))
-    assert verdict.code == code
-    assert why in verdict.text()
-
-
-def test_an_unknown_unit_is_not_compared_with_another():
-    base, other = logs_of(1.0, 1.0)
-    answer = other.log.answer.model_copy(update={"unit": ""})
-    unknown = other._replace(log=other.log.model_copy(update={"answer": answer}))
-    verdict = judged([base, unknown])
-    assert verdict.code == "other_units"
-    assert (
-        verdict.text() == "1.log and 0.log are not compared: one does not tell what it counts."
-    )
-
-
-def test_a_table_of_logs_names_no_unit_that_one_of_them_does_not_tell(tmp_path):
+def test_an_audit_in_json_has_the_answer(tmp_path):
     whole = audit([written(tmp_path)])
-    reported = ReportedFigure("data.rate", 100.0, "100.0", 1, is_rate=True)
-    told = answered(steady_windows(), name="a.log")
-    untold = answered(facts={"ranks": 8}, reported=[reported], name="b.log")
-    assert log_table(whole, [told]).headings[:2] == ["devices", "images/s"]
-    assert log_table(whole, [untold]).headings[:2] == ["devices", "throughput"]
-    assert log_table(whole, [told, untold]).headings[:3] == ["unit", "devices", "throughput"]
-
-
-def in_other_format(logs):
-    """Return two logs, the second in another format."""
-    base, other = logs
-    return [base, other._replace(log=other.log.model_copy(update={"format": "other"}))]
-
-
-def test_unknown_work_in_different_formats_is_not_compared():
-    unknown = {"model": 0}
-    logs = in_other_format(logs_of(1.0, 0.5, facts=(unknown, unknown)))
-    for audited in logs:
-        del audited.log.facts["model"]
-    assert judged(logs).code == "other_formats"
-    assert "their formats differ (other and made by hand)" in judged(logs).text()
-    assert [*log_ratios(logs)] == []
-
-
-def test_the_same_model_or_parameters_are_compared_across_formats():
-    assert judged(in_other_format(logs_of(1.0, 0.5))).code == "faster"
-    stated = {"parameters": 7}
-    logs = in_other_format(logs_of(1.0, 0.5, facts=(stated, stated)))
-    for audited in logs:
-        del audited.log.facts["model"]
-    assert judged(logs).code == "faster"
-
-
-def test_different_benchmarks_of_mlperf_are_not_compared(tmp_path):
-    paths = []
-    for benchmark in ("gpt3", "retinanet"):
-        path = tmp_path / f"{benchmark}.log"
-        path.write_text(mlperf_text(benchmark))
-        paths.append(path)
-    whole = audit(paths)
-    assert whole.ratios == []
-    assert "benchmark retinanet and gpt3" in whole.verdict.text()
-
-
-def mlperf_text(benchmark):
-    """Return an MLPerf log of ten epochs."""
-    events = [("submission_benchmark", benchmark), ("global_batch_size", 100)]
-    events += [("train_samples", 40_000), ("run_start", None)]
-    events += [("block_start", None)]
-    events += [("epoch_start", None), ("epoch_stop", None)] * 10
-    events += [("block_stop", None), ("run_stop", None)]
-    lines = []
-    for index, (key, value) in enumerate(events):
-        event = {"event_type": "POINT_IN_TIME", "time_ms": 1000 * index, "key": key}
-        event |= {"value": value, "metadata": {}}
-        lines.append(f":::MLLOG {json.dumps(event)}\n")
-    return "".join(lines)
-
-
-def test_the_facts_in_which_two_logs_differ_are_named(tmp_path):
-    one = written(tmp_path, "one_fp32_bs32.log")
-    other = written(tmp_path, "other_amp_bs32.log", HALF_A_SECOND / 2)
-    output = on_one_line(run(one, other).stdout)
-    assert output.startswith("other_amp_bs32.log is 100 % faster than one_fp32_bs32.log")
-    assert "They differ in precision fp32 and amp." in output
-
-
-def test_scaling_is_a_share_of_the_ideal():
-    facts = [{"devices": 1, "ranks": 1}, {"devices": 2, "ranks": 2}, {}]
-    logs = [audited.log for audited in logs_of(1.0, 1.05, 1.25, facts=facts, noise=0.0)]
-    shares = {scaling.devices: scaling.share for scaling in log_scaling(logs)}
-    assert shares == pytest.approx({1: 1.0, 2: 1 / 1.05, 8: 0.8})
-
-
-def test_two_logs_on_different_devices_are_judged_by_their_scaling():
-    logs = logs_of(1.0, 1.25, facts=({"devices": 1, "ranks": 1}, {}))
-    verdict = judged(logs)
-    assert verdict.code == "scales"
-    assert "on 8 times the devices, 80" in verdict.text()
-
-
-def test_logs_of_other_batches_are_no_scaling():
-    facts = [{"devices": 1, "ranks": 1, "batch_size": 128}, {}]
-    assert [*log_scaling([audited.log for audited in logs_of(1.0, 1.0, facts=facts)])] == []
-
-
-def test_intervals_of_few_blocks_cover_the_ratio_at_their_level():
-    """Of 1000 pairs of logs without a difference, 95 % of the intervals have the ratio 1: 925
-    or fewer have a probability of 0.0005."""
-    generator = np.random.default_rng(11)
-    covered = 0
-    for _pair in range(1000):
-        log, base = (Blocks(np.full(8, 10), generator.normal(5, 0.1, 8)) for _log in range(2))
-        ratio = base.seconds_per_step() / log.seconds_per_step()
-        interval = ratio_interval_of_blocks(ratio, log, base)
-        covered += interval.low <= 1 <= interval.high
-    assert covered > 925
-
-
-def test_a_folder_is_a_table_of_at_most_80_columns(tmp_path):
-    for number in (1, 2, 4, 8):
-        name = f"{number}_{'long_' * 12}PaddleClas_ResNet50_bs32_fp32_DP_N1C{number}_log"
-        written(tmp_path, name, HALF_A_SECOND * (1 + number / 100))
-    lines = run(tmp_path).stdout.splitlines()
-    assert max(map(len, lines)) <= 80
-    shares = [line.split()[-2] for line in lines if line.endswith(" %")]
-    assert [float(share) for share in shares] == pytest.approx([100, 99.0, 97.1, 93.5], abs=0.1)
-
-
-def test_an_audit_in_json_has_the_answer_and_the_ratios(tmp_path):
-    paths = [written(tmp_path, name) for name in ("a.log", "b.log")]
-    whole = audit(paths)
     assert whole.logs[0].answer.samples.per_device == pytest.approx(BATCH / 0.5)
-    assert whole.ratios[0].ratio == pytest.approx(1)
     assert type(whole).model_validate_json(whole.model_dump_json()) == whole
 
 

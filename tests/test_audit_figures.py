@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_logs import FACTS, by_statistic, findings_of, make_log, windows
+from made_logs import FACTS, by_statistic, make_log, windows
 
-from perfkit.audit.recompute import Figures, half_of, half_unit
+from perfkit.audit.recompute import Figures
 
 
 def test_samples_over_time_covers_the_protocols_steps():
@@ -26,11 +26,6 @@ def test_samples_over_time_is_known_for_each_period(period, steps_per_second):
     seconds = np.array([9.0, 8.0, *[2.0] * 10, *[4.0] * 3])
     figure = by_statistic(make_log(windows(15, seconds=seconds)))["samples/time", period]
     assert figure.per_device == pytest.approx(256 * steps_per_second)
-
-
-def test_a_warm_period_of_the_protocols_steps_is_shown_once():
-    figures = by_statistic(make_log(windows(10, seconds=2.0)))
-    assert {period for _statistic, period in figures} == {"all", "protocol"}
 
 
 @settings(max_examples=40, deadline=None)
@@ -96,7 +91,6 @@ def test_the_protocols_steps_span_short_epochs():
     figure = figures["samples/time", "protocol"]
     assert (figure.steps, figure.epochs, figure.prints) == (100, 4, 10)
     assert figure.per_device == pytest.approx(256 * 100 / (2 + 3 * 3 + 3 * 4 + 3 * 5))
-    assert "fewer_steps" not in findings_of(make_log(*epochs))
     assert figures["samples/time", "warm"].steps == 130
 
 
@@ -107,14 +101,6 @@ def test_a_resumed_training_counts_its_own_steps():
     figure = by_statistic(log)["samples/time", "protocol"]
     assert (figure.first, figure.last, figure.steps) == (14021, 14120, 100)
     assert figure.throughput == pytest.approx(8 * 256 * 100 / 20)
-    resumed = findings_of(log)["resumed"].finding
-    assert (resumed.step, resumed.first, resumed.last) == (14000, 14021, 14120)
-
-
-def test_a_checkpoint_of_other_steps_counts_nothing():
-    log = make_log(windows(13, seconds=2.0), facts=FACTS | {"resumed_at": 14000})
-    assert by_statistic(log)["samples/time", "protocol"].first == 21
-    assert "resumed" not in findings_of(log)
 
 
 def test_a_compilation_in_the_warm_up_is_not_steady():
@@ -134,11 +120,6 @@ def test_an_unknown_device_count_or_batch_size_is_not_guessed():
     assert of_all["mean of rates", "all"].per_device is None
 
 
-def test_a_log_without_the_protocols_steps_has_no_figure_of_them():
-    figures = by_statistic(make_log(windows(after=200, rate=100.0)))
-    assert ("samples/time", "protocol") not in figures
-
-
 def test_a_figure_has_the_rounding_error_of_the_printed_digits():
     step_seconds = 0.187163
     rows = windows(12, seconds=10 * round(step_seconds, 5))
@@ -146,23 +127,6 @@ def test_a_figure_has_the_rounding_error_of_the_printed_digits():
     exact = 8 * 256 / step_seconds
     error = abs(figure.throughput - exact)
     assert 0 < error <= figure.rounding * exact < 1e-3 * exact
-
-
-def test_half_a_unit_of_the_last_digit_is_that_of_the_printed_number():
-    assert half_of("387.1") == pytest.approx(0.05)
-    assert half_of("10336") == 0.5
-    assert half_unit(np.array([1.25, 3.5])) == pytest.approx(0.005)
-
-
-def test_epochs_are_counted_across_restarts():
-    rows = []
-    for run in (0, 1):
-        for epoch in (0, 1):
-            rows.append(windows(4, rate=1.0, run=run, epoch=epoch))
-    figures = by_statistic(make_log(*rows))
-    assert figures["mean of rates", "all"].epochs == 4
-    warm = figures["mean of rates", "warm"]
-    assert (warm.epochs, warm.prints) == (4, 12)
 
 
 def test_the_slowest_of_the_ranks_with_most_steps_is_used():
@@ -180,11 +144,6 @@ def test_data_wait_is_a_share_of_the_time_including_it(reader, share, rate):
     log = make_log(windows(12, seconds=2.0, reader=0.5), reader=reader)
     assert Figures(log).input_share == pytest.approx(share)
     assert by_statistic(log)["samples/time", "all"].per_device == pytest.approx(rate)
-
-
-@pytest.mark.parametrize("waits", [{}, {"reader": 3.0}])
-def test_missing_or_impossible_waits_give_no_share(waits):
-    assert Figures(make_log(windows(12, seconds=2.0, **waits))).input_share is None
 
 
 def test_ambiguous_data_waits_give_no_step_time():
@@ -249,13 +208,3 @@ def test_a_step_time_is_that_of_an_update_of_several_batches():
     step_time = step_times(log)["all", "printed"]
     assert step_time.mean_seconds == pytest.approx(0.8)
     assert (step_time.first, step_time.last, step_time.steps) == (1, 30, 30)
-
-
-def test_the_median_step_gives_a_throughput():
-    seconds = np.array([9.0, 8.0, *[2.0] * 10, 30.0])
-    at = np.append(0.0, np.cumsum([3.0] * 11 + [30.0]))
-    figures = by_statistic(make_log(windows(13, seconds=seconds, at=at)))
-    assert figures["median step", "all"].throughput == pytest.approx(8 * 256 / 0.2)
-    by_clock = figures["median step by clock", "all"]
-    assert by_clock.throughput == pytest.approx(8 * 256 / 0.3)
-    assert (by_clock.first, by_clock.last, by_clock.steps) == (11, 130, 120)

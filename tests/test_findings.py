@@ -1,191 +1,47 @@
-"""Findings about logs, and about several logs or claims together."""
+"""Findings about a log, and several logs side by side."""
 
-import re
+import json
+from itertools import chain
 
 import numpy as np
 import pytest
 from conftest import cli
 from log_writers import SUITES
-from made_logs import (
-    FACTS,
-    FALLING,
-    codes,
-    cold_epoch,
-    findings_of,
-    make_log,
-    recomputed,
-    windows,
-)
+from made_logs import FACTS, FALLING, findings_of, make_log, recomputed, windows
 
-from perfkit.audit.joint_findings import joint_findings
-from perfkit.audit.log import ReportedFigure
-from perfkit.audit.statements import Finding, Note, NulBytes, ProtocolNotSteady, SameFile
-from perfkit.report.audit_text import finding_text, steps_text
+from perfkit.audit.printed import DeclaredQuantity
 
-WAITS = 10 * (0.1 + 0.002 * (7 * np.arange(40) % 11))
-RATES = np.array([250.125, 301.5, 302.25, 303.75, 308.875])
-
-
-# One log.
+OF_ONE_DEVICE = {name: FACTS[name] for name in ("model", "framework", "batch_size")}
 
 
 @pytest.mark.parametrize(
     ("code", "rows", "fields"),
     [
-        (
-            "negative_accuracy",
-            windows(accuracy=[0.1, -0.0156, -0.5, *[0.1] * 9]),
-            {"count": 2, "lowest": -0.5},
-        ),
-        ("loss_not_finite", windows(loss=[*FALLING[:8], *[np.inf] * 4]), {}),
-        ("constant_loss", windows(loss=6.9), {"count": 12}),
-        ("loss_not_falling", windows(loss=FALLING[::-1]), {}),
-        ("first_loss", windows(loss=FALLING / 2), {}),
-        ("last_loss", windows(loss=[7, *[11] * 11]), {}),
+        ("loss_not_falling", windows(loss=FALLING[::-1]), {"first": 6.5, "last": 6.5}),
+        ("loss_not_falling", windows(loss=6.9), {"first": 6.9, "last": 6.9}),
         ("input_wait", windows(seconds=2.0, reader=0.3), {"share": 0.15}),
-        ("input_wait", windows(40, seconds=6.0, reader=WAITS), {}),
-        ("input_limit", windows(40, seconds=3 + WAITS, reader=WAITS), {}),
-        ("protocol_not_steady", cold_epoch(), {"difference": 0.125 / 0.14 - 1}),
-        ("odd_rates", windows(rate=[0.0, -1.0, np.inf, *[300.0] * 9]), {"count": 3}),
-        ("mean_of_rates", windows(rate=[200.0, 400.0] * 6), {}),
         (
-            "slow_print",
-            windows(7, 20, seconds=[4.0] * 5 + [40.0] * 2, line=np.arange(5, 12)),
-            {"share": 40 / 56, "steps": 20, "of": 100},
+            "mean_of_rates",
+            windows(rate=[200.0, 400.0] * 6),
+            {"mean": 2400.0, "share": 0.125},
         ),
-        ("fewer_steps", windows(6, seconds=2.0), {"steps": 40}),
-        ("restarts", windows(run=[0] * 6 + [1] * 6), {"count": 1}),
+        (
+            "clock_differs",
+            windows(15, seconds=1.8, at=3.6 * np.arange(15)),
+            {"clock": 0.36, "printed": 0.18, "difference": 1.0},
+        ),
     ],
 )
-def test_findings_have_their_figures(code, rows, fields):
-    located = findings_of(make_log(rows))[code]
-    stated = located.finding.fields()
-    assert located.file == "x.log"
-    assert {name: stated[name] for name in fields} == pytest.approx(fields)
-    assert located.finding.text()
+def test_a_finding_has_its_figures(code, rows, fields):
+    stated = findings_of(make_log(rows))[code].finding.fields()
+    for name, value in fields.items():
+        assert stated[name] == pytest.approx(value, rel=0.1)
 
 
-@pytest.mark.parametrize(
-    ("code", "rows", "line"),
-    [
-        ("negative_accuracy", windows(accuracy=[0.1, -0.0156, -0.5, *[0.1] * 9]), 2),
-        ("loss_not_finite", windows(loss=[*FALLING[:8], *[np.inf] * 4]), 9),
-        ("pauses", windows(seconds=[2.0] * 11 + [20.0], line=np.arange(5, 17)), 16),
-        ("restarts", windows(run=[0] * 6 + [1] * 6), 7),
-    ],
-)
-def test_findings_have_their_lines(code, rows, line):
-    assert findings_of(make_log(rows))[code].line == line
-
-
-OF_RATES = {
-    "mean_of_rates": windows(rate=[200.0, 400.0] * 6),
-    "protocol_not_steady": cold_epoch(),
-}
-"""Code of a finding about throughputs -> a log with it."""
-ONE_DEVICE = {name: FACTS[name] for name in ("model", "framework", "batch_size")}
-
-
-@pytest.mark.parametrize("code", OF_RATES)
-@pytest.mark.parametrize(
-    ("facts", "unit"), [(FACTS, "images/s"), (ONE_DEVICE, "images/s/device")]
-)
-def test_findings_about_throughputs_name_their_unit(code, facts, unit):
-    finding = findings_of(make_log(OF_RATES[code], facts=facts))[code].finding
-    assert len(re.findall(rf"\d {unit}[,. ]", finding.text())) == 2
-
-
-def test_rates_of_one_device_are_compared_with_the_throughput_of_one_device():
-    """The printed rates are of one device, whose number is unknown; the times are of all."""
-    of_all = ONE_DEVICE | {"global_batch_size": 512}
-    facts = of_all | {"accumulate": 1}
-    rates = np.array([200.0, 400.0] * 6)
-    rows = windows(rate=rates, seconds=10 * 256 / rates)
-    text = findings_of(make_log(rows, facts=facts))["mean_of_rates"].finding.text()
-    assert "rates is 300.000 images/s/device, 12.5 % higher" in text
-    assert "time, 266.667 images/s/device." in text
-    assert "mean_of_rates" not in findings_of(make_log(rows, facts=of_all))
-
-
-def test_a_finding_of_an_older_audit_has_no_unit():
-    fields = {"mean": 300.5, "reference": 290.25, "share": 0.035, "first": 21, "last": 120}
-    stored = {"code": "mean_of_rates", "params": fields}
-    assert Finding.model_validate(stored).text() == (
-        "Over steps 21 to 120, the mean of the printed rates is 300.500, 3.5 % higher than "
-        "samples / time, 290.250."
-    )
-
-
-def test_pauses_are_told_first_with_the_answer_without_them():
-    rows = windows(30, seconds=[5.05] * 14 + [65.05] + [5.05] * 15)
-    findings = recomputed(make_log(rows)).log.findings
-    pauses = findings[0].finding
-    assert (pauses.code, pauses.count, pauses.places) == ("pauses", 1, ["141–150"])
-    assert pauses.share == pytest.approx(60 / (300 * 0.505 + 60))
-    assert pauses.without == pytest.approx(8 * 256 / 0.505)
-    assert codes(findings).isdisjoint({"slow_print", "protocol_not_steady"})
-
-
-def test_ordinary_noise_and_regular_slow_steps_are_no_pauses():
-    noise = np.random.default_rng(0).lognormal(0, 0.1, 300)
-    every_fourth = np.tile([1.0, 1.0, 1.0, 2.5], 75)
-    for seconds in (noise, every_fourth):
-        assert "pauses" not in findings_of(make_log(windows(300, 1, seconds=seconds)))
-
-
-def test_a_short_log_tells_its_answer_without_the_slow_first_step():
-    rows = windows(12, 1, seconds=[16.0] + [8.0] * 11)
-    first = findings_of(make_log(rows))["first_steps_included"].finding
-    assert (first.steps, first.times) == (1, 2.0)
-    assert first.without == 256.0
-    even = windows(12, 1, seconds=8.0)
-    assert "first_steps_included" not in findings_of(make_log(even))
-
-
-@pytest.mark.parametrize(
-    ("seconds", "steps"),
-    [
-        ([40.0, 0.25] + [8.0] * 10, 2),
-        ([40.0, 24.0, 0.25] + [8.0] * 9, 3),
-        ([40.0, 8.0, 0.25] + [8.0] * 9, 1),
-        ([40.0] + [8.0] * 10 + [0.25], 1),
-    ],
-)
-def test_steps_right_behind_a_slow_first_one_may_be_too_fast(seconds, steps):
-    """Steps that are dispatched asynchronously have times that are not theirs at first."""
-    log = make_log(windows(12, 1, seconds=seconds))
-    first = findings_of(log)["first_steps_included"].finding
-    rest = seconds[steps:]
-    assert first.steps == steps
-    assert first.without == pytest.approx(8 * 256 * len(rest) / sum(rest))
-
-
-@pytest.mark.parametrize(
-    "seconds", [[0.25] + [8.0] * 11, [11.2, *[3.2] * 3] + [8.0] * 8, [24.0, 0.25] + [12.0] * 10]
-)
-def test_first_steps_that_are_fast_together_are_no_warm_up(seconds):
-    rows = windows(12, 1, seconds=seconds)
-    assert "first_steps_included" not in findings_of(make_log(rows))
-
-
-def test_findings_about_few_steps_and_one_restart_read_well():
-    few = findings_of(make_log(windows(12, 1, seconds=8.0)))["fewer_steps"].finding
-    assert few.text().startswith("No printed line is of the steps 21 to 120 alone")
-    again = findings_of(make_log(windows(run=[0] * 6 + [1] * 6)))["restarts"].finding
-    assert again.text() == "The steps restart once: two trainings in one file."
-
-
-def test_unsteady_steps_by_the_clock_name_the_clock():
-    figures = {"protocol": 171.6, "steady": 167.8, "difference": 0.02, "first": 1, "last": 2}
-    finding = ProtocolNotSteady(**figures, basis="clock")
-    assert finding.text().startswith("By the timestamps of the lines")
-
-
-def test_what_the_reader_noticed_is_a_finding():
-    log = make_log(windows(), notes=[Note(NulBytes(count=3), 7)])
-    located = findings_of(log)["nul_bytes"]
-    assert located.finding == NulBytes(count=3)
-    assert (located.file, located.line) == ("x.log", 7)
+def test_losses_that_are_no_numbers_are_told_with_their_first_line():
+    losses = [*FALLING[:8], *[np.inf] * 4]
+    located = findings_of(make_log(windows(loss=losses)))["loss_not_falling"]
+    assert (located.line, located.finding.last) == (9, "nan")
 
 
 def test_a_sound_log_has_no_findings():
@@ -195,101 +51,139 @@ def test_a_sound_log_has_no_findings():
     assert findings_of(make_log(rows)) == {}
 
 
-def test_lines_of_single_steps_say_nothing_about_steps_without_a_line():
-    rows = windows(20, rate=[200.0, 400.0] * 10)
-    log = make_log(rows.assign(first=rows["last"]), covers="step")
-    reference = recomputed(log).log.reference
-    assert steps_text(reference) == "steps 30–120, 10 printed steps"
-    assert "mean_of_rates" not in findings_of(log)
+def test_rates_of_one_device_are_compared_with_the_throughput_of_one_device():
+    rates = np.array([200.0, 400.0] * 6)
+    rows = windows(rate=rates, seconds=10 * 256 / rates)
+    finding = findings_of(make_log(rows, facts=OF_ONE_DEVICE))["mean_of_rates"].finding
+    assert "is 300.000 images/s/device, 12.5 % higher" in finding.text()
+    # Of all devices, whose number is unknown, the times tell nothing about a rate of one.
+    of_all = OF_ONE_DEVICE | {"global_batch_size": 512}
+    assert "mean_of_rates" not in findings_of(make_log(rows, facts=of_all))
 
 
-def test_a_log_without_rates_and_batch_size_says_so(write):
-    output = cli("audit", write(SUITES["mmcv"].text(np.full(130, 0.5)))).stdout
-    assert re.findall(r"^  (\w+):", output, re.M) == ["no_batch_size", "constant_loss"]
-    assert "one device" not in output
-    assert "-p batch_size N" in output
+# Pauses and the warm-up.
+
+
+def test_pauses_are_told_first_with_the_answer_without_them():
+    rows = windows(30, seconds=[5.05] * 14 + [65.05] + [5.05] * 15, loss=7.0)
+    (pauses, _loss) = recomputed(make_log(rows)).log.findings
+    assert pauses.line == 15
+    assert pauses.finding.text() == (
+        "Pauses, such as checkpoints, take 28.4 % of the time of steps 1–300: 1, at steps "
+        "141–150; without them: 4055.45 images/s."
+    )
+
+
+def test_the_clock_is_told_before_pauses():
+    seconds = np.array([5.0] * 14 + [65.0] + [5.0] * 15)
+    log = make_log(windows(30, seconds=seconds, at=2 * np.cumsum(seconds)))
+    assert [*findings_of(log)][:2] == ["clock_differs", "pauses"]
+
+
+def test_ordinary_noise_and_regular_slow_steps_are_no_pauses():
+    noise = np.random.default_rng(0).lognormal(0, 0.1, 300)
+    every_fourth = np.tile([1.0, 1.0, 1.0, 2.5], 75)
+    for seconds in (noise, every_fourth):
+        assert "pauses" not in findings_of(make_log(windows(300, 1, seconds=seconds)))
 
 
 @pytest.mark.parametrize(
-    ("facts", "expected"),
+    ("seconds", "warm"),
     [
-        ({}, "batch size, with BERT also accumulation) are unknown"),
-        (
-            {"batch_size": 480, "unit": "tokens/s"},
-            "the tokens of its batch of 480 sequences are unknown: give their length by -p "
-            "sequence_length N.",
-        ),
-        (
-            {"batch_size": 480, "model": "bert", "step": "update"},
-            "how many batches of 480 make a step is unknown",
-        ),
-        (
-            {"global_batch_size": 480, "unit": "frames/s"},
-            "how many of its units a batch of 480 has is unknown",
-        ),
+        ([16.0] + [8.0] * 11, 1),
+        # Steps that are dispatched asynchronously have times that are not theirs at first.
+        ([40.0, 0.25] + [8.0] * 10, 2),
+        ([40.0, 24.0, 0.25] + [8.0] * 9, 3),
+        ([8.0] * 12, None),
+        ([24.0, 0.25] + [12.0] * 10, None),
     ],
 )
-def test_what_is_unknown_of_a_step_does_not_contradict_its_batch_size(facts, expected):
-    step = facts.pop("step", "batch")
-    log = make_log(windows(20), facts=facts, step=step)
-    finding = findings_of(log)["no_batch_size"].finding
-    assert expected in finding.text()
+def test_a_short_log_tells_its_answer_without_a_slow_warm_up(seconds, warm):
+    found = findings_of(make_log(windows(12, 1, seconds=seconds)))
+    if warm is None:
+        assert "first_steps_included" not in found
+        return
+    finding = found["first_steps_included"].finding
+    assert finding.warm == warm
+    assert finding.without == pytest.approx(8 * 256 / np.mean(seconds[warm:]))
+
+
+# What no GPU can have.
 
 
 @pytest.mark.parametrize(
-    ("batch", "is_checked"),
-    [({"batch_size": 15}, False), ({"batch_size": 8, "accumulate": 2}, True), ({}, True)],
+    ("quantity", "value", "gpu", "share"),
+    [
+        ("MFU", 100.0, "", None),
+        ("MFU", 563.0, "", 5.63),
+        ("TFLOP/s", 311.0, "A100", None),
+        ("TFLOP/s", 624.0, "A100", 2.0),
+        # In FP8, an H100 has twice the peak of bf16.
+        ("TFLOP/s", 1200.0, "H100", None),
+        ("TFLOP/s", 5000.0, "", None),
+    ],
 )
-def test_the_first_loss_of_few_predictions_is_no_finding(batch, is_checked):
-    log = make_log(windows(loss=FALLING / 2), facts={"model": "resnet50"} | batch)
-    assert ("first_loss" in findings_of(log)) == is_checked
+def test_a_print_over_the_peak_is_impossible(quantity, value, gpu, share):
+    log = make_log(windows(seconds=2.0).assign(printed0=value), facts={"gpu": gpu})
+    log.printed = (DeclaredQuantity("shown", quantity, "device", "printed0"),)
+    found = findings_of(log)
+    assert ("impossible" in found) == bool(share)
+    if share:
+        assert found["impossible"].finding.fields() == {"name": "shown", "share": share}
 
 
-def test_a_log_without_prints_is_a_finding():
-    name = "training_sequences_per_second"
-    log = make_log(reported=[ReportedFigure(name, 639.16, "639.16", 9, is_rate=True)])
-    assert [*findings_of(log)] == ["no_prints"]
+# Several logs.
 
 
-# Several logs or claims.
+def write(folder, devices, seconds, precision="fp32"):
+    """Write a log of steps of so many seconds, whose name tells the devices."""
+    path = folder / f"PaddleClas_ResNet50_bs32_{precision}_DP_N1C{devices}_log"
+    path.write_text(SUITES["PaddleClas, static graph"].text(np.full(140, seconds)))
+    return path
 
 
-def joint(code, *logs):
-    """Return the logs' joint findings with this code."""
-    located = joint_findings([recomputed(log).log for log in logs])
-    return [each.finding for each in located if each.code == code]
+def table_of(text):
+    """Return the cells of each log in the terminal's table, without its name."""
+    rows = [line.split() for line in text.splitlines() if "images/s" in line]
+    return [row[1:] for row in rows]
 
 
-def test_duplicate_files_are_a_finding():
-    rows = windows(loss=FALLING)
-    first, second = make_log(rows, name="a#1.log"), make_log(rows, name="a#2.log")
-    assert joint("same_file", first, second) == [SameFile(files=["a#1.log", "a#2.log"])]
+def test_several_logs_are_a_table_with_their_speed_ups(tmp_path):
+    for devices, seconds in {1: 0.5, 2: 0.5, 8: 0.8}.items():
+        write(tmp_path, devices, seconds)
+    done = cli("audit", tmp_path, "--label", "x", "--outputs", tmp_path / "out")
+    table, _blank, findings = done.stdout.partition("\n\n")
+    assert max(map(len, table.splitlines())) <= 80
+    assert table_of(table) == [
+        ["1", "64.00", "64.00", "images/s", "0.5000", "1.00"],
+        ["2", "128.0", "64.00", "images/s", "0.5000", "2.00"],
+        ["8", "320.0", "40.00", "images/s", "0.8000", "5.00"],
+    ]
+    assert findings.startswith("Findings (--all shows them): 3 input_wait, 3 loss")
+    page = (tmp_path / "out" / "audits" / "x" / "report.html").read_text()
+    assert ">Speed-up</th>" in page
 
 
-def test_a_finding_names_logs_by_their_short_names():
-    same_file = SameFile(files=["../b/a.log", "a.log"])
-    assert "../b/a.log, x/a.log" in finding_text(same_file, {"a.log": "x/a.log"})
+def test_logs_of_other_work_have_no_speed_up(tmp_path):
+    paths = [write(tmp_path, 1, 0.5), write(tmp_path, 8, 0.5, "amp")]
+    output = cli("audit", *paths).stdout
+    assert "Speed-up" not in output
 
 
-def one_and_eight(seconds, facts=FACTS):
-    """Return a log of one device and one of eight, whose prints took these seconds."""
-    alone = facts | {"devices": 1, "ranks": 1}
-    one = make_log(windows(13, seconds=2.0, rate=1280.0), facts=alone, name="1")
-    rows = windows(13, seconds=seconds, rate=2560 / seconds)
-    return one, make_log(rows, facts=facts, name="8")
+def test_a_file_that_is_no_log_is_left_out_and_counted(tmp_path):
+    (tmp_path / "notes.txt").write_text("nothing that is known\n")
+    done = cli("audit", tmp_path, "--json", "-")
+    audited = json.loads(done.stdout)
+    assert done.exit_code == 1
+    assert (audited["logs"], len(audited["left_out"])) == ([], 1)
 
 
-def test_super_linear_scaling_is_a_finding():
-    (finding,) = joint("super_linear", *one_and_eight(1.9))
-    assert (finding.file, finding.ranks, finding.of) == ("8", 8, 1)
-    assert finding.share == pytest.approx(2 / 1.9 - 1)
-
-
-def test_sub_linear_scaling_is_no_finding():
-    assert joint("super_linear", *one_and_eight(2.1)) == []
-
-
-@pytest.mark.parametrize("missing", ["model", "batch_size"])
-def test_scaling_of_unknown_work_is_no_finding(missing):
-    facts = {name: value for name, value in FACTS.items() if name != missing}
-    assert joint("super_linear", *one_and_eight(1.9, facts)) == []
+def test_many_trainings_of_a_file_are_folded(tmp_path):
+    text = ""
+    for devices in chain.from_iterable([(1, 8)] * 6):
+        text += f"hvd size {devices}\n"
+        text += SUITES["MXNet Speedometer"].text(np.full(40, 0.5))
+    (tmp_path / "x.log").write_text(text)
+    output = cli("audit", tmp_path / "x.log").stdout
+    assert "and 4 more trainings (--all)" in output
+    assert len(output.splitlines()) <= 25

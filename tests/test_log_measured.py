@@ -107,7 +107,7 @@ def test_two_measurements_are_told_apart_by_their_folders(tmp_path):
     for name in ("series-one", "series-two"):
         shutil.copytree(EXAMPLE, tmp_path / name)
     lines = audit_text(audit(files_of([tmp_path]))).splitlines()
-    titles = [line.split()[0] for line in lines if line.startswith("series")]
+    titles = [line.split("/")[0] for line in lines if line.startswith("series")]
     assert titles[-2:] == ["series-one", "series-two"]
 
 

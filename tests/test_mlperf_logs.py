@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from made_logs import by_statistic
 
-from perfkit.audit.statements import EvaluationLeftOut
+from perfkit.audit.statements import EvaluationTime
 
 
 def event(at, key, value=None, **metadata):
@@ -75,7 +75,7 @@ def test_evaluations_within_an_epoch_are_left_out(read):
     rate = by_statistic(log)["samples/time", "all"].throughput
     assert rate == pytest.approx(1600 / 85, rel=0.01)
     assert figures["time to train, minutes"] == pytest.approx(5.0)
-    finding = EvaluationLeftOut(spans="epochs", count=2, seconds=15.0)
+    finding = EvaluationTime(spans="epochs", seconds=15.0)
     assert log.notes == [(finding, 6)]
 
 
@@ -105,7 +105,7 @@ def test_an_evaluation_beside_the_training_is_not_left_out(read):
     assert codes(log) == []
 
 
-@pytest.mark.parametrize(("delay", "expected"), [(0.001, ["evaluation_included"]), (7, [])])
+@pytest.mark.parametrize(("delay", "expected"), [(0.001, ["evaluations"]), (7, [])])
 def test_a_result_right_at_the_end_of_a_block_tells_an_evaluation_in_it(read, delay, expected):
     events = [
         event(10, "block_start", samples_count=0),

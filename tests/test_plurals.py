@@ -8,14 +8,6 @@ from log_writers import paddleclas
 from made import measured, stored, write_all
 
 import perfkit
-from perfkit.audit.statements import (
-    EvaluationLeftOut,
-    FiguresOfEach,
-    MedianRepeats,
-    NegativeAccuracy,
-    NulBytes,
-    OddRates,
-)
 from perfkit.core.format import amount, size
 from perfkit.report.audit_text import reported_text
 from perfkit.report.comparison_text import comparison_text
@@ -50,12 +42,6 @@ def test_amounts_have_a_singular():
 )
 def test_sizes_have_a_unit_of_which_there_is_one(count, text):
     assert size(count) == text
-
-
-def test_the_steps_of_one_of_several_repeats_are_not_those_of_repeats():
-    of_one = "The steps are those of repeat 2, whose throughput is the median of 5."
-    assert MedianRepeats(indices=[2], repeats=5).text() == of_one
-    assert " the repeats 2, 3, " in MedianRepeats(indices=[2, 3], repeats=4).text()
 
 
 def test_pages_of_a_single_repeat_have_no_plural(tmp_path):
@@ -97,19 +83,3 @@ def test_an_audit_of_a_single_line_has_no_plural(tmp_path):
 )
 def test_a_number_with_many_digits_of_a_log_is_rounded(text, shown):
     assert reported_text(text) == shown
-
-
-@pytest.mark.parametrize(
-    "finding",
-    [
-        NulBytes(count=1),
-        OddRates(count=1),
-        NegativeAccuracy(count=1, lowest=-0.5),
-        EvaluationLeftOut(spans="epochs", count=1, seconds=3.0),
-        FiguresOfEach(rates=1, records=4),
-    ],
-)
-def test_findings_about_one_thing_are_in_the_singular(finding):
-    assert not re.search(r"\b1 \w+", finding.text())
-    several = {name: 2 for name in ("count", "rates") if hasattr(finding, name)}
-    assert "2 " in finding.model_copy(update=several).text()

@@ -34,10 +34,6 @@ slow_windows.py    pauses and slow first steps among the steps of an answer
 matching.py        published numbers and the logs that match them
 rate_check.py      printed rates against batch and time
 findings.py        findings about one log
-impossible_prints.py  findings about printed MFU and TFLOP/s that no GPU can have
-verdicts.py        ratios of logs in their stored form, and verdicts on two logs
-log_ratios.py      ratios of logs' throughputs with intervals, and shares of ideal scaling
-joint_findings.py  findings about several logs together
 dlperf.py          DLPerf's own summary of a folder in its layout
 refusals.py        reasons why an audit is refused
 audit.py           the stored form of an audit

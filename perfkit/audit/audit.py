@@ -1,21 +1,13 @@
-"""The stored form of an audit: figures of each log, claims and findings.
+"""The stored form of an audit: figures and findings of each log, and claims.
 
 outputs/audits/<label>/audit.json    an Audit, replaced atomically (docs/results.md)
 """
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import (
-    Field,
-    GetJsonSchemaHandler,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import Field
 
 from perfkit.audit.answer import Answer
 from perfkit.audit.claim import FAILED, Claim
@@ -29,7 +21,6 @@ from perfkit.audit.figure import (
 )
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.statements import FactValue, Finding, SourcedFact
-from perfkit.audit.verdicts import LogRatio, LogScaling, Verdict
 from perfkit.core.results.base import Stored
 from perfkit.core.results.store import read_as, write_atomically
 
@@ -39,44 +30,15 @@ FILE = "audit.json"
 
 
 class LocatedFinding(Stored):
-    """A finding, and its place in the logs."""
+    """A finding, and its line in the log."""
 
     finding: Finding
-    file: str = ""
-    """name of the log; empty for several logs"""
     line: int | None = None
     """line number; None if it is not a single line"""
 
     @property
     def code(self) -> str:
         return self.finding.code
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_stored(cls, stored: Any) -> Any:
-        """Read the stored form, in which code and params stand beside the place."""
-        if isinstance(stored, dict) and "code" in stored:
-            place = dict(stored)
-            statement = {name: place.pop(name, {}) for name in ("code", "params")}
-            return {"finding": statement, **place}
-        return stored
-
-    @model_serializer(mode="wrap")
-    def _as_stored(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        place: dict[str, Any] = handler(self)
-        statement = place.pop("finding")
-        return {**statement, **place}
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Return the schema of the stored form."""
-        located = handler.resolve_ref_schema(handler(schema))
-        finding = handler.resolve_ref_schema(located["properties"].pop("finding"))
-        located["properties"] = finding["properties"] | located["properties"]
-        located["required"] = finding["required"]
-        return located
 
 
 class AuditedLog(Stored):
@@ -161,7 +123,7 @@ class Case(Stored):
 
 
 class Audit(Stored):
-    """Logs, claims and findings. Shares are of 1."""
+    """Logs and claims. Shares are of 1."""
 
     schema_version: Literal[3]
     """readers refuse any other"""
@@ -181,16 +143,8 @@ class Audit(Stored):
     """unreadable files, with the reason"""
     claims: list[Claim]
     """each claimed number with each matching log"""
-    findings: list[LocatedFinding]
-    """findings about several logs or claims together"""
     dlperf: list[Case]
     """runs in DLPerf's layout"""
-    ratios: list[LogRatio] = Field(default=[])
-    """throughput of each further log over that of the first"""
-    scaling: list[LogScaling] = Field(default=[])
-    """shares of ideal scaling of logs of the same work on different numbers of devices"""
-    verdict: Verdict | None = None
-    """verdict on the second of two logs"""
 
     @property
     def failed(self) -> bool:

@@ -1,6 +1,6 @@
 """Audit log files: read them, compute their figures and check claims."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf
@@ -9,7 +9,7 @@ from pathlib import Path
 from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import cells_of
 from perfkit.analysis.published.layouts import LAYOUTS
-from perfkit.audit.answer import Answer, answer_of, every_expert_counted
+from perfkit.audit.answer import answer_of
 from perfkit.audit.audit import (
     SCHEMA_VERSION,
     Audit,
@@ -20,17 +20,13 @@ from perfkit.audit.claim import Claim
 from perfkit.audit.claims import check_claim
 from perfkit.audit.config_facts import with_stated_facts
 from perfkit.audit.dlperf import cases
-from perfkit.audit.figure import StepTime
 from perfkit.audit.findings import findings_of
 from perfkit.audit.formats import LogFormat
-from perfkit.audit.impossible_prints import impossible_prints
-from perfkit.audit.joint_findings import joint_findings
 from perfkit.audit.log import Log, LogError
 from perfkit.audit.log_numbers import LogFigures
-from perfkit.audit.log_ratios import log_ratios, log_scaling, verdict_of
 from perfkit.audit.matching import claims_of_table
 from perfkit.audit.measured import without_raw_files
-from perfkit.audit.own_print import flops_apart, with_own_print
+from perfkit.audit.own_print import with_own_print
 from perfkit.audit.printed import PrintedQuantity, printed_quantities
 from perfkit.audit.quantity import EXAMPLES, read_claim
 from perfkit.audit.reader import read_logs
@@ -43,22 +39,12 @@ from perfkit.audit.refusals import (
     NoSuchFile,
     SeveralLogs,
 )
-from perfkit.audit.slow_windows import slow_windows
-from perfkit.audit.statements import (
-    ClockDiffers,
-    CoarseClock,
-    FactValue,
-    Finding,
-    ImpossibleUtilization,
-    SourcedFact,
-)
+from perfkit.audit.statements import FactValue
 from perfkit.core.format import plain
 from perfkit.core.paths import portable
 from perfkit.core.refusals import NotAvailable, Refusal
 from perfkit.core.request import RequestError
 
-COARSE_CLOCK = 0.02
-"""Share by which the timestamps' last digit may move the answer before it is reported."""
 LONGEST_REASON = 2000
 """Characters stored of the reason why a file can't be read."""
 
@@ -127,7 +113,6 @@ def audit(
     if number:
         claims.append(check_claim(number, logs[0], tolerance))
     audited_logs = [log for log, _figures in logs]
-    ratios = [*log_ratios(logs)]
     return Audit(
         schema_version=SCHEMA_VERSION,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -138,11 +123,7 @@ def audit(
         logs=audited_logs,
         left_out=left_out,
         claims=claims,
-        findings=joint_findings(audited_logs),
         dlperf=cases(audited_logs),
-        ratios=ratios,
-        scaling=[*log_scaling(audited_logs)],
-        verdict=verdict_of(audited_logs, ratios),
     )
 
 
@@ -207,43 +188,9 @@ def _printed(figures: Figures) -> list[PrintedQuantity]:
     return printed_quantities(figures.log.printed, figures.rows, in_protocol)
 
 
-def _of_experts(answer: Answer | None, facts: Mapping[str, SourcedFact]) -> Iterator[Finding]:
-    """Yield the finding that a language model has no TFLOP/s because of its experts."""
-    if answer and answer.tokens:
-        yield from every_expert_counted(facts)
-
-
-def _clock_differs(answer: Answer | None) -> Iterator[Finding]:
-    """Yield the finding that an answer is by timestamps because the printed times differ."""
-    if (
-        answer
-        and answer.basis == "clock"
-        and answer.seconds_by_prints
-        and answer.seconds_by_clock
-    ):
-        printed, clock = answer.seconds_by_prints, answer.seconds_by_clock
-        yield ClockDiffers(clock=clock, printed=printed, difference=clock / printed - 1)
-
-
-def _coarse_clock(answer: Answer | None, step_times: Sequence[StepTime]) -> Iterator[Finding]:
-    """Yield the finding that an answer by timestamps may be off by their last digit."""
-    if answer is None or answer.basis != "clock":
-        return
-    for time in step_times:
-        share = time.clock_rounding or 0.0
-        if time.period == answer.period and share > COARSE_CLOCK:
-            yield CoarseClock(share=share, seconds=time.mean_seconds * time.steps)
-
-
-def _impossible(answer: Answer | None) -> Iterator[Finding]:
-    if answer and answer.model and not answer.model.is_possible:
-        yield ImpossibleUtilization(share=answer.model.mfu or 0.0)
-
-
 def audited_log(figures: Figures) -> AuditedLog:
     """Return the audit of a single log."""
     log = figures.log
-    name = plain(portable(log.name))
     reported = {}
     for figure in log.reported:
         if not figure.is_rate:
@@ -253,24 +200,11 @@ def audited_log(figures: Figures) -> AuditedLog:
     if log.windows.size or not log.of_several:
         answer = answer_of(figures, printed)
         answer = with_own_print(answer, figures)
-    slow = slow_windows(figures, answer)
     findings = []
-    for finding in _clock_differs(answer):
-        findings.append(LocatedFinding(finding=finding, file=name))
-    for finding, line in slow.notes:
-        findings.append(LocatedFinding(finding=finding, file=name, line=line))
-    findings_of_answer = (
-        *_of_experts(answer, log.facts),
-        *flops_apart(answer),
-        *_coarse_clock(answer, figures.step_times),
-    )
-    for finding in findings_of_answer:
-        findings.append(LocatedFinding(finding=finding, file=name))
-    findings += findings_of(name, figures, slow)
-    for finding in (*_impossible(answer), *impossible_prints(printed, log.facts)):
-        findings.append(LocatedFinding(finding=finding, file=name))
+    for finding, line in findings_of(figures, answer, printed):
+        findings.append(LocatedFinding(finding=finding, line=line))
     return AuditedLog(
-        name=name,
+        name=plain(portable(log.name)),
         sha256=log.sha256,
         format=log.format,
         rate_of=log.semantics.rate_of,

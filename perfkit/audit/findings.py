@@ -1,152 +1,84 @@
 """Findings about one log."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from perfkit.analysis.warnings import STANDING, has_few_guesses, untrained_losses
-from perfkit.audit.audit import LocatedFinding
+from perfkit.analysis.datasheets import datasheet_named
+from perfkit.analysis.warnings import STANDING
+from perfkit.audit.answer import Answer, every_expert_counted
 from perfkit.audit.figure import (
-    TIMED,
     CommonRates,
     Figure,
     Period,
     Statistic,
+    StepTime,
     common_rates,
 )
-from perfkit.audit.log import Columns, Log, some_of
+from perfkit.audit.log import Columns, Log
+from perfkit.audit.own_print import own_flops_differ
+from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.recompute import Figures
-from perfkit.audit.samples import SAMPLES, rate_unit, unit_of
-from perfkit.audit.slow_windows import SlowWindows
+from perfkit.audit.samples import rate_unit
+from perfkit.audit.slow_windows import slow_windows
 from perfkit.audit.statements import (
-    ConstantLoss,
+    ClockDiffers,
+    CoarseClock,
     EpochTimes,
-    FewerSteps,
     Finding,
-    FirstLoss,
-    InputLimit,
+    Impossible,
     InputWait,
-    LastLoss,
     LossNotFalling,
-    LossNotFinite,
     MeanOfRates,
-    NegativeAccuracy,
-    NoBatchSize,
-    NoPrints,
     Note,
     NotTraining,
-    OddRates,
-    ProtocolNotSteady,
-    Restarts,
-    SlowPrint,
-    Unknown,
 )
-from perfkit.audit.steps import END, WARMUP, inside
-from perfkit.core.models import Model, find_model
+from perfkit.core.units import TERA
 
 APART = 0.005
 """Share by which two figures must differ to count as different."""
 WAIT = 0.05
 """Share of the time spent waiting for input above which a finding is reported."""
-LIMIT_SPREAD = 0.02
-"""Waits that vary by less than this share of a step's time show no input limit."""
-MOST_WAITS = 2000
-"""Steps at the end of a log whose waits are compared, at most."""
-SLOW = 0.1
-"""A slow print takes more than this share of the time and SLOW_TIMES its share of the steps."""
-SLOW_TIMES = 3
-UNSTEADY = 0.01
-"""Share by which the protocol's steps must differ from the steady ones to be reported."""
+COARSE_CLOCK = 0.02
+"""Share by which the timestamps' last digit may move the answer before it is reported."""
 FEW = 10
 """Losses averaged at either end."""
+PERCENT = 100
 
 
+# Logs may contain numbers of any size.
 @np.errstate(all="ignore")
-def findings_of(name: str, figures: Figures, slow: SlowWindows) -> list[LocatedFinding]:
-    """Return the findings about one log under its `name`, besides those about `slow` windows,
-    which explain some others."""
-    notes = [*figures.log.notes, *_of_log(figures, slow)]
-    if figures.log.semantics.step == "epoch":
-        notes.insert(0, Note(EpochTimes()))
-    elif figures.rows and not figures.shown and True:
-        notes.insert(0, Note(_no_batch_size(figures)))
-    return [LocatedFinding(finding=finding, file=name, line=line) for finding, line in notes]
-
-
-def _no_batch_size(figures: Figures) -> NoBatchSize:
-    """Return what is unknown of the samples of a step."""
-    log = figures.log
-    batch = log.number("batch_size") or log.number("global_batch_size")
-    if not batch:
-        return NoBatchSize()
-    return NoBatchSize(unknown=_unknown(figures), batch=round(batch))
-
-
-def _unknown(figures: Figures) -> Unknown:
-    """Return what is unknown of the samples of a step whose batch size is known."""
-    log = figures.log
-    if figures.contradicting:
-        return "contradicted"
-    unit = unit_of(log.facts)
-    if unit == "tokens/s" and not log.number("sequence_length"):
-        return "sequence length"
-    if unit not in (*SAMPLES, "tokens/s"):
-        return "unit"
-    return "accumulation"
-
-
-def _of_log(figures: Figures, slow: SlowWindows) -> Iterator[Note]:
+def findings_of(
+    figures: Figures, answer: Answer | None, printed: Sequence[PrintedQuantity]
+) -> list[Note]:
+    """Return the findings about a log, those about the time of its answer first."""
     log, rows = figures.log, figures.rows
-    is_inference = log.fact("mode") == "inference"
-    if is_inference:
-        yield Note(NotTraining())
-    if not rows:
-        yield Note(NoPrints())
-        return
-    yield from _missing_steps(figures)
-    yield from _odd_numbers(rows)
-    for contradicting in figures.contradicting:
-        yield Note(contradicting)
-    yield from _apart(figures, slow)
-    yield from _slow_print(rows, slow)
-    share = figures.input_share or 0.0
-    if share > WAIT:
-        yield Note(_data_wait(rows, share))
-    if not is_inference:
-        yield from _of_losses(log, rows)
+    notes = [*_notes(_clock_differs(answer)), *slow_windows(figures, answer)]
+    notes += _notes(
+        *_coarse_clock(answer, figures.step_times),
+        EpochTimes() if log.semantics.step == "epoch" else None,
+        _mean_of_rates(figures),
+        *figures.contradicting,
+        *own_flops_differ(answer),
+        *_impossible(answer, printed, log),
+        *(every_expert_counted(log.facts) if answer and answer.tokens else ()),
+        _input_wait(figures.input_share),
+    )
+    notes += log.notes
+    if log.fact("mode") == "inference":
+        notes += _notes(NotTraining())
+    elif rows:
+        notes += _loss_not_falling(rows)
+    return notes
 
 
-def _missing_steps(figures: Figures) -> Iterator[Note]:
-    if figures.log.semantics.step == "epoch":
-        return
-    if inside(figures.rows, "steady").any():
-        # The answer is of the steady steps, wherever they are.
-        return
-    steps = [figure.steps for figure in figures.shown if figure.period == "protocol"]
-    if not steps:
-        in_protocol = inside(figures.rows, "protocol")
-        steps = [int(figures.rows["steps"][in_protocol].sum())]
-    if max(steps) < END - WARMUP:
-        yield Note(FewerSteps(steps=max(steps), first=WARMUP + 1, last=END))
+def _notes(*findings: Finding | None) -> list[Note]:
+    """Return the findings that exist, which are not about a single line."""
+    return [Note(finding) for finding in findings if finding]
 
 
-def _odd_numbers(rows: Columns) -> Iterator[Note]:
-    run, rates, accuracy, lines = rows["run"], rows["rate"], rows["accuracy"], rows["line"]
-    restarting = np.diff(run, prepend=run[0]) > 0
-    if restarting.any():
-        yield Note(Restarts(count=restarting.sum()), lines[restarting][0])
-    odd = (rates <= 0) | np.isinf(rates)
-    if odd.any():
-        yield Note(OddRates(count=odd.sum()), lines[odd][0])
-    negative = accuracy < 0
-    if negative.any():
-        lowest = float(accuracy[negative].min())
-        finding = NegativeAccuracy(count=negative.sum(), lowest=lowest)
-        yield Note(finding, lines[negative][0])
-
-
-# Figures that should agree.
+# Times.
 
 
 class Pair(NamedTuple):
@@ -165,28 +97,14 @@ class Pair(NamedTuple):
         return rate_unit(log, of_all=self.rates.of_all)
 
 
-def _pair(
-    figures: Figures, of: tuple[Statistic, Period], other_of: tuple[Statistic, Period]
-) -> Pair | None:
-    """Return the figures of two statistics and periods; None if one is missing, if they are of
-    the same period, but don't cover the same steps, or if one is of all devices alone and the
-    other of one."""
-    figure, other = figures.find(*of), figures.find(*other_of)
-    if not figure or not other:
-        return None
-    if figure.period == other.period and figure.ends() != other.ends():
+def _pair(figures: Figures, statistic: Statistic, period: Period) -> Pair | None:
+    """Return the figure of a statistic beside samples / time; None if one is missing, if they
+    don't cover the same steps, or if one is of all devices alone and the other of one."""
+    figure, other = figures.find(statistic, period), figures.find("samples/time", period)
+    if not figure or not other or figure.ends() != other.ends():
         return None
     rates = common_rates(figure, other)
     return Pair(figure, other, rates) if rates else None
-
-
-def _apart(figures: Figures, slow: SlowWindows) -> Iterator[Note]:
-    findings = [_mean_of_rates(figures)]
-    if not slow.have_pauses:
-        findings.append(_not_steady(figures))
-    for finding in findings:
-        if finding:
-            yield Note(finding)
 
 
 def _mean_of_rates(figures: Figures) -> Finding | None:
@@ -194,7 +112,7 @@ def _mean_of_rates(figures: Figures) -> Finding | None:
         return None
     periods: tuple[Period, ...] = ("protocol", "all")
     for period in periods:
-        pair = _pair(figures, ("mean of rates", period), ("samples/time", period))
+        pair = _pair(figures, "mean of rates", period)
         if pair and pair.share > APART:
             return MeanOfRates(
                 mean=pair.rates.rate,
@@ -206,100 +124,71 @@ def _mean_of_rates(figures: Figures) -> Finding | None:
     return None
 
 
-def _not_steady(figures: Figures) -> Finding | None:
-    for statistic in TIMED:
-        pair = _pair(figures, (statistic, "protocol"), (statistic, "steady"))
-        if pair and abs(pair.share) > UNSTEADY:
-            return ProtocolNotSteady(
-                protocol=pair.rates.rate,
-                steady=pair.rates.other,
-                unit=pair.unit(figures.log),
-                difference=pair.share,
-                basis="clock" if statistic == "clock" else "printed",
-                **pair.figure.ends(),
-            )
-    return None
+def _clock_differs(answer: Answer | None) -> Finding | None:
+    """Return the finding that an answer is by timestamps because the printed times differ."""
+    if not answer or answer.basis != "clock" or not answer.seconds_by_prints:
+        return None
+    printed, clock = answer.seconds_by_prints, answer.seconds_by_clock or 0.0
+    return ClockDiffers(clock=clock, printed=printed, difference=clock / printed - 1)
 
 
-# Times.
-
-
-def _slow_print(rows: Columns, slow: SlowWindows) -> Iterator[Note]:
-    """Yield a print that takes much of the time of the protocol's steps, or of all if none,
-    unless it is one of the slow windows that are told already."""
-    protocol = inside(rows, "protocol")
-    if protocol.any():
-        rows = some_of(rows, protocol)
-    steps, times = rows["steps"], rows["seconds"]
-    if not (times > 0).any():
-        times = steps / rows["own_rate"]
-    times = np.where(np.isfinite(times), times, 0.0)
-    total = times.sum()
-    if total <= 0:
+def _coarse_clock(answer: Answer | None, step_times: Iterable[StepTime]) -> Iterator[Finding]:
+    """Yield the finding that an answer by timestamps may be off by their last digit."""
+    if answer is None or answer.basis != "clock":
         return
-    longest = times.argmax()
-    share = float(times[longest] / total)
-    share_of_steps = steps[longest] / steps.sum()
-    if rows["line"][longest] in slow.lines:
-        return
-    if share > max(SLOW, SLOW_TIMES * share_of_steps):
-        finding = SlowPrint(share=share, steps=steps[longest], of=steps.sum())
-        yield Note(finding, rows["line"][longest])
+    for time in step_times:
+        share = time.clock_rounding or 0.0
+        if time.period == answer.period and share > COARSE_CLOCK:
+            yield CoarseClock(share=share, seconds=time.mean_seconds * time.steps)
 
 
-def _data_wait(rows: Columns, share: float) -> Finding:
-    """Call a data wait a limit only if steps that wait less are faster by as much: waiting in
-    an asynchronous loop alone does not prove an input limit."""
-    from scipy.stats import kendalltau, theilslopes
+def _input_wait(share: float | None) -> Finding | None:
+    return InputWait(share=share) if share and share > WAIT else None
 
-    rows = some_of(rows, inside(rows, "warm"))
-    waits, times = rows["reader"] / rows["steps"], rows["seconds"] / rows["steps"]
-    is_printed = ~np.isnan(waits + times)
-    waits, times = waits[is_printed][-MOST_WAITS:], times[is_printed][-MOST_WAITS:]
-    if len(waits) < FEW:
-        return InputWait(share=share)
-    spread = np.ptp(np.quantile(waits, (0.1, 0.9)))
-    if spread > LIMIT_SPREAD * np.median(times):
-        slope = float(theilslopes(times, waits).slope)
-        if kendalltau(waits, times).pvalue < 0.01 and 0.5 <= slope <= 1.5:
-            return InputLimit(share=share, slope=slope)
-    return InputWait(share=share)
+
+# Operations.
+
+
+def _impossible(
+    answer: Answer | None, printed: Iterable[PrintedQuantity], log: Log
+) -> Iterator[Finding]:
+    """Yield the MFU of the answer and the printed MFU and TFLOP/s that no GPU, or not this one,
+    can have."""
+    if answer and answer.model and not answer.model.is_possible:
+        yield Impossible(share=answer.model.mfu or 0.0)
+    peak = _fastest_peak(str(log.fact("gpu") or ""))
+    for quantity in printed:
+        share = 0.0
+        if quantity.quantity == "MFU":
+            share = quantity.median / PERCENT
+        elif quantity.quantity == "TFLOP/s" and quantity.of == "device" and peak:
+            share = quantity.median / peak
+        if share > 1:
+            yield Impossible(name=quantity.name, share=share)
+
+
+def _fastest_peak(gpu: str) -> float:
+    """Return the dense peak of a GPU in TFLOP/s in its fastest precision for training; 0 if
+    unknown."""
+    sheets = [datasheet_named(gpu, precision) for precision in ("", "fp8")]
+    return max((sheet.flops_per_second / TERA for sheet in sheets if sheet), default=0.0)
 
 
 # Losses.
 
 
-def _of_losses(log: Log, rows: Columns) -> Iterator[Note]:
-    """Check that the losses are those of a training, with the bounds of
-    `perfkit.analysis.warnings`."""
-    loss = rows["loss"]
-    finite = np.flatnonzero(np.isfinite(loss))
-    after_finite = int(finite[-1]) + 1 if len(finite) else 0
+def _loss_not_falling(rows: Columns) -> Iterator[Note]:
+    """Yield the finding that the losses are not those of a training, at the line from which on
+    none is a number."""
     # Losses that are printed but not numbers are stored as infinite.
-    lost = after_finite + np.flatnonzero(~np.isnan(loss[after_finite:]))
-    if len(lost):
-        yield Note(LossNotFinite(), rows["line"][lost[0]])
-    if not len(finite):
-        return
-    losses = loss[finite]
-    few = max(min(FEW, len(losses) // 2), 1)
-    first_mean, last_mean = float(losses[:few].mean()), float(losses[-few:].mean())
-    model = find_model(log.fact("model"))
-    if model:
-        low, high = untrained_losses(model)
-        first_loss = float(losses[0])
-        is_first = rows["last"][finite[0]] <= WARMUP
-        if is_first and not low <= first_loss <= high and not _has_few_guesses(log, model):
-            yield Note(FirstLoss(loss=first_loss, low=low, high=high))
-        if last_mean > high:
-            yield Note(LastLoss(loss=last_mean, high=high))
-    if len(losses) > 1 and np.ptp(losses) < STANDING:
-        yield Note(ConstantLoss(loss=float(losses.min()), count=len(losses)))
-    elif len(losses) > 1 and last_mean >= first_mean:
-        yield Note(LossNotFalling(first=first_mean, last=last_mean))
-
-
-def _has_few_guesses(log: Log, model: Model) -> bool:
-    """Whether the loss of an update is that of few predictions, as far as known."""
-    samples = log.number("batch_size") * (log.number("accumulate") or 1)
-    return bool(samples) and has_few_guesses(model, samples)
+    is_printed = ~np.isnan(rows["loss"])
+    losses, lines = rows["loss"][is_printed], rows["line"][is_printed]
+    is_number = np.isfinite(losses)
+    numbers = losses[is_number]
+    few = max(min(FEW, len(numbers) // 2), 1)
+    first = float(numbers[:few].mean()) if len(numbers) else np.nan
+    if len(losses) and not is_number[-1]:
+        after_numbers = np.flatnonzero(is_number).max(initial=-1) + 1
+        yield Note(LossNotFalling(first=first, last=np.nan), int(lines[after_numbers]))
+    elif len(numbers) > 1 and numbers[-few:].mean() > first - STANDING:
+        yield Note(LossNotFalling(first=first, last=float(numbers[-few:].mean())))

@@ -17,7 +17,7 @@ from perfkit.audit.documents import figure
 from perfkit.audit.formats import Semantics
 from perfkit.audit.log import Log, LogError, prints_of, windows_of
 from perfkit.audit.rows import json_records, parsed
-from perfkit.audit.statements import FactValue, MedianRepeats, Note
+from perfkit.audit.statements import FactValue
 from perfkit.core.format import amount
 from perfkit.core.results.frames import steps_of
 from perfkit.core.results.schema import Result
@@ -93,8 +93,6 @@ def _of_measurement(path: Path, measurement: Measurement) -> Log:
     log = _log(path, _to_the_end(frame, result), _facts(result))
     name = f"throughput, median of {amount(throughput.n, 'repeat')}"
     log.reported = [figure(f"{name}, {result.work.unit}", throughput.value, 1)]
-    if throughput.n > 1:
-        log.notes = [Note(MedianRepeats(indices=indices, repeats=throughput.n))]
     return log
 
 

@@ -18,7 +18,7 @@ from perfkit.audit.mlperf_samples import (
     spans_of,
     stretches,
 )
-from perfkit.audit.statements import EvaluationIncluded, EvaluationLeftOut, Note, UnknownSamples
+from perfkit.audit.statements import EvaluationTime, Note, UnknownSamples
 
 MLLOG = re.compile(r":::MLLOG (\{.{1,20000}\})")
 OLDER = re.compile(
@@ -122,15 +122,14 @@ def _notes_of_evaluations(
     within = [each for span in spans for each in evaluations.within(span)]
     if within:
         seconds = sum(each.seconds for each in within)
-        left_out = EvaluationLeftOut(spans=f"{name}s", count=len(within), seconds=seconds)
-        yield Note(left_out, within[0].start.line)
+        yield Note(EvaluationTime(spans=f"{name}s", seconds=seconds), within[0].start.line)
     if evaluations.spans:
         return
     results = [event for event in events if event.key == "eval_accuracy"]
     for result in results:
         earlier = [span for span in spans if span.start.at <= result.at]
         if earlier and result.at - earlier[-1].stop.at < BRIEFEST:
-            yield Note(EvaluationIncluded(spans=f"{name}s"), result.line)
+            yield Note(EvaluationTime(spans=f"{name}s"), result.line)
             return
 
 

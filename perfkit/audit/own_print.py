@@ -9,7 +9,7 @@ from perfkit.audit.figure import Period
 from perfkit.audit.log import Columns, Log
 from perfkit.audit.printed import MOST, DeclaredQuantity
 from perfkit.audit.recompute import Figures
-from perfkit.audit.statements import Finding, FlopsApart
+from perfkit.audit.statements import Finding, OwnFlopsDiffer
 
 PERCENT = 100
 MOST_APART = 1.5
@@ -68,16 +68,17 @@ def _mean(printed: DeclaredQuantity, rows: Columns) -> float | None:
     return float(steps.sum() / (steps / values[is_printed]).sum())
 
 
-def flops_apart(answer: Answer | None) -> Iterator[Finding]:
+def own_flops_differ(answer: Answer | None) -> Iterator[Finding]:
     """Yield the finding that the TFLOP/s of an answer and the log's own differ by much."""
     model = answer.model if answer else None
     own = model.own if model else None
     if not model or not own or own.quantity != "TFLOP/s":
         return
     if own.ratio > MOST_APART or own.ratio < (own.causal_ratio or 1.0) / MOST_APART:
-        yield FlopsApart(
+        yield OwnFlopsDiffer(
             name=own.name,
+            quantity=own.quantity,
             own=own.value,
-            tflops=model.tflops_per_device,
+            answer=model.tflops_per_device,
             times=1 / own.ratio,
         )

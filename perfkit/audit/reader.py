@@ -36,15 +36,7 @@ from perfkit.audit.log import (
 )
 from perfkit.audit.print_facts import change_of_batch_size, facts_of_prints
 from perfkit.audit.rows import parsed
-from perfkit.audit.statements import (
-    LaggingMeans,
-    LineTooLong,
-    NoLineEnd,
-    Note,
-    NulBytes,
-    OtherFormat,
-    SourcedFact,
-)
+from perfkit.audit.statements import LaggingMeans, Note, SourcedFact
 
 LARGEST_BYTES = 128 * 1024 * 1024
 """Largest file size, unpacked; real logs have a few MB."""
@@ -96,38 +88,34 @@ def read_logs(path: Path, custom_format: LogFormat | None = None) -> list[Log]:
     """Return the trainings of a file: several if their configurations differ, else one.
     `custom_format` is the format of the prints if it is not a known format. Raises LogError if
     the file can't be read, is empty or too large, has no known format or unusable numbers."""
-    notes: list[Note] = []
     try:
-        digest, text = _content(path, notes)
+        digest, text = _content(path)
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise LogError(path, getattr(error, "strerror", None) or str(error)) from error
-    lines = [*_lines(text, notes)]
+    lines = [*_lines(text)]
     log = None
     if not custom_format:
         log = measured.read(path, text) or records.read(path, text)
     form = custom_format
     if not log and not form:
-        form = _recognised(lines, notes)
+        form = _recognised(lines)
     if form:
-        logs = _of_lines(path, form, lines, notes)
+        logs = _of_lines(path, form, lines)
     else:
         log = log or documents.read(path, text)
         if not log:
             raise LogError(path, UNKNOWN_FORMAT)
-        if text.rstrip().endswith(("}", "]")):
-            # JSON that ends so is not cut off.
-            notes = [note for note in notes if not isinstance(note.finding, NoLineEnd)]
-        logs = [replace(log, notes=[*notes, *log.notes])]
+        logs = [log]
     return [replace(log, sha256=digest) for log in logs]
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a file that has been read, with their numbers."""
-    _digest, text = _content(path, [])
-    yield from _lines(text, [])
+    _digest, text = _content(path)
+    yield from _lines(text)
 
 
-def _content(path: Path, notes: list[Note]) -> tuple[str, str]:
+def _content(path: Path) -> tuple[str, str]:
     """Return the SHA-256 of a file and its text, unpacked, without NUL bytes and colours."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
@@ -142,11 +130,7 @@ def _content(path: Path, notes: list[Note]) -> tuple[str, str]:
         raise LogError(path, "empty")
     if data.count(b"\n") + data.count(b"\r") > MOST_LINES:
         raise LogError(path, f"over {MOST_LINES:,} lines; give only a part of it")
-    nul_bytes = data.count(b"\0")
-    if nul_bytes:
-        data = data.replace(b"\0", b"")
-        notes.append(Note(NulBytes(count=nul_bytes)))
-    text = data.decode("utf-8", "replace").replace("\r\n", "\n")
+    text = data.replace(b"\0", b"").decode("utf-8", "replace").replace("\r\n", "\n")
     if "\x1b" in text:
         text = ESCAPE.sub("", text)
     return hashlib.sha256(raw).hexdigest(), text
@@ -165,17 +149,12 @@ def _unpacked(path: Path, raw: bytes) -> bytes:
     return raw
 
 
-def _lines(text: str, notes: list[Note]) -> Iterator[tuple[int, str]]:
+def _lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield lines with their numbers; successive states of a progress bar share a number.
     Records of DLLogger's file become lines of its text output."""
-    lines = text.split("\n")
-    if lines[-1]:
-        notes.append(Note(NoLineEnd(), len(lines)))
-    for numbered in enumerate(lines, 1):
+    for numbered in enumerate(text.split("\n"), 1):
         number, line = numbered
-        if len(line) > LONGEST_LINE:
-            notes.append(Note(LineTooLong(characters=LONGEST_LINE), number))
-        elif "\r" not in line and '"data"' not in line:
+        if len(line) <= LONGEST_LINE and "\r" not in line and '"data"' not in line:
             yield numbered
             continue
         for part in line[:LONGEST_LINE].split("\r"):
@@ -200,16 +179,13 @@ def _as_text(line: str) -> str:
     return f"{prefix}DLL {record.get('datetime')} - {place} {pairs}"
 
 
-def _recognised(lines: Lines, notes: list[Note]) -> LogFormat | None:
-    """Return the first format of FORMATS with a print; note others with prints of their own."""
+def _recognised(lines: Lines) -> LogFormat | None:
+    """Return the first format of FORMATS with a print."""
     recognised: list[LogFormat] = []
     for searched in (lines[:HEAD], lines):
         recognised = _formats_in([line for _number, line in searched])
         if any(form.has_steps and not form.is_fallback for form in recognised):
             break
-    for form in recognised[1:]:
-        if form.has_steps and not form.is_fallback:
-            notes.append(Note(OtherFormat(format=form.name)))
     return recognised[0] if recognised else None
 
 
@@ -432,10 +408,11 @@ class Training:
     facts: Facts
 
 
-def _of_lines(path: Path, form: LogFormat, lines: Lines, notes: list[Note]) -> list[Log]:
+def _of_lines(path: Path, form: LogFormat, lines: Lines) -> list[Log]:
     """Return the trainings of a file of printed lines."""
     events = mlperf.events_in(lines)
     rest: Lines = []
+    notes: list[Note] = []
     if form.has_steps:
         prints = _with_counted_steps(_arrays(path, _prints(form, lines, rest)), form)
         prints = _of_longest_loop(prints)

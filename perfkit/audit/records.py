@@ -20,7 +20,7 @@ from perfkit.audit.formats import RECORDS, Semantics, semantics_of
 from perfkit.audit.log import Log, LogError, ReportedFigure, prints_of, windows_of
 from perfkit.audit.numbers import seconds
 from perfkit.audit.rows import NumberedRow, heading_of, is_json, json_records, table_rows
-from perfkit.audit.statements import FiguresOfEach, LaggingMeans, MedianTimes, Note
+from perfkit.audit.statements import LaggingMeans, Note
 from perfkit.core.statistics import median
 
 HEAD = 2000
@@ -137,7 +137,7 @@ def read(path: Path, text: str) -> Log | None:
         windows=windows_of(prints, form.semantics),
         facts=collected.by_name,
         reported=figures.reported(),
-        notes=[*_notes(form, figures)],
+        notes=[*_notes(form)],
         of_several=bool(form.each) and len(figures.values) > 1,
     )
 
@@ -166,16 +166,12 @@ def _format_in(rows: Iterable[NumberedRow]) -> RecordFormat | None:
     return FORMATS[first] if first < len(FORMATS) else None
 
 
-def _notes(form: RecordFormat, figures: "FigureTable") -> Iterator[Note]:
+def _notes(form: RecordFormat) -> Iterator[Note]:
     """Yield what a reader of the figures must know of the format."""
     semantics = form.semantics
-    if semantics.mean_of == "medians":
-        yield Note(MedianTimes(steps=semantics.window))
-    if semantics.covers == "rolling" and not semantics.window:
+    is_lagging = semantics.covers == "rolling" and not semantics.window
+    if is_lagging or semantics.mean_of == "medians":
         yield Note(LaggingMeans())
-    if form.each and figures.count:
-        rates = [figure for figure in figures.reported() if figure.is_rate]
-        yield Note(FiguresOfEach(rates=len(rates), records=figures.count))
 
 
 def _facts(form: RecordFormat, values: Mapping[str, Any]) -> dict[str, int]:

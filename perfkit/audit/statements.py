@@ -1,4 +1,4 @@
-"""What an audit states: the origin of a fact, and findings about logs.
+"""What an audit states: the origin of a fact, and findings about logs and claims.
 
 A finding is an observation with its figures; it is not necessarily a mistake. The docstring of
 each class says when the finding is reported.
@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BeforeValidator
 
+from perfkit.audit.figure import Figure
 from perfkit.core.format import change, number
 from perfkit.core.results.base import Stored
 from perfkit.core.statements import N_, Digits2, Digits3, Format, Share, Statement, Verbatim
@@ -37,6 +38,10 @@ Teraflops = Annotated[float, Format(lambda value, _language: number(value, 4))]
 Digits5 = Annotated[float, Format(lambda value, _language: number(value, 5))]
 Difference = Annotated[float, Format(lambda share, _language: change(share, 3))]
 """A relative difference, written in percent with its sign."""
+NamedFigures = Annotated[
+    dict[str, Figure], Format(lambda figures, _language: ", ".join(figures))
+]
+"""Place of a published number -> the figure that explains it."""
 
 
 class Origin(Statement):
@@ -75,6 +80,9 @@ class ByRule(Origin):
         return self.how
 
 
+PrintedStatistic = Literal["first", "median", "last", "mean", "harmonic mean", "harmonic rest"]
+
+
 class SourcedFact(Stored):
     """A fact about the configuration and its source: a line, a name, the format, or a rule."""
 
@@ -85,74 +93,101 @@ class SourcedFact(Stored):
 
 
 class Finding(Statement):
-    """An observation about a log, or about several."""
+    """An observation about a log."""
 
     classes: ClassVar = {}
 
 
-# Reading a file.
+# Findings about the answer's time.
 
 
-class NulBytes(Finding):
-    """The file has NUL bytes, as after a crash of the machine."""
+class ClockDiffers(Finding):
+    """The timestamps of the lines and the printed times differ by over 2 % beyond what rounding
+    may explain; the answer is that of the timestamps."""
 
-    code = "nul_bytes"
-    sentence = N_("%(count)s NUL bytes were left out.")
+    code = "clock_differs"
+    sentence = N_(
+        "The timestamps of the lines give %(clock)s s/step, the printed times of the same "
+        "steps %(printed)s: by these, the throughput would be %(difference)s."
+    )
+    clock: Digits5
+    """seconds of a step by the timestamps"""
+    printed: Digits5
+    """seconds of a step by the printed times"""
+    difference: Difference
+    """throughput by the printed times / by the timestamps - 1"""
+
+
+class Pauses(Finding):
+    """Some of the answer's printed lines, of at least 8, take over 1.5 times the median time of
+    a step, and together over 2 % of the time above it; not if over a fifth of the lines do."""
+
+    code = "pauses"
+    sentence = N_(
+        "Pauses, such as checkpoints, take %(share)s of the time of steps %(first)s–%(last)s: "
+        "%(count)s, at steps %(places)s; without them: %(without)s %(unit)s."
+    )
     count: int
+    places: list[str]
+    """steps of the first three"""
+    share: Share
+    """share of the time that they take above the median"""
+    without: Printed
+    """the answer without these lines; if the answer is the log's own figure or a printed rate,
+    steps/s"""
+    unit: str
+    first: Verbatim
+    last: Verbatim
 
-    def english(self) -> str:
-        return N_("A NUL byte was left out.") if self.count == 1 else self.sentence
+    def parts(self) -> dict[str, Any]:
+        others = ["…"] if self.count > len(self.places) else []
+        return {"places": [*self.places, *others]}
 
 
-class NoLineEnd(Finding):
-    """The file does not end with a line end. A number at its very end is ignored."""
+class FirstStepsIncluded(Finding):
+    """The log has no steps behind the warm-up, so that the answer is of all its steps, and the
+    first take over 1.3 times the median time of the others. Steps right behind them that take
+    less than half of it count among the first, which must take over 1.3 times also together."""
 
-    code = "no_line_end"
-    sentence = N_("The last line has no line end: the file may be cut off.")
-
-
-class MedianTimes(Finding):
-    """The log prints medians of the times of steps. Steps that are much slower than the others,
-    such as those with a checkpoint, do not count in them."""
-
-    code = "median_times"
+    code = "first_steps_included"
     sentence = N_(
-        "Each printed time is the median of the last %(steps)s steps: slow steps do not count, "
-        "so throughputs computed from it may be too high."
+        "Steps %(first)s–%(last)s include the warm-up: up to step %(warm)s, a step takes "
+        "%(times)s times the median of the others; without: %(without)s %(unit)s."
     )
-    steps: int
+    warm: Verbatim
+    """last step of the warm-up"""
+    times: Digits2
+    """time of a step of the warm-up / median of the others"""
+    without: Printed
+    """as of `pauses`"""
+    unit: str
+    first: Verbatim
+    last: Verbatim
 
 
-class LaggingMeans(Finding):
-    """Each printed time is the mean of the log's own window of steps, whose length the file
-    does not tell."""
+class TwoLevels(Finding):
+    """The time of a step changes within the answer's steps and stays at its new level."""
 
-    code = "lagging_means"
+    code = "two_levels"
     sentence = N_(
-        "Each printed time is the mean of the last 10, 50 or another number of steps, which "
-        "this file does not tell: it is taken for the steps since the print before, and lags "
-        "behind a change. The .log file beside it tells the number (window_size)."
+        "The level changes at step %(step)s: %(before)s %(unit)s before, %(after)s after."
     )
+    before: Printed
+    after: Printed
+    unit: str
+    step: Verbatim
 
 
-class MedianRepeats(Finding):
-    """The file is a measurement of perfkit, of which the repeats in the middle are read."""
+class CoarseClock(Finding):
+    """The answer is by timestamps whose last digit may move it by over 2 %."""
 
-    code = "median_repeats"
+    code = "coarse_clock"
     sentence = N_(
-        "The steps are those of the repeats %(indices)s, whose throughput is the median of "
-        "%(repeats)s."
+        "The answer may be off by up to %(share)s: the timestamps of the lines are coarse for "
+        "the %(seconds)s s that these steps take."
     )
-    indices: list[int]
-    repeats: int
-
-    def english(self) -> str:
-        if len(self.indices) == 1:
-            return N_(
-                "The steps are those of repeat %(indices)s, whose throughput is the median of "
-                "%(repeats)s."
-            )
-        return self.sentence
+    share: Share
+    seconds: Digits3
 
 
 class EpochTimes(Finding):
@@ -165,320 +200,66 @@ class EpochTimes(Finding):
     )
 
 
-class FiguresOfEach(Finding):
-    """Each record of the file has figures of its own, such as those of a node; their medians
-    are taken."""
+class LaggingMeans(Finding):
+    """Each printed time is one of the log's own window of steps: a mean over a length that the
+    file does not tell, or a median."""
 
-    code = "figures_of_each"
+    code = "lagging_means"
     sentence = N_(
-        "The file has %(rates)s throughputs, each in up to %(records)s records, such as one "
-        "per node: their medians are told."
+        "Each printed time is the mean or the median of the log's own window of steps, and is "
+        "taken for the steps since the print before: it lags behind a change, and slow steps "
+        "do not count in a median."
     )
-    rates: int
-    records: int
-
-    def english(self) -> str:
-        if self.rates == 1:
-            return N_(
-                "The file has a throughput in %(records)s records, such as one per node: their "
-                "median is told."
-            )
-        return self.sentence
 
 
-class LineTooLong(Finding):
-    """A line is so long that only its beginning was read."""
-
-    code = "line_too_long"
-    sentence = N_("The line is longer than %(characters)s characters: the rest was ignored.")
-    characters: int
-
-
-class OtherFormat(Finding):
-    """The file also has printed lines of another known format."""
-
-    code = "other_format"
-    sentence = N_("Lines of another format were ignored: %(format)s.")
-    format: str
-
-
-class BatchSizeChanges(Finding):
-    """Printed lines have different global batch sizes, so none is used: samples per step of one
-    part of the log are not those of another."""
-
-    code = "batch_size_changes"
-    sentence = N_(
-        "The global batch size changes within the log (%(lowest)s to %(highest)s), so that no "
-        "throughput can be computed: give the part of the log with one batch size."
-    )
-    lowest: int
-    highest: int
-
-
-class Contradiction(Finding):
-    """The log states a fact twice, differently. The first value is used."""
-
-    code = "contradiction"
-    sentence = N_("%(name)s is %(value)s by %(by)s, but %(other)s by %(whom)s.")
-    name: str
-    value: FactValue
-    by: Origin
-    other: FactValue
-    """the first value"""
-    whom: Origin
-    """origin of the first value"""
-
-
-class UnknownSamples(Finding):
-    """MLPerf's epochs or blocks have no number that is known to be one of samples: neither
-    `samples_count` nor a logged throughput nor the benchmark tells what is counted."""
-
-    code = "unknown_samples"
-    sentence = N_(
-        "Nothing tells the samples of the %(spans)s: their numbers may be epochs, batches, "
-        "samples or tokens. No throughput is computed of them."
-    )
-    spans: str
-
-
-class EvaluationLeftOut(Finding):
+class EvaluationTime(Finding):
     """MLPerf's epochs or blocks contain evaluations. Their time does not count in the
-    throughput; the reported samples / time of epochs and blocks includes it."""
+    throughput if the log tells it; the reported samples / time of epochs and blocks includes
+    it. Else the results stand right at the ends of epochs or blocks."""
 
-    code = "evaluation_left_out"
+    code = "evaluations"
     sentence = N_(
-        "%(count)s evaluations within the %(spans)s, together %(seconds)s s, are left out "
-        "of the throughput, but not of the reported samples / time."
+        "Evaluations within the %(spans)s, together %(seconds)s s, are left out of the "
+        "throughput, but not of the reported samples / time."
     )
     spans: str
-    count: int
-    seconds: Printed
+    seconds: Printed | None = None
 
     def english(self) -> str:
-        if self.count == 1:
+        if self.seconds is None:
             return N_(
-                "An evaluation within the %(spans)s, %(seconds)s s, is left out of the "
-                "throughput, but not of the reported samples / time."
+                "The time of the %(spans)s includes evaluations, whose time the log does not "
+                "tell: the training alone is faster than samples / time."
             )
         return self.sentence
 
 
-class EvaluationIncluded(Finding):
-    """MLPerf's epochs or blocks include evaluations of unknown time: the log has the results
-    right at their ends, but neither eval_start nor eval_stop."""
+class InputWait(Finding):
+    """Data wait takes over 5 % of the time."""
 
-    code = "evaluation_included"
+    code = "input_wait"
     sentence = N_(
-        "The time of the %(spans)s includes evaluations, whose time the log does not tell: the "
-        "training alone is faster than samples / time."
+        "Data wait takes %(share)s of the steps' time; only a run with other input shows "
+        "whether it limits the throughput."
     )
-    spans: str
-
-
-# One log.
-
-
-class NotTraining(Finding):
-    """The log is of inference."""
-
-    code = "not_training"
-    sentence = N_("This is inference, not training: it is compared with no published number.")
-
-
-class NoPrints(Finding):
-    """No line could be read as a step."""
-
-    code = "no_prints"
-    sentence = N_(
-        "No printed line names a step; only the figures that the log reports are available."
-    )
-
-
-Unknown = Literal["batch size", "sequence length", "accumulation", "unit", "contradicted"]
-"""What is not known of the samples of a step."""
-
-
-class NoBatchSize(Finding):
-    """There are steps and times, but neither rates nor the samples of a step."""
-
-    code = "no_batch_size"
-    sentence = N_(
-        "No throughput: the log prints no rate, and the samples of a step (batch size, with "
-        "BERT also accumulation) are unknown: give the batch size by -p batch_size N."
-    )
-    unknown: Unknown = "batch size"
-    batch: Verbatim | None = None
-    """the batch size that the log, its name or the command line tells"""
-
-    @property
-    def option(self) -> str:
-        """The option that tells what is unknown."""
-        return "-p sequence_length N" if self.unknown == "sequence length" else ""
-
-    def english(self) -> str:
-        match self.unknown:
-            case "sequence length":
-                return N_(
-                    "No throughput: the log prints no rate, and the tokens of its batch of "
-                    "%(batch)s sequences are unknown: give their length by -p sequence_length "
-                    "N."
-                )
-            case "accumulation":
-                return N_(
-                    "No throughput: the log prints no rate, and how many batches of %(batch)s "
-                    "make a step is unknown: give the samples of an update by -p batch_size N."
-                )
-            case "unit":
-                return N_(
-                    "No throughput: the log prints no rate, and how many of its units a batch "
-                    "of %(batch)s has is unknown."
-                )
-            case "contradicted":
-                return N_(
-                    "No throughput: the log prints no rate that it can be computed from, and "
-                    "contradicts the batch of %(batch)s in its name: give the batch size by -p "
-                    "batch_size N."
-                )
-        return self.sentence
-
-
-class FewerSteps(Finding):
-    """No epoch has all of the protocol's steps, 21 to 120."""
-
-    code = "fewer_steps"
-    sentence = N_(
-        "Only %(steps)s of the steps that the protocol measures, %(first)s to %(last)s of "
-        "an epoch, have printed lines of their own."
-    )
-    steps: Verbatim
-    first: Verbatim
-    last: Verbatim
-
-    def english(self) -> str:
-        if not self.steps:
-            return N_(
-                "No printed line is of the steps %(first)s to %(last)s alone, which the "
-                "protocol measures."
-            )
-        return self.sentence
-
-
-class Pauses(Finding):
-    """Some of the answer's printed lines, of at least 8, take over 1.5 times the median time of
-    a step, and together over 2 % of the time above it; not if over a fifth of the lines do."""
-
-    code = "pauses"
-    sentence = N_(
-        "%(count)s pauses, such as checkpoints, take %(share)s of the answer's time, at "
-        "steps %(places)s; without them, the answer is %(without)s %(unit)s."
-    )
-    count: int
-    places: list[str]
-    """steps of the first three"""
     share: Share
-    """share of the answer's time that they take above the median"""
-    without: Printed
-    """the answer without these lines"""
-    unit: str
-    timed: str | None = None
-    """the steps whose time is told, if the answer is the log's own figure or a printed rate:
-    `without` is then a rate of these steps"""
-
-    def english(self) -> str:
-        if self.timed:
-            return self._english_of_timed()
-        if self.count == 1:
-            return N_(
-                "A pause, such as a checkpoint, takes %(share)s of the answer's time, at step "
-                "%(places)s; without it, the answer is %(without)s %(unit)s."
-            )
-        if self.count > len(self.places):
-            return N_(
-                "%(count)s pauses, such as checkpoints, take %(share)s of the answer's time, "
-                "at steps %(places)s and others; without them, the answer is %(without)s "
-                "%(unit)s."
-            )
-        return self.sentence
-
-    def _english_of_timed(self) -> str:
-        if self.count == 1:
-            return N_(
-                "A pause, such as a checkpoint, takes %(share)s of the time of steps "
-                "%(timed)s, at step %(places)s; without it, they run at %(without)s %(unit)s."
-            )
-        if self.count > len(self.places):
-            return N_(
-                "%(count)s pauses, such as checkpoints, take %(share)s of the time of steps "
-                "%(timed)s, at steps %(places)s and others; without them, they run at "
-                "%(without)s %(unit)s."
-            )
-        return N_(
-            "%(count)s pauses, such as checkpoints, take %(share)s of the time of steps "
-            "%(timed)s, at steps %(places)s; without them, they run at %(without)s %(unit)s."
-        )
 
 
-class FirstStepsIncluded(Finding):
-    """The log has no steps behind the warm-up, so that the answer is of all its steps, and the
-    first take over 1.3 times the median time of the others. Steps right behind them that take
-    less than half of it count among the first, which must take over 1.3 times also together."""
+# Findings about figures that disagree.
 
-    code = "first_steps_included"
+
+class MeanOfRates(Finding):
+    """The mean of the printed rates is over 0.5 % above samples / time."""
+
+    code = "mean_of_rates"
     sentence = N_(
-        "The answer includes the warm-up: the first %(steps)s steps take %(times)s times "
-        "the median of the others. Without them, the answer is %(without)s %(unit)s."
+        "Over steps %(first)s to %(last)s, the mean of the printed rates is %(mean)s %(unit)s, "
+        "%(share)s higher than samples / time, %(reference)s."
     )
-    steps: int
-    times: Digits2
-    """time of a first step / median of the others"""
-    without: Printed
-    """the answer without the first steps"""
+    mean: Printed
+    reference: Printed
     unit: str
-    timed: str | None = None
-    """as of `pauses`"""
-
-    def english(self) -> str:
-        if self.timed and self.steps == 1:
-            return N_(
-                "Steps %(timed)s include the warm-up: the first takes %(times)s times the "
-                "median of the others. Without it, they run at %(without)s %(unit)s."
-            )
-        if self.timed:
-            return N_(
-                "Steps %(timed)s include the warm-up: the first %(steps)s take %(times)s times "
-                "the median of the others. Without them, they run at %(without)s %(unit)s."
-            )
-        if self.steps == 1:
-            return N_(
-                "The answer includes the warm-up: the first step takes %(times)s times the "
-                "median of the others. Without it, the answer is %(without)s %(unit)s."
-            )
-        return self.sentence
-
-
-class Restarts(Finding):
-    """The step number falls back although the epoch does not change."""
-
-    code = "restarts"
-    sentence = N_("The steps restart %(count)s times: several trainings in one file.")
-    count: int
-
-    def english(self) -> str:
-        if self.count == 1:
-            return N_("The steps restart once: two trainings in one file.")
-        return self.sentence
-
-
-class Resumed(Finding):
-    """The training went on from a checkpoint: its warm-up and the protocol's steps are counted
-    from there."""
-
-    code = "resumed"
-    sentence = N_(
-        "The training was resumed after step %(step)s: the warm-up is counted from there, and "
-        "steps %(first)s to %(last)s are the protocol's."
-    )
-    step: Verbatim
+    share: Share
     first: Verbatim
     last: Verbatim
 
@@ -524,143 +305,46 @@ class RateContradictsBatch(Finding):
         return self.sentence
 
 
-class OfRates(Finding):
-    """A finding about throughputs. Their `unit` is empty if it is unknown."""
+class OwnFlopsDiffer(Finding):
+    """The TFLOP/s that the log prints differ from those of the answer by a factor over 1.5,
+    over the same steps, whether attention counts in full or causally."""
 
-    unit: str = ""
-
-    def with_unit(self, rate: float | str) -> str:
-        """Return a rate as text with its unit."""
-        text = rate if isinstance(rate, str) else number(rate, DIGITS)
-        return f"{text} {self.unit}".rstrip()
-
-
-class MeanOfRates(OfRates):
-    """The mean of the printed rates is over 0.5 % above samples / time."""
-
-    code = "mean_of_rates"
+    code = "own_flops_differ"
     sentence = N_(
-        "Over steps %(first)s to %(last)s, the mean of the printed rates is %(mean)s, "
-        "%(share)s higher than samples / time, %(reference)s."
+        "The answer's %(answer)s %(quantity)s are %(times)s times the log's own %(own)s "
+        "(“%(name)s”): the parameters (of experts: the active ones), the batch, the devices "
+        "or the log's number may be wrong."
     )
-    mean: Printed
-    reference: Printed
+    name: str
+    quantity: str
+    """TFLOP/s, or % MFU"""
+    own: Teraflops
+    answer: Teraflops
+    times: Digits3
+    """that of the answer / the log's own"""
+
+
+class Impossible(Finding):
+    """The MFU of the answer, also with causal attention, or the median of a printed MFU or of
+    a device's printed TFLOP/s is over 100 % of the peak: of printed TFLOP/s in FP8 if the GPU
+    has it."""
+
+    code = "impossible"
+    sentence = N_(
+        "The printed “%(name)s” is impossible, %(share)s of the peak: the log's suite assumes "
+        "the peak of another GPU, or more FLOPs than the model has."
+    )
+    name: str = ""
+    """the quantity's name in the log; empty for the answer's MFU"""
     share: Share
-    first: Verbatim
-    last: Verbatim
-
-    def parts(self) -> dict[str, Any]:
-        mean, reference = self.with_unit(self.mean), self.with_unit(self.reference)
-        return {"mean": mean, "reference": reference}
-
-
-class ClockDiffers(Finding):
-    """The timestamps of the lines and the printed times differ by over 2 % beyond what rounding
-    may explain; the answer is that of the timestamps."""
-
-    code = "clock_differs"
-    sentence = N_(
-        "The timestamps of the lines give %(clock)s s/step, the printed times of the same "
-        "steps %(printed)s: by these, the throughput would be %(difference)s."
-    )
-    clock: Digits5
-    """seconds of a step by the timestamps"""
-    printed: Digits5
-    """seconds of a step by the printed times"""
-    difference: Difference
-    """throughput by the printed times / by the timestamps - 1"""
-
-
-class TwoLevels(Finding):
-    """The time of a step changes by over 10 % from one level to another within the answer."""
-
-    code = "two_levels"
-    sentence = N_(
-        "The level changes at step %(step)s: %(before)s %(unit)s before, %(after)s after."
-    )
-    step: Verbatim
-    before: Printed
-    after: Printed
-    unit: str
-
-
-class SlowPrint(Finding):
-    """One printed line takes over 10 % of the time of the protocol's steps, and over three
-    times its share of them."""
-
-    code = "slow_print"
-    sentence = N_(
-        "One printed line, of %(steps)s of the %(of)s steps, takes %(share)s of their time."
-    )
-    share: Share
-    steps: Verbatim
-    of: Verbatim
-
-
-class ProtocolNotSteady(OfRates):
-    """Samples / time over the protocol's steps differs by over 1 % from all steady steps."""
-
-    code = "protocol_not_steady"
-    sentence = N_(
-        "Samples / time over steps %(first)s to %(last)s is %(protocol)s, %(difference)s "
-        "from %(steady)s over all steady steps."
-    )
-    protocol: Printed
-    steady: Printed
-    difference: Difference
-    first: Verbatim
-    last: Verbatim
-    basis: Literal["printed", "clock"] = "printed"
-    """clock: both are by the timestamps of the lines"""
-
-    def parts(self) -> dict[str, Any]:
-        protocol, steady = self.with_unit(self.protocol), self.with_unit(self.steady)
-        return {"protocol": protocol, "steady": steady}
 
     def english(self) -> str:
-        if self.basis == "clock":
+        if not self.name:
             return N_(
-                "By the timestamps of the lines, samples / time over steps %(first)s to "
-                "%(last)s is %(protocol)s, %(difference)s from %(steady)s over all steady "
-                "steps."
+                "The MFU of %(share)s is impossible: the parameters (of experts: the active "
+                "ones), the batch, the devices, the precision or the GPU are wrong."
             )
         return self.sentence
-
-
-class InputLimit(Finding):
-    """Data wait takes over 5 % of the time, and windows that wait less are faster by as much
-    (Theil-Sen slope 0.5 to 1.5, Kendall's tau at 1 %)."""
-
-    code = "input_limit"
-    sentence = N_(
-        "Data wait limits the throughput: it takes %(share)s of the steps' time, and steps "
-        "that wait less are faster by as much."
-    )
-    share: Share
-    slope: float
-
-
-class InputWait(Finding):
-    """Data wait takes over 5 % of the time; what limits the throughput is open."""
-
-    code = "input_wait"
-    sentence = N_(
-        "Data wait takes %(share)s of the steps' time. This does not show that it limits the "
-        "throughput: steps that wait less are not faster by as much, and an asynchronous loop "
-        "may wait for the devices there."
-    )
-    share: Share
-
-
-class ImpossibleUtilization(Finding):
-    """The MFU of the answer is over 100 %, also with causal attention."""
-
-    code = "impossible_utilization"
-    sentence = N_(
-        "The MFU of %(share)s is impossible: the parameters (of a mixture of experts those "
-        "that a token uses), the batch, the devices, the precision or the GPU are wrong."
-    )
-    share: Share
 
 
 class EveryExpertCounted(Finding):
@@ -675,135 +359,71 @@ class EveryExpertCounted(Finding):
     parameters: int
 
 
-class FlopsApart(Finding):
-    """The TFLOP/s that the log prints differ from those of the answer by a factor over 1.5,
-    over the same steps, whether attention counts in full or causally."""
+# Findings about what the log is, and of what.
 
-    code = "flops_apart"
+
+class SeveralTrainings(Finding):
+    """The file has several trainings, one after the other."""
+
+    code = "several_trainings"
     sentence = N_(
-        "The answer's %(tflops)s TFLOP/s are %(times)s times the log's own %(own)s "
-        "(“%(name)s”): the parameters (of experts: the active ones), the batch, the devices "
-        "or the log's number may be wrong."
+        "The file has %(count)s trainings: this is the longest, steps %(first)s–%(last)s; the "
+        "others are rows of their own."
     )
-    name: str
-    own: Teraflops
-    tflops: Teraflops
-    times: Digits3
-    """TFLOP/s of the answer / the log's own"""
-
-
-class CoarseClock(Finding):
-    """The answer is by timestamps whose last digit may move it by over 2 %."""
-
-    code = "coarse_clock"
-    sentence = N_(
-        "The answer may be off by up to %(share)s: the timestamps of the lines are coarse for "
-        "the %(seconds)s s that these steps take."
-    )
-    share: Share
-    seconds: Digits3
-
-
-class PrintedUtilization(Finding):
-    """The median of the printed MFU is over 100 %."""
-
-    code = "printed_utilization"
-    sentence = N_(
-        "The printed “%(name)s” of %(share)s is impossible: the log's suite assumes the peak "
-        "of another GPU, or more FLOPs than the model has."
-    )
-    name: str
-    share: Share
-
-
-class PrintedOverPeak(Finding):
-    """The median of the printed TFLOP/s of a device is over the GPU's dense peak, in FP8 if it
-    has FP8."""
-
-    code = "printed_over_peak"
-    sentence = N_(
-        "The printed “%(name)s” of %(tflops)s TFLOP/s is impossible: the dense peak of an "
-        "%(gpu)s is %(peak)s TFLOP/s."
-    )
-    name: str
-    tflops: Teraflops
-    gpu: str
-    peak: Teraflops
-
-
-class OddRates(Finding):
-    """A printed rate can't be one."""
-
-    code = "odd_rates"
-    sentence = N_("%(count)s printed rates are zero, negative or infinite; ignored.")
     count: int
-
-    def english(self) -> str:
-        if self.count == 1:
-            return N_("A printed rate is zero, negative or infinite; ignored.")
-        return self.sentence
+    first: Verbatim
+    last: Verbatim
 
 
-class NegativeAccuracy(Finding):
-    """A printed accuracy is below zero."""
+class BatchSizeChanges(Finding):
+    """Printed lines have different global batch sizes, so none is used: samples per step of one
+    part of the log are not those of another."""
 
-    code = "negative_accuracy"
-    sentence = N_("%(count)s printed accuracies are negative; the lowest is %(lowest)s.")
-    count: int
-    lowest: Printed
-
-    def english(self) -> str:
-        if self.count == 1:
-            return N_("A printed accuracy is negative: %(lowest)s.")
-        return self.sentence
-
-
-class LossNotFinite(Finding):
-    """From some line to the end, every printed loss is infinite or not a number."""
-
-    code = "loss_not_finite"
-    sentence = N_("From this line on, no printed loss is finite.")
-
-
-class FirstLoss(Finding):
-    """The first loss, if printed in the first 20 steps, is not that of an untrained network
-    (the bounds of a measurement's warning)."""
-
-    code = "first_loss"
+    code = "batch_size_changes"
     sentence = N_(
-        "The first printed loss is %(loss)s; an untrained network that guesses has %(low)s to "
-        "%(high)s."
+        "The global batch size changes within the log (%(lowest)s to %(highest)s), so that no "
+        "throughput can be computed: give the part of the log with one batch size."
     )
-    loss: Printed
-    low: Printed
-    high: Printed
+    lowest: int
+    highest: int
 
 
-class LastLoss(Finding):
-    """The mean of the last 10 losses (of fewer than 20: the last half) is above that of an
-    untrained network (the bounds of a measurement's warning)."""
+class Contradiction(Finding):
+    """The log states a fact twice, differently. The first value is used."""
 
-    code = "last_loss"
+    code = "contradiction"
+    sentence = N_("%(name)s is %(value)s by %(by)s, but %(other)s by %(whom)s.")
+    name: str
+    value: FactValue
+    by: Origin
+    other: FactValue
+    """the first value"""
+    whom: Origin
+    """origin of the first value"""
+
+
+class UnknownSamples(Finding):
+    """MLPerf's epochs or blocks have no number that is known to be one of samples: neither
+    `samples_count` nor a logged throughput nor the benchmark tells what is counted."""
+
+    code = "unknown_samples"
     sentence = N_(
-        "The mean of the last losses is %(loss)s, above %(high)s, the highest plausible loss "
-        "of guessing."
+        "Nothing tells the samples of the %(spans)s: their numbers may be epochs, batches, "
+        "samples or tokens. No throughput is computed of them."
     )
-    loss: Printed
-    high: Printed
+    spans: str
 
 
-class ConstantLoss(Finding):
-    """All losses are equal, to 0.0001."""
+class NotTraining(Finding):
+    """The log is of inference."""
 
-    code = "constant_loss"
-    sentence = N_("All %(count)s printed losses are %(loss)s.")
-    loss: Printed
-    count: int
+    code = "not_training"
+    sentence = N_("This is inference, not training: it is compared with no published number.")
 
 
 class LossNotFalling(Finding):
-    """The mean of the last 10 losses (of fewer than 20: the last half) is not below the mean of
-    the first."""
+    """The mean of the last 10 losses (of fewer than 20: the last half) is not 0.0001 below the
+    mean of the first, or no number."""
 
     code = "loss_not_falling"
     sentence = N_(
@@ -812,33 +432,6 @@ class LossNotFalling(Finding):
     )
     first: Printed
     last: Printed
-
-
-# Several logs.
-
-
-class SameFile(Finding):
-    """Several files have the same content."""
-
-    code = "same_file"
-    sentence = N_("These files have the same content: %(files)s.")
-    files: list[str]
-
-
-class SuperLinear(Finding):
-    """The throughput per device is over 0.5 % higher with more devices than with fewer."""
-
-    code = "super_linear"
-    sentence = N_(
-        "%(file)s: each of %(ranks)s devices is %(share)s faster than each of %(of)s in "
-        "%(base)s (samples / time)."
-    )
-    file: str
-    base: str
-    """log with the fewest devices"""
-    share: Share
-    ranks: Verbatim
-    of: Verbatim
 
 
 class Note(NamedTuple):

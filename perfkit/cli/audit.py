@@ -109,9 +109,9 @@ def audit(
 
     FILE is a log or a folder of logs, plain or compressed by gzip or xz, in a format of
     docs/reference/formats.md. The first line is the answer: samples / time of the steady steps
-    or, without a steady state, of the protocol's steps 21 to 120. Several logs are compared;
-    two get a verdict. --all shows every statistic that suites use. A claim is reproduced if
-    one of them has its digits. Findings name the line. A folder in DLPerf's layout gives
+    or, without a steady state, of the protocol's steps 21 to 120. Several logs are a table,
+    with their speed-ups. --all shows every statistic that suites use. A claim is reproduced
+    if one of them has its digits. Findings name the line. A folder in DLPerf's layout gives
     DLPerf's summary too.
 
     \b

@@ -26,9 +26,8 @@ fleet_text.py   a fleet as text for a terminal
 audit.py        sections of an audit's page
 answer_sections.py  the answers of an audit on its page
 audit_answer.py texts of the answer of an audit: throughput, steps, operations
-audit_text.py   texts of audits: statistics, steps, claims and findings
-audited_logs.py  texts about several audited logs: a row for each, the verdict on two
-logs_terminal.py several audited logs side by side, for a terminal
+audit_text.py   texts of audits: statistics, steps and claims
+audited_logs.py  a table of several audited logs
 audit_terminal.py  an audit as text for a terminal
 diagnosis.py    section of a diagnosis, and the command for one
 verification.py a verification as text, and as a section of a measurement's page

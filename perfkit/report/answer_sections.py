@@ -12,7 +12,7 @@ from perfkit.report.audit_answer import (
     printed_row,
 )
 from perfkit.report.audit_text import short_names
-from perfkit.report.audited_logs import base_names, log_table, table_notes, verdict_texts
+from perfkit.report.audited_logs import log_table
 from perfkit.report.elements import note, paragraph, strong, table
 from perfkit.report.section import Section
 from perfkit.report.text.language import gettext as _
@@ -22,10 +22,13 @@ DIGITS = 5
 
 
 def answers(audit: Audit) -> Section:
-    """Return the answer of a single log, or a table of several with the verdict on two."""
+    """Return the answer of a single log, or a table of several."""
     if len(audit.logs) == 1:
         return answer_of_log(audit.logs[0]) + printed_quantities(audit.logs[0])
-    return _several(audit) if audit.logs else Section()
+    if not audit.logs:
+        return Section()
+    logs = log_table(audit.logs, short_names(audit.logs))
+    return table(logs.rows, logs.headings, as_cards=True)
 
 
 def answer_of_log(log: AuditedLog) -> Section:
@@ -54,16 +57,3 @@ def step_times(log: AuditedLog) -> Section:
     if log.step == "epoch":
         headings = [_("Epochs"), _("Mean (s)"), _("Median (s)"), _("Number of epochs")]
     return table(rows, headings, as_cards=True)
-
-
-def _several(audit: Audit) -> Section:
-    names = base_names(audit.logs, short_names(audit.logs))
-    section = Section()
-    for index, text in enumerate(verdict_texts(audit, names)):
-        section += paragraph(text if index else strong(text))
-    logs = log_table(audit, audit.logs)
-    rows = []
-    for log, cells in zip(audit.logs, logs.rows, strict=True):
-        rows.append([names[log.name], *cells])
-    section += table(rows, [_("Log"), *logs.headings], as_cards=True)
-    return section + note(*table_notes(audit))

@@ -28,7 +28,6 @@ from perfkit.report.audit_text import (
     covers_text,
     difference_text,
     figure_rows,
-    finding_text,
     other_work,
     reference_text,
     reported_text,
@@ -36,11 +35,11 @@ from perfkit.report.audit_text import (
     stage_text,
     state_text,
 )
-from perfkit.report.elements import note, table
+from perfkit.report.elements import bullets, code, joined, markup, note, paragraph, table
 from perfkit.report.rendering import render
 from perfkit.report.section import Section, picture
 from perfkit.report.style import FAINT, INK, SHADES, new_figure
-from perfkit.report.text.language import enumerated
+from perfkit.report.text.language import enumerated, labelled
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence
 
@@ -287,42 +286,32 @@ def _state(claim: Claim) -> str:
 # Findings and logs.
 
 
-class FindingLine(NamedTuple):
-    """A finding as a line of the page."""
-
-    code: str
-    line: int | None
-    text: str
-
-
-class LogFindings(NamedTuple):
-    """The findings about a log, whose details have the `anchor`."""
-
-    anchor: str
-    name: str
-    findings: list[FindingLine]
-
-
 def audit_findings(folder: str | Path) -> Section:
-    """Findings about several logs together, then findings by file and line."""
+    """The findings about each log, with their lines."""
     audit = _read(folder)
     names = short_names(audit.logs)
-    by_log = []
+    section = note(
+        _(
+            "A finding is an observation with its file, line and figures; it is not "
+            "necessarily a mistake."
+        )
+    )
     for index, log in enumerate(audit.logs, 1):
         if log.findings:
-            lines = _finding_lines(log.findings, names)
-            by_log.append(LogFindings(f"log{index}", names[log.name], lines))
-    return _text(folder, "findings", _finding_lines(audit.findings, names), by_log)
+            heading = Markup('<h3 lang="en"><a href="#log%s">%s</a></h3>')
+            section += markup(heading % (index, names[log.name]))
+            section += bullets(map(_finding, log.findings))
+    if not any(log.findings for log in audit.logs):
+        section += paragraph(_("No findings."))
+    return section
 
 
-def _finding_lines(
-    findings: Sequence[LocatedFinding], names: Mapping[str, str]
-) -> list[FindingLine]:
-    lines = []
-    for located in findings:
-        text = finding_text(located.finding, names)
-        lines.append(FindingLine(located.code, located.line, text))
-    return lines
+def _finding(located: LocatedFinding) -> Markup:
+    """Return a finding as an item of a list: code line 12: sentence."""
+    text = sentence(located.finding)
+    if located.line:
+        text = labelled(_("line %(line)d") % {"line": located.line}, text)
+    return joined([code(located.code), text])
 
 
 class FactText(NamedTuple):

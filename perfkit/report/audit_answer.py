@@ -7,7 +7,8 @@ from perfkit.audit.answer import Answer, ModelSpeed, OwnPrint, Speed
 from perfkit.audit.audit import AuditedLog
 from perfkit.audit.figure import StepTime
 from perfkit.audit.printed import PrintedQuantity
-from perfkit.audit.statements import FactValue, FirstStepsIncluded, NoBatchSize, Pauses
+from perfkit.audit.samples import unit_of
+from perfkit.audit.statements import FactValue, FirstStepsIncluded, Pauses
 from perfkit.core.format import number, percent, shortened
 from perfkit.core.statements import N_
 from perfkit.report.text.language import gettext as _
@@ -215,10 +216,7 @@ def lacking_text(log: AuditedLog) -> str:
         return ""
     speed = answer.speed
     if not speed:
-        options = ["-p batch_size N"]
-        for each in log.findings:
-            if isinstance(each.finding, NoBatchSize) and each.finding.option:
-                options = [each.finding.option]
+        options = [f"-p {_lacking_of_batch(log)} N"]
         if log.fact("ranks") is None:
             options.append("-p devices N")
         stated = {"options": " ".join(options)}
@@ -236,6 +234,13 @@ def lacking_text(log: AuditedLog) -> str:
     if speed.per_device is None:
         return _("The throughput of one device needs %(options)s.") % DEVICES
     return ""
+
+
+def _lacking_of_batch(log: AuditedLog) -> str:
+    """Return which fact lacks to tell the samples or tokens of a step."""
+    has_batch = log.fact("batch_size") or log.fact("global_batch_size")
+    counts_tokens = unit_of(log.facts) == "tokens/s" and not log.fact("sequence_length")
+    return "sequence_length" if has_batch and counts_tokens else "batch_size"
 
 
 class PrintedRow(NamedTuple):

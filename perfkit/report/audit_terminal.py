@@ -25,42 +25,34 @@ from perfkit.report.audit_text import (
     covers_text,
     difference_text,
     figure_rows,
-    finding_text,
     other_work,
     reference_text,
     reported_text,
     short_names,
     state_text,
-    wait_text,
 )
-from perfkit.report.audited_logs import without_middle
-from perfkit.report.logs_terminal import logs_lines
-from perfkit.report.text.terminal import WIDTH, fitted, tabulated, wrapped
+from perfkit.report.audited_logs import log_table
+from perfkit.report.text.statements import sentence
+from perfkit.report.text.terminal import fitted, tabulated, wrapped
 
 LINES = 25
 """Lines about a single log, at most, unless everything is asked for."""
 LONGEST_NAME = 60
-"""Characters of a log's name beside its answer."""
-LONGEST_REPORTED = 90
-"""Characters of a figure that a log reports, with its name."""
+"""Characters of a foreign name."""
 LONGEST_FINDING = 220
 """Characters of a finding's text: three lines."""
 LONGEST_REASON = 300
 """Characters of the reason why a file was left out."""
-MOST_PRINTED = 6
-"""Quantities that a log prints, at most; the page has all."""
 LONGEST_FACTS = 160
 """Characters of a log's facts beside its answer."""
+MOST_PRINTED = 6
+"""Quantities that a log prints, and throughputs that it reports, at most; the page has all."""
+MOST_REPORTED = 2
+"""Other figures that a log reports, at most."""
+MOST_TRAININGS = 8
+"""Trainings of a single file, at most."""
 MOST_LEFT_OUT = 5
 """Files that were left out, at most."""
-MOST_JOINT = 5
-"""Findings about several logs together, at most."""
-MOST_RATES = 8
-"""Throughputs that a log reports itself, at most, if it reports those of several trainings."""
-LONGEST_RATE = 66
-"""Characters of the name of such a throughput."""
-REPORTED = 2
-"""Other figures of a log that are shown, at most."""
 Names = Mapping[str, str]
 """Short names of logs."""
 
@@ -79,28 +71,56 @@ def audit_text(audit: Audit, *, everything: bool = False) -> str:
         (log,) = audit.logs
         lines += _log(log, names[log.name], everything=everything)
     elif audit.logs:
-        lines += logs_lines(audit, names, everything=everything)
+        lines += _several(audit.logs, names, everything=everything)
     for table in dict.fromkeys(audit.tables):
         if table in claims:
             lines += ["", *fitted(f"{table}: {', '.join(claim_counts(claims[table]))}")]
             lines += _claims(claims[table], audit, names)
-    if everything or len(audit.logs) > 1:
-        lines += _joint_findings(audit, names, everything=everything)
     if audit.dlperf:
         variants: tuple[Literal["mean", "median"], ...] = ("mean", "median")
         for variant in variants:
             summary = pformat(dlperf.summary(audit.dlperf, variant))
             lines += ["", f"DLPerf's summary ({variant}):", summary]
-    lines += _left_out(audit.left_out)
+    for reason in audit.left_out[:MOST_LEFT_OUT]:
+        lines += fitted(f"left out: {shortened(reason, LONGEST_REASON)}")
+    lines += _more(len(audit.left_out) - MOST_LEFT_OUT, "more file left out")
     return "\n".join(lines).strip("\n")
 
 
-def _left_out(reasons: Sequence[str]) -> list[str]:
-    lines = []
-    for reason in reasons[:MOST_LEFT_OUT]:
-        lines += fitted(f"left out: {shortened(reason, LONGEST_REASON)}")
-    if len(reasons) > MOST_LEFT_OUT:
-        lines.append(f"left out: {amount(len(reasons) - MOST_LEFT_OUT, 'more file')}")
+def _more(count: int, noun: str, plural: str = "") -> list[str]:
+    return [f"and {amount(count, noun, plural)}"] if count > 0 else []
+
+
+def without_middle(text: str, longest: int = LONGEST_NAME) -> str:
+    """Return the beginning and the end of a text that is longer."""
+    if len(text) <= longest:
+        return text
+    end = longest // 2
+    return f"{text[: longest - end - 1]}…{text[-end:]}"
+
+
+# Several logs.
+
+
+def _several(logs: Sequence[AuditedLog], names: Names, *, everything: bool) -> list[str]:
+    """Return a row for each log, and their findings or, unless `everything` is asked for, the
+    number of these by code."""
+    shown = logs
+    if len({log.sha256 for log in logs}) == 1 and not everything:
+        shown = logs[:MOST_TRAININGS]
+    headings, rows = log_table(shown, names)
+    short_rows = [[without_middle(name), *cells] for name, *cells in rows]
+    lines = tabulated(short_rows, headings, ["Unit"])
+    lines += _more(len(logs) - len(shown), "more training (--all)", "more trainings (--all)")
+    if everything:
+        for log in logs:
+            if log.findings:
+                lines += ["", *fitted(names[log.name]), *_finding_lines(log.findings)]
+        return lines
+    codes = Counter(located.code for log in logs for located in log.findings)
+    if codes:
+        counts = ", ".join(f"{count} {code}" for code, count in codes.most_common())
+        lines += ["", *fitted(f"Findings (--all shows them): {counts}")]
     return lines
 
 
@@ -111,26 +131,24 @@ def _log(log: AuditedLog, name: str, *, everything: bool) -> list[str]:
     """Return the answer of the log with this short name, what it rests on, and its findings, in
     at most LINES unless `everything` is asked for."""
     lines = fitted(answer_text(log))
-    if log.answer and log.answer.model:
-        for text in model_texts(log.answer.model):
-            lines += fitted(text, "  ")
-    lacking = lacking_text(log)
-    if lacking:
-        lines += fitted(lacking, "  ")
+    model = log.answer.model if log.answer else None
+    for text in (*(model_texts(model) if model else ()), lacking_text(log)):
+        lines += fitted(text, "  ")
     about = f"{without_middle(name)} ({log.format})"
     facts = main_facts_text(log)
     if facts:
         about += f": {shortened(facts, LONGEST_FACTS)}"
-    lines += ["", *fitted(about, "  ")]
-    lines += _reported(log)
+    lines += ["", *fitted(about, "  "), *_reported(log)]
     if not log.answer:
         lines += _reported_rates(log)
     lines += _printed(log)
     if everything:
-        return [*lines, *_everything(log), *_every_finding(log)]
-    folded = _folded(log)
-    room = LINES - len(lines) - len(folded)
-    return lines + findings_within(log.findings, room) + folded
+        findings = ["", "Findings:", *_finding_lines(log.findings)] if log.findings else []
+        return [*lines, *_everything(log), *findings]
+    folded = f"--all shows {amount(len(log.figures), 'statistic')} and "
+    folded += f"{amount(len(log.facts), 'fact')}."
+    findings = _findings_within(log.findings, LINES - len(lines) - 4)
+    return [*lines, *findings, "", folded]
 
 
 def _reported(log: AuditedLog) -> list[str]:
@@ -138,54 +156,25 @@ def _reported(log: AuditedLog) -> list[str]:
     if not log.reported:
         return []
     reported = []
-    for name, text in [*log.reported.items()][-REPORTED:]:
+    for name, text in [*log.reported.items()][-MOST_REPORTED:]:
         value = shortened(reported_text(text), LONGEST_NAME // 2)
-        reported.append(f"{without_middle(name, LONGEST_REPORTED - len(value) - 1)} {value}")
-    text = f"also reported: {', '.join(reported)}"
-    if len(log.reported) > REPORTED:
-        text += f" and {len(log.reported) - REPORTED} more"
-    return fitted(text, "  ")
+        reported.append(f"{without_middle(name)} {value}")
+    reported += _more(len(log.reported) - MOST_REPORTED, "more figure")
+    return fitted(f"also reported: {', '.join(reported)}", "  ")
 
 
 def _reported_rates(log: AuditedLog) -> list[str]:
     """Return a row for each throughput that a log reports itself, of several trainings."""
-    figures = log.figures[:MOST_RATES]
-    if not figures:
+    if not log.figures:
         return []
-    qualifier = _common_qualifier([figure.name for figure in figures])
-    names = [figure.name.removesuffix(f" ({qualifier})") for figure in figures]
-    short = [without_middle(name, LONGEST_RATE) for name in names]
-    if len({*short}) < len({*names}):
-        # Whole names take two lines each.
-        figures, short = figures[: MOST_RATES // 2], names[: MOST_RATES // 2]
-    rows = [[name] for name in short]
-    unit = ", ".join(filter(None, [unit_of_figures(log.facts, figures), qualifier]))
-    headings = [f"reported by the log ({unit})" if unit else "reported by the log"]
-    columns = {
-        "all devices": [figure.throughput for figure in figures],
-        "one device": [figure.per_device for figure in figures],
-    }
-    for heading, rates in columns.items():
-        if any(rates):
-            headings.append(heading)
-            for row, rate in zip(rows, rates, strict=True):
-                row.append(number(rate, DIGITS))
-    lines = ["", *tabulated(rows, headings)]
-    more = len(log.figures) - len(rows)
-    return [*lines, f"and {more} more"] if more else lines
-
-
-def _common_qualifier(names: Sequence[str]) -> str:
-    """Return what all names have in parentheses at their end: median of 3; empty if they differ
-    in it. A name may have others before."""
-    qualifiers = {_qualifier(name) for name in names}
-    return qualifiers.pop() if len(qualifiers) == 1 else ""
-
-
-def _qualifier(name: str) -> str:
-    """Return what a name has in parentheses at its end; empty if it has none there."""
-    _name, opening, end = name.rpartition(" (")
-    return end.removesuffix(")") if opening and end.endswith(")") else ""
+    rows = []
+    for figure in log.figures[:MOST_PRINTED]:
+        rates = [number(rate, DIGITS) for rate in (figure.throughput, figure.per_device)]
+        rows.append([shortened(figure.name, LONGEST_FACTS), *rates])
+    unit = unit_of_figures(log.facts, log.figures)
+    name = f"reported by the log ({unit})" if unit else "reported by the log"
+    lines = ["", *tabulated(rows, [name, "all devices", "one device"])]
+    return [*lines, *_more(len(log.figures) - len(rows), "more throughput")]
 
 
 def _printed(log: AuditedLog) -> list[str]:
@@ -194,50 +183,29 @@ def _printed(log: AuditedLog) -> list[str]:
         return []
     rows = [printed_row(printed) for printed in log.printed[:MOST_PRINTED]]
     headings = ["printed by the log", "as", "first", "median", "last"]
-    lines = ["", *tabulated(rows, headings, ["as"])]
-    more = len(log.printed) - MOST_PRINTED
-    if more > 0:
-        lines.append(f"and {more} more")
-    return lines
+    more = _more(len(log.printed) - MOST_PRINTED, "more quantity", "more quantities")
+    return ["", *tabulated(rows, headings, ["as"]), *more]
 
 
-def _folded(log: AuditedLog) -> list[str]:
-    """Return what is left out, and how to see it."""
-    counts = []
-    for count, noun in ((len(log.figures), "statistic"), (len(log.facts), "fact")):
-        if count:
-            counts.append(amount(count, noun))
-    return ["", f"--all shows {' and '.join(counts)}."] if counts else []
-
-
-def findings_within(findings: Sequence[LocatedFinding], room: int) -> list[str]:
-    """Return the first finding of each code with the number of such findings, in at most `room`
-    lines; the findings that have no room are counted by code."""
-    by_code: dict[str, list[LocatedFinding]] = {}
-    for located in findings:
-        by_code.setdefault(located.code, []).append(located)
+def _findings_within(findings: Sequence[LocatedFinding], room: int) -> list[str]:
+    """Return the findings in at most `room` lines, the first ones if there are more."""
     lines: list[str] = []
-    left = Counter({code: len(same) for code, same in by_code.items()})
-    # A blank line and the line of those that have no room.
-    room -= 2
-    for code, (first, *_others) in by_code.items():
-        text = _finding_text(first, left[code])
-        of_finding = fitted(text, "  ")
-        if len(lines) + len(of_finding) > room:
+    for shown, located in enumerate(findings):
+        text = fitted(shortened(_finding_text(located), LONGEST_FINDING), "  ")
+        if len(lines) + len(text) > room:
+            lines += [f"  {line}" for line in _more(len(findings) - shown, "more finding")]
             break
-        lines += of_finding
-        del left[code]
-    if left:
-        counts = ", ".join(f"{count} {code}" for code, count in left.items())
-        lines.append(f"  more findings: {shortened(counts, WIDTH - 20)}")
+        lines += text
     return ["", *lines] if lines else []
 
 
-def _finding_text(located: LocatedFinding, count: int) -> str:
+def _finding_lines(findings: Iterable[LocatedFinding]) -> list[str]:
+    return [line for located in findings for line in fitted(_finding_text(located), "  ")]
+
+
+def _finding_text(located: LocatedFinding) -> str:
     line = f"line {located.line}: " if located.line else ""
-    text = f"{located.code}: {line}{finding_text(located.finding, {})}"
-    text = shortened(text, LONGEST_FINDING)
-    return f"{text} (and {count - 1:,} more)" if count > 1 else text
+    return f"{located.code}: {line}{sentence(located.finding)}"
 
 
 def _everything(log: AuditedLog) -> list[str]:
@@ -251,25 +219,12 @@ def _everything(log: AuditedLog) -> list[str]:
     lines += fitted(f"facts: {facts}", "  ")
     if log.reported:
         texts = [f"{name} {reported_text(text)}" for name, text in log.reported.items()]
-        reported = ", ".join(texts)
-        lines += fitted(f"reported: {reported}", "  ")
-    reference = log.reference
-    if reference and reference.wait_share is not None:
-        steps = f"{reference.first}–{reference.last}"
-        of_all = percent(log.input_share, 2)
-        wait = wait_text(reference)
-        lines.append(f"  data wait: {wait} of steps {steps}, {of_all} of all steps")
+        lines += fitted(f"reported: {', '.join(texts)}", "  ")
+    if log.input_share is not None:
+        lines.append(f"  data wait: {percent(log.input_share, 2)} of all steps")
+    headings = ["statistic", "of", "all devices", "one device"]
     rows = figure_rows(log)
-    if rows:
-        headings = ["statistic", "of", "all devices", "one device"]
-        lines += ["", *tabulated(rows, headings, folded=2)]
-    return lines
-
-
-def _every_finding(log: AuditedLog) -> list[str]:
-    if not log.findings:
-        return []
-    return ["", "Findings:", *_finding_lines(log.findings, {})]
+    return [*lines, "", *tabulated(rows, headings, folded=2)] if rows else lines
 
 
 # Claims.
@@ -297,40 +252,3 @@ def _claim(claim: Claim, log: AuditedLog, names: Names) -> list[str]:
         details.append(f"the log's answer: {', '.join(filter(None, answer))}")
     lines = [wrapped("  ".join(parts), "  ")]
     return lines + [wrapped(detail, "    ") for detail in details]
-
-
-# Findings.
-
-
-def _joint_findings(audit: Audit, names: Names, *, everything: bool) -> list[str]:
-    """Return the findings about several logs or numbers together, and those about each log or,
-    unless `everything` is asked for, their number by code."""
-    lines = []
-    if audit.findings:
-        lines += ["", "Findings about several logs or numbers together:"]
-        findings = audit.findings if everything else audit.findings[:MOST_JOINT]
-        lines += _finding_lines(findings, names)
-        more = len(audit.findings) - len(findings)
-        if more:
-            lines.append(f"  and {more} more")
-    if len(audit.logs) == 1:
-        return lines
-    if everything:
-        for log in audit.logs:
-            if log.findings:
-                lines += ["", *fitted(names[log.name]), *_finding_lines(log.findings, names)]
-        return lines
-    codes = Counter(located.code for log in audit.logs for located in log.findings)
-    if codes:
-        counts = ", ".join(f"{count} {code}" for code, count in codes.most_common())
-        lines += ["", *fitted(f"Findings about single logs (--all shows them): {counts}")]
-    return lines
-
-
-def _finding_lines(findings: Iterable[LocatedFinding], names: Names) -> list[str]:
-    lines = []
-    for located in findings:
-        line = f"line {located.line}: " if located.line else ""
-        text = f"{located.code}: {line}{finding_text(located.finding, names)}"
-        lines += fitted(text, "  ")
-    return lines

@@ -1,7 +1,7 @@
-"""Texts of audits in the current language: statistics, steps, claims and findings."""
+"""Texts of audits in the current language: statistics, steps and claims."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,18 +10,12 @@ from perfkit.audit.claim import Claim, ClaimState, LogNumber, NumberStatistic
 from perfkit.audit.claims import Stage
 from perfkit.audit.figure import Figure, Period, Statistic, unit_for
 from perfkit.audit.quantity import significant_digits
-from perfkit.audit.statements import (
-    DIGITS,
-    Finding,
-    SameFile,
-    SuperLinear,
-)
+from perfkit.audit.statements import DIGITS
 from perfkit.core.format import change, number, percent
 from perfkit.core.statements import N_
 from perfkit.report.audit_answer import period_text
 from perfkit.report.text.language import enumerated, labelled, ngettext
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.statements import sentence
 
 MOST_MATCHES = 5
 """Numbers of a log with a claim's digits that are shown, at most; the JSON has all."""
@@ -244,7 +238,7 @@ def reported_text(text: str) -> str:
         return text
 
 
-# Logs and findings.
+# Logs.
 
 
 def short_names(logs: Iterable[AuditedLog]) -> dict[str, str]:
@@ -254,15 +248,3 @@ def short_names(logs: Iterable[AuditedLog]) -> dict[str, str]:
         return {}
     common = os.path.commonpath([path.parent for path in paths.values()])
     return {name: os.path.relpath(path, common) for name, path in paths.items()}
-
-
-def finding_text(finding: Finding, names: Mapping[str, str]) -> str:
-    """Return the sentence of a finding, with the short `names` of logs."""
-    match finding:
-        case SameFile():
-            files = [names.get(name, name) for name in finding.files]
-            return sentence(SameFile(files=files))
-        case SuperLinear():
-            file, base = (names.get(name, name) for name in (finding.file, finding.base))
-            return sentence(finding.model_copy(update={"file": file, "base": base}))
-    return sentence(finding)
