@@ -6,13 +6,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from perfkit.audit.log import Columns, Log
-from perfkit.audit.samples import accumulated_batches, unit_of
+from perfkit.audit.samples import unit_of
 from perfkit.audit.statements import ByName, RateContradictsBatch
 
 MOST_APART = 0.1
 """Share by which a printed rate may differ from batch x devices / time."""
-FACTOR_APART = 0.02
-"""Share by which the ratio of both may differ from the count that explains it."""
 
 
 class PrintedRate(NamedTuple):
@@ -36,8 +34,7 @@ def rate_findings(log: Log, rows: Columns) -> Iterator[RateContradictsBatch]:
             continue
         ratio = float(np.median(ratios))
         if abs(ratio - 1) > MOST_APART:
-            cause, named = _cause(ratio, log), is_by_name(log)
-            yield RateContradictsBatch(name=rate.name, ratio=ratio, cause=cause, named=named)
+            yield RateContradictsBatch(name=rate.name, ratio=ratio, named=is_by_name(log))
 
 
 def is_by_name(log: Log) -> bool:
@@ -59,22 +56,3 @@ def _printed_rates(log: Log, rows: Columns) -> Iterator[PrintedRate]:
             yield PrintedRate(printed.name, printed.of, values)
         elif printed.quantity == "tokens/s" and length and unit == "samples/s":
             yield PrintedRate(printed.name, printed.of, values / length)
-
-
-Cause = Literal["accumulated twice", "not accumulated", "devices", ""]
-
-
-def _cause(ratio: float, log: Log) -> Cause:
-    """Return what explains a rate that is too high or too low by a factor."""
-    batches, ranks = accumulated_batches(log), log.number("ranks")
-    if batches > 1 and _is_near(ratio, batches):
-        return "accumulated twice"
-    if batches > 1 and _is_near(ratio, 1 / batches):
-        return "not accumulated"
-    if ranks > 1 and (_is_near(ratio, ranks) or _is_near(ratio, 1 / ranks)):
-        return "devices"
-    return ""
-
-
-def _is_near(ratio: float, factor: float) -> bool:
-    return abs(ratio / factor - 1) <= FACTOR_APART

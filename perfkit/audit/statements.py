@@ -276,31 +276,14 @@ class RateContradictsBatch(Finding):
     name: str
     """printed name"""
     ratio: Printed
-    cause: Literal["accumulated twice", "not accumulated", "devices", ""]
-    """what explains the ratio"""
     named: bool
-    """whether only the file's name tells the batch size"""
+    """whether only the file's name tells the batch size, which then does not count"""
 
     def english(self) -> str:
         if self.named:
             return N_(
                 "The printed %(name)s is %(ratio)s times the samples of a step / its time"
                 ": the batch size in the file's name is not the log's."
-            )
-        if self.cause == "accumulated twice":
-            return N_(
-                "The printed %(name)s is %(ratio)s times the samples of a step / its time"
-                ": it counts the accumulated batches twice."
-            )
-        if self.cause == "not accumulated":
-            return N_(
-                "The printed %(name)s is %(ratio)s times the samples of a step / its time"
-                ": it does not count the accumulated batches."
-            )
-        if self.cause == "devices":
-            return N_(
-                "The printed %(name)s is %(ratio)s times the samples of a step / its time"
-                ": one of the two is of one device, the other of all."
             )
         return self.sentence
 
