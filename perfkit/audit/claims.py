@@ -24,7 +24,8 @@ FEWEST_DIGITS = 5
 """Digits of a claim that such a mean reproduces, at least: one of twenty means has fewer digits
 by chance."""
 COARSE = 1e-4
-"""A number that rounding may move by more than this share cannot have a claim's digits."""
+"""Share by which the log's own rounding may move a number to a claim's digits; if it is larger,
+it does not count."""
 EXACT = 1 + 1e-9
 """Factor that allows for the rounding of floating-point numbers."""
 
@@ -75,8 +76,8 @@ def _has_digits(number: ClaimedNumber, of_log: LogNumber, shift: float = 0.0) ->
     """Return whether a number of a log, less `shift`, is the claim to its digits and the
     log's."""
     error = of_log.rounding * of_log.value
-    if error > max(COARSE * of_log.value, number.half * EXACT):
-        return False
+    if error > COARSE * of_log.value:
+        error = 0.0
     return abs(of_log.value - shift - number.value) <= (number.half + error) * EXACT
 
 
