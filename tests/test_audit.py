@@ -245,7 +245,7 @@ def test_an_audit_is_stored_with_its_command(stored):
     ("language", "texts"),
     [
         ("en", ["3019.361", "not reproduced", "steps 21–120", "empty", 'href="audit.json"']),
-        ("zh", ["3019.361", "未能重现", "第 21–120 步", "从公布值到稳态"]),
+        ("zh", ["3019.361", "未能重现", "第 21–120 步", "从公布值到答案"]),
     ],
 )
 def test_an_audit_has_pages_in_both_languages(stored, language, texts):
@@ -253,7 +253,7 @@ def test_an_audit_has_pages_in_both_languages(stored, language, texts):
     assert [expected for expected in texts if expected not in text] == []
 
 
-def test_a_page_shows_the_way_from_published_to_steady(stored):
+def test_a_page_shows_the_way_from_published_to_the_answer(stored):
     waterfall = report.audit_waterfall(str(stored)).html
     assert "the log's answer" in waterfall
     assert "PaddleClas_VGG16" in waterfall

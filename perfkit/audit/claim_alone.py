@@ -121,7 +121,7 @@ def check_claim_alone(text: str, stated: Mapping[str, FactValue]) -> ClaimAlone:
         causal=causal.flops / TERA,
         peak=sheet.flops_per_second / TERA if sheet else 0.0,
     )
-    needs = _needs(claimed, work)
+    needs = _needs(claimed, work, "peak_tflops N" if "gpu" in stated else "gpu_model NAME")
     readings = [] if needs else [_reading(claimed, of, work) for of in _scopes(claimed, work)]
     return ClaimAlone(
         text=claimed.text,
@@ -136,15 +136,16 @@ def check_claim_alone(text: str, stated: Mapping[str, FactValue]) -> ClaimAlone:
     )
 
 
-def _needs(claimed: ClaimedNumber, work: Work) -> list[str]:
-    """Return what has to be stated; a MFU is judged by itself."""
+def _needs(claimed: ClaimedNumber, work: Work, peak: str) -> list[str]:
+    """Return what has to be stated, and `peak` for an unknown one; a MFU is judged by
+    itself."""
     quantity = claimed.quantity
     if quantity in ("MFU", "minutes"):
         return ["a log"] if quantity == "minutes" else []
     counts_samples = quantity in ("samples/s", *STEPS)
     is_of_all = quantity in STEPS or claimed.of == "all"
     is_known = {
-        "-p gpu_model NAME": work.peak,
+        f"-p {peak}": work.peak,
         "-p parameters N": work.full or quantity == "TFLOP/s",
         "-p sequence_length N (tokens of a sample)": work.length or not counts_samples,
         "-p global_batch_size N": work.batch or quantity not in STEPS,

@@ -24,7 +24,8 @@ FEWEST_DIGITS = 5
 """Digits of a claim that such a mean reproduces, at least: one of twenty means has fewer digits
 by chance."""
 COARSE = 1e-4
-"""A number that rounding may move by more than this share cannot have a claim's digits."""
+"""Share by which the log's own rounding may move a number to a claim's digits; if it is larger,
+it does not count."""
 EXACT = 1 + 1e-9
 """Factor that allows for the rounding of floating-point numbers."""
 
@@ -39,17 +40,12 @@ def check_claim(number: ClaimedNumber, audited: LogFigures, tolerance: float = 0
         return Claim(**dict(number), log=log.name, state="no number", needs=needs)
     in_scope = [each for each in numbers if _has_scope(number, each)]
     closest = min(in_scope or numbers, key=lambda each: (each.skipped, _apart(number, each)))
-    matches = [each for each in in_scope if _reproduces(number, each)]
-    matches = [each for each in matches if not each.skipped] or matches
-    state: ClaimState = "reproduced"
-    if not matches:
-        state = "near" if in_scope and _apart(number, closest) <= tolerance else "close"
-        matches = [each for each in in_scope if _is_close(number, each)]
-    if not matches and state == "close":
-        state = "not reproduced"
+    is_near = bool(in_scope) and _apart(number, closest) <= tolerance
+    state, matches = _judged(number, in_scope, is_near=is_near)
+    if state == "not reproduced":
         matches = [each for each in numbers if _reproduces(number, each)]
     compared = matches[0] if state == "reproduced" else closest
-    reference = in_unit_of(compared, log.answer)
+    reference = _in_unit_of(compared, log.answer)
     return Claim(
         **dict(number),
         log=log.name,
@@ -60,6 +56,20 @@ def check_claim(number: ClaimedNumber, audited: LogFigures, tolerance: float = 0
         reference=reference,
         reference_difference=reference and reference / number.value - 1,
     )
+
+
+def _judged(
+    number: ClaimedNumber, in_scope: list[LogNumber], *, is_near: bool
+) -> tuple[ClaimState, list[LogNumber]]:
+    """Return the state of a claim by the log's numbers of as many devices, and those that have
+    its digits."""
+    matches = [each for each in in_scope if _reproduces(number, each)]
+    if matches:
+        return "reproduced", [each for each in matches if not each.skipped] or matches
+    if is_near:
+        return "near", []
+    close = [each for each in in_scope if _is_close(number, each)]
+    return ("close" if close else "not reproduced"), close
 
 
 def _has_scope(number: ClaimedNumber, of_log: LogNumber) -> bool:
@@ -75,8 +85,8 @@ def _has_digits(number: ClaimedNumber, of_log: LogNumber, shift: float = 0.0) ->
     """Return whether a number of a log, less `shift`, is the claim to its digits and the
     log's."""
     error = of_log.rounding * of_log.value
-    if error > max(COARSE * of_log.value, number.half * EXACT):
-        return False
+    if error > COARSE * of_log.value:
+        error = 0.0
     return abs(of_log.value - shift - number.value) <= (number.half + error) * EXACT
 
 
@@ -94,7 +104,7 @@ def _is_close(number: ClaimedNumber, of_log: LogNumber) -> bool:
     return is_truncated or _has_digits(number, of_log)
 
 
-def in_unit_of(number: LogNumber, answer: Answer | None) -> float | None:
+def _in_unit_of(number: LogNumber, answer: Answer | None) -> float | None:
     """Return the answer in the unit of a number of its log, of one device or of all as it."""
     if not answer:
         return None
