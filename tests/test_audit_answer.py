@@ -158,7 +158,7 @@ def test_a_stated_fact_wins_over_the_log(audited):
     log = audited(text, batch_size=64)
     assert log.fact("batch_size") == 64
     texts = [located.finding.text() for located in log.findings]
-    assert "batch_size is 128 by line 1, but 64 by the command line." in texts
+    assert "batch_size is 64 by the command line, but 128 by line 1: 64 is used." in texts
 
 
 def test_facts_that_follow_from_others_follow_from_stated_ones(audited):

@@ -64,7 +64,6 @@ RATES = np.array([250.125, 301.5, 302.25, 303.75, 308.875])
             {"share": 40 / 56, "steps": 20, "of": 100},
         ),
         ("fewer_steps", windows(6, seconds=2.0), {"steps": 40}),
-        ("restarts", windows(run=[0] * 6 + [1] * 6), {"count": 1}),
     ],
 )
 def test_findings_have_their_figures(code, rows, fields):
@@ -81,7 +80,6 @@ def test_findings_have_their_figures(code, rows, fields):
         ("negative_accuracy", windows(accuracy=[0.1, -0.0156, -0.5, *[0.1] * 9]), 2),
         ("loss_not_finite", windows(loss=[*FALLING[:8], *[np.inf] * 4]), 9),
         ("pauses", windows(seconds=[2.0] * 11 + [20.0], line=np.arange(5, 17)), 16),
-        ("restarts", windows(run=[0] * 6 + [1] * 6), 7),
     ],
 )
 def test_findings_have_their_lines(code, rows, line):
@@ -185,11 +183,9 @@ def test_first_steps_that_are_fast_together_are_no_warm_up(seconds):
     assert "first_steps_included" not in findings_of(make_log(rows))
 
 
-def test_findings_about_few_steps_and_one_restart_read_well():
+def test_a_finding_about_few_steps_reads_well():
     few = findings_of(make_log(windows(12, 1, seconds=8.0)))["fewer_steps"].finding
     assert few.text().startswith("No printed line is of the steps 21 to 120 alone")
-    again = findings_of(make_log(windows(run=[0] * 6 + [1] * 6)))["restarts"].finding
-    assert again.text() == "The steps restart once: two trainings in one file."
 
 
 def test_unsteady_steps_by_the_clock_name_the_clock():

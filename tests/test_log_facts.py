@@ -395,7 +395,7 @@ def test_a_batch_that_follows_from_the_log_wins_over_the_name(read):
     assert isinstance(log.facts["batch_size"].by, ByRule)
     texts = [finding.text() for finding, _line in log.notes]
     formula = "global_batch_size / (ranks x accumulate)"
-    assert f"batch_size is 256 by the file name, but 16 by {formula}." in texts
+    assert f"batch_size is 16 by {formula}, but 256 by the file name: 16 is used." in texts
 
 
 # Printed rates against batch x devices / time.

@@ -40,7 +40,6 @@ from perfkit.audit.statements import (
     NotTraining,
     OddRates,
     ProtocolNotSteady,
-    Restarts,
     Resumed,
     SlowPrint,
     Unknown,
@@ -146,10 +145,7 @@ def _resumed(log: Log, rows: Columns) -> Iterator[Note]:
 
 
 def _odd_numbers(rows: Columns) -> Iterator[Note]:
-    run, rates, accuracy, lines = rows["run"], rows["rate"], rows["accuracy"], rows["line"]
-    restarting = np.diff(run, prepend=run[0]) > 0
-    if restarting.any():
-        yield Note(Restarts(count=restarting.sum()), lines[restarting][0])
+    rates, accuracy, lines = rows["rate"], rows["accuracy"], rows["line"]
     odd = (rates <= 0) | np.isinf(rates)
     if odd.any():
         yield Note(OddRates(count=odd.sum()), lines[odd][0])

@@ -320,31 +320,21 @@ class OtherFormat(Finding):
     format: str
 
 
-class BatchSizeChanges(Finding):
-    """Printed lines have different global batch sizes, so none is used: samples per step of one
-    part of the log are not those of another."""
-
-    code = "batch_size_changes"
-    sentence = N_(
-        "The global batch size changes within the log (%(lowest)s to %(highest)s), so that no "
-        "throughput can be computed: give the part of the log with one batch size."
-    )
-    lowest: int
-    highest: int
-
-
 class Contradiction(Finding):
-    """The log states a fact twice, differently. The first value is used."""
+    """The log states a fact twice, differently. The last value before the first print of a
+    training holds; the command line wins over the log, and the log over the file's name."""
 
     code = "contradiction"
-    sentence = N_("%(name)s is %(value)s by %(by)s, but %(other)s by %(whom)s.")
+    sentence = N_(
+        "%(name)s is %(value)s by %(by)s, but %(other)s by %(whom)s: %(value)s is used."
+    )
     name: str
     value: FactValue
+    """the value that holds"""
     by: Origin
     other: FactValue
-    """the first value"""
     whom: Origin
-    """origin of the first value"""
+    """origin of the other value"""
 
 
 class UnknownSamples(Finding):
@@ -574,17 +564,17 @@ class FirstStepsIncluded(Finding):
         return self.sentence
 
 
-class Restarts(Finding):
-    """The step number falls back although the epoch does not change."""
+class SeveralTrainings(Finding):
+    """The step count of the file restarts although the epoch does not count on."""
 
-    code = "restarts"
-    sentence = N_("The steps restart %(count)s times: several trainings in one file.")
+    code = "several_trainings"
+    sentence = N_(
+        "The file has %(count)s trainings; this is the longest, steps %(first)s to %(last)s. "
+        "The others are rows of their own."
+    )
     count: int
-
-    def english(self) -> str:
-        if self.count == 1:
-            return N_("The steps restart once: two trainings in one file.")
-        return self.sentence
+    first: Verbatim
+    last: Verbatim
 
 
 class Resumed(Finding):
