@@ -105,14 +105,15 @@ class Span(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Some consecutive steps: their samples, those before of the same epoch, and their
-    seconds, without those of evaluations."""
+    """Some consecutive steps as a print: the steps before of the same epoch, the last step,
+    and the seconds without those of evaluations."""
 
     line: int
     epoch: int
-    first_sample: float
-    samples: float
-    seconds: float
+    begin: int
+    step: int
+    window_seconds: float
+    rate: float | None
 
 
 # Events.
@@ -120,32 +121,22 @@ class Stretch(NamedTuple):
 
 def events_in(lines: Lines) -> list[Event]:
     """Return the events of all lines that can be parsed."""
-    events: list[Event] = []
-    for number, line in lines:
-        if ":::ML" in line:
-            current, older = MLLOG.search(line), OLDER.search(line)
-            if current:
-                events += _current_event(current, number)
-            elif older:
-                events.append(_older_event(older, number))
-    return events
+    return [event for line, text in lines if ":::ML" in text for event in _events(line, text)]
 
 
-def _current_event(match: re.Match[str], line: int) -> Iterator[Event]:
-    record = parsed(match[1])
-    if not isinstance(record, dict):
-        return
-    milliseconds = record.get("time_ms")
-    if isinstance(milliseconds, int | float) and abs(milliseconds) < MOST:
-        key, value, metadata = (record.get(name) for name in ("key", "value", "metadata"))
-        yield Event(line, milliseconds / 1000, str(key), value, metadata)
-
-
-def _older_event(match: re.Match[str], line: int) -> Event:
-    value, metadata = parsed(match[3] or "null"), None
-    if isinstance(value, dict) and "metadata" in value:
-        value, metadata = value.get("value"), value.get("metadata")
-    return Event(line, float(match[1]), match[2], value, metadata)
+def _events(line: int, text: str) -> Iterator[Event]:
+    current, older = MLLOG.search(text), OLDER.search(text)
+    if current:
+        record = parsed(current[1])
+        milliseconds = record.get("time_ms") if isinstance(record, dict) else None
+        if record and isinstance(milliseconds, int | float) and abs(milliseconds) < MOST:
+            key, value, metadata = (record.get(name) for name in ("key", "value", "metadata"))
+            yield Event(line, milliseconds / 1000, str(key), value, metadata)
+    elif older:
+        value, metadata = parsed(older[3] or "null"), None
+        if isinstance(value, dict) and "metadata" in value:
+            metadata, value = value["metadata"], value.get("value")
+        yield Event(line, float(older[1]), older[2], value, metadata)
 
 
 def spans_of(events: Sequence[Event], name: str) -> list[Span]:
@@ -221,21 +212,24 @@ class Training:
         and after them. One that began before it runs beside the training."""
         return [each for each in self.evaluations if span.holds(each)]
 
-    def training_seconds(self, span: Span) -> float:
-        """Return the seconds of an epoch or a block without the evaluations in it."""
-        return span.seconds - sum(each.seconds for each in self.evaluations_in(span))
-
     def stretches(self) -> list[Stretch]:
         """Return the stretches between events that count samples or, without any, each epoch
-        or block whose samples are known."""
+        or block whose samples are known; none without a batch size."""
+        if not self.batch_size:
+            return []
+        # Steps are samples or batches, which the logged throughput tells.
         for name, factor in (("samples_count", 1.0), ("step", 1.0), ("step", self.batch_size)):
             counted = [*self._counted(name, factor)]
-            seconds = sum(stretch.seconds for stretch in counted)
-            samples = sum(stretch.samples for stretch in counted)
-            # Steps are samples or batches, which the logged throughput tells.
-            if seconds > 0 and (name != "step" or self._is_logged(samples / seconds)):
+            rates = [stretch.rate or 0.0 for stretch in counted]
+            if rates and (name != "step" or self._is_logged(median(rates))):
                 return counted
-        return [*self._of_epochs()] or [*self._of_blocks()]
+        return [*self._of_spans("epoch")] or [*self._of_spans("block")]
+
+    def _stretch(self, span: Span, epoch: int, first: float, samples: float) -> Stretch:
+        seconds = span.seconds - sum(each.seconds for each in self.evaluations_in(span))
+        begin, end = (round(count / self.batch_size) for count in (first, first + samples))
+        rate = samples / seconds if seconds > 0 else None
+        return Stretch(span.stop.line, epoch, begin, end, seconds, rate)
 
     def _counted(self, name: str, factor: float) -> Iterator[Stretch]:
         before: Event | None = None
@@ -243,32 +237,26 @@ class Training:
             count = event.counted(name)
             if count is None:
                 continue
-            first = (before.counted(name) or 0.0) if before else count
+            first = (before and before.counted(name)) or 0.0
             if event.key.endswith("_start") or not before:
                 # The time since the event before is not that of steps.
                 before = event
             elif count > first and event.at > before.at:
-                seconds = self.training_seconds(Span(before, event))
-                samples = (count - first) * factor
-                yield Stretch(event.line, 1, first * factor, samples, seconds)
+                samples = factor * (count - first)
+                yield self._stretch(Span(before, event), 1, factor * first, samples)
                 before = event
 
     def _is_logged(self, rate: float) -> bool:
-        rates = [self._rate(event) for event in self.events if self._rate(event)]
-        return bool(rates) and _fits(rate, median(rates))
+        logged = [self._rate(event) for event in self.events if self._rate(event)]
+        return bool(logged) and _fits(rate, median(logged))
 
-    def _of_epochs(self) -> Iterator[Stretch]:
-        for number, span in enumerate(self.spans["epoch"], 1):
-            samples = self.samples_in(span, "epoch")
-            if samples:
-                yield Stretch(span.stop.line, number, 0.0, samples, self.training_seconds(span))
-
-    def _of_blocks(self) -> Iterator[Stretch]:
+    def _of_spans(self, name: Name) -> Iterator[Stretch]:
         before = 0.0
-        for span in self.spans["block"]:
-            samples = self.samples_in(span, "block")
+        for number, span in enumerate(self.spans[name], 1):
+            samples = self.samples_in(span, name)
+            epoch, first = (number, 0.0) if name == "epoch" else (1, before)
             if samples:
-                yield Stretch(span.stop.line, 1, before, samples, self.training_seconds(span))
+                yield self._stretch(span, epoch, first, samples)
             before += samples
 
     def samples_in(self, span: Span, name: Name) -> float:
@@ -316,22 +304,10 @@ class Training:
 # What a log takes from its events.
 
 
-def prints(events: Sequence[Event]) -> dict[str, list[Any]]:
-    """Return each stretch as one print of all its steps; none if their samples or the batch are
-    unknown."""
-    columns = ("line", "epoch", "begin", "step", "window_seconds", "rate")
-    rows: dict[str, list[Any]] = {name: [] for name in columns}
-    training = Training(events)
-    for stretch in training.stretches() if training.batch_size else []:
-        end = stretch.first_sample + stretch.samples
-        rows["line"].append(stretch.line)
-        rows["epoch"].append(stretch.epoch)
-        rows["begin"].append(round(stretch.first_sample / training.batch_size))
-        rows["step"].append(round(end / training.batch_size))
-        rows["window_seconds"].append(stretch.seconds)
-        rate = stretch.samples / stretch.seconds if stretch.seconds > 0 else None
-        rows["rate"].append(rate)
-    return rows
+def prints(events: Sequence[Event]) -> dict[str, Sequence[Any]]:
+    """Return each stretch as one print of all its steps, by column."""
+    rows = Training(events).stretches()
+    return {name: [getattr(row, name) for row in rows] for name in Stretch._fields}
 
 
 def notes(events: Sequence[Event]) -> Iterator[Note]:
@@ -368,32 +344,25 @@ def _notes_of_evaluations(training: Training, name: Name) -> Iterator[Note]:
 
 
 def reported(events: Sequence[Event]) -> Iterator[ReportedFigure]:
-    """Yield the time to train, the throughput by blocks (including time between their epochs)
-    and by epochs, both with the evaluations in them, and the medians of the logged throughputs
-    and step times."""
+    """Yield the time to train, the throughput by blocks (including the time of evaluations and
+    between epochs), and the medians of the logged throughputs and step times."""
     for span in spans_of(events, "run"):
         yield figure("time to train, minutes", f"{span.seconds / 60:.6f}", span.stop.line)
     training = Training(events)
-    for name in ("block", "epoch"):
-        yield from _samples_by_time(training, name)
-    logged: dict[str, list[tuple[float, int]]] = {}
+    blocks = [(span, training.samples_in(span, "block")) for span in training.spans["block"]]
+    known = [(span, samples) for span, samples in blocks if samples and span.seconds > 0]
+    if known:
+        which = "all" if len(known) == len(blocks) else f"{len(known)}"
+        rate = sum(samples for _, samples in known) / sum(span.seconds for span, _ in known)
+        line = known[-1][0].stop.line
+        yield figure(f"samples / time of {which} blocks", f"{rate:.5f}", line)
+    logged: dict[str, list[float]] = {}
+    lines: dict[str, int] = {}
     for event in events:
         for statistic, value in event.statistics():
             label = statistic if statistic == event.key else f"{event.key} {statistic}"
-            logged.setdefault(label, []).append((value, event.line))
+            logged.setdefault(label, []).append(value)
+            lines[label] = event.line
     for label, values in logged.items():
         of_several = f" (median of {len(values)})" if len(values) > 1 else ""
-        middle = median([value for value, _line in values])
-        yield figure(label + of_several, f"{middle:.10g}", values[-1][1])
-
-
-def _samples_by_time(training: Training, name: Name) -> Iterator[ReportedFigure]:
-    samples, seconds, known = 0.0, 0.0, 0
-    for span in training.spans[name]:
-        of_span = training.samples_in(span, name)
-        if of_span:
-            samples, seconds, known = samples + of_span, seconds + span.seconds, known + 1
-    if seconds > 0:
-        which = "all" if known == len(training.spans[name]) else f"{known}"
-        line = training.spans[name][-1].stop.line
-        yield figure(f"samples / time of {which} {name}s", f"{samples / seconds:.5f}", line)
+        yield figure(label + of_several, f"{median(values):.10g}", lines[label])
