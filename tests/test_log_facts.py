@@ -185,6 +185,7 @@ VERL = """
             "batch_size=6 ranks=4 tensor_parallel_size=None",
         ),
         (VERL, "devices=8 nodes=2 ranks=16 experts=None"),
+        ("openrec INFO: run with torch 2.2.0 and device cuda:0", "framework=torch"),
         ("  num_experts ................ [6]", "experts=6"),
         ("loading Mixtral-6x3B-Instruct", "experts=6"),
         (
@@ -263,7 +264,7 @@ def test_each_training_of_a_file_is_a_row_and_the_longest_comes_first(write):
     assert tokens == pytest.approx([40 * 128 / 0.25, 40 * 128 / 0.5, 40 * 128 / 0.5])
     assert [log.fact("ranks") for log in found] == [16, 8, 8]
     notes = [[each.finding.text() for each in log.findings] for log in found]
-    told = "The file has 3 trainings; this is the longest, steps 1 to 60. "
+    told = "The file has 3 trainings: this is the longest, steps 1–60; "
     assert [sum(text.startswith(told) for text in texts) for texts in notes] == [1, 0, 0]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from perfkit.audit.documents import Lines, figure, parsed
 from perfkit.audit.log import ReportedFigure
-from perfkit.audit.statements import EvaluationIncluded, EvaluationLeftOut, Note, UnknownSamples
+from perfkit.audit.statements import EvaluationTime, Note, UnknownSamples
 from perfkit.core.statistics import median
 
 MLLOG = re.compile(r":::MLLOG (\{.{1,20000}\})")
@@ -73,13 +73,10 @@ class Event(NamedTuple):
         return float(count) if is_count and self.key in COUNTING else None
 
     @property
-    def epoch(self) -> Any:
+    def epoch(self) -> str:
         """The number of its first epoch; None if it has none."""
-        for name in ("first_epoch_num", "epoch_num"):
-            number = self.about(name)
-            if isinstance(number, int | float | str):
-                return number
-        return None
+        first = self.about("first_epoch_num")
+        return str(self.about("epoch_num") if first is None else first)
 
     def statistics(self) -> Iterator[tuple[str, float]]:
         """Yield the names and values of the throughput and the step time that it logs."""
@@ -182,7 +179,7 @@ def _positive(value: Any) -> float:
 
 
 def _fits(samples: float, logged: float) -> bool:
-    return 1 / FITS <= samples / logged <= FITS
+    return logged / FITS <= samples <= logged * FITS
 
 
 class Training:
@@ -201,6 +198,13 @@ class Training:
             "epoch": spans_of(events, "epoch"),
             "block": spans_of(events, "block"),
         }
+        self.rates: list[tuple[float, float]] = []
+        for event in events:
+            logged = dict(event.statistics())
+            seconds = logged.get("train_step_time", 0.0)
+            rate = logged.get("throughput") or (seconds and self.batch_size / seconds)
+            if rate:
+                self.rates.append((event.at, rate))
         self.evaluations: list[Span] = []
         for span in spans_of(events, "eval"):
             # Each process may log an evaluation.
@@ -218,10 +222,11 @@ class Training:
         if not self.batch_size:
             return []
         # Steps are samples or batches, which the logged throughput tells.
+        logged = self._logged_rate(Span(self.events[0], self.events[-1]))
         for name, factor in (("samples_count", 1.0), ("step", 1.0), ("step", self.batch_size)):
             counted = [*self._counted(name, factor)]
             rates = [stretch.rate or 0.0 for stretch in counted]
-            if rates and (name != "step" or self._is_logged(median(rates))):
+            if rates and (name == "samples_count" or _fits(median(rates), logged)):
                 return counted
         return [*self._of_spans("epoch")] or [*self._of_spans("block")]
 
@@ -245,10 +250,6 @@ class Training:
                 samples = factor * (count - first)
                 yield self._stretch(Span(before, event), 1, factor * first, samples)
                 before = event
-
-    def _is_logged(self, rate: float) -> bool:
-        logged = [self._rate(event) for event in self.events if self._rate(event)]
-        return bool(logged) and _fits(rate, median(logged))
 
     def _of_spans(self, name: Name) -> Iterator[Stretch]:
         before = 0.0
@@ -287,18 +288,8 @@ class Training:
 
     def _logged_rate(self, span: Span) -> float:
         """Return the mean of the throughputs logged within a span and right after it."""
-        rates = []
-        for event in self.events:
-            if self._rate(event) and span.start.at < event.at <= span.stop.at + 1:
-                rates.append(self._rate(event))
+        rates = [rate for at, rate in self.rates if span.start.at < at <= span.stop.at + 1]
         return sum(rates) / len(rates) if rates else 0.0
-
-    def _rate(self, event: Event) -> float:
-        """Return the samples per second that an event logs; 0 if it logs none."""
-        logged = dict(event.statistics())
-        step_seconds = logged.get("train_step_time")
-        by_time = self.batch_size / step_seconds if step_seconds else 0.0
-        return logged.get("throughput") or by_time
 
 
 # What a log takes from its events.
@@ -331,15 +322,15 @@ def _notes_of_evaluations(training: Training, name: Name) -> Iterator[Note]:
     within = [each for span in spans for each in training.evaluations_in(span)]
     if within:
         seconds = sum(each.seconds for each in within)
-        left_out = EvaluationLeftOut(spans=f"{name}s", count=len(within), seconds=seconds)
+        left_out = EvaluationTime(spans=f"{name}s", seconds=seconds)
         yield Note(left_out, within[0].start.line)
     if training.evaluations:
         return
-    for result in training.events:
-        earlier = [span for span in spans if span.start.at <= result.at]
-        is_result = result.key == "eval_accuracy" and earlier
-        if is_result and result.at - earlier[-1].stop.at < BRIEFEST:
-            yield Note(EvaluationIncluded(spans=f"{name}s"), result.line)
+    ends = [span.stop.at for span in spans]
+    for event in training.events:
+        is_result = event.key == "eval_accuracy"
+        if is_result and any(0 <= event.at - end < BRIEFEST for end in ends):
+            yield Note(EvaluationTime(spans=f"{name}s"), event.line)
             return
 
 

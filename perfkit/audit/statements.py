@@ -349,41 +349,26 @@ class UnknownSamples(Finding):
     spans: str
 
 
-class EvaluationLeftOut(Finding):
+class EvaluationTime(Finding):
     """MLPerf's epochs or blocks contain evaluations. Their time does not count in the
-    throughput; the reported samples / time of epochs and blocks includes it."""
+    throughput if the log tells it; the reported samples / time of epochs and blocks includes
+    it. Else the results stand right at the ends of epochs or blocks."""
 
-    code = "evaluation_left_out"
+    code = "evaluations"
     sentence = N_(
-        "%(count)s evaluations within the %(spans)s, together %(seconds)s s, are left out "
-        "of the throughput, but not of the reported samples / time."
+        "Evaluations within the %(spans)s, together %(seconds)s s, are left out of the "
+        "throughput, but not of the reported samples / time."
     )
     spans: str
-    count: int
-    seconds: Printed
+    seconds: Printed | None = None
 
     def english(self) -> str:
-        if self.count == 1:
+        if self.seconds is None:
             return N_(
-                "An evaluation within the %(spans)s, %(seconds)s s, is left out of the "
-                "throughput, but not of the reported samples / time."
+                "The time of the %(spans)s includes evaluations, whose time the log does not "
+                "tell: the training alone is faster than samples / time."
             )
         return self.sentence
-
-
-class EvaluationIncluded(Finding):
-    """MLPerf's epochs or blocks include evaluations of unknown time: the log has the results
-    right at their ends, but neither eval_start nor eval_stop."""
-
-    code = "evaluation_included"
-    sentence = N_(
-        "The time of the %(spans)s includes evaluations, whose time the log does not tell: the "
-        "training alone is faster than samples / time."
-    )
-    spans: str
-
-
-# One log.
 
 
 class NotTraining(Finding):
@@ -565,12 +550,12 @@ class FirstStepsIncluded(Finding):
 
 
 class SeveralTrainings(Finding):
-    """The step count of the file restarts although the epoch does not count on."""
+    """The file has several trainings, one after the other."""
 
     code = "several_trainings"
     sentence = N_(
-        "The file has %(count)s trainings; this is the longest, steps %(first)s to %(last)s. "
-        "The others are rows of their own."
+        "The file has %(count)s trainings: this is the longest, steps %(first)s–%(last)s; the "
+        "others are rows of their own."
     )
     count: int
     first: Verbatim
