@@ -206,7 +206,7 @@ def test_a_stored_audit_with_contradicting_facts_is_read_back(log, tmp_path):
     assert done.exit_code == 0
     findings = read_audit(tmp_path / "audits" / "two").logs[0].findings
     texts = [located.finding.text() for located in findings]
-    assert "batch_size is 256 by the file name, but 128 by line 1." in texts
+    assert "batch_size is 128 by line 1, but 256 by the file name: 128 is used." in texts
 
 
 # The page.

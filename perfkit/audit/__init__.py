@@ -17,7 +17,6 @@ documents.py       reported figures; files that are a JSON object or a table
 records.py         files of records: JSON lines, a table with a row per log line
 measured.py        perfkit's own measurements as logs
 mlperf.py          MLPerf's events
-mlperf_samples.py  the samples of MLPerf's epochs and blocks
 reader.py          files to logs
 samples.py         the samples or tokens of a step
 steps.py           a log's steps, and the periods they belong to

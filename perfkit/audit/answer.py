@@ -424,7 +424,11 @@ def _model_speed(tokens: Speed | None, facts: Mapping[str, SourcedFact]) -> Mode
 
 def log_datasheet(facts: Mapping[str, SourcedFact]) -> Datasheet | None:
     """Return the datasheet of the log's GPU in its precision or, if that is unknown, in the
-    precision of training."""
+    precision of training; a stated peak is that of any accelerator."""
+    if "peak_tflops" in facts:
+        peak = float(facts["peak_tflops"].value) * TERA
+        gpu = str(facts["gpu"].value) if "gpu" in facts else "accelerator"
+        return Datasheet(gpu, "stated", peak, None, 0.0, "the command line", "")
     if "gpu" not in facts:
         return None
     precision = ""

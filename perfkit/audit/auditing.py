@@ -103,7 +103,7 @@ def audit(
         except LogError as error:
             reason = plain(portable(f"{error.file}: {error}"))
             left_out.append(reason[:LONGEST_REASON])
-        if claim and len(logs) > 1:
+        if claim and len({each.figures.log.path for each in logs}) > 1:
             _refuse_several(logs)
         progress(path)
     if claim and not logs:
@@ -165,7 +165,7 @@ def _with_stated_facts(log: Log, stated: Mapping[str, FactValue]) -> Log:
 
 
 def _refuse_several(logs: list[LogFigures]) -> None:
-    first, second = (portable(audited.log.name) for audited in logs[:2])
+    first, second = (portable(str(logs[index].figures.log.path)) for index in (0, -1))
     raise RequestError([SeveralLogs(parameter="--claim", first=first, second=second)])
 
 

@@ -66,7 +66,7 @@ class UnknownFact(Refusal):
 
 class NoCount(Refusal):
     code = "no_count"
-    sentence = "%(value)s is no whole number from 1 to 10^15; type it like 256, 8.03e9 or 8B"
+    sentence = "%(value)s is no positive number of this kind; type it like 256, 8.03e9 or 8B"
     value: str
 
 

@@ -358,31 +358,21 @@ class SeveralTrainings(Finding):
     last: Verbatim
 
 
-class BatchSizeChanges(Finding):
-    """Printed lines have different global batch sizes, so none is used: samples per step of one
-    part of the log are not those of another."""
-
-    code = "batch_size_changes"
-    sentence = N_(
-        "The global batch size changes within the log (%(lowest)s to %(highest)s), so that no "
-        "throughput can be computed: give the part of the log with one batch size."
-    )
-    lowest: int
-    highest: int
-
-
 class Contradiction(Finding):
-    """The log states a fact twice, differently. The first value is used."""
+    """The log states a fact twice, differently. The last value before the first print of a
+    training holds; the command line wins over the log, and the log over the file's name."""
 
     code = "contradiction"
-    sentence = N_("%(name)s is %(value)s by %(by)s, but %(other)s by %(whom)s.")
+    sentence = N_(
+        "%(name)s is %(value)s by %(by)s, but %(other)s by %(whom)s: %(value)s is used."
+    )
     name: str
     value: FactValue
+    """the value that holds"""
     by: Origin
     other: FactValue
-    """the first value"""
     whom: Origin
-    """origin of the first value"""
+    """origin of the other value"""
 
 
 class UnknownSamples(Finding):

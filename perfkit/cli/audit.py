@@ -81,8 +81,8 @@ class OptionsAlone(Refusal):
     multiple=True,
     metavar="NAME VALUE",
     help="State what the logs lack: batch_size or global_batch_size of one optimizer update, "
-    "devices (all), sequence_length, parameters, layers, hidden_size, gpu_model, precision; "
-    "repeatable.",
+    "devices (all), sequence_length, parameters, layers, hidden_size, gpu_model, "
+    "peak_tflops, precision; repeatable.",
 )
 @click.option(
     "--all", "everything", is_flag=True, help="Show all statistics, facts and findings."
