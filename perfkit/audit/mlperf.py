@@ -221,12 +221,13 @@ class Training:
         or block whose samples are known; none without a batch size."""
         if not self.batch_size:
             return []
-        # Steps are samples or batches, which the logged throughput tells.
         logged = self._logged_rate(Span(self.events[0], self.events[-1]))
+        # Steps are samples or batches, which the logged throughput tells.
         for name, factor in (("samples_count", 1.0), ("step", 1.0), ("step", self.batch_size)):
             counted = [*self._counted(name, factor)]
             rates = [stretch.rate or 0.0 for stretch in counted]
-            if rates and (name == "samples_count" or _fits(median(rates), logged)):
+            is_of_samples = name == "samples_count"
+            if rates and (_fits(median(rates), logged) if logged else is_of_samples):
                 return counted
         return [*self._of_spans("epoch")] or [*self._of_spans("block")]
 
@@ -237,19 +238,23 @@ class Training:
         return Stretch(span.stop.line, epoch, begin, end, seconds, rate)
 
     def _counted(self, name: str, factor: float) -> Iterator[Stretch]:
-        before: Event | None = None
+        """Yield the stretches between events with a count of this name."""
+        before, first = self.events[0], 0.0
         for event in self.events:
             count = event.counted(name)
+            steps = event.counted("step")
+            if event.key.startswith("block") and name == "samples_count" and steps is not None:
+                # Their samples may be those of the block, or those at its end.
+                count = steps * self.batch_size
             if count is None:
                 continue
-            first = (before and before.counted(name)) or 0.0
-            if event.key.endswith("_start") or not before:
+            if event.key.endswith("_start"):
                 # The time since the event before is not that of steps.
-                before = event
+                before, first = event, max(first, count)
             elif count > first and event.at > before.at:
                 samples = factor * (count - first)
                 yield self._stretch(Span(before, event), 1, factor * first, samples)
-                before = event
+                before, first = event, count
 
     def _of_spans(self, name: Name) -> Iterator[Stretch]:
         before = 0.0
