@@ -280,6 +280,11 @@ def test_epochs_that_count_on_are_one_training(write):
     assert len(audit([write(text)]).logs) == 1
 
 
+def test_over_a_hundred_restarts_are_epochs_that_no_line_numbers(write):
+    (log,) = audit([write(megatron(3, 0.5, 8) * 101)]).logs
+    assert log.figure("all").steps == 303
+
+
 def test_a_fact_holds_from_its_line_on(write):
     """The first launch failed before its first print."""
     path = write("  world_size ........ 64\nkilled\n" + megatron(30, 0.5, 16))
@@ -289,11 +294,10 @@ def test_a_fact_holds_from_its_line_on(write):
     assert "ranks is 16 by line 3, but 64 by line 1: 16 is used." in texts
 
 
-def test_a_fact_that_is_told_behind_the_first_print_counts_if_none_was_told_before(write):
-    lines = megatron(30, 0.5, 16).splitlines(keepends=True)
-    path = write("".join(lines[1:] + lines[:1]) + "  world_size ........ 99\n")
-    (log,) = audit([path]).logs
-    assert log.fact("ranks") == 16
+def test_a_fact_that_is_told_behind_the_prints_alone_counts_for_them(write):
+    told, *rest = megatron(30, 0.5, 16).splitlines(keepends=True)
+    path = write("".join([*rest, told, *rest, "  world_size ........ 99\n"]))
+    assert [log.fact("ranks") for log in audit([path]).logs] == [16, 16]
 
 
 # Accelerators without a datasheet.

@@ -2,7 +2,9 @@
 
 import re
 import tomllib
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from math import inf, isfinite, prod
 from pathlib import Path
 from typing import NamedTuple
@@ -144,8 +146,18 @@ def number_in(facts: Mapping[str, SourcedFact], name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
+class Match(NamedTuple):
+    """A fact at an offset of a text; `is_weak`: whether it holds only if nothing else tells
+    it."""
+
+    fact: str
+    value: FactValue
+    offset: int
+    is_weak: bool
+
+
 class Told(NamedTuple):
-    """A fact that a line tells; `is_weak`: whether it holds only if no other line does."""
+    """A fact that a line tells."""
 
     line: int
     value: FactValue
@@ -156,30 +168,29 @@ def _told(lines: Sequence[tuple[int, str]]) -> dict[str, list[Told]]:
     """Return what numbered lines tell, by fact, in their order."""
     # Patterns may match the line ends on both sides.
     text = "\n".join(["", *(line for _number, line in lines), ""])
+    ends = [*accumulate(len(line) + 1 for _number, line in lines)]
     told: dict[str, list[Told]] = {}
     for begin in sorted({0, max(0, len(text) - TEXT_LIMIT)}):
-        part = text[begin : begin + TEXT_LIMIT]
-        for fact, value, offset, is_weak in (*_by_keys(part), *_by_patterns(part)):
-            index = text.count("\n", 0, begin + offset) - 1
+        for match in _matches(text[begin : begin + TEXT_LIMIT]):
+            index = bisect_left(ends, begin + match.offset)
             number, _line = lines[min(index, len(lines) - 1)]
-            told.setdefault(fact, []).append(Told(number, value, is_weak))
+            each = Told(number, match.value, match.is_weak)
+            told.setdefault(match.fact, []).append(each)
     return {fact: sorted(of_fact, key=lambda each: each.line) for fact, of_fact in told.items()}
 
 
-def _by_keys(text: str) -> Iterator[tuple[str, FactValue, int, bool]]:
-    """Yield the facts in `key: value`, `key=value`, `--key value` and the like."""
+def _matches(text: str) -> Iterator[Match]:
+    """Yield the facts in `key: value`, `key=value`, `--key value` and the like, and those that
+    patterns find."""
     for match in KEY.finditer(text):
         key = match["key"].rpartition(".")[2].replace("-", "_")
         if key in FACT_OF_KEY and not OTHER_PHASE.search(match["key"]):
-            value = prod(count_of(part) or 0 for part in match["value"].split("*"))
-            if 0 < value <= MOST:
-                yield FACT_OF_KEY[key], value, match.start("value"), False
-
-
-def _by_patterns(text: str) -> Iterator[tuple[str, FactValue, int, bool]]:
+            number = prod(count_of(part) or 0 for part in match["value"].split("*"))
+            if 0 < number <= MOST:
+                yield Match(FACT_OF_KEY[key], number, match.start("value"), False)
     for pattern in TEXT:
         for value, offset in pattern.values(text):
-            yield pattern.fact, value, offset, pattern.only == "alone"
+            yield Match(pattern.fact, value, offset, pattern.only == "alone")
 
 
 def _holding(told: Sequence[Told], first_print: float) -> Told:

@@ -13,7 +13,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from math import inf
 from operator import itemgetter
 from pathlib import Path
@@ -523,22 +523,23 @@ def _trainings(
     form: LogFormat, windows: pd.DataFrame, lines: Lines, events: list[mlperf.Event]
 ) -> list[Training]:
     """Return the trainings of a file. A fact that `lines` behind the last print of the training
-    before don't tell is that of the training before."""
+    before don't tell is that of the training before or, if none told it, of the next."""
     trainings: list[Training] = []
     of_runs = [of_run for _run, of_run in windows.groupby("run")] or [windows]
     begin = 0
     for part, of_run in enumerate(of_runs, 1):
-        is_last = part == len(of_runs)
         end = len(lines)
-        if not is_last:
+        if part < len(of_runs):
             end = bisect_right(lines, of_run["line"].max(), key=itemgetter(0))
         facts = Facts(framework=form.framework, unit=form.unit)
         for name, value, line in (*facts_of_prints(of_run), *mlperf.facts_in(events)):
             facts.add(name, value, ByLine(line=line))
         first_print = of_run["line"].min() if len(of_run) else inf
         facts.read(lines[begin:end], first_print)
-        if trainings:
-            facts.by_name = trainings[-1].facts.by_name | facts.by_name
         trainings.append(Training(part, of_run.reset_index(drop=True), facts))
         begin = end
+    for before, after in pairwise(trainings):
+        after.facts.by_name = before.facts.by_name | after.facts.by_name
+    for after, before in pairwise(reversed(trainings)):
+        before.facts.by_name = after.facts.by_name | before.facts.by_name
     return trainings
