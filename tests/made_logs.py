@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from perfkit.audit.audit import ClaimedNumber
 from perfkit.audit.auditing import audited_log
-from perfkit.audit.claims import LogFigures, check_claim
 from perfkit.audit.formats import Semantics
 from perfkit.audit.log import WINDOW, Log
+from perfkit.audit.log_numbers import LogFigures
 from perfkit.audit.recompute import Figures
 from perfkit.audit.statements import ByLine, SourcedFact
 
@@ -94,12 +93,6 @@ def findings_of(log):
     """Return the located findings of a log by code."""
     findings = recomputed(log).log.findings
     return {located.code: located for located in findings}
-
-
-def claimed(text, log, tolerance=0.0):
-    """Return the check of a number against a log."""
-    number = ClaimedNumber(text=text, value=float(text), place="--claim")
-    return check_claim(number, recomputed(log), tolerance)
 
 
 def codes(findings):

@@ -85,24 +85,6 @@ def test_without_an_epoch_with_all_steps_the_longest_is_used():
     assert figure.per_device == 640.0
 
 
-def test_the_protocols_steps_span_short_epochs():
-    epochs = [windows(3, seconds=2.0 + number, epoch=number) for number in range(5)]
-    figures = by_statistic(make_log(*epochs))
-    figure = figures["samples/time", "protocol"]
-    assert (figure.steps, figure.epochs, figure.prints) == (100, 4, 10)
-    assert figure.per_device == pytest.approx(256 * 100 / (2 + 3 * 3 + 3 * 4 + 3 * 5))
-    assert figures["samples/time", "warm"].steps == 130
-
-
-def test_a_resumed_training_counts_its_own_steps():
-    seconds = np.array([9.0, 8.0, *[2.0] * 10, *[4.0] * 3])
-    rows = windows(15, after=14000, seconds=seconds)
-    log = make_log(rows, facts=FACTS | {"resumed_at": 14000})
-    figure = by_statistic(log)["samples/time", "protocol"]
-    assert (figure.first, figure.last, figure.steps) == (14021, 14120, 100)
-    assert figure.throughput == pytest.approx(8 * 256 * 100 / 20)
-
-
 def test_a_compilation_in_the_warm_up_is_not_steady():
     seconds = np.full(200, 0.1)
     seconds[[0, 4, 100]] = [60.0, 30.0, 0.5]

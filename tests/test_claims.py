@@ -1,236 +1,255 @@
-"""Claimed numbers: explained by figures of a log, and matched with logs."""
+"""Claimed numbers: how they are read, what of a log they are, what they mean without one."""
+
+import json
+import re
 
 import numpy as np
 import pytest
-from made_logs import (
-    FACTS,
-    by_statistic,
-    claimed,
-    codes,
-    cold_epoch,
-    make_log,
-    recomputed,
-    windows,
-)
+from conftest import as_options, cli
+from log_writers import SUITES, paddleclas
+from made_logs import FACTS, make_log, recomputed, windows
 
 import perfkit
+from perfkit import report
 from perfkit.analysis.published.cells import cells_of
-from perfkit.audit import claims
-from perfkit.audit.audit import ClaimedNumber
-from perfkit.audit.claims import check_claim
-from perfkit.audit.log import ReportedFigure
-from perfkit.audit.matching import cells_for, claims_of_tables, differences
-from perfkit.audit.quantity import claimed_quantity
-from perfkit.audit.quantity_claims import check_quantity
-from perfkit.core.format import number
-from perfkit.report.audit_text import (
-    claim_counts,
-    explained_value,
-    explanation_text,
-    state_text,
-)
+from perfkit.audit.matching import claims_of_table
+from perfkit.audit.quantity import read_claim
 
-BERT = {"model": "bert", "framework": "torch", "nodes": 4, "ranks": 32, "batch_size": 48}
-NO_COUNT = {"model": "resnet50"}
-"""Facts without a number of devices."""
-
-
-def test_the_simplest_matching_statistic_comes_first():
-    rows = windows(12, rate=[10.0, *[300.125] * 11])
-    claim = claimed("300.125", make_log(rows, facts=FACTS | {"ranks": 1}))
-    figures = [explanation.figure for explanation in claim.explanations]
-    matches = [(figure.statistic, figure.period) for figure in figures]
-    assert claim.state == "reproduced"
-    assert matches[:2] == [("median", "all"), ("last print", "all")]
-    assert ("samples/time", "protocol") in matches
-    assert matches[-1][0] == "mean after skipping"
-
-
-def test_a_mean_that_skips_warm_up_prints_is_found():
-    rates = 370 + np.array([31.5, 12.25, 7.75, 5.5, 4.125, 3.0, 2.5, 2.25, 2.0, 1.9, 1.8, 1.7])
-    log = make_log(windows(12, rate=rates), covers="running", since=5)
-    claim = claimed(f"{8 * rates[4:].mean():.3f}", log)
-    figure = claim.explanations[0].figure
-    assert (figure.statistic, figure.skipped) == ("mean after skipping", 4)
-    assert "mean_of_running" in codes(claim.findings)
-    assert claim.chance < 0.1
-
-
-def test_an_unexplained_claim_reports_the_closest_figure():
-    claim = claimed("2500", make_log(windows(12, rate=300.0)))
-    assert claim.state == "not reproduced"
-    assert claim.explanations == []
-    assert claim.difference == pytest.approx(2400 / 2500 - 1)
-
-
-@pytest.mark.parametrize(("tolerance", "state"), [(0.05, "near"), (0.03, "not reproduced")])
-def test_a_figure_within_the_tolerance_is_near(tolerance, state):
-    log = make_log(windows(12, rate=300.0))
-    assert claimed("2500", log, tolerance).state == state
-
-
-def test_a_log_without_figures_has_no_number():
-    assert claimed("2500", make_log()).state == "no number"
-
-
-def test_a_claim_for_another_device_count_is_not_reproduced():
-    claim = claimed("4812.5", make_log(windows(12, rate=300.78125)))
-    best = claim.explanations[0]
-    assert best.devices == 16
-    assert best.value == pytest.approx(4812.5)
-    assert claim.state == "not reproduced"
-    assert codes(claim.findings) == {"other_count"}
-
-
-def test_the_figure_of_one_device_reproduces_a_number_of_the_command_line():
-    rates = [250.0, *[300.78125] * 11]
-    claim = claimed(f"{np.mean(rates):.6f}", make_log(windows(12, rate=rates)))
-    assert claim.state == "reproduced"
-    (located,) = claim.findings
-    assert located.finding.reference == pytest.approx(300.78125)
-    assert explanation_text(claim.explanations[0]).endswith("of one device")
-    (protocol,) = [stage for stage in claim.waterfall if stage.stage == "protocol"]
-    assert protocol.value == pytest.approx(protocol.figure.per_device)
-
-
-def test_the_figure_of_one_device_does_not_reproduce_a_published_number():
-    number = ClaimedNumber(text="300.78125", value=300.78125, place="table", table="table")
-    claim = check_claim(number, recomputed(make_log(windows(12, rate=300.78125))))
-    assert claim.state == "not reproduced"
-    assert "other_count" in codes(claim.findings)
-
-
-def test_a_claim_for_some_device_count_is_reproduced_if_the_log_has_none():
-    log = make_log(windows(12, rate=300.78125), facts=NO_COUNT)
-    assert claimed("4812.5", log).state == "reproduced"
-
-
-def test_the_closest_figure_without_a_device_count_is_of_one_device():
-    log = make_log(windows(12, rate=250.25), facts=NO_COUNT)
-    claim = claimed("2002.5", log, tolerance=0.05)
-    assert claim.difference == pytest.approx(250.25 / 2002.5 - 1)
-    assert "other_count" not in codes(claim.findings)
-
-
-def test_a_log_without_the_first_steps_has_no_warm_up_inside():
-    late = windows(12, after=31, rate=np.linspace(300, 310, 12))
-    whole = late.assign(first=late["first"] - 31, last=late["last"] - 31)
-    text = f"{8 * late['rate'].mean():.4f}"
-    assert "warm_up_inside" in codes(claimed(text, make_log(whole)).findings)
-    assert "warm_up_inside" not in codes(claimed(text, make_log(late)).findings)
-
-
-@pytest.fixture
-def sequences():
-    """A log that reports its throughput with many digits."""
-    figure = ReportedFigure("sequences", 995.8885333, "995.8885333", 9, is_rate=True)
-    return make_log(reported=[figure], rate_of="all")
-
-
-def test_a_truncated_number_is_reproduced_with_a_finding(sequences):
-    claim = claimed("995.88", sequences)
-    best = claim.explanations[0]
-    assert claim.state == "reproduced"
-    assert best.truncated
-    assert "truncated" in codes(claim.findings)
-    assert state_text(claim) == "reproduced, truncated"
-    assert explained_value(claim, best) == "995.88853"
-
-
-def test_a_rounded_number_is_not_truncated(sequences):
-    claim = claimed("995.89", sequences)
-    best = claim.explanations[0]
-    assert claim.state == "reproduced"
-    assert not best.truncated
-    assert explained_value(claim, best) == "995.89"
-
-
-def test_a_number_below_the_truncated_digits_is_not_reproduced(sequences):
-    assert claimed("995.87", sequences).state == "not reproduced"
-
-
-def test_the_steady_figure_of_a_log_leaves_out_its_cold_epoch():
-    steady = by_statistic(make_log(cold_epoch()))["samples/time", "steady"]
-    assert steady.throughput == pytest.approx(8 * 256 / 0.125)
-    assert steady.epochs == 6
-
-
-def test_the_waterfall_leads_from_the_claim_to_steady_steps():
-    stages = claimed("16384.00", make_log(cold_epoch())).waterfall
-    assert [row.stage for row in stages] == ["claimed", "explained", "protocol", "steady"]
-    _claimed, _explained, protocol, steady = stages
-    assert protocol.difference == pytest.approx(0.125 / 0.14 - 1)
-    assert steady.difference == pytest.approx(0.14 / 0.125 - 1)
-
-
-def test_a_claim_with_few_digits_may_match_by_chance():
-    rates = np.linspace(300, 306, 40)
-    log = make_log(windows(40, rate=rates))
-    few_digits, many_digits = claimed("2424", log), claimed(f"{8 * rates.mean():.4f}", log)
-    assert few_digits.chance > 0.2
-    assert "by_chance" in codes(few_digits.findings)
-    chance = number(few_digits.chance, 2)
-    text = f"reproduced, but {chance} such matches are expected by chance"
-    assert state_text(few_digits) == text
-    assert many_digits.chance < 0.1
-    assert "by_chance" not in codes(many_digits.findings)
-    assert state_text(many_digits) == "reproduced"
-    counts = claim_counts([few_digits, many_digits, claimed("1", log)])
-    assert counts == ["2 reproduced (1 perhaps by chance)", "1 not reproduced"]
-
-
-def test_a_number_that_the_log_tells_itself_is_no_match_by_chance():
-    reported = ReportedFigure("train throughput", 31.1, "31.1", 1, is_rate=True)
-    log = make_log(facts={}, reported=[reported] * 2)
-    own, times_two = claimed("31.1", log), claimed("62.2", log)
-    assert own.chance > 0.2
-    assert "by_chance" not in codes(own.findings)
-    assert state_text(own) == "reproduced"
-    assert state_text(times_two) != "reproduced"
-    rates = np.linspace(300, 306, 40)
-    printing = make_log(windows(40, rate=rates), facts=FACTS | {"ranks": 1})
-    for text, is_weak in (("306", False), ("3e2", True)):
-        unit = claimed_quantity(f"{text} images/s")
-        with_unit = check_quantity(unit, recomputed(printing))
-        for claim in (claimed(text, printing), with_unit):
-            assert claim.chance > 0.2
-            assert ("by_chance" in codes(claim.findings)) == is_weak
-
-
-def test_the_closest_of_few_figures_is_no_match_by_chance(monkeypatch):
-    log = make_log(windows(40, rate=np.linspace(300, 306, 40)))
-    tried = claimed("2424", log).tried
-    monkeypatch.setattr(claims, "FEWEST_TRIED", tried + 1)
-    assert "by_chance" not in codes(claimed("2424", log).findings)
-
-
-def test_a_claim_of_the_highest_print_is_a_finding():
-    claim = claimed("2642", make_log(windows(12, rate=[*[300.0] * 11, 330.25])))
-    assert claim.explanations[0].figure.statistic in ("last print", "maximum")
-    findings = {located.code: located.finding for located in claim.findings}
-    difference = findings["other_statistic"].difference
-    assert difference == pytest.approx(claim.reference_difference)
-    assert -0.1 < difference < -0.05
+GPT = {"devices": 8, "sequence_length": 2048, "parameters": "7e9", "gpu_model": "H100"}
+SHAPE = {"layers": 32, "hidden_size": 4096}
+FULL = 6 * 7e9 + 12 * 32 * 4096 * 2048
+"""FLOPs of a token."""
+H100 = 989.5e12
 
 
 @pytest.mark.parametrize(
-    ("text", "rate"),
-    [("2400.04", 2400.037), ("250", 250.32), ("25.31", 25.31), ("1.1e4", 10988.1)],
+    ("text", "quantity", "value", "of"),
+    [
+        ("10,984.436", None, 10984.436, ""),
+        ("12_810 tok / s", "tokens/s", 12810, ""),
+        ("21.9k tokens/s total", "tokens/s", 21900, "all"),
+        ("1.2 Mtok/sec/device", "tokens/s", 1.2e6, "device"),
+        ("6400 tok/s per GPU", "tokens/s", 6400, "device"),
+        ("5400 TGS", "tokens/s", 5400, "device"),
+        ("1e3 images/GPU/sec", "samples/s", 1000, "device"),
+        ("400 TFLOPS", "TFLOP/s", 400, ""),
+        ("3.2 PFLOP/s", "TFLOP/s", 3200, ""),
+        ("MFU: 45 %", "MFU", 45, ""),
+        ("0.45 MFU", "MFU", 45, ""),
+        ("1340 ms/it", "s/step", 1.34, ""),
+        ("0.75 steps per second", "steps/s", 0.75, ""),
+        ("2.5 hours", "minutes", 150, ""),
+    ],
 )
-def test_the_logs_own_figure_explains_a_claim_to_its_digits(text, rate):
-    reported = ReportedFigure("total images/sec", rate, str(rate), 99, is_rate=True)
-    log = make_log(windows(12, rate=rate), reported=[reported], rate_of="all")
-    claim = claimed(text, log)
-    assert claim.state == "reproduced"
-    assert claim.explanations[0].figure.line == 99
+def test_a_number_is_read_with_the_units_that_people_write(text, quantity, value, of):
+    claimed = read_claim(text)
+    assert (claimed.quantity, claimed.of) == (quantity, of)
+    assert claimed.value == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fast",
+        "-3",
+        "2602,62",
+        "12 810 tokens/s",
+        "1.2.3",
+        "45 %",
+        "45 MFU",
+        "1.34 s",
+        "0",
+        "1e16",
+    ],
+)
+def test_what_is_no_number_with_a_known_unit_is_refused(text, log):
+    done = cli("audit", log, "--claim", text)
+    assert done.exit_code == 2
+    assert "not a number with a known unit" in " ".join(done.stderr.split())
+
+
+# A claim and its log.
+
+
+@pytest.fixture
+def log(write):
+    """A log of 32 images in 0.317 s, 100.946 images/s, on each of 8 devices; the first steps
+    are slower."""
+    seconds = [*[0.4] * 20, *[0.317] * 120]
+    return write(paddleclas(seconds), "PaddleClas_ResNet50_bs32_fp32_DP_N1C8_log")
+
+
+@pytest.fixture
+def printed(write):
+    """Writes a log that prints these rates of all devices, in tokens/s, and returns the words
+    that read it."""
+
+    def words(rates):
+        lines = [f"it {10 * index}] speed {rate} tok/s" for index, rate in enumerate(rates, 1)]
+        path = write("\n".join(lines) + "\n")
+        meaning = "rate_of=all covers=window unit=tokens/s"
+        return [path, "--format-regex", "it <step>] speed <rate>", "--format-options", meaning]
+
+    return words
+
+
+@pytest.fixture
+def checked(tmp_path):
+    """Checks a claim; returns it as stored, with the exit status and the text."""
+
+    def check(text, *words, **stated):
+        out = tmp_path / "claim.json"
+        done = cli("audit", *words, "--claim", text, *as_options(stated), "--json", out)
+        claim = json.loads(out.read_text())["claims"][0]
+        return claim | {"exit_code": done.exit_code, "shown": " ".join(done.stdout.split())}
+
+    return check
+
+
+@pytest.mark.parametrize("text", ["807.571", "807.571 images/s", "100.946 images/s/GPU"])
+def test_a_statistic_with_the_digits_of_a_claim_reproduces_it_and_is_named(text, checked, log):
+    claim = checked(text, log)
+    assert (claim["state"], claim["exit_code"]) == ("reproduced", 0)
+    assert "samples / time (steps 21–120, 10 lines) of" in claim["shown"]
+
+
+@pytest.mark.parametrize("text", ["807.573", "807.571 tokens/s", "807.571 images/s/GPU"])
+def test_other_digits_units_and_devices_do_not(text, checked, log):
+    claim = checked(text, log)
+    assert claim["state"] in ("not reproduced", "no number")
+    assert claim["exit_code"] == 1
+
+
+def test_a_claim_of_one_device_that_is_the_number_of_all_is_told_so(checked, log):
+    shown = checked("807.571 images/s/GPU", log)["shown"]
+    assert "not reproduced equal to samples / time" in shown
+    assert "of all devices: 807.571 images/s" in shown
+
+
+def test_truncated_digits_are_close(checked, log):
+    claim = checked("807.57", log)
+    assert claim["state"] == "reproduced"
+    claim = checked("100.94 images/s/GPU", log)
+    assert (claim["state"], claim["exit_code"]) == ("close", 1)
+    assert "close to samples / time" in claim["shown"]
+
+
+@pytest.mark.parametrize(
+    ("skipped", "digits", "state"),
+    [
+        (9, 3, "reproduced"),
+        (20, 3, "reproduced"),
+        (21, 3, "close"),
+        (57, 3, "close"),
+        (9, 0, "close"),
+    ],
+)
+def test_a_mean_without_up_to_20_prints_reproduces_a_claim_of_five_digits(
+    skipped, digits, state, checked, printed
+):
+    rates = np.round(2000 + 900 * np.random.default_rng(1).random(80), 2)
+    claim = checked(f"{rates[skipped:].mean():.{digits}f} tokens/s", *printed(rates))
+    assert claim["state"] == state
+    assert f"without the first {skipped} " in claim["shown"]
+
+
+def test_zeros_at_the_end_of_a_number_are_no_digits(checked, printed):
+    # Without the first 10 prints, the mean is 12,800, and nothing else is.
+    rates = [*[9000.25, 10000.5] * 5, *[12700.25, 12700.25, 12999.5] * 13]
+    assert checked("12,800 tokens/s", *printed(rates))["state"] == "close"
+
+
+def test_a_difference_within_the_tolerance_is_near(checked, log):
+    assert checked("810 images/s", log)["state"] == "not reproduced"
+    claim = checked("810 images/s", log, "--tolerance", "0.4")
+    assert (claim["state"], claim["exit_code"]) == ("near", 0)
+
+
+def test_a_claim_is_compared_with_the_answer_in_its_quantity(checked, log):
+    claim = checked("0.4 s/step", log)
+    assert claim["reference"] == pytest.approx(0.317, rel=1e-4)
+    assert claim["reference_difference"] == pytest.approx(-0.2075, rel=1e-3)
+    assert "the log's answer: 0.317000 s/step, -20.8 %, steps 21–120" in claim["shown"]
+
+
+def test_a_throughput_is_converted_by_the_answers_own_formula(checked, printed):
+    rates = printed([*[20000.5, 20500.5] * 20])
+    tokens = 2 / (1 / 20000.5 + 1 / 20500.5)
+    for text, of in (
+        (f"{tokens:.3f}", ""),
+        (f"{tokens / 2048:.5f} sequences/s", "/ sequence_length"),
+        (f"{tokens / 8 * FULL / 1e12:.3f} TFLOP/s/GPU", "× (6 N + 12 L d T)"),
+        (f"{tokens / 8 * FULL / H100 * 100:.4f} % MFU", "× (6 N + 12 L d T) / 989.5 TFLOP/s"),
+    ):
+        claim = checked(text, *rates, **GPT, **SHAPE)
+        assert claim["state"] == "reproduced"
+        assert claim["matches"][0].get("conversion", "") == of
+
+
+def test_a_log_without_a_number_in_the_quantity_names_the_options(checked, printed):
+    claim = checked("45 % MFU", *printed([20000.5] * 20), devices=8)
+    assert (claim["state"], claim["exit_code"]) == ("no number", 1)
+    assert claim["needs"] == ["-p gpu_model NAME", "-p parameters N"]
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        ("1.82", "reproduced"),
+        ("1.816 steps/s", "reproduced"),
+        ("1.81", "close"),
+        ("1.5 minutes", "reproduced"),
+        ("1.6 minutes", "not reproduced"),
+    ],
+)
+def test_what_a_trainer_reports_of_its_whole_training_is_compared(text, state, checked, write):
+    reported = '{"train_runtime": 90, "train_samples_per_second": 3.9, "train_loss": 1.0,'
+    path = write(f'{reported} "train_steps_per_second": 1.816}}', "train_results.json")
+    assert checked(text, path)["state"] == state
+
+
+def test_a_printed_number_too_small_for_a_rate_is_none(checked, write):
+    text = SUITES["torchtitan"].text(np.full(130, 0.5))
+    assert "mfu: " in text
+    path = write(re.sub(r"mfu: [\d.]+%", "mfu: 1e-320%", text))
+    assert checked("45 % MFU", path)["state"] == "no number"
+
+
+@pytest.mark.parametrize(("text", "is_drawn"), [("700.5", True), ("1.5 s/step", False)])
+def test_the_pages_of_a_log_and_of_its_claim_agree(text, is_drawn, write, tmp_path):
+    seconds = [*[0.33] * 60, *[0.317] * 400]
+    log = write(paddleclas(seconds), "PaddleClas_ResNet50_bs32_fp32_DP_N1C8_log")
+    answers, stages = [], []
+    for label, claim in (("alone", []), ("claimed", ["--claim", text])):
+        cli("audit", log, *claim, "--label", label, "--outputs", tmp_path)
+        folder = tmp_path / "audits" / label
+        answers.append(report.audit_headline(folder).html.partition("</strong>")[0])
+        cells = re.findall(r"<td[^>]*>([^<]*)</td>", report.audit_waterfall(folder).html)
+        stages.append(cells[1:])
+    assert answers[0] == answers[1].replace("claimed", "alone")
+    alone, of_claim = stages
+    assert "(+" in alone[-2]
+    if is_drawn:
+        assert float(of_claim[0]) == float(text)
+        assert of_claim[-3].split()[0] == alone[-3].split()[0]
+    else:
+        assert of_claim == alone
 
 
 # Published tables.
 
 
 @pytest.fixture(scope="module")
-def cells():
-    return cells_of(perfkit.published())
+def claims_with_log():
+    """Compares a log with a table; returns the numbers that it matches, with their states."""
+    cells = cells_of(perfkit.published())
+    table = [cell for cell in cells if cell.table == "paddle-resnet50-report" and cell.printed]
+
+    def compare(log):
+        claims = claims_of_table(table, [recomputed(log)], 0.0)
+        return {claim.text: claim.state for claim in claims if claim.log}
+
+    return compare
 
 
 @pytest.mark.parametrize(
@@ -241,48 +260,100 @@ def cells():
         ({"precision": "pure_fp16", "gpu": "A100"}, ["17587.654"]),
         ({"gpu": "H100"}, []),
         ({"mode": "inference"}, []),
-        (BERT | {"accumulate": 2}, ["3973.97"]),
-        (BERT | {"accumulate": 1}, ["3179.96"]),
-        (BERT, ["3973.97", "3179.96"]),
         ({"model": "vgg16"}, []),
     ],
 )
-def test_a_log_is_matched_to_the_cells_of_its_facts(cells, facts, printed):
-    log = recomputed(make_log(windows(), facts=FACTS | facts)).log
-    tables = ("paddle-resnet50-report", "perf-bert")
-    matching = []
-    for group in cells_for(log, [cell for cell in cells if cell.table in tables]):
-        matching += [cell.printed for cell in group if not differences(log, cell)]
-    assert matching == printed
-
-
-def matching_claims(cells, log):
-    """Return the claims of a published table that match a log."""
-    table = [cell for cell in cells if cell.table == "paddle-resnet50-report"]
-    claims = claims_of_tables(table, [recomputed(log)], 0.0)
-    return [claim for claim in claims if claim.log]
+def test_a_log_is_compared_with_the_numbers_of_its_work(claims_with_log, facts, printed):
+    assert [*claims_with_log(make_log(windows(), facts=FACTS | facts))] == printed
 
 
 @pytest.mark.parametrize(
-    ("key", "facts", "rate", "texts"),
+    ("facts", "rate", "states"),
     [
-        ("batch_size", {"batch_size": 128}, 2957.8, ["2957.8"]),
-        ("batch_size", {"batch_size": 128}, 2900.8, []),
-        ("precision", {"precision": "pure_fp16"}, 10336.0, ["10336"]),
+        ({"batch_size": 128}, 2957.8, {"2957.8": "reproduced"}),
+        ({"batch_size": 128}, 2900.8, {}),
+        ({"precision": "pure_fp16"}, 10336.0, {"10336": "reproduced"}),
+        ({"gpu": "V100"}, 2957.8 / 8, {"2957.8": "not reproduced"}),
     ],
 )
-def test_other_work_matches_only_if_the_number_does(cells, key, facts, rate, texts):
+def test_a_log_of_other_work_is_compared_only_with_a_number_that_it_reproduces(
+    claims_with_log, facts, rate, states
+):
     facts = FACTS | {"framework": "mxnet"} | facts
     log = make_log(windows(rate=rate), facts=facts, name="V100/x", rate_of="all")
-    claims = matching_claims(cells, log)
-    assert [claim.text for claim in claims if claim.state == "reproduced"] == texts
-    assert [claim.findings[0].finding.key for claim in claims] == [key] * len(texts)
+    assert claims_with_log(log) == states
+
+
+# A claim without a log.
+
+
+@pytest.fixture
+def alone(tmp_path):
+    """Judges a claim without a log; returns it as stored, with the exit status and the text."""
+
+    def judge(text, **stated):
+        out = tmp_path / "claim.json"
+        done = cli("audit", "--claim", text, *as_options(stated), "--json", out)
+        return json.loads(out.read_text()) | {"exit_code": done.exit_code, "shown": done.stdout}
+
+    return judge
+
+
+def test_a_rate_is_read_as_that_of_all_devices_and_of_one(alone):
+    claim = alone("21,900 tokens/s", **GPT)
+    of_all, of_one = claim["readings"]
+    assert of_all["mfu"] == pytest.approx(21900 / 8 * 6 * 7e9 / H100)
+    assert of_one["tflops"] == pytest.approx(21900 * 6 * 7e9 / 1e12)
+    assert claim["exit_code"] == 0
+    claim = alone("60,000 tokens/s", **GPT)
+    assert claim["exit_code"] == 0
+    assert "possible only as that of all 8 devices." in claim["shown"]
+    assert max(map(len, claim["shown"].splitlines())) <= 80
+
+
+@pytest.mark.parametrize("text", ["152 % MFU", "30,000 tokens/s/GPU", "8000 TFLOP/s total"])
+def test_more_operations_than_the_dense_peak_are_impossible(text, alone):
+    claim = alone(text, **GPT)
+    assert claim["is_impossible"]
+    assert claim["exit_code"] == 1
+    assert f"{text}: impossible." in claim["shown"]
+
+
+def test_a_utilization_over_100_percent_is_impossible_whatever_else(alone):
+    assert alone("152 % MFU")["exit_code"] == 1
+    assert alone("100 % MFU")["exit_code"] == 0
+
+
+def test_attention_counts_if_its_sizes_are_stated_and_causally_if_that_is_possible(alone):
+    claim = alone("19,500 tokens/s/GPU", **GPT, layers=128, hidden_size=4096)
+    (reading,) = claim["readings"]
+    assert reading["mfu"] == pytest.approx(19500 * (42e9 + 12 * 128 * 4096 * 2048) / H100)
+    assert reading["mfu"] > 1 > reading["causal_mfu"]
+    assert claim["exit_code"] == 0
+
+
+@pytest.mark.parametrize("text", ["2.56 s/step", "2560 ms/step", "0.78125 sequences/s/GPU"])
+def test_steps_and_sequences_are_tokens(text, alone):
+    (reading,) = alone(text, **GPT, global_batch_size=16)["readings"]
+    assert reading["tokens_per_second"] == pytest.approx(16 * 2048 / 2.56 / 8)
 
 
 @pytest.mark.parametrize(
-    ("rate", "texts"), [(3019.361 / 8, ["3019.361"]), (300.0, ["3019.361", "5333.558"])]
+    ("text", "stated", "needs"),
+    [
+        ("6400 tokens/s", {}, ["-p gpu_model NAME", "-p parameters N"]),
+        ("6400 TFLOP/s total", {}, ["-p gpu_model NAME", "-p devices N"]),
+        ("1.3 s/step", GPT, ["-p global_batch_size N"]),
+        ("5 minutes", GPT, ["a log"]),
+    ],
 )
-def test_an_ambiguous_log_is_matched_by_its_number(cells, rate, texts):
-    claims = matching_claims(cells, make_log(windows(rate=rate)))
-    assert all("ambiguous" in codes(claim.findings) for claim in claims)
-    assert [claim.text for claim in claims] == texts
+def test_a_claim_that_cannot_be_judged_names_what_is_missing(text, stated, needs, alone):
+    claim = alone(text, **stated)
+    assert claim["needs"] == needs
+    assert claim["exit_code"] == 0
+
+
+def test_a_number_alone_needs_a_log_or_a_unit():
+    done = cli("audit", "--claim", "6400")
+    assert done.exit_code == 2
+    assert "6400 needs a log or a unit" in done.stderr

@@ -1,11 +1,15 @@
 """Configurations that logs of language models tell, and what an audit makes of them."""
 
+import re
+
 import numpy as np
 import pytest
 from log_writers import SUITES
 from made_logs import by_statistic, findings_of, make_log, windows
 
+from perfkit.audit.auditing import audit
 from perfkit.audit.config_facts import Facts
+from perfkit.audit.parameters import stated_facts
 from perfkit.audit.statements import ByName, ByRule, SourcedFact
 
 PRINTS = SUITES["PaddleClas, static graph"].text(np.ones(20), 1)
@@ -121,171 +125,99 @@ NEMO = (
 )
 
 
+KEYS = """
+2026-02-03 step:0 train_batch_tokens:524288 train_seq_len:1024 grad_accum_steps:2 warmup:5
+Namespace(lr=0.0001, batch_size=6, epochs=300, rank=0)
+| distributed init (rank 1): env://
+| distributed init (rank 3): env://| distributed init (rank 0): env://
+eval_cfg: --eval-batch-size 99 rollout.tensor_model_parallel_size=4
+"""
+VERL = """
+{'trainer': {'n_gpus_per_node': 8, 'nnodes': 2}, 'model': {'num_experts_per_tok': 6}}
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         (
             MEGATRON,
-            {
-                "ranks": 24,
-                "data_parallel_size": 4,
-                "tensor_parallel_size": 3,
-                "pipeline_parallel_size": 2,
-                "context_parallel_size": 1,
-                "global_batch_size": 40,
-                "batch_size": 2,
-                "accumulate": 5,
-                "sequence_length": 128,
-                "layers": 6,
-                "hidden_size": 96,
-            },
+            "ranks=24 data_parallel_size=4 tensor_parallel_size=3 pipeline_parallel_size=2 "
+            "context_parallel_size=1 global_batch_size=40 batch_size=2 accumulate=5 "
+            "sequence_length=128 layers=6 hidden_size=96",
         ),
-        (DEEPSPEED, {"ranks": 6, "global_batch_size": 90, "batch_size": 3, "accumulate": 5}),
-        (
-            DEEPSPEED_JSON,
-            {"ranks": 6, "global_batch_size": 90, "batch_size": 3, "accumulate": 5},
-        ),
+        (DEEPSPEED, "ranks=6 global_batch_size=90 batch_size=3 accumulate=5"),
+        (DEEPSPEED_JSON, "ranks=6 global_batch_size=90 batch_size=3 accumulate=5"),
         (
             TORCHTITAN,
-            {
-                "ranks": 12,
-                "data_parallel_size": 3,
-                "global_batch_size": 18,
-                "batch_size": 2,
-                "accumulate": 3,
-                "sequence_length": 256,
-                "parameters": 7654321,
-            },
+            "ranks=12 data_parallel_size=3 global_batch_size=18 batch_size=2 accumulate=3 "
+            "sequence_length=256 parameters=7654321",
         ),
         (
             HUGGING_FACE,
-            {
-                "ranks": 80,
-                "global_batch_size": 1280,
-                "batch_size": 2,
-                "accumulate": 8,
-                "trainable_parameters": 3456789,
-                "parameters": "",
-            },
+            "ranks=80 global_batch_size=1280 batch_size=2 accumulate=8 parameters=None",
         ),
         (
             NANOCHAT,
-            {
-                "ranks": 4,
-                "tokens_per_update": 32768,
-                "sequence_length": 512,
-                "global_batch_size": 64,
-                "batch_size": 8,
-                "accumulate": 2,
-                "parameters": 7654321,
-            },
+            "ranks=4 tokens_per_update=32768 sequence_length=512 global_batch_size=64 "
+            "batch_size=8 accumulate=2 parameters=7654321",
         ),
         (
             LLM_C,
-            {
-                "ranks": 2,
-                "global_batch_size": 32,
-                "sequence_length": 256,
-                "accumulate": 4,
-                "parameters": 654321,
-                "layers": 3,
-                "hidden_size": 48,
-            },
+            "ranks=2 global_batch_size=32 sequence_length=256 accumulate=4 parameters=654321 "
+            "layers=3 hidden_size=48",
         ),
-        (
-            NANO_GPT,
-            {"global_batch_size": 48, "sequence_length": 256, "parameters": 10650000},
-        ),
-        (MODDED, {"global_batch_size": 192, "batch_size": 16, "sequence_length": 1024}),
+        (NANO_GPT, "global_batch_size=48 sequence_length=256 parameters=10650000"),
+        (MODDED, "global_batch_size=192 batch_size=16 sequence_length=1024"),
         (
             MAXTEXT,
-            {
-                "ranks": 6,
-                "global_batch_size": 24,
-                "batch_size": 4,
-                "sequence_length": 512,
-                "parameters": 654000000,
-                "experts": 4,
-            },
+            "ranks=6 global_batch_size=24 batch_size=4 sequence_length=512 "
+            "parameters=654000000 experts=4",
         ),
         (
             NEMO,
-            {
-                "ranks": 24,
-                "data_parallel_size": 4,
-                "global_batch_size": 48,
-                "batch_size": 2,
-                "accumulate": 6,
-                "sequence_length": 384,
-                "layers": 9,
-                "hidden_size": 72,
-            },
+            "ranks=24 data_parallel_size=4 global_batch_size=48 batch_size=2 accumulate=6 "
+            "sequence_length=384 layers=9 hidden_size=72",
         ),
-    ],
-    ids=[
-        "megatron",
-        "deepspeed",
-        "deepspeed json",
-        "torchtitan",
-        "hugging face",
-        "nanochat",
-        "llm.c",
-        "nanogpt",
-        "modded nanogpt",
-        "maxtext",
-        "nemo",
+        (
+            KEYS,
+            "tokens_per_update=524288 sequence_length=1024 global_batch_size=512 accumulate=2 "
+            "batch_size=6 ranks=4 tensor_parallel_size=None",
+        ),
+        (VERL, "devices=8 nodes=2 ranks=16 experts=None"),
+        ("openrec INFO: run with torch 2.2.0 and device cuda:0", "framework=torch"),
+        ("  num_experts ................ [6]", "experts=6"),
+        ("loading Mixtral-6x3B-Instruct", "experts=6"),
+        (
+            "Total parameter count: dense 1,234, sparse 7,654, active 9",
+            "sparse_parameters=7654",
+        ),
+        ("Total parameter count: dense 1,234, sparse 0", "sparse_parameters=None"),
+        ("Updating keys from model: ['a', 'num_experts']", "architecture=mixture of experts"),
     ],
 )
 def test_configurations_are_read_as_each_suite_prints_them(text, expected):
     facts = facts_of(text)
-    assert {name: facts.get(name, "") for name in expected} == expected
+    for name, value in re.findall(r"(\w+)=(.+?)(?= \w+=|$)", expected):
+        assert str(facts.get(name)) == value, name
 
 
 @pytest.mark.parametrize(
-    ("line", "experts"),
+    ("text", "precision"),
     [
-        ('[rank0]:  "num_experts": 6,', 6),
-        ("  num_experts ..................................... 6", 6),
-        ("  num_experts ..................................... [6]", 6),
-        ("torchrun train.py --num-experts 6 --moe-router-topk 2", 6),
-        ("torchrun train.py --num-experts=6", 6),
-        ("ModelArgs(dim=64, num_experts=6, top_k=2)", 6),
-        ("  num_moe_experts: 6", 6),
-        ('  "num_local_experts": 6,', 6),
-        ('  "n_routed_experts": 6,', 6),
-        ("n_routed_experts=6", 6),
-        ("  moe_num_experts : 6", 6),
-        ("loading Mixtral-6x3B-Instruct", 6),
-        ("  num_experts ..................................... None", None),
-        ('  "n_routed_experts": null,', None),
-        ('  "num_experts_per_tok": 6,', None),
-        ('  "num_experts_per_token": 6,', None),
-        ('  "n_shared_experts": 6,', None),
-        ("torchrun train.py --num-experts-per-tok 6", None),
+        ("  bf16 ............ True\n  fp16 ............ False", "bf16"),
+        ("  bf16 ............ False\n  fp16 ............ True", "amp"),
+        ("TrainingArguments(\nbf16=True,\nfp16=False,\n", "bf16"),
+        ("[config.py:1000:print]   bfloat16_enabled ............. True", "bf16"),
+        ("Namespace(amp=False, fp16=False, bf16=True)", "bf16"),
+        ("Namespace(local_rank=0, fp16=False)", "fp32"),
+        ("torchrun train.py --bf16 --fp16 False", "bf16"),
+        ("trainer.precision: bf16-mixed", "bf16"),
+        ("use_amp : True\nuse_pure_fp16 : True", "pure_fp16"),
     ],
 )
-def test_the_experts_are_read_in_each_suites_spelling(line, experts):
-    assert facts_of(f"\n{line}\n").get("experts") == experts
-
-
-@pytest.mark.parametrize(("sparse", "parameters"), [("0", None), ("7,654", 7654)])
-def test_sparse_parameters_are_those_of_a_mixture_of_experts(sparse, parameters):
-    line = f"Total parameter count: dense 1,234, sparse {sparse}, active 2,345"
-    assert facts_of(line).get("sparse_parameters") == parameters
-
-
-@pytest.mark.parametrize(
-    ("key", "architecture"), [("num_experts", "mixture of experts"), ("vocab_size", None)]
-)
-def test_a_mixture_is_known_by_the_keys_that_maxtext_names(key, architecture):
-    line = f"Updating keys from model: ['base_emb_dim', '{key}', 'rope_type']"
-    assert facts_of(line).get("architecture") == architecture
-
-
-RANKS_PARAMETERS = """
-  tensor_model_parallel_size ...................... 2
-  pipeline_model_parallel_size .................... 2
-"""
+def test_the_flag_that_is_set_tells_the_precision(text, precision):
+    assert facts_of(text)["precision"] == precision
 
 
 def rank_line(tensor, pipeline, count):
@@ -295,19 +227,86 @@ def rank_line(tensor, pipeline, count):
     )
 
 
-def test_a_models_parameters_are_the_sum_over_its_parallel_ranks():
-    ranks = [(0, 0, 70), (1, 0, 70), (0, 1, 51), (1, 1, 51), (0, 0, 70)]
-    lines = "".join(rank_line(*rank) for rank in ranks)
-    assert facts_of(RANKS_PARAMETERS + lines)["parameters"] == 242
-
-
 @pytest.mark.parametrize(
-    "further", ["", "  expert_model_parallel_size .... 4\n" + rank_line(1, 1, 51)]
+    ("further", "parameters"),
+    [
+        (rank_line(1, 1, 51), 242),
+        ("", None),
+        ("  expert_model_parallel_size .... 4\n" + rank_line(1, 1, 51), None),
+    ],
 )
-def test_the_parameters_of_some_ranks_are_not_those_of_the_model(further):
-    ranks = [(0, 0, 70), (1, 0, 70), (0, 1, 51)]
+def test_a_models_parameters_are_the_sum_over_all_of_its_parallel_ranks(further, parameters):
+    sizes = "tensor_model_parallel_size ... 2\npipeline_model_parallel_size ... 2\n"
+    ranks = [(0, 0, 70), (1, 0, 70), (0, 1, 51), (0, 0, 70)]
     lines = "".join(rank_line(*rank) for rank in ranks)
-    assert "parameters" not in facts_of(RANKS_PARAMETERS + lines + further)
+    assert facts_of(sizes + lines + further).get("parameters") == parameters
+
+
+# Several trainings, and facts that change.
+
+
+def megatron(steps, seconds, ranks, first=1):
+    """Return a training with its configuration: iterations of a global batch of 40."""
+    text = f"  world_size ........ {ranks}\n  seq_length ........ 128\n"
+    for step in range(first, first + steps):
+        text += (
+            f" iteration {step:8}/     500 | consumed samples: {40 * step} | elapsed time per "
+            f"iteration (ms): {1000 * seconds} | global batch size:    40 | lm loss: 6.5 |\n"
+        )
+    return text
+
+
+def test_each_training_of_a_file_is_a_row_and_the_longest_comes_first(write):
+    path = write(megatron(30, 0.5, 8) + megatron(60, 0.25, 16) + megatron(30, 0.5, 8))
+    found = audit([path]).logs
+    assert [log.name.rpartition("#")[2] for log in found] == ["2", "1", "3"]
+    tokens = [log.answer.tokens.of_all for log in found]
+    assert tokens == pytest.approx([40 * 128 / 0.25, 40 * 128 / 0.5, 40 * 128 / 0.5])
+    assert [log.fact("ranks") for log in found] == [16, 8, 8]
+    notes = [[each.finding.text() for each in log.findings] for log in found]
+    told = "The file has 3 trainings: this is the longest, steps 1–60; "
+    assert [sum(text.startswith(told) for text in texts) for texts in notes] == [1, 0, 0]
+
+
+def test_a_claim_about_a_file_of_several_trainings_is_about_the_longest(write):
+    path = write(megatron(30, 0.5, 8) + megatron(60, 0.25, 16))
+    (claim,) = audit([path], claim="20,480 tokens/s").claims
+    assert claim.log == f"{path}#2"
+
+
+def test_epochs_that_count_on_are_one_training(write):
+    clas = SUITES["PaddleClas, static graph"]
+    text = "".join(clas.text(np.ones(30), epoch=epoch) for epoch in range(3))
+    assert len(audit([write(text)]).logs) == 1
+
+
+def test_a_fact_holds_from_its_line_on(write):
+    """The first launch failed before its first print."""
+    path = write("  world_size ........ 64\nkilled\n" + megatron(30, 0.5, 16))
+    (log,) = audit([path]).logs
+    assert log.answer.tokens.per_device == pytest.approx(40 * 128 / 0.5 / 16)
+    texts = [each.finding.text() for each in log.findings]
+    assert "ranks is 16 by line 3, but 64 by line 1: 16 is used." in texts
+
+
+def test_a_fact_that_is_told_behind_the_first_print_counts_if_none_was_told_before(write):
+    lines = megatron(30, 0.5, 16).splitlines(keepends=True)
+    path = write("".join(lines[1:] + lines[:1]) + "  world_size ........ 99\n")
+    (log,) = audit([path]).logs
+    assert log.fact("ranks") == 16
+
+
+# Accelerators without a datasheet.
+
+
+@pytest.mark.parametrize(("peak", "mfu"), [({}, None), ({"peak_tflops": "400"}, 0.256)])
+def test_an_unknown_accelerator_loses_only_what_needs_its_peak(write, peak, mfu):
+    stated = {"gpu_model": "Ascend 910B", "parameters": "1e9", **peak}
+    path = write(megatron(30, 0.5, 16).replace("128", "12800"))
+    (log,) = audit([path], stated=stated_facts(stated.items())).logs
+    model = log.answer.model
+    assert model.tflops_per_device == pytest.approx(6e9 * 40 * 12800 / 0.5 / 16 / 1e12)
+    assert model.mfu == (None if mfu is None else pytest.approx(model.tflops_per_device / 400))
 
 
 # Samples of a step.
@@ -315,7 +314,6 @@ def test_the_parameters_of_some_ranks_are_not_those_of_the_model(further):
 
 PARALLEL = {
     "ranks": 24,
-    "global_batch_size": 40,
     "batch_size": 2,
     "accumulate": 5,
     "tensor_parallel_size": 3,
@@ -323,36 +321,23 @@ PARALLEL = {
 }
 
 
-def throughput(facts, **semantics):
-    """Return samples / time of ten prints of 10 steps in 20 s."""
-    log = make_log(windows(12, seconds=20.0), facts=facts, **semantics)
-    return by_statistic(log)["samples/time", "all"]
-
-
-def test_devices_of_a_model_replica_share_its_batch():
-    figure = throughput(PARALLEL)
-    assert figure.throughput == pytest.approx(40 / 2)
-    assert figure.per_device == pytest.approx(40 / 2 / 24)
-
-
-def test_a_shared_batch_counts_once_without_the_batch_of_all_devices():
-    facts = {name: value for name, value in PARALLEL.items() if name != "global_batch_size"}
-    assert throughput(facts).throughput == pytest.approx(4 * 2 * 5 / 2)
-
-
-def test_the_batch_of_all_devices_needs_no_device_count():
-    figure = throughput({"global_batch_size": 40})
-    assert (figure.throughput, figure.per_device) == (pytest.approx(20.0), None)
-
-
-def test_a_micro_batch_is_a_part_of_the_batch_of_an_update():
-    figure = throughput(PARALLEL, step="batch")
-    assert figure.throughput == pytest.approx(40 / 5 / 2)
-
-
-def test_tokens_of_an_update_need_no_sequence_length():
-    figure = throughput({"unit": "tokens/s", "tokens_per_update": 4096})
-    assert figure.throughput == pytest.approx(4096 / 2)
+@pytest.mark.parametrize(
+    ("facts", "step", "samples"),
+    [
+        (PARALLEL | {"global_batch_size": 40}, "update", 40),
+        (PARALLEL | {"global_batch_size": 40}, "batch", 40 / 5),
+        (PARALLEL, "update", 4 * 2 * 5),
+        ({"global_batch_size": 40}, "update", 40),
+        ({"unit": "tokens/s", "tokens_per_update": 4096}, "update", 4096),
+    ],
+    ids=["told", "a part of an update", "a shared batch", "of all devices", "tokens"],
+)
+def test_the_samples_of_a_step_follow_from_the_facts(facts, step, samples):
+    log = make_log(windows(12, seconds=20.0), facts=facts, step=step)
+    figure = by_statistic(log)["samples/time", "all"]
+    assert figure.throughput == pytest.approx(samples / 2)
+    ranks = facts.get("ranks")
+    assert figure.per_device == (ranks and pytest.approx(samples / 2 / ranks))
 
 
 # File names.
@@ -395,7 +380,7 @@ def test_a_batch_that_follows_from_the_log_wins_over_the_name(read):
     assert isinstance(log.facts["batch_size"].by, ByRule)
     texts = [finding.text() for finding, _line in log.notes]
     formula = "global_batch_size / (ranks x accumulate)"
-    assert f"batch_size is 256 by the file name, but 16 by {formula}." in texts
+    assert f"batch_size is 16 by {formula}, but 256 by the file name: 16 is used." in texts
 
 
 # Printed rates against batch x devices / time.

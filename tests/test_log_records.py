@@ -148,7 +148,7 @@ def test_figures_whose_unit_nothing_tells_are_shown_without_one(write):
     assert text.splitlines()[4].split("  ")[0] == "reported by the log"
     assert "samples/s" not in text
     (claim,) = audit([path], claim="121.5").claims
-    assert (claim.state, claim.unit) == ("reproduced", "")
+    assert (claim.state, claim.matches[0].unit) == ("reproduced", "")
     named = audit_text(audit([write(document_of("timm, CSV"))]))
     assert "reported by the log (samples/s)" in named
 

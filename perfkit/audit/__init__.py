@@ -17,7 +17,6 @@ documents.py       reported figures; files that are a JSON object or a table
 records.py         files of records: JSON lines, a table with a row per log line
 measured.py        perfkit's own measurements as logs
 mlperf.py          MLPerf's events
-mlperf_samples.py  the samples of MLPerf's epochs and blocks
 reader.py          files to logs
 samples.py         the samples or tokens of a step
 steps.py           a log's steps, and the periods they belong to
@@ -25,17 +24,12 @@ step_times.py      the seconds of a step, by printed times and by the lines' clo
 recompute.py       every throughput of a log, by each statistic that suites use
 answer.py          the answer of a log: throughput and seconds per step, for one line
 own_print.py       the TFLOP/s or MFU that the log itself prints beside them
-quantity.py        claimed quantities: a number with a unit
-claims.py          claimed numbers against these figures, down to the steady throughput
-log_quantities.py  all numbers of a log in one quantity, such as MFU
-quantity_claims.py claimed quantities against these numbers
-claim_premises.py  what the command line states about a claim without a log
-claim_statements.py  the verdict on such a claim, and mistakes that would explain it
-claim_mistakes.py  which mistakes these are
+claim.py           a claim and the numbers of its log, in their stored form
+quantity.py        claims as people write them: a number with a unit
+log_numbers.py     the numbers of a log in one quantity, such as MFU
+claims.py          claims against these numbers, and the way from them to the answer
 claim_alone.py     a claim without a log: what it means, and whether it is possible
 slow_windows.py    pauses and slow first steps among the steps of an answer
-single_lines.py    claims that single lines print
-printed_otherwise.py  claims that only other lines print
 matching.py        published numbers and the logs that match them
 rate_check.py      printed rates against batch and time
 findings.py        findings about one log

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from perfkit.analysis.datasheets import Datasheet, datasheet_named
 from perfkit.audit.figure import (
@@ -11,22 +11,27 @@ from perfkit.audit.figure import (
     TIMED,
     Figure,
     Period,
+    Statistic,
     StepTime,
     first_figure,
 )
 from perfkit.audit.printed import PrintedQuantity, Quantity
+from perfkit.audit.recompute import Figures, PeriodFigures
 from perfkit.audit.samples import unit_of, unit_of_figures
 from perfkit.audit.statements import ByCommand, EveryExpertCounted, SourcedFact
+from perfkit.audit.timed import Basis, Timed
 from perfkit.core.models.flops import flops_per_token
 from perfkit.core.results.base import Stored
 from perfkit.core.units import TERA
 
 PERIODS: tuple[Period, ...] = ("steady", "protocol", "warm", "all")
 """Periods of the answer; the first that the log has counts."""
-BASES: tuple[Literal["printed", "clock"], ...] = ("printed", "clock")
+BASIS_OF: dict[Statistic, Basis] = {"samples/time": "printed", "clock": "clock"}
 TOKENS = "tokens/s"
 SAME_FLOPS = 0.02
 """Share by which a log's own TFLOP/s may differ from others that count the same operations."""
+MOST_WITH_ATTENTION = 2.0
+"""Factor by which a log's own TFLOP/s may be above others because it counts attention."""
 OF_TRAINING = re.compile(r"\btrain_\w{1,20}_per_second")
 """Name of a rate that a Trainer reports: of the whole training, with its evaluations."""
 PADDED = "sequences/s"
@@ -50,6 +55,10 @@ class Speed(Stored):
     """throughput of all devices"""
     per_device: float | None
     """throughput of one device"""
+
+    def rate(self, *, of_all: bool) -> float | None:
+        """Return the throughput of all devices or of one; None if it is unknown."""
+        return self.of_all if of_all else self.per_device
 
     @property
     def devices(self) -> int | None:
@@ -78,6 +87,11 @@ class OwnPrint(Stored):
     def is_the_answers(self) -> bool:
         """Whether it counts the same operations as the answer."""
         return abs(self.ratio - 1) <= SAME_FLOPS
+
+    @property
+    def may_count_attention(self) -> bool:
+        """Whether attention, which the answer does not count, may explain the difference."""
+        return self.causal_ratio is None and 1 + SAME_FLOPS < self.ratio < MOST_WITH_ATTENTION
 
     @property
     def is_causal(self) -> bool:
@@ -134,9 +148,9 @@ class Answer(Stored):
     """number of steps covered, in all epochs"""
     epochs: int
     """number of epochs covered; 0 if unknown"""
-    seconds_per_step: float | None
+    seconds_per_step: float | None = None
     """seconds of an optimizer update"""
-    steps_per_second: float | None
+    steps_per_second: float | None = None
     """optimizer updates per second"""
     unit: str
     """unit of `samples`; empty if it is unknown"""
@@ -144,6 +158,11 @@ class Answer(Stored):
     """samples per second; None if the batch size is unknown"""
     tokens: Speed | None
     """tokens per second of a language model"""
+    seconds_by_prints: float | None = None
+    """seconds of an update by the printed times, of the steps that also have timestamps"""
+    seconds_by_clock: float | None = None
+    """seconds of an update by the timestamps of the lines, of the same steps if
+    the printed times are known"""
     model: ModelSpeed | None = None
     """operations of a language model; None if its parameters are unknown"""
     name: str = ""
@@ -151,6 +170,17 @@ class Answer(Stored):
     rate_name: str = ""
     """name of the printed quantity whose median is the throughput, if neither a batch size nor
     a rate of known steps gives one"""
+
+    @property
+    def unchecked_samples(self) -> float | None:
+        """Samples of a step if its throughput is that of printed rates and its seconds those of
+        timestamps, because the batch is unknown: the two may contradict each other."""
+        if self.basis != "printed" or self.seconds_by_prints or not self.seconds_by_clock:
+            return None
+        if not self.samples:
+            return None
+        rate = self.samples.of_all or self.samples.per_device or 0.0
+        return rate * self.seconds_by_clock
 
     @property
     def speed(self) -> Speed | None:
@@ -173,37 +203,32 @@ class Answer(Stored):
         return self.basis != "reported" and not self.rate_name
 
 
-class _Extent(NamedTuple):
-    """The steps that an answer is about."""
+class Timing(NamedTuple):
+    """The steps that an answer is about, with their times."""
 
-    basis: Literal["printed", "clock", "reported"]
-    period: Period | None
-    first: int | None
-    last: int | None
-    steps: int
-    epochs: int = 0
-    name: str = ""
+    period: PeriodFigures
+    timed: Timed | None
+    """None if only rates are known"""
 
 
-def answer_of(
-    figures: Sequence[Figure],
-    step_times: Sequence[StepTime],
-    facts: Mapping[str, SourcedFact],
-    printed: Sequence[PrintedQuantity] = (),
-) -> Answer | None:
-    """Return the answer from all figures, step times, facts and printed quantities of a log;
-    None if the log has neither a throughput nor a time."""
-    figure = first_figure(figures, TIMED, PERIODS) or _last_reported(figures)
-    step_time = _step_time(step_times, figure)
-    if not figure and not step_time:
+def answer_of(figures: Figures, printed: Sequence[PrintedQuantity] = ()) -> Answer | None:
+    """Return the answer from all figures and printed quantities of a log; None if the log has
+    neither a throughput nor a time.
+
+    The throughput is that of the printed times or, if these differ from the timestamps of the
+    lines, or without them, that of the timestamps: of the time that passed.
+    """
+    facts = figures.log.facts
+    timing = _timing(figures)
+    figure = _throughput(figures, timing)
+    if not figure and not timing:
         return None
+    rate = None if figure else _printed_rate(printed)
     unit = unit_of_figures(facts, [figure]) if figure else unit_of(facts)
-    speed, rate = None, None
+    speed = None
     if figure:
         speed = Speed(of_all=figure.throughput, per_device=figure.per_device)
-    else:
-        rate = _printed_rate(printed)
-    if rate:
+    elif rate:
         unit = TOKENS if rate.quantity == TOKENS else unit
         speed = _speed_of(rate, _count(facts, "ranks"))
     length = tokens_of_sample(facts, unit)
@@ -213,11 +238,8 @@ def answer_of(
         samples = _multiplied(speed, 1 / length) if length else None
     elif length:
         tokens = _multiplied(speed, length)
-    seconds = step_time.mean_seconds if step_time else None
     return Answer(
-        **_extent(figure, step_time)._asdict(),
-        seconds_per_step=seconds,
-        steps_per_second=1 / seconds if seconds else None,
+        **_steps(figures, figure, timing),
         unit="samples/s" if unit == TOKENS else unit,
         samples=samples,
         tokens=tokens,
@@ -226,10 +248,82 @@ def answer_of(
     )
 
 
-def _last_reported(figures: Sequence[Figure]) -> Figure | None:
-    """Return the last throughput that the log reports itself."""
-    reported = [figure for figure in figures if figure.statistic == "reported"]
+def _timing(figures: Figures) -> Timing | None:
+    """Return the first of PERIODS with a throughput by printed times or rates or, without any,
+    with times; by the clock if the printed times differ from it."""
+    timed_periods = [figures.periods[each] for each in PERIODS if each in figures.periods]
+    for statistic in TIMED:
+        for period in timed_periods:
+            if figures.find(statistic, period.period):
+                return _best(period)
+    for basis in ("printed", "clock"):
+        for period in timed_periods:
+            if getattr(period, basis):
+                return _best(period)
+    return None
+
+
+def _best(period: PeriodFigures) -> Timing:
+    both = period.two_times
+    if both and both.are_apart:
+        return Timing(period, period.clock)
+    return Timing(period, period.printed or period.clock)
+
+
+def _throughput(figures: Figures, timing: Timing | None) -> Figure | None:
+    """Return the throughput over the steps of an answer or, without any, the last one that the
+    log reports itself."""
+    if timing:
+        statistics: list[Statistic] = ["samples/time", "clock"]
+        if timing.timed and timing.timed.basis == "clock" and timing.period.two_times:
+            statistics = ["clock"]
+        figure = first_figure(figures.shown, statistics, [timing.period.period])
+        if figure:
+            return figure
+    reported = [figure for figure in figures.shown if figure.statistic == "reported"]
     return reported[-1] if reported else None
+
+
+def _steps(figures: Figures, figure: Figure | None, timing: Timing | None) -> dict[str, Any]:
+    """Return the steps of an answer and their seconds, as its fields."""
+    fields: dict[str, Any] = {"basis": "reported", "steps": 0, "epochs": 0}
+    fields |= dict.fromkeys(("period", "first", "last"))
+    if figure and figure.statistic == "reported":
+        fields["name"] = figure.name
+    if not timing:
+        return fields
+    period, timed = timing
+    time = _step_time(figures.step_times, timing)
+    fields["period"] = period.period
+    of_steps: Figure | StepTime | None = time
+    if figure and figure.statistic != "reported":
+        fields |= {"basis": BASIS_OF[figure.statistic], "epochs": figure.epochs}
+        of_steps = figure
+    elif not figure and timed:
+        fields["basis"] = timed.basis
+    if of_steps:
+        fields |= {name: getattr(of_steps, name) for name in ("first", "last", "steps")}
+    if time:
+        fields["seconds_per_step"] = time.mean_seconds
+        fields["steps_per_second"] = 1 / time.mean_seconds
+    both = period.two_times
+    if both and time and timed:
+        batches = time.mean_seconds / timed.mean_seconds
+        fields["seconds_by_prints"] = both.printed * batches
+        fields["seconds_by_clock"] = both.clock * batches
+    elif time and time.basis == "clock":
+        fields["seconds_by_clock"] = time.mean_seconds
+    return fields
+
+
+def _step_time(step_times: Sequence[StepTime], timing: Timing) -> StepTime | None:
+    """Return the plausible seconds of an update in an answer's steps."""
+    for time in step_times:
+        is_plausible = 1 / MOST_RATE < time.mean_seconds < 1 / LEAST_RATE
+        is_of_basis = timing.timed and time.basis == timing.timed.basis
+        if is_plausible and is_of_basis and time.period == timing.period.period:
+            return time
+    return None
 
 
 def _printed_rate(printed: Sequence[PrintedQuantity]) -> PrintedQuantity | None:
@@ -248,43 +342,6 @@ def _speed_of(rate: PrintedQuantity, devices: int | None) -> Speed:
         return Speed(of_all=rate.median, per_device=per_device)
     of_all = rate.median * devices if devices else None
     return Speed(of_all=of_all, per_device=rate.median)
-
-
-def _step_time(step_times: Sequence[StepTime], figure: Figure | None) -> StepTime | None:
-    """Return the seconds of a step over the steps of a figure, by the same times if they
-    exist; without a figure over the first period of PERIODS that exists."""
-    by_place = {}
-    for time in step_times:
-        if 1 / MOST_RATE < time.mean_seconds < 1 / LEAST_RATE:
-            by_place[time.basis, time.period] = time
-    bases, periods = BASES, PERIODS
-    if figure and figure.period:
-        periods = (figure.period,)
-    if figure and figure.statistic == "clock":
-        bases = ("clock", "printed")
-    for basis in bases:
-        for period in periods:
-            if (basis, period) in by_place:
-                return by_place[basis, period]
-    return None
-
-
-def _extent(figure: Figure | None, step_time: StepTime | None) -> _Extent:
-    """Return the steps of a figure or, of a reported one and without one, those of the time."""
-    if figure and figure.statistic != "reported":
-        basis: Literal["printed", "clock"] = "printed"
-        if figure.statistic == "clock":
-            basis = "clock"
-        steps = (figure.first, figure.last, figure.steps)
-        return _Extent(basis, figure.period, *steps, figure.epochs)
-    period, steps, name = None, (None, None, 0), ""
-    source: Literal["printed", "clock", "reported"] = "reported"
-    if step_time:
-        period, source = step_time.period, step_time.basis
-        steps = (step_time.first, step_time.last, step_time.steps)
-    if figure:
-        source, name = "reported", figure.name
-    return _Extent(source, period, *steps, name=name)
 
 
 # Tokens and operations.
@@ -367,7 +424,11 @@ def _model_speed(tokens: Speed | None, facts: Mapping[str, SourcedFact]) -> Mode
 
 def log_datasheet(facts: Mapping[str, SourcedFact]) -> Datasheet | None:
     """Return the datasheet of the log's GPU in its precision or, if that is unknown, in the
-    precision of training."""
+    precision of training; a stated peak is that of any accelerator."""
+    if "peak_tflops" in facts:
+        peak = float(facts["peak_tflops"].value) * TERA
+        gpu = str(facts["gpu"].value) if "gpu" in facts else "accelerator"
+        return Datasheet(gpu, "stated", peak, None, 0.0, "the command line", "")
     if "gpu" not in facts:
         return None
     precision = ""

@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from perfkit.audit.answer import Answer
+from perfkit.audit.claim import FAILED, Claim
 from perfkit.audit.figure import (
     TIMED,
     Figure,
@@ -17,10 +18,8 @@ from perfkit.audit.figure import (
     Statistic,
     StepTime,
     first_figure,
-    unit_for,
 )
 from perfkit.audit.printed import PrintedQuantity
-from perfkit.audit.quantity import ClaimedKind, LogQuantity, Of
 from perfkit.audit.statements import FactValue, Finding, SourcedFact
 from perfkit.core.results.base import Stored
 from perfkit.core.results.store import read_as, write_atomically
@@ -28,21 +27,6 @@ from perfkit.core.results.store import read_as, write_atomically
 SCHEMA_VERSION: Literal[3] = 3
 FOLDER = "audits"
 FILE = "audit.json"
-
-ClaimState = Literal[
-    "reproduced",
-    "near",
-    "one line",
-    "printed otherwise",
-    "not reproduced",
-    "no number",
-    "no log",
-]
-GIVEN = "--claim"
-"""Place of a number that the command line claims."""
-FAILED: tuple[ClaimState, ...] = ("printed otherwise", "not reproduced", "no number")
-"""States of a claim that its log does not confirm."""
-Stage = Literal["claimed", "explained", "protocol", "steady"]
 
 
 class LocatedFinding(Stored):
@@ -123,112 +107,6 @@ class AuditedLog(Stored):
     def reference(self) -> Figure | None:
         """Samples / time over the protocol's steps or, if missing, over the nearest period."""
         return self.figure("protocol", "warm", "all")
-
-
-class Explanation(Stored):
-    """A figure equal to the claimed number to its printed digits."""
-
-    figure: Figure
-    """the figure"""
-    devices: int | None
-    """number of devices by which the figure of one device is multiplied; None: all devices of
-    the log"""
-    value: float
-    """the product, which equals the claim"""
-    truncated: bool = False
-    """whether the claim's digits were truncated instead of rounded; considered only if no
-    rounded figure matches"""
-
-
-class WaterfallStage(Stored):
-    """A stage between a published number and the steady throughput."""
-
-    stage: Stage
-    """the number at this stage"""
-    value: float
-    """throughput"""
-    difference: float | None
-    """difference from the previous stage, as a share"""
-    figure: Figure | None
-    """figure with this throughput"""
-
-
-class ClaimedNumber(Stored):
-    """A number as it was published, and what it is of as far as the source says."""
-
-    text: str
-    """the number as published"""
-    value: float
-    """its value"""
-    place: str
-    """where the number is published, in words"""
-    table: str | None = None
-    """published table"""
-    gpu: str | None = None
-    """GPU of the published number"""
-    framework: str | None = None
-    """framework of the published number"""
-    precision: str | None = None
-    """precision of the published number"""
-    topology: str | None = None
-    """nodes x devices of the published number"""
-    batch_size: int | None = None
-    """batch size per device of the published number"""
-    quantity: ClaimedKind | None = None
-    """what the number is, if its unit says so or the log reports it as that; its value is in
-    this unit, MFU in percent"""
-    of: Of = ""
-    """whether the unit says that the number is of one device or of all"""
-
-
-class Claim(ClaimedNumber):
-    """A claimed number and the figures of the log behind it."""
-
-    log: str | None
-    """name of the matching log, if any"""
-    unit: str = ""
-    """unit of the log's throughputs, if the claim has none"""
-    state: ClaimState
-    """reproduced: a figure equals the claim, to its digits and the log's; near: a figure is
-    within the tolerance; one line: no figure, but a printed line has the number; printed
-    otherwise: no step has it, but another line prints it; no number: the log has none"""
-    explanations: list[Explanation] = Field([])
-    """every figure that equals the claim, the simplest first"""
-    quantities: list[LogQuantity] = Field([])
-    """the same for a claim with a unit"""
-    closest_quantity: LogQuantity | None = None
-    """the number of the log that is closest to a claim with a unit"""
-    closest: Figure | None = None
-    """closest figure"""
-    difference: float | None = None
-    """closest / claimed - 1"""
-    reference: Figure | None = None
-    """samples / time over the protocol's steps or, without them, over the nearest period"""
-    reference_difference: float | None = None
-    """reference / claimed - 1"""
-    tried: int = 0
-    """number of figures compared with the claim"""
-    chance: float = 0.0
-    """number of equally simple figures expected to match by chance"""
-    waterfall: list[WaterfallStage] = Field([])
-    """stages from the claim to the steady steps"""
-    findings: list[LocatedFinding] = Field([])
-    """findings about this number"""
-
-    @property
-    def is_of_one_device(self) -> bool:
-        """Whether the number is the figure of one device."""
-        return is_of_one_device(self, self.explanations)
-
-    def unit_of(self, *, of_all: bool) -> str:
-        """Return the unit of a throughput of all devices or of one; empty if it is unknown."""
-        return unit_for(self.unit, of_all=of_all)
-
-
-def is_of_one_device(number: ClaimedNumber, explanations: Sequence[Explanation]) -> bool:
-    """Return whether a number of the command line is the figure of one device; those of a table
-    are of all devices."""
-    return bool(not number.table and explanations and explanations[0].devices == 1)
 
 
 class Case(Stored):

@@ -1,58 +1,50 @@
 """Audit log files: read them, compute their figures and check claims."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from math import inf, nan
+from math import inf
 from pathlib import Path
 
 from perfkit.analysis.published import published
-from perfkit.analysis.published.cells import PublishedCell, cells_of
+from perfkit.analysis.published.cells import cells_of
 from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.audit.answer import answer_of
 from perfkit.audit.audit import (
-    GIVEN,
     SCHEMA_VERSION,
     Audit,
     AuditedLog,
-    Claim,
-    ClaimedNumber,
     LocatedFinding,
 )
-from perfkit.audit.claims import LogFigures, check_claim
+from perfkit.audit.claim import Claim
+from perfkit.audit.claims import check_claim
 from perfkit.audit.config_facts import with_stated_facts
 from perfkit.audit.dlperf import cases
 from perfkit.audit.findings import findings_of
 from perfkit.audit.formats import LogFormat
 from perfkit.audit.log import Log, LogError
-from perfkit.audit.matching import claims_of_tables
+from perfkit.audit.log_numbers import LogFigures
+from perfkit.audit.matching import claims_of_table
 from perfkit.audit.measured import without_raw_files
 from perfkit.audit.own_print import with_own_print
 from perfkit.audit.printed import PrintedQuantity, printed_quantities
-from perfkit.audit.printed_otherwise import with_other_lines
-from perfkit.audit.quantity import ALLOWED, claimed_quantity
-from perfkit.audit.quantity_claims import check_quantity, claim_of_step_rate
+from perfkit.audit.quantity import EXAMPLES, read_claim
 from perfkit.audit.reader import read_logs
 from perfkit.audit.recompute import Figures, inside
 from perfkit.audit.refusals import (
     NegativeShare,
+    NoClaim,
     NoFileIn,
     NoLog,
     NoSuchFile,
-    NoThroughput,
     SeveralLogs,
-    TableOfOtherUnit,
 )
-from perfkit.audit.single_lines import with_single_lines
 from perfkit.audit.statements import FactValue
 from perfkit.core.format import plain
 from perfkit.core.paths import portable
 from perfkit.core.refusals import NotAvailable, Refusal
 from perfkit.core.request import RequestError
 
-NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?")
-"""A printed number; commas only between thousands."""
 LONGEST_REASON = 2000
 """Characters stored of the reason why a file can't be read."""
 
@@ -96,7 +88,7 @@ def audit(
     """Audit `files` against the cells of the published `tables`, or against `claim`, a number
     as printed.
 
-    A claim is reproduced if a figure equals it to its printed digits, and near if a figure is
+    A claim is reproduced if a number of the log equals it to its digits, and near if one is
     within `tolerance`, a share. Files that can't be read are listed in `left_out`; the audit
     continues without them. `custom_format` is the format of the files if it is not a known
     format. `stated` are facts of all logs that win over those in the files. `progress` is
@@ -111,16 +103,15 @@ def audit(
         except LogError as error:
             reason = plain(portable(f"{error.file}: {error}"))
             left_out.append(reason[:LONGEST_REASON])
-        if claim and len(logs) > 1:
+        if claim and len({each.figures.log.path for each in logs}) > 1:
             _refuse_several(logs)
         progress(path)
     if claim and not logs:
         raise RequestError([NoLog(parameter="--claim"), *left_out])
     claims = _claims_of_tables(tables, logs, tolerance)
-    if claim:
-        checked = _check_one(claim, logs[0], tolerance)
-        claims.append(with_single_lines(checked, logs[0]))
-    claims = _with_other_lines(claims, logs)
+    number = read_claim(claim) if claim else None
+    if number:
+        claims.append(check_claim(number, logs[0], tolerance))
     audited_logs = [log for log, _figures in logs]
     return Audit(
         schema_version=SCHEMA_VERSION,
@@ -141,41 +132,12 @@ def _check_request(tables: Sequence[str], claim: str | None, tolerance: float) -
     for table in tables:
         if table not in LAYOUTS:
             problems.append(NotAvailable.of("--published", table, LAYOUTS))
-    if claim is not None and not 0 < _value(claim) < inf and not claimed_quantity(claim):
-        problems.append(NoThroughput(parameter="--claim", value=claim, allowed=ALLOWED))
+    if claim is not None and not read_claim(claim):
+        problems.append(NoClaim(parameter="--claim", value=claim, examples=EXAMPLES))
     if not 0 <= tolerance < inf:
         problems.append(NegativeShare(parameter="--tolerance", value=str(tolerance)))
     if problems:
         raise RequestError(problems)
-
-
-def _check_one(claim: str, audited: LogFigures, tolerance: float) -> Claim:
-    """Check the claim of the command line: a quantity if it has a unit, else a number that may
-    be any figure of the log."""
-    quantity = claimed_quantity(claim)
-    if quantity:
-        return check_quantity(quantity, audited, tolerance)
-    number = ClaimedNumber(text=claim, value=_value(claim), place=GIVEN)
-    checked = check_claim(number, audited, tolerance)
-    if checked.state in ("not reproduced", "no number") and not checked.explanations:
-        return claim_of_step_rate(number, audited.log) or checked
-    return checked
-
-
-def _with_other_lines(claims: list[Claim], logs: list[LogFigures]) -> list[Claim]:
-    """Return the claims, those that no log explains with the lines that print them."""
-    figures = {log.name: figures_of_log for log, figures_of_log in logs}
-    looked_up = []
-    for claim in claims:
-        looked_up.append(with_other_lines(claim, figures[claim.log]) if claim.log else claim)
-    return looked_up
-
-
-def _value(claim: str) -> float:
-    """Return the number that a claim prints; nan if it is none."""
-    if NUMBER.fullmatch(claim.strip()):
-        return float(claim.replace(",", ""))
-    return nan
 
 
 def _read(
@@ -203,33 +165,19 @@ def _with_stated_facts(log: Log, stated: Mapping[str, FactValue]) -> Log:
 
 
 def _refuse_several(logs: list[LogFigures]) -> None:
-    first, second = (portable(audited.log.name) for audited in logs[:2])
+    first, second = (portable(str(logs[index].figures.log.path)) for index in (0, -1))
     raise RequestError([SeveralLogs(parameter="--claim", first=first, second=second)])
 
 
 def _claims_of_tables(
     tables: Sequence[str], logs: list[LogFigures], tolerance: float
 ) -> list[Claim]:
-    if not tables:
-        return []
-    cells = cells_of(published())
-    compared = []
+    claims: list[Claim] = []
+    cells = cells_of(published()) if tables else []
     for table in dict.fromkeys(tables):
-        of_table = [cell for cell in cells if cell.table == table]
-        _refuse_other_unit(of_table[0])
-        compared += of_table
-    return [*claims_of_tables(compared, logs, tolerance)]
-
-
-def _refuse_other_unit(cell: PublishedCell) -> None:
-    """Raise RequestError if a table's numbers are printed per device, or in another unit than
-    that of the model's throughput."""
-    if cell.printed_unit != cell.unit:
-        unit = cell.printed_unit.replace(" per ", "/")
-        refusal = TableOfOtherUnit(
-            table=cell.table, unit=cell.printed_unit, claim=f"{cell.printed} {unit}"
-        )
-        raise RequestError([refusal])
+        of_table = [each for each in cells if (each.table, each.status) == (table, "published")]
+        claims += claims_of_table(of_table, logs, tolerance)
+    return claims
 
 
 def _printed(figures: Figures) -> list[PrintedQuantity]:
@@ -250,7 +198,7 @@ def audited_log(figures: Figures) -> AuditedLog:
     printed = _printed(figures)
     answer = None
     if log.windows.size or not log.of_several:
-        answer = answer_of(figures.shown, figures.step_times, log.facts, printed)
+        answer = answer_of(figures, printed)
         answer = with_own_print(answer, figures)
     findings = []
     for finding, line in findings_of(figures, answer, printed):

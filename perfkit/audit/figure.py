@@ -33,15 +33,6 @@ LEAST_RATE, MOST_RATE = 1e-9, 1e15
 """Rates per second outside this range are implausible; their sums would overflow."""
 
 
-class Method(NamedTuple):
-    """How a figure is computed; equal for figures that are computed the same way."""
-
-    statistic: Statistic
-    period: Period | None
-    skipped: int
-    name: str
-
-
 class Figure(Stored):
     """A throughput in samples per second, computed or reported by the log. Shares are of 1."""
 
@@ -97,10 +88,6 @@ class Figure(Stored):
         """Return the first and the last step, as fields of a finding."""
         return {"first": self.first, "last": self.last}
 
-    @property
-    def method(self) -> Method:
-        return Method(self.statistic, self.period, self.skipped, self.name)
-
 
 def unit_for(unit: str, *, of_all: bool) -> str:
     """Return the unit of a throughput of all devices or of one, from that of all; empty if that
@@ -142,20 +129,6 @@ def first_figure(
             if (statistic, period) in existing:
                 return existing[statistic, period]
     return None
-
-
-def claimable(figures: Iterable[Figure]) -> list[Figure]:
-    """Return the figures that may be claimed: those that suites publish, then those of the
-    steady steps, which are the answer of an audit."""
-    published, steady = [], []
-    for figure in figures:
-        if figure.statistic in BY_MEDIAN_STEP:
-            continue
-        if figure.period != "steady":
-            published.append(figure)
-        elif figure.statistic in TIMED:
-            steady.append(figure)
-    return published + steady
 
 
 class StepTime(Stored):

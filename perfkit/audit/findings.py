@@ -19,7 +19,6 @@ from perfkit.audit.figure import (
 from perfkit.audit.log import Columns, Log
 from perfkit.audit.own_print import own_flops_differ
 from perfkit.audit.printed import PrintedQuantity
-from perfkit.audit.rate_check import rate_findings
 from perfkit.audit.recompute import Figures
 from perfkit.audit.samples import rate_unit
 from perfkit.audit.slow_windows import slow_windows
@@ -41,8 +40,6 @@ APART = 0.005
 """Share by which two figures must differ to count as different."""
 WAIT = 0.05
 """Share of the time spent waiting for input above which a finding is reported."""
-CLOCK_APART = 0.02
-"""Share by which printed times must differ from the prints' clock to be reported."""
 COARSE_CLOCK = 0.02
 """Share by which the timestamps' last digit may move the answer before it is reported."""
 FEW = 10
@@ -57,12 +54,12 @@ def findings_of(
 ) -> list[Note]:
     """Return the findings about a log, those about the time of its answer first."""
     log, rows = figures.log, figures.rows
-    notes = [*_notes(_clock(figures)), *slow_windows(figures, answer)]
+    notes = [*_notes(_clock_differs(answer)), *slow_windows(figures, answer)]
     notes += _notes(
         *_coarse_clock(answer, figures.step_times),
         EpochTimes() if log.semantics.step == "epoch" else None,
         _mean_of_rates(figures),
-        *(rate_findings(log, rows, figures.stated_samples) if rows else ()),
+        *figures.contradicting,
         *own_flops_differ(answer),
         *_impossible(answer, printed, log),
         *(every_expert_counted(log.facts) if answer and answer.tokens else ()),
@@ -127,22 +124,12 @@ def _mean_of_rates(figures: Figures) -> Finding | None:
     return None
 
 
-def _clock(figures: Figures) -> Finding | None:
-    periods: tuple[Period, ...] = ("protocol", "warm")
-    for period in periods:
-        pair = _pair(figures, "clock", period)
-        if not pair:
-            continue
-        rounding = pair.figure.rounding + pair.other.rounding
-        if abs(pair.share) > CLOCK_APART + rounding:
-            return ClockDiffers(
-                clock=pair.rates.rate,
-                reference=pair.rates.other,
-                unit=pair.unit(figures.log),
-                difference=pair.share,
-                **pair.figure.ends(),
-            )
-    return None
+def _clock_differs(answer: Answer | None) -> Finding | None:
+    """Return the finding that an answer is by timestamps because the printed times differ."""
+    if not answer or answer.basis != "clock" or not answer.seconds_by_prints:
+        return None
+    printed, clock = answer.seconds_by_prints, answer.seconds_by_clock or 0.0
+    return ClockDiffers(clock=clock, printed=printed, difference=clock / printed - 1)
 
 
 def _coarse_clock(answer: Answer | None, step_times: Iterable[StepTime]) -> Iterator[Finding]:

@@ -64,6 +64,7 @@ class Semantics:
     step: Literal["update", "batch", "epoch"] = "update"
     mean_of: Literal["times", "rates", "medians"] = "times"
     repeats: bool = False
+    samples_vary: bool = False
     source: str = ""
 
 

@@ -31,10 +31,7 @@ def with_own_print(answer: Answer | None, figures: Figures) -> Answer | None:
 
 def _rows(figures: Figures, period: Period | None) -> Columns:
     """Return the windows of a period; empty without any."""
-    for each in figures.periods:
-        if each.period == period:
-            return each.rows
-    return {}
+    return figures.periods[period].rows if period in figures.periods else {}
 
 
 def _own_prints(model: ModelSpeed, log: Log, rows: Columns) -> Iterator[OwnPrint]:

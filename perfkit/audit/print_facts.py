@@ -7,8 +7,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from perfkit.audit.statements import BatchSizeChanges, Note
-
 COLUMNS = ("global_batch_size", "sequence_length", "consumed_samples")
 """Columns of prints with facts."""
 LARGEST = 2**40
@@ -36,16 +34,6 @@ def facts_of_prints(windows: pd.DataFrame) -> Iterator[PrintedFact]:
         batch_size = _consumed_per_step(windows)
         if batch_size:
             yield PrintedFact("global_batch_size", batch_size, line)
-
-
-def change_of_batch_size(windows: pd.DataFrame) -> Note | None:
-    """Return the finding that the prints of a run have different global batch sizes."""
-    sizes = _sizes(windows, "global_batch_size")
-    if len(sizes) < 2:
-        return None
-    differs = windows["global_batch_size"] != windows["global_batch_size"].iloc[0]
-    line = int(windows["line"][differs].iloc[0])
-    return Note(BatchSizeChanges(lowest=int(sizes[0]), highest=int(sizes[-1])), line)
 
 
 def _sizes(windows: pd.DataFrame, name: str) -> np.ndarray:

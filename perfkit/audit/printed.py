@@ -14,7 +14,7 @@ Quantity = Literal[
 """What a printed number is, with its unit. MFU is in percent, GB are 10^9 bytes."""
 Of = Literal["device", "all", ""]
 MOST = 1e18
-"""Larger numbers are implausible; their sums could overflow."""
+"""Larger numbers, and smaller ones than its inverse, are implausible: sums could overflow."""
 PRINTED = "printed"
 """Prefix of the columns with printed quantities: printed0, printed1, …"""
 
@@ -69,7 +69,7 @@ def printed_quantities(
     quantities = []
     for quantity in declared:
         values = columns[quantity.column] * quantity.scale
-        is_printed = np.abs(values) < MOST
+        is_printed = (values > 1 / MOST) & (values < MOST)
         if not is_printed.any():
             continue
         every, of_protocol = values[is_printed], values[is_printed & in_protocol]
@@ -95,7 +95,7 @@ def _mean(values: np.ndarray) -> float | None:
 
 
 def _harmonic_mean(values: np.ndarray) -> float | None:
-    """Return the harmonic mean; None without a value or if one is not positive."""
-    if not len(values) or (values < 1 / MOST).any():
+    """Return the harmonic mean; None without a value."""
+    if not len(values):
         return None
     return float(len(values) / (1 / values).sum())

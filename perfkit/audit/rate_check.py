@@ -6,13 +6,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from perfkit.audit.log import Columns, Log
-from perfkit.audit.samples import StepSamples, accumulated_batches, unit_of
-from perfkit.audit.statements import ByName, Finding, RateContradictsBatch
+from perfkit.audit.samples import unit_of
+from perfkit.audit.statements import ByName, RateContradictsBatch
 
 MOST_APART = 0.1
 """Share by which a printed rate may differ from batch x devices / time."""
-FACTOR_APART = 0.02
-"""Share by which the ratio of both may differ from the count that explains it."""
 
 
 class PrintedRate(NamedTuple):
@@ -23,25 +21,20 @@ class PrintedRate(NamedTuple):
     values: np.ndarray
 
 
-def rate_findings(log: Log, rows: Columns, samples: StepSamples) -> Iterator[Finding]:
+def rate_findings(log: Log, rows: Columns) -> Iterator[RateContradictsBatch]:
     """Yield the printed rates that contradict samples of a step / time of a step."""
     if not rows or (np.nansum(rows["reader"]) and not log.semantics.reader):
         return
     step_seconds = rows["seconds"] / rows["steps"]
     for rate in _printed_rates(log, rows):
-        expected = samples.all if rate.of == "all" else samples.device
-        ratios = rate.values * step_seconds / expected if expected else np.array([])
+        samples = "samples_of_step" if rate.of == "all" else "device_samples_of_step"
+        ratios = rate.values * step_seconds / rows[samples]
         ratios = ratios[np.isfinite(ratios) & (ratios > 0)]
         if not len(ratios):
             continue
         ratio = float(np.median(ratios))
         if abs(ratio - 1) > MOST_APART:
-            yield RateContradictsBatch(
-                name=rate.name,
-                ratio=ratio,
-                cause=_cause(ratio, log),
-                named=is_by_name(log),
-            )
+            yield RateContradictsBatch(name=rate.name, ratio=ratio, named=is_by_name(log))
 
 
 def is_by_name(log: Log) -> bool:
@@ -54,33 +47,12 @@ def is_by_name(log: Log) -> bool:
 
 def _printed_rates(log: Log, rows: Columns) -> Iterator[PrintedRate]:
     yield PrintedRate("rate", log.semantics.rate_of, rows["own_rate"])
-    length = log.number("sequence_length")
+    unit, length = unit_of(log.facts), log.number("sequence_length")
     for printed in log.printed:
         if printed.column not in rows or printed.of == "" or log.semantics.covers == "running":
             continue
         values = rows[printed.column] * printed.scale
-        if printed.quantity == "samples/s" and unit_of(log.facts) != "tokens/s":
+        if printed.quantity == unit or (printed.quantity, unit) == ("samples/s", "images/s"):
             yield PrintedRate(printed.name, printed.of, values)
-        if printed.quantity == "tokens/s" and unit_of(log.facts) == "tokens/s":
-            yield PrintedRate(printed.name, printed.of, values)
-        elif printed.quantity == "tokens/s" and length and unit_of(log.facts) == "samples/s":
+        elif printed.quantity == "tokens/s" and length and unit == "samples/s":
             yield PrintedRate(printed.name, printed.of, values / length)
-
-
-Cause = Literal["accumulated twice", "not accumulated", "devices", ""]
-
-
-def _cause(ratio: float, log: Log) -> Cause:
-    """Return what explains a rate that is too high or too low by a factor."""
-    batches, ranks = accumulated_batches(log), log.number("ranks")
-    if batches > 1 and _is_near(ratio, batches):
-        return "accumulated twice"
-    if batches > 1 and _is_near(ratio, 1 / batches):
-        return "not accumulated"
-    if ranks > 1 and (_is_near(ratio, ranks) or _is_near(ratio, 1 / ranks)):
-        return "devices"
-    return ""
-
-
-def _is_near(ratio: float, factor: float) -> bool:
-    return abs(ratio / factor - 1) <= FACTOR_APART

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
+from math import inf
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,9 @@ from perfkit.audit.log import (
     some_of,
     windows_of,
 )
-from perfkit.audit.print_facts import change_of_batch_size, facts_of_prints
+from perfkit.audit.print_facts import facts_of_prints
 from perfkit.audit.rows import parsed
-from perfkit.audit.statements import LaggingMeans, Note, SourcedFact
+from perfkit.audit.statements import ByLine, LaggingMeans, Note, SeveralTrainings
 
 LARGEST_BYTES = 128 * 1024 * 1024
 """Largest file size, unpacked; real logs have a few MB."""
@@ -49,7 +50,7 @@ BLOCK = 2000
 MOST_LINES = 4_000_000
 """More lines would take over 2 GB of memory; the longest known logs have a fifth of this."""
 RUNS = 100
-"""Trainings of a file whose facts are read."""
+"""Trainings of a file, at most."""
 PACKED: dict[bytes, Any] = {
     b"\x1f\x8b": gzip.open,
     b"\xfd7zXZ": lzma.open,
@@ -77,8 +78,6 @@ CONFIGURATION = 1_000_000
 """Characters searched for a configuration."""
 ESCAPE = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 PLACE = ("epoch", "step")
-BATCH_SIZES = ("global_batch_size", "micro_batch_size", "batch_size", "accumulate")
-"""Facts that do not hold if the global batch size changes."""
 Lines = list[tuple[int, str]]
 
 
@@ -402,14 +401,22 @@ def _own_window(lines: Lines) -> int:
 
 @dataclass
 class Training:
-    """Runs of the same configuration in a file, by their numbers."""
+    """A training of a file: its number from 1, its prints and its facts. A step count that
+    restarts begins another training, unless the epoch counts on."""
 
-    runs: list[int]
+    part: int
+    windows: pd.DataFrame
     facts: Facts
+
+    @property
+    def steps(self) -> int:
+        """The steps that the prints of a rank cover."""
+        steps = self.windows["last"] - self.windows["first"] + 1
+        return int(steps.groupby(self.windows["rank"]).sum().max()) if len(steps) else 0
 
 
 def _of_lines(path: Path, form: LogFormat, lines: Lines) -> list[Log]:
-    """Return the trainings of a file of printed lines."""
+    """Return the trainings of a file of printed lines, the longest first."""
     events = mlperf.events_in(lines)
     rest: Lines = []
     notes: list[Note] = []
@@ -433,37 +440,41 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines) -> list[Log]:
     reported = _reported(rest, events)
     if not form.has_steps and not len(windows) and not reported:
         raise LogError(path, f"lines of {form.name} without a figure")
-    run_of_window = windows["run"].to_numpy()
-    _runs, first_windows = np.unique(run_of_window, return_index=True)
-    starts = windows["line"].to_numpy()[first_windows]
     if form.has_steps:
         # The first print of a training may have facts, too.
-        first_lines = {*starts.tolist()}
+        first_lines = {*windows.groupby("run")["line"].min()}
         rest += [numbered for numbered in lines if numbered[0] in first_lines]
         rest.sort(key=itemgetter(0))
-    trainings = _trainings(form, windows, rest)
+    trainings = _trainings(form, windows, rest, events)
+    logs = []
     for training in trainings:
         training.facts.complete(path)
-    logs = []
-    for part, training in enumerate(trainings, 1):
         log = Log(
             path=path,
             format=form.name,
             sha256="",
             semantics=semantics,
-            windows=windows,
+            windows=training.windows,
             facts=training.facts.by_name,
-            reported=reported,
             notes=[*notes, *training.facts.contradictions.values()],
+            part=training.part if len(trainings) > 1 else 0,
             printed=form.printed,
         )
-        if len(trainings) > 1:
-            is_of_training = np.isin(run_of_window, training.runs)
-            log.windows = windows[is_of_training].reset_index(drop=True)
-            log.part = part
-        log.reported = _reported_of(training, trainings, reported, starts)
         logs.append(log)
-    return logs
+    for figure in reported:
+        logs[_reporting(figure, trainings)].reported.append(figure)
+    order = sorted(range(len(logs)), key=lambda index: -trainings[index].steps)
+    if len(logs) > 1:
+        logs[order[0]].notes.insert(0, _several_trainings(trainings[order[0]], len(logs)))
+    return [logs[index] for index in order]
+
+
+def _several_trainings(longest: Training, count: int) -> Note:
+    windows = longest.windows
+    finding = SeveralTrainings(
+        count=count, first=windows["first"].min(), last=windows["last"].max()
+    )
+    return Note(finding, int(windows["line"].min()))
 
 
 def _reported(rest: Lines, events: list[mlperf.Event]) -> list[ReportedFigure]:
@@ -475,26 +486,14 @@ def _reported(rest: Lines, events: list[mlperf.Event]) -> list[ReportedFigure]:
     return [*islice(figures, documents.MOST_FIGURES)]
 
 
-def _reported_of(
-    training: Training,
-    trainings: list[Training],
-    reported: list[ReportedFigure],
-    starts: np.ndarray,
-) -> list[ReportedFigure]:
-    """Return the figures of a training among those that a file reports: by their device count
-    or, without one, by their position behind the first print of a run. `starts` are the lines
-    of these prints."""
-    counts = {number_in(other.facts.by_name, "ranks") for other in trainings} - {0}
-    figures = []
-    for figure in reported:
-        if figure.ranks in counts:
-            is_own = figure.ranks == number_in(training.facts.by_name, "ranks")
-        else:
-            run = max(np.searchsorted(starts, figure.line) - 1, 0)
-            is_own = run in training.runs
-        if is_own:
-            figures.append(figure)
-    return figures
+def _reporting(figure: ReportedFigure, trainings: list[Training]) -> int:
+    """Return the index of the training that reports a figure: the last of the figure's number
+    of devices or, without one, the last that has begun to print."""
+    ranks = [number_in(training.facts.by_name, "ranks") for training in trainings]
+    if figure.ranks in ranks:
+        return max(index for index, count in enumerate(ranks) if count == figure.ranks)
+    begun = [training.windows["line"].min() < figure.line for training in trainings]
+    return max(sum(begun) - 1, 0)
 
 
 def _one_count_of_runs(windows: pd.DataFrame) -> pd.DataFrame:
@@ -504,6 +503,9 @@ def _one_count_of_runs(windows: pd.DataFrame) -> pd.DataFrame:
     lines, runs = windows["line"].to_numpy(), windows["run"].to_numpy()
     if not runs.any():
         return windows
+    if runs.max() >= RUNS:
+        # So many restarts are epochs that no line numbers.
+        return windows.assign(run=0)
     _ranks, first_windows, rank_index = np.unique(
         windows["rank"], return_index=True, return_inverse=True
     )
@@ -517,55 +519,26 @@ def _one_count_of_runs(windows: pd.DataFrame) -> pd.DataFrame:
     return windows.assign(run=numbered)
 
 
-def _trainings(form: LogFormat, windows: pd.DataFrame, lines: Lines) -> list[Training]:
-    """Return the groups of successive runs with the same configuration, which `lines` tell."""
+def _trainings(
+    form: LogFormat, windows: pd.DataFrame, lines: Lines, events: list[mlperf.Event]
+) -> list[Training]:
+    """Return the trainings of a file. A fact that `lines` behind the last print of the training
+    before don't tell is that of the training before."""
     trainings: list[Training] = []
-    ends = _ends_of_runs(windows)
-    for run, part in enumerate(_parts(lines, ends[:-1][: RUNS - 1])):
-        facts = Facts(framework=form.framework, unit=form.unit)
-        of_run = windows[windows["run"] == run]
-        for printed in facts_of_prints(of_run):
-            facts.add_printed(*printed)
-        facts.read(part)
-        change = change_of_batch_size(of_run)
-        if change:
-            facts.reject(BATCH_SIZES, change)
-        if not trainings:
-            trainings.append(Training([run], facts))
-            continue
-        before = trainings[-1].facts.by_name
-        if _differs(facts.by_name, before):
-            facts.by_name = before | facts.by_name
-            trainings.append(Training([run], facts))
-        else:
-            trainings[-1].facts.by_name = facts.by_name | before
-            trainings[-1].runs.append(run)
-    trainings[-1].runs.extend(range(RUNS, len(ends)))
-    return trainings
-
-
-def _ends_of_runs(windows: pd.DataFrame) -> list[int]:
-    """Return the line of each run's last print."""
-    _runs, from_behind = np.unique(windows["run"][::-1], return_index=True)
-    last_windows = len(windows) - 1 - from_behind
-    return [int(line) for line in windows["line"].to_numpy()[last_windows]]
-
-
-def _parts(lines: Lines, ends: list[int]) -> Iterator[Lines]:
-    """Yield the lines up to each of these numbers, and those behind the last: lines behind the
-    last print of a run belong to the next run."""
+    of_runs = [of_run for _run, of_run in windows.groupby("run")] or [windows]
     begin = 0
-    for end in ends:
-        cut = bisect_right(lines, end, key=itemgetter(0))
-        yield lines[begin:cut]
-        begin = cut
-    yield lines[begin:]
-
-
-def _differs(facts: Mapping[str, SourcedFact], before: Mapping[str, SourcedFact]) -> bool:
-    """Whether a run has another configuration than the run before; its input and GPU may be
-    told only once."""
-    for name in facts.keys() & before.keys() - {"input", "gpu"}:
-        if facts[name].value != before[name].value:
-            return True
-    return False
+    for part, of_run in enumerate(of_runs, 1):
+        is_last = part == len(of_runs)
+        end = len(lines)
+        if not is_last:
+            end = bisect_right(lines, of_run["line"].max(), key=itemgetter(0))
+        facts = Facts(framework=form.framework, unit=form.unit)
+        for name, value, line in (*facts_of_prints(of_run), *mlperf.facts_in(events)):
+            facts.add(name, value, ByLine(line=line))
+        first_print = of_run["line"].min() if len(of_run) else inf
+        facts.read(lines[begin:end], first_print)
+        if trainings:
+            facts.by_name = trainings[-1].facts.by_name | facts.by_name
+        trainings.append(Training(part, of_run.reset_index(drop=True), facts))
+        begin = end
+    return trainings

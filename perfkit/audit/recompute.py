@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from perfkit.audit.figure import LEAST_RATE, MOST_RATE, Figure, Period, Statistic, StepTime
 from perfkit.audit.log import Columns, Log, some_of
 from perfkit.audit.rate_check import is_by_name, rate_findings
-from perfkit.audit.samples import StepSamples, accumulated_batches
-from perfkit.audit.step_times import TimedSteps
+from perfkit.audit.samples import accumulated_batches, with_samples
 from perfkit.audit.steps import inside, steps_of
+from perfkit.audit.timed import Timed, by_clock, by_printed_times, half_unit
 from perfkit.core.format import plain
 
 SKIPPED_AT_MOST = 100
@@ -27,8 +27,8 @@ STATISTICS: dict[Statistic, Callable[[np.ndarray], float]] = {
 }
 OF_ONE = ("last print", "first print", "maximum")
 """Statistics that select a single printed rate."""
-PRINTED_TIMES = 1e-9
-"""Relative error that printed times may have got by computing with them."""
+TIMES_APART = 0.02
+"""Share by which printed times must differ from the clock of the lines, rounding apart."""
 
 
 def half_of(text: str) -> float:
@@ -41,28 +41,6 @@ def half_of(text: str) -> float:
     return 0.5 * 10.0**exponent if isinstance(exponent, int) else 0.0
 
 
-def half_unit(values: Any, relative: float = 1e-15) -> float:
-    """Return half a unit of the last digit to which all values were printed, within `relative`:
-    0.005 for 1.25 and 3.5; 0 for values with all digits."""
-    finite = np.asarray(values, float)
-    finite = finite[np.isfinite(finite)][:1000]
-    for digits in range(13):
-        errors = np.abs(finite - np.round(finite, digits))
-        if np.all(errors <= relative * np.abs(finite)):
-            return 0.5 * 10.0**-digits
-    return 0.0
-
-
-def share_of(waits: float, time: float) -> float | None:
-    """Return waits / time; None if the two contradict each other."""
-    if time <= 0 or not 0 <= waits / time <= 1:
-        return None
-    return float(waits / time)
-
-
-# Figures.
-
-
 class Rates:
     """Plausible printed rates (`values`) and half a unit of their last digit (`half`)."""
 
@@ -73,7 +51,7 @@ class Rates:
     def rounding(self, count: int) -> float:
         """Return the largest rounding error of a mean of `count` rates: three standard
         deviations of independent errors if the rates spread over many last digits."""
-        spread = np.ptp(self.values[:SKIPPED_AT_MOST])
+        spread = np.ptp(self.values[:100])
         if spread < 20 * self.half:
             return self.half
         return float(self.half * min(1.0, (3 / count) ** 0.5))
@@ -94,16 +72,9 @@ def make_figure(
     """Return a figure from a rate of one device or of all, and the rate's rounding error.
     `ranks` is the number of devices, 0 if unknown; `fields` are other fields of the figure."""
     rate = float(rate)
-    throughput: float | None = None
-    per_device: float | None = None
-    if of == "all":
-        throughput = rate
-        if ranks:
-            per_device = rate / ranks
-    else:
-        per_device = rate
-        if ranks:
-            throughput = rate * ranks
+    throughput, per_device = (rate, None) if of == "all" else (None, rate)
+    if ranks:
+        throughput, per_device = (rate, rate / ranks) if of == "all" else (rate * ranks, rate)
     return Figure(
         statistic=statistic,
         throughput=throughput,
@@ -113,20 +84,39 @@ def make_figure(
     )
 
 
-class PeriodFigures:
-    """The figures of one period of a log: `rows` are all its windows, `mask` those of the
-    period."""
+class TwoTimes(NamedTuple):
+    """The seconds of a step of the same windows by both times; rounding may move their ratio by
+    the share `rounding`."""
 
-    def __init__(
-        self, log: Log, rows: Columns, period: Period, mask: np.ndarray, samples: StepSamples
-    ) -> None:
-        self.semantics, self.ranks = log.semantics, log.number("ranks")
-        self.samples = samples
-        self.batches_of_update = 1
-        if log.semantics.step == "batch":
-            self.batches_of_update = accumulated_batches(log)
-        self.every_row, self.rows, self.period = rows, some_of(rows, mask), period
+    printed: float
+    clock: float
+    rounding: float
+
+    @property
+    def share(self) -> float:
+        """Share by which the rate by the printed times is above that by the clock."""
+        return self.clock / self.printed - 1
+
+    @property
+    def are_apart(self) -> bool:
+        return abs(self.share) > TIMES_APART + self.rounding
+
+
+class PeriodFigures:
+    """The figures of one period of a log: `rows` are its windows; `printed` and `clock` are its
+    steps with the seconds of each, None without such times."""
+
+    def __init__(self, log: Log, every_row: Columns, period: Period, mask: np.ndarray) -> None:
+        self.semantics, self.ranks, self.period = log.semantics, log.number("ranks"), period
+        self.rows = some_of(every_row, mask)
         self.rates = Rates(self.rows["rate"])
+        self.is_difference = log.semantics.covers in ("running", "rolling")
+        self.printed = by_printed_times(
+            self.rows, self._printed_seconds(self.rows), is_difference=self.is_difference
+        )
+        is_clocked = every_row["goes_on"] & (every_row["clock_seconds"] >= 0)
+        self._clocked = some_of(every_row, is_clocked & inside(every_row, period, "since"))
+        self.clock = by_clock(self._clocked)
         self.extent = {
             "period": period,
             "first": int(self.rows["first"].min()),
@@ -136,11 +126,118 @@ class PeriodFigures:
             "prints": int(mask.sum()),
         }
 
+    def _printed_seconds(self, rows: Columns) -> np.ndarray:
+        """Return the seconds of each window by its printed time or, if only rates are printed,
+        by samples / rate; nan if it is open whether these times include the data wait."""
+        unknown = np.full(len(rows["seconds"]), np.nan)
+        if np.isfinite(rows["seconds"]).any():
+            is_open = np.nansum(rows["reader"]) and not self.semantics.reader
+            return unknown if is_open else rows["seconds"]
+        if self.semantics.samples_vary:
+            return unknown
+        of = "samples_of_step" if self.semantics.rate_of == "all" else "device_samples_of_step"
+        seconds: np.ndarray = rows[of] * rows["steps"] / rows["own_rate"]
+        return seconds
+
+    @property
+    def by_rates(self) -> Timed | None:
+        """The steps with their seconds up to a common factor, by the printed rates."""
+        seconds = self.rows["steps"] / self.rows["own_rate"]
+        return by_printed_times(self.rows, seconds, is_difference=self.is_difference)
+
+    @property
+    def two_times(self) -> TwoTimes | None:
+        """The times of the windows that have both; None without any."""
+        rows = self._clocked
+        steps = rows["last"] - rows["since"] + 1
+        printed = self._printed_seconds(rows) / rows["steps"] * steps
+        is_known = np.isfinite(printed) & (printed > 0)
+        clock = rows["clock_seconds"][is_known].sum()
+        if not self.clock or not self.printed or not clock > 0:
+            return None
+        steps_of_both = steps[is_known].sum()
+        return TwoTimes(
+            printed=float(printed[is_known].sum() / steps_of_both),
+            clock=float(clock / steps_of_both),
+            rounding=self.clock.sum_rounding + self.printed.sum_rounding,
+        )
+
     def every(self) -> Iterator[Figure]:
-        yield from self._by_times()
-        yield from self._by_clock()
+        yield from self._by_printed_times()
+        if self.clock:
+            waits = self._clocked["reader"].sum()
+            share = _share(waits, self._clocked["clock_seconds"].sum())
+            yield from self._samples_over_time("clock", self.clock, wait_share=share)
         yield from self._of_prints()
         yield from self._of_median_step()
+
+    def _by_printed_times(self) -> Iterator[Figure]:
+        """Yield samples / time by printed times, or step-weighted harmonic mean of rates."""
+        times, rates = self.rows["seconds"], self.rows["own_rate"]
+        share = self._wait_share()
+        is_timed = np.isfinite(times) & (times > 0)
+        if self.printed and self._are_samples_known and is_timed.all():
+            yield from self._samples_over_time("samples/time", self.printed, wait_share=share)
+        elif len(self.rates.values) and _is_plausible(rates).all():
+            steps = self.rows["steps"]
+            rate = steps.sum() / (steps / rates).sum()
+            error = self.rates.rounding(len(rates))
+            if self.semantics.covers == "running":
+                own_steps = self.rows["last"] - self.rows["since"] + 1
+                error = self.rates.half * 2 * own_steps.sum() / steps.sum()
+            if not self.semantics.samples_vary:
+                yield self._of_rate("samples/time", rate, error, wait_share=share)
+
+    @property
+    def _are_samples_known(self) -> bool:
+        rows = self.rows
+        samples = np.stack([rows["samples_of_step"], rows["device_samples_of_step"]])
+        return bool(np.isfinite(samples).all(axis=1).any())
+
+    def _wait_share(self) -> float | None:
+        """Return the share of the steps' printed time that was data wait, as far as printed."""
+        times, waits = self.rows["seconds"], self.rows["reader"]
+        is_waiting = np.isfinite(times) & (times > 0) & np.isfinite(waits)
+        if not is_waiting.any():
+            return None
+        time = times[is_waiting].sum()
+        if not self.semantics.reader:
+            # If it is unknown whether printed times include the wait, use the smaller share.
+            time += waits[is_waiting].sum()
+        return _share(waits[is_waiting].sum(), time)
+
+    def _samples_over_time(
+        self, statistic: Statistic, timed: Timed, **fields: Any
+    ) -> Iterator[Figure]:
+        samples, device_samples = timed.samples.sum(), timed.device_samples.sum()
+        seconds = timed.seconds.sum()
+        if samples > 0 or device_samples > 0:
+            yield Figure(
+                statistic=statistic,
+                throughput=_known(samples / seconds),
+                per_device=_known(device_samples / seconds),
+                rounding=timed.sum_rounding,
+                **{**self.extent, **timed.extent(), **fields},
+            )
+
+    def _of_median_step(self) -> Iterator[Figure]:
+        """Yield samples of a step / median time of a step."""
+        statistics: dict[str, Statistic] = {
+            "printed": "median step",
+            "clock": "median step by clock",
+        }
+        for timed in filter(None, (self.printed, self.clock)):
+            samples, device_samples = timed.samples.sum(), timed.device_samples.sum()
+            if not (samples > 0 or device_samples > 0):
+                continue
+            seconds = timed.median_seconds * timed.steps.sum()
+            yield Figure(
+                statistic=statistics[timed.basis],
+                throughput=_known(samples / seconds),
+                per_device=_known(device_samples / seconds),
+                rounding=timed.median_rounding,
+                **{**self.extent, **timed.extent()},
+            )
 
     def _of_prints(self) -> Iterator[Figure]:
         """Yield the statistics of the printed rates."""
@@ -163,154 +260,38 @@ class PeriodFigures:
         of = self.semantics.rate_of
         return make_figure(statistic, rate, error, of, self.ranks, **{**self.extent, **fields})
 
-    def _of_steps(
-        self, statistic: Statistic, step_seconds: float, rounding: float, **fields: Any
-    ) -> Figure:
-        """Return a figure from the seconds of a step."""
-        return Figure(
-            statistic=statistic,
-            throughput=self.samples.all / step_seconds or None,
-            per_device=self.samples.device / step_seconds or None,
-            rounding=float(rounding),
-            **{**self.extent, **fields},
-        )
 
-    def _by_times(self) -> Iterator[Figure]:
-        """Yield samples / time by printed times, or step-weighted harmonic mean of rates."""
-        times, rates = self.rows["seconds"], self.rows["own_rate"]
-        steps = self.rows["steps"].sum()
-        is_timed = np.isfinite(times) & (times > 0)
-        is_waiting = is_timed & np.isfinite(self.rows["reader"])
-        waits = self.rows["reader"][is_waiting].sum()
-        share = None
-        if is_waiting.any():
-            time = times[is_waiting].sum()
-            if not self.semantics.reader:
-                # If it is unknown whether printed times include the wait, use the smaller
-                # share.
-                time += waits
-            share = share_of(waits, time)
-        # Waits are usable only if the format tells whether times include them.
-        has_times = is_timed.all() and (self.semantics.reader or not waits)
-        if self.samples.are_known and has_times:
-            step_seconds = float(np.nansum(times) / steps)
-            half = half_unit(self.rows["printed_seconds"], PRINTED_TIMES)
-            rounding = half * self._error_factor() / step_seconds
-            yield self._of_steps("samples/time", step_seconds, rounding, wait_share=share)
-        elif len(self.rates.values) and _is_plausible(rates).all():
-            rate = steps / (self.rows["steps"] / rates).sum()
-            error = self.rates.rounding(len(rates))
-            if self.semantics.covers == "running":
-                error = self.rates.half * self._error_factor()
-            yield self._of_rate("samples/time", rate, error, wait_share=share)
+def _known(rate: float) -> float | None:
+    return float(rate) if np.isfinite(rate) and rate > 0 else None
 
-    def _error_factor(self) -> float:
-        """Return the factor by which rounding affects a sum: all values may have been rounded
-        in the same direction, and differences of running means multiply the rounding of each
-        print by all steps before."""
-        if self.semantics.covers != "running":
-            return 1.0
-        steps_since = self.rows["last"] - self.rows["since"] + 1
-        return float(2 * steps_since.sum() / self.rows["steps"].sum())
 
-    def _by_clock(self) -> Iterator[Figure]:
-        """Yield samples / time between prints of the same epoch, by the prints' clock."""
-        is_timed = self._is_clocked()
-        rows = self.clocked_rows()
-        seconds = rows["clock_seconds"].sum()
-        steps = (rows["last"] - rows["since"] + 1).sum()
-        if not (seconds > 0 and self.samples.are_known):
-            return
-        # Each contiguous stretch has two clock readings.
-        stretches = (np.diff(is_timed, prepend=False) & is_timed).sum()
-        rounding = stretches * 2 * half_unit(rows["at"]) / seconds
-        waits = rows["reader"].sum()
-        fields = {
-            "first": int(rows["since"].min()),
-            "last": int(rows["last"].max()),
-            "steps": int(steps),
-            "wait_share": None if np.isnan(waits) else share_of(waits, seconds),
-        }
-        yield self._of_steps("clock", float(seconds / steps), rounding, **fields)
-
-    def _is_clocked(self) -> np.ndarray:
-        """Return the mask of clocked_rows."""
-        every = self.every_row
-        is_timed = every["goes_on"] & (every["clock_seconds"] >= 0)
-        return is_timed & inside(every, self.period, "since")
-
-    def clocked_rows(self) -> Columns:
-        """Return the period's windows that have the clock of the print before."""
-        return some_of(self.every_row, self._is_clocked())
-
-    def _timed_steps(self) -> Iterator[TimedSteps]:
-        """Yield the period's steps with their times: by the printed times, and by the clock."""
-        rows = self.rows
-        steps_of_print = float(np.median(rows["steps"]))
-        half = half_unit(rows["printed_seconds"], PRINTED_TIMES) * steps_of_print
-        printed = TimedSteps.of("printed", rows, self.printed_seconds(), half)
-        clocked = self.clocked_rows()
-        half = 2 * half_unit(clocked["at"])
-        seconds = clocked["clock_seconds"]
-        clock = TimedSteps.of("clock", clocked | {"first": clocked["since"]}, seconds, half)
-        for timed in (printed, clock):
-            if len(timed.seconds):
-                yield timed
-
-    def printed_seconds(self) -> np.ndarray:
-        """Return the seconds of each window by its printed time or, if only rates are printed,
-        by samples / rate; nan if it is open whether these times include the data wait."""
-        rows = self.rows
-        unknown = np.full(len(rows["seconds"]), np.nan)
-        if not np.isnan(rows["seconds"]).all():
-            is_open = np.nansum(rows["reader"]) and not self.semantics.reader
-            return unknown if is_open else rows["seconds"]
-        samples = self.samples.device
-        if self.semantics.rate_of == "all":
-            samples = self.samples.all
-        return samples * rows["steps"] / rows["own_rate"] if samples else unknown
-
-    def step_times(self) -> Iterator[StepTime]:
-        """Yield the seconds of an update; none if the batches of an update are unknown."""
-        if self.batches_of_update:
-            for timed in self._timed_steps():
-                yield timed.of_update(self.period, self.batches_of_update)
-
-    def _of_median_step(self) -> Iterator[Figure]:
-        """Yield samples / median time of a step."""
-        statistics: dict[str, Statistic] = {
-            "printed": "median step",
-            "clock": "median step by clock",
-        }
-        if not self.samples.are_known:
-            return
-        for timed in self._timed_steps():
-            statistic = statistics[timed.basis]
-            seconds, rounding = timed.median_seconds, timed.median_rounding
-            yield self._of_steps(statistic, seconds, rounding, **timed.extent())
+def _share(waits: float, time: float) -> float | None:
+    """Return waits / time; None if unknown, or if the two contradict each other."""
+    if not time > 0 or not 0 <= waits / time <= 1:
+        return None
+    return float(waits / time)
 
 
 class Figures:
-    """The figures of a log: `shown` by each statistic; `rows` as from steps_of, empty if no
-    print names a step; `samples` are those of a step, `stated_samples` those by the facts,
-    which a printed rate may contradict."""
+    """The figures of a log: `shown` by each statistic; `rows` as from steps_of and
+    with_samples, empty if no print names a step; `contradicting` are the findings that printed
+    rates contradict the batch."""
 
     @np.errstate(all="ignore")
     def __init__(self, log: Log) -> None:
-        self.log, self.stated_samples = log, StepSamples.of(log)
-        self.rows = steps_of(log) if len(log.windows) else {}
-        self.samples = self.stated_samples
-        if is_by_name(log) and any(rate_findings(log, self.rows, self.samples)):
+        self.log = log
+        self.rows = with_samples(steps_of(log), log) if len(log.windows) else {}
+        self.contradicting = [*rate_findings(log, self.rows)]
+        if self.contradicting and is_by_name(log):
             # The file's name is the last resort, and a figure of the log contradicts it.
-            self.samples = StepSamples(0.0, 0.0)
-        self.periods = [*self._periods()]
+            unknown = np.full(len(self.rows["steps"]), np.nan)
+            self.rows |= {"samples_of_step": unknown, "device_samples_of_step": unknown}
+        self.periods = {period.period: period for period in self._periods()}
         self.shown = []
         for figure in (*self._reported(), *self._computed()):
             if _is_plausible(figure.value) and figure.rounding < 1:
                 self.shown.append(figure)
-        self.step_times: list[StepTime] = []
-        for period in self.periods:
-            self.step_times += period.step_times()
+        self.step_times = [*self._step_times()]
 
     def _reported(self) -> Iterator[Figure]:
         of, ranks = self.log.semantics.rate_of, self.log.number("ranks")
@@ -328,8 +309,19 @@ class Figures:
                 )
 
     def _computed(self) -> Iterator[Figure]:
-        for period in self.periods:
+        for period in self.periods.values():
             yield from period.every()
+
+    def _step_times(self) -> Iterator[StepTime]:
+        """Yield the seconds of an update; none if the batches of an update are unknown."""
+        batches = 1
+        if self.log.semantics.step == "batch":
+            batches = accumulated_batches(self.log)
+        if not batches:
+            return
+        for period in self.periods.values():
+            for timed in filter(None, (period.printed, period.clock)):
+                yield timed.of_update(period.period, batches)
 
     def _periods(self) -> Iterator[PeriodFigures]:
         """Yield the periods that the log has."""
@@ -343,7 +335,7 @@ class Figures:
             del masks["warm"]
         for period, mask in masks.items():
             if mask.any():
-                yield PeriodFigures(self.log, self.rows, period, mask, self.samples)
+                yield PeriodFigures(self.log, self.rows, period, mask)
 
     def find(self, statistic: Statistic, period: Period) -> Figure | None:
         """Return the figure of a statistic and a period, if it exists."""

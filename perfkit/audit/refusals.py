@@ -18,50 +18,16 @@ class NoFileIn(Refusal):
     folders: list[str]
 
 
-class TableOfOtherUnit(Refusal):
-    code = "table_of_other_unit"
-    sentence = (
-        "the numbers of %(table)s are printed in %(unit)s; logs are compared with tables in "
-        "the model's unit, of all devices. Compare a log with one number: --claim '%(claim)s'"
-    )
-    parameter: str = "--published"
-    table: str
-    unit: str
-    claim: str
-
-
-class NoThroughput(Refusal):
-    code = "no_throughput"
-    sentence = (
-        "%(value)s is not a throughput; type it as printed, 10984.436, or with a unit, '12,810 "
-        "tokens/s'; units: %(allowed)s"
-    )
+class NoClaim(Refusal):
+    code = "no_claim"
+    sentence = "%(value)s is not a number with a known unit; type it as in %(examples)s"
     value: str
-    allowed: list[str]
+    examples: str
 
 
 class UnitMissing(Refusal):
     code = "unit_missing"
-    sentence = (
-        "%(value)s needs a unit, as no log tells what it is: '12,810 tokens/s'; units: "
-        "%(allowed)s"
-    )
-    value: str
-    allowed: list[str]
-
-
-class LogMissing(Refusal):
-    code = "log_missing"
-    sentence = "%(value)s is the time of a training: only a log tells how many steps it took"
-    value: str
-
-
-class BatchMissing(Refusal):
-    code = "batch_missing"
-    sentence = (
-        "%(value)s needs the samples of an update: add -p global_batch_size COUNT, or -p "
-        "batch_size COUNT and -p devices COUNT"
-    )
+    sentence = "%(value)s needs a log or a unit, as in '12,810 tokens/s'"
     value: str
 
 
@@ -100,7 +66,7 @@ class UnknownFact(Refusal):
 
 class NoCount(Refusal):
     code = "no_count"
-    sentence = "%(value)s is no whole number from 1 to 10^15; type it like 256, 8.03e9 or 8B"
+    sentence = "%(value)s is no positive number of this kind; type it like 256, 8.03e9 or 8B"
     value: str
 
 

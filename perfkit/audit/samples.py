@@ -1,13 +1,14 @@
-"""The samples or tokens of a step, by a log's facts."""
+"""The samples or tokens of a step, by a log's facts and its prints."""
 
 import re
 from collections.abc import Iterable, Mapping
 from math import prod
-from typing import NamedTuple
+
+import numpy as np
 
 from perfkit.audit.fact_rules import MODEL_PARALLEL
 from perfkit.audit.figure import Figure, unit_for
-from perfkit.audit.log import Log
+from perfkit.audit.log import Columns, Log
 from perfkit.audit.statements import ByCommand, SourcedFact
 from perfkit.core.models import find_model
 
@@ -15,44 +16,72 @@ SEQUENCES = {"bert", "bert-large", "sequences/s"}
 SAMPLES = {"samples/s", "images/s", "sequences/s"}
 """Units that count by the batch size. Tokens also need the sequence length; for frames and
 other units, the number per sample is unknown."""
-
 OF_SAMPLES = re.compile(r"sample", re.IGNORECASE)
 """Names of reported figures that tell that they count samples."""
 
 
-class StepSamples(NamedTuple):
-    """Samples, or tokens if the log's rates count tokens, of a step: of all devices, and of one
-    device; 0 if unknown."""
+def with_samples(rows: Columns, log: Log) -> Columns:
+    """Return windows with further columns: the samples, or tokens if the log's rates count
+    tokens, of a step of all devices (`samples_of_step`) and of one (`device_samples_of_step`);
+    nan if unknown.
 
-    all: float
-    device: float
+    What the command line states decides, then what each line prints of its own steps, then the
+    facts: the batch of all devices if the log states it, because with tensor or pipeline
+    parallelism it is not the batch of a device times their number.
+    """
+    count = len(rows["steps"])
+    every, device = _by_facts(log)
+    of_all, of_device = np.full(count, every or np.nan), np.full(count, device or np.nan)
+    printed = _printed_samples(rows, log)
+    if printed is not None and np.isfinite(printed).all():
+        ranks = log.number("ranks") or np.nan
+        is_of_device = log.semantics.rate_of == "device" and "samples" in rows
+        of_all = printed * ranks if is_of_device else printed
+        of_device = printed if is_of_device else printed / ranks
+    return rows | {"samples_of_step": of_all, "device_samples_of_step": of_device}
 
-    @classmethod
-    def of(cls, log: Log) -> "StepSamples":
-        """Return the samples of a step by the log's facts. The batch of all devices decides, if
-        the log states it: with tensor or pipeline parallelism it is not the batch of a device
-        times their number."""
-        if log.semantics.step == "epoch":
-            return cls(0, 0)
-        unit = unit_of(log.facts)
-        in_unit = 1 if unit in SAMPLES else 0
-        if unit == "tokens/s":
-            in_unit = log.number("sequence_length")
-        ranks = log.number("ranks")
-        device = _of_device(log) * in_unit
-        whole = _of_all(log) * in_unit
-        if unit == "tokens/s" and not whole and log.semantics.step == "update":
-            whole = float(log.number("tokens_per_update"))
-        if whole and ranks:
-            device = whole / ranks
-        elif whole and not log.number("accumulate"):
-            # The batches of an update, and with them a device's part of it, are unknown.
-            device = 0.0
-        return cls(whole or device * ranks, device)
 
-    @property
-    def are_known(self) -> bool:
-        return bool(self.all or self.device)
+def _printed_samples(rows: Columns, log: Log) -> np.ndarray | None:
+    """Return the samples of a step that each line tells: by their number, by the batch of all
+    devices, or, where they vary, by rate and time; None if the command line states them."""
+    if _is_stated(log, "batch_size") or _is_stated(log, "global_batch_size"):
+        return None
+    if log.semantics.samples_vary:
+        steps = rows["last"] - rows["since"] + 1
+        varying: np.ndarray = rows["rate"] * rows["clock_seconds"] / steps
+        # Those before the first line are unknown, as is their time.
+        return np.where(np.isfinite(varying), varying, 0.0)
+    if "samples" in rows and np.isfinite(rows["samples"]).any():
+        return rows["samples"] / rows["steps"]
+    if "global_batch_size" in rows and log.semantics.step == "update":
+        return rows["global_batch_size"] * _counted_per_sample(log)
+    return None
+
+
+def _counted_per_sample(log: Log) -> float:
+    """Return how many of its units the log counts for a sample; nan if unknown."""
+    unit = unit_of(log.facts)
+    if unit == "tokens/s":
+        return float(log.number("sequence_length")) or np.nan
+    return 1.0 if unit in SAMPLES else np.nan
+
+
+def _by_facts(log: Log) -> tuple[float, float]:
+    """Return the samples of a step by the facts, of all devices and of one; 0 if unknown."""
+    if log.semantics.step == "epoch":
+        return 0.0, 0.0
+    in_unit = float(np.nan_to_num(_counted_per_sample(log)))
+    ranks = log.number("ranks")
+    device = _of_device(log) * in_unit
+    every = _of_all(log) * in_unit
+    if unit_of(log.facts) == "tokens/s" and not every and log.semantics.step == "update":
+        every = float(log.number("tokens_per_update"))
+    if every and ranks:
+        device = every / ranks
+    elif every and not log.number("accumulate"):
+        # The batches of an update, and with them a device's part of it, are unknown.
+        device = 0.0
+    return every or device * ranks, device
 
 
 def unit_of(facts: Mapping[str, SourcedFact]) -> str:
@@ -65,8 +94,7 @@ def unit_of_figures(facts: Mapping[str, SourcedFact], figures: Iterable[Figure])
     """Return the unit of figures of a log; empty if it is unknown, as that of a figure which
     the log reports itself under a name that tells no unit."""
     for figure in figures:
-        is_of_samples = figure.statistic != "reported" or OF_SAMPLES.search(figure.name)
-        if not is_of_samples:
+        if figure.statistic == "reported" and not OF_SAMPLES.search(figure.name):
             return _told_unit(facts)
     return unit_of(facts)
 

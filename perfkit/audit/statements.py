@@ -35,6 +35,7 @@ Printed = Annotated[
 """A rate or a loss, with about as many digits as logs print."""
 Teraflops = Annotated[float, Format(lambda value, _language: number(value, 4))]
 """TFLOP/s, with about as many digits as datasheets print."""
+Digits5 = Annotated[float, Format(lambda value, _language: number(value, 5))]
 Difference = Annotated[float, Format(lambda share, _language: change(share, 3))]
 """A relative difference, written in percent with its sign."""
 NamedFigures = Annotated[
@@ -82,117 +83,6 @@ class ByRule(Origin):
 PrintedStatistic = Literal["first", "median", "last", "mean", "harmonic mean", "harmonic rest"]
 
 
-class Basis(Statement):
-    """What a number of a log is that is no throughput of its prints."""
-
-    classes: ClassVar = {}
-
-
-class PrintedBasis(Basis):
-    """A quantity that the log prints, or a mean of it."""
-
-    code = "printed"
-    name: str
-    """its name in the log"""
-    statistic: PrintedStatistic
-    """mean and harmonic mean: of the prints of steps 21 to 120; harmonic rest: harmonic mean
-    without the first print"""
-
-    def english(self) -> str:
-        match self.statistic:
-            case "first":
-                return N_("first printed “%(name)s”")
-            case "median":
-                return N_("median of printed “%(name)s”")
-            case "last":
-                return N_("last printed “%(name)s”")
-            case "mean":
-                return N_("mean of printed “%(name)s”, steps 21–120")
-            case "harmonic mean":
-                return N_("harmonic mean of printed “%(name)s”, steps 21–120")
-        return N_("harmonic mean of printed “%(name)s” without the first")
-
-
-class StepTimeBasis(Basis):
-    """The time of a step."""
-
-    code = "step_time"
-    statistic: Literal["mean", "median"]
-    basis: Literal["printed", "clock"]
-    first: Verbatim
-    last: Verbatim
-
-    def english(self) -> str:
-        match self.statistic, self.basis:
-            case "mean", "printed":
-                return N_("mean time of steps %(first)s–%(last)s")
-            case "mean", "clock":
-                return N_("mean time of steps %(first)s–%(last)s by the lines' timestamps")
-            case "median", "printed":
-                return N_("median time of steps %(first)s–%(last)s")
-        return N_("median time of steps %(first)s–%(last)s by the lines' timestamps")
-
-
-class ReportedBasis(Basis):
-    code = "reported"
-    sentence = N_("the log's own “%(name)s”")
-    name: str
-
-
-class Conversion(Statement):
-    """How a throughput of the log becomes the claimed quantity."""
-
-    classes: ClassVar = {}
-
-
-class TimesSequence(Conversion):
-    code = "times_sequence"
-    sentence = N_("× %(length)s tokens of a sequence")
-    length: int
-
-
-class PerSequence(Conversion):
-    code = "per_sequence"
-    sentence = N_("/ %(length)s tokens of a sequence")
-    length: int
-
-
-class TimesFlops(Conversion):
-    code = "times_flops"
-    sentence = N_("× (%(formula)s) FLOPs of a token, N = %(parameters)s")
-    formula: str
-    parameters: int
-
-
-class FlopsOverPeak(Conversion):
-    """TFLOP/s or tokens/s as a share of the dense peak, or of the peak with sparsity."""
-
-    code = "flops_over_peak"
-    formula: str | None = None
-    """FLOPs of a token; None for printed TFLOP/s"""
-    parameters: int | None = None
-    peak: Teraflops
-    """TFLOP/s"""
-    gpu: str
-    sparse: bool = False
-
-    def english(self) -> str:
-        match self.formula is None, self.sparse:
-            case True, False:
-                return N_("/ %(peak)s TFLOP/s, the dense peak of %(gpu)s")
-            case True, True:
-                return N_("/ %(peak)s TFLOP/s, the peak of %(gpu)s with sparsity")
-            case False, False:
-                return N_(
-                    "× (%(formula)s) FLOPs of a token, N = %(parameters)s, / %(peak)s TFLOP/s, "
-                    "the dense peak of %(gpu)s"
-                )
-        return N_(
-            "× (%(formula)s) FLOPs of a token, N = %(parameters)s, / %(peak)s TFLOP/s, the "
-            "peak of %(gpu)s with sparsity"
-        )
-
-
 class SourcedFact(Stored):
     """A fact about the configuration and its source: a line, a name, the format, or a rule."""
 
@@ -203,7 +93,7 @@ class SourcedFact(Stored):
 
 
 class Finding(Statement):
-    """An observation about a log or a claim."""
+    """An observation about a log."""
 
     classes: ClassVar = {}
 
@@ -212,20 +102,20 @@ class Finding(Statement):
 
 
 class ClockDiffers(Finding):
-    """Samples / time by the timestamps differs by over 2 % from the printed times of the same
-    steps."""
+    """The timestamps of the lines and the printed times differ by over 2 % beyond what rounding
+    may explain; the answer is that of the timestamps."""
 
     code = "clock_differs"
     sentence = N_(
-        "Over steps %(first)s to %(last)s, samples / time is %(reference)s %(unit)s by the "
-        "printed times, and %(clock)s by the timestamps of the lines, %(difference)s."
+        "The timestamps of the lines give %(clock)s s/step, the printed times of the same "
+        "steps %(printed)s: by these, the throughput would be %(difference)s."
     )
-    clock: Printed
-    reference: Printed
-    unit: str
+    clock: Digits5
+    """seconds of a step by the timestamps"""
+    printed: Digits5
+    """seconds of a step by the printed times"""
     difference: Difference
-    first: Verbatim
-    last: Verbatim
+    """throughput by the printed times / by the timestamps - 1"""
 
 
 class Pauses(Finding):
@@ -387,31 +277,14 @@ class RateContradictsBatch(Finding):
     name: str
     """printed name"""
     ratio: Printed
-    cause: Literal["accumulated twice", "not accumulated", "devices", ""]
-    """what explains the ratio"""
     named: bool
-    """whether only the file's name tells the batch size"""
+    """whether only the file's name tells the batch size, which then does not count"""
 
     def english(self) -> str:
         if self.named:
             return N_(
                 "The printed %(name)s is %(ratio)s times the samples of a step / its time"
                 ": the batch size in the file's name is not the log's."
-            )
-        if self.cause == "accumulated twice":
-            return N_(
-                "The printed %(name)s is %(ratio)s times the samples of a step / its time"
-                ": it counts the accumulated batches twice."
-            )
-        if self.cause == "not accumulated":
-            return N_(
-                "The printed %(name)s is %(ratio)s times the samples of a step / its time"
-                ": it does not count the accumulated batches."
-            )
-        if self.cause == "devices":
-            return N_(
-                "The printed %(name)s is %(ratio)s times the samples of a step / its time"
-                ": one of the two is of one device, the other of all."
             )
         return self.sentence
 
@@ -486,31 +359,21 @@ class SeveralTrainings(Finding):
     last: Verbatim
 
 
-class BatchSizeChanges(Finding):
-    """Printed lines have different global batch sizes, so none is used: samples per step of one
-    part of the log are not those of another."""
-
-    code = "batch_size_changes"
-    sentence = N_(
-        "The global batch size changes within the log (%(lowest)s to %(highest)s), so that no "
-        "throughput can be computed: give the part of the log with one batch size."
-    )
-    lowest: int
-    highest: int
-
-
 class Contradiction(Finding):
-    """The log states a fact twice, differently. The first value is used."""
+    """The log states a fact twice, differently. The last value before the first print of a
+    training holds; the command line wins over the log, and the log over the file's name."""
 
     code = "contradiction"
-    sentence = N_("%(name)s is %(value)s by %(by)s, but %(other)s by %(whom)s.")
+    sentence = N_(
+        "%(name)s is %(value)s by %(by)s, but %(other)s by %(whom)s: %(value)s is used."
+    )
     name: str
     value: FactValue
+    """the value that holds"""
     by: Origin
     other: FactValue
-    """the first value"""
     whom: Origin
-    """origin of the first value"""
+    """origin of the other value"""
 
 
 class UnknownSamples(Finding):
@@ -543,184 +406,6 @@ class LossNotFalling(Finding):
     )
     first: Printed
     last: Printed
-
-
-# One claim.
-
-
-class OtherWork(Finding):
-    """The log has another batch size, or float16 instead of automatic mixed precision or the
-    reverse, than the number that it reproduces."""
-
-    code = "other_work"
-    sentence = N_("The log has %(key)s %(log)s; the published number has %(claimed)s.")
-    key: str
-    """name of the fact"""
-    claimed: FactValue
-    log: FactValue
-
-
-class Ambiguous(Finding):
-    """The log has too few facts to choose among the cells of a table."""
-
-    code = "ambiguous"
-    sentence = N_("The log matches several published numbers equally well.")
-
-
-class ClaimNeeds(Finding):
-    """The log has no number in the claimed quantity, but would have one with further facts."""
-
-    code = "claim_needs"
-    sentence = N_("To convert the log's throughput to %(quantity)s, add %(options)s.")
-    quantity: str
-    options: list[str]
-    """options of the command line that state the facts"""
-
-
-class OneLine(Finding):
-    """No statistic of the log has the claimed number, but single lines print it."""
-
-    code = "one_line"
-    sentence = N_(
-        "Printed lines with this number: %(count)s, first this one; no statistic of the log "
-        "has it."
-    )
-    count: int
-
-
-class PrintedOtherwise(Finding):
-    """Nothing of the training has the claimed number, but the log prints it: as the result of
-    an evaluation, in a summary, or as another quantity."""
-
-    code = "printed_otherwise"
-    sentence = N_(
-        "Line %(line)s prints it as “%(name)s”, and no statistic of the training has it: "
-        "%(excerpt)s"
-    )
-    line: Verbatim
-    name: str
-    """the words before the number; empty without any"""
-    excerpt: str
-    """the line, or a part of it"""
-
-    def english(self) -> str:
-        if self.name:
-            return self.sentence
-        return N_(
-            "Line %(line)s prints it, and no statistic of the training has it: %(excerpt)s"
-        )
-
-
-class Truncated(Finding):
-    """Only the truncated digits of a figure are those of the claim."""
-
-    code = "truncated"
-    sentence = N_("The digits of %(value)s were truncated instead of rounded to %(claimed)s.")
-    value: Printed
-    claimed: str
-
-
-class OtherCount(Finding):
-    """The claim is the figure of one device times another number of devices than the log's; it
-    is not reproduced."""
-
-    code = "other_count"
-    sentence = N_(
-        "The number is the figure of one device times %(devices)s; the log has another number "
-        "of devices."
-    )
-    devices: Verbatim
-    value: Printed
-
-
-class OfAllDevices(Finding):
-    """The claim is of one device, but equals a number of all; it is not reproduced."""
-
-    code = "of_all_devices"
-    sentence = N_("The number is that of all devices, not of one.")
-
-
-class OfOneDevice(Finding):
-    """The claim is of all devices, but equals a number of one; it is not reproduced."""
-
-    code = "of_one_device"
-    sentence = N_("The number is that of one device, not of all.")
-
-
-class SparsePeak(Finding):
-    """The claimed MFU is the share of the peak with sparsity."""
-
-    code = "sparse_peak"
-    sentence = N_(
-        "The MFU is a share of the peak with sparsity, which training does not use: of the "
-        "dense peak it is %(share)s."
-    )
-    share: Share
-
-
-class OfRates(Finding):
-    """A finding about throughputs. Their `unit` is empty if it is unknown."""
-
-    unit: str = ""
-
-    def with_unit(self, rate: float | str) -> str:
-        """Return a rate as text with its unit."""
-        text = rate if isinstance(rate, str) else number(rate, DIGITS)
-        return f"{text} {self.unit}".rstrip()
-
-
-class OtherStatistic(OfRates):
-    """The claim is explained, but not by samples / time, which differs from it by over
-    0.5 %."""
-
-    code = "other_statistic"
-    sentence = N_(
-        "Samples / time over steps %(first)s to %(last)s is %(reference)s, %(difference)s from "
-        "the claim."
-    )
-    difference: Difference
-    reference: Printed
-    first: Verbatim
-    last: Verbatim
-
-    def parts(self) -> dict[str, Any]:
-        return {"reference": self.with_unit(self.reference)}
-
-
-class MeanOfRunning(Finding):
-    """The explanation is a mean of rates that are running means themselves."""
-
-    code = "mean_of_running"
-    sentence = N_(
-        "The printed rates are running means; their mean counts early steps repeatedly."
-    )
-    skipped: int
-
-
-class WarmUpInside(OfRates):
-    """The explanation includes the first 20 steps, which change it by over 0.1 %."""
-
-    code = "warm_up_inside"
-    sentence = N_(
-        "The first 20 steps are included; without them it is %(warm)s (%(difference)s)."
-    )
-    warm: Printed
-    difference: Difference
-
-    def parts(self) -> dict[str, Any]:
-        return {"warm": self.with_unit(self.warm)}
-
-
-class ByChance(Finding):
-    """Over 0.2 equally simple statistics are expected to match by chance; not for a number that
-    the log reports, or prints with the same digits."""
-
-    code = "by_chance"
-    sentence = N_(
-        "So few digits match easily: %(chance)s equally simple statistics are expected to "
-        "match by chance."
-    )
-    chance: Digits2
 
 
 class Note(NamedTuple):

@@ -10,8 +10,6 @@ from perfkit.core.steady import steadiness
 PROTOCOL = Protocol.named("published")
 WARMUP, END = PROTOCOL.warmup_steps, PROTOCOL.steps
 """The protocol measures steps WARMUP + 1 to END."""
-SHORT_EPOCH = 2 * WARMUP
-"""Shorter epochs have too few steps behind the warm-up: the protocol spans them."""
 
 
 def rank_of(windows: Columns) -> int:
@@ -41,8 +39,6 @@ def steps_of(log: Log) -> Columns:
                     clock
     epoch_index     the epoch, counted over all runs from 0
     in_first_epoch  whether the epoch is the first of its run
-    offset          what added to a step counts it from the protocol's first: 0, or less if the
-                    run was resumed, or more if epochs are short
     in_protocol     whether the epoch is the first with most of the protocol's steps
     settled         whether the steady state has begun
 
@@ -68,18 +64,9 @@ def steps_of(log: Log) -> Columns:
         "epoch_index": np.cumsum(begins_epoch) - 1,
         "in_first_epoch": epoch == first_epochs[run_index],
     }
-    rows["offset"] = -_steps_before_run(rows, log.number("resumed_at"))
-    in_short_epochs = _in_short_epochs(rows)
-    if in_short_epochs.any() and log.semantics.step != "epoch":
-        rows["offset"] = rows["offset"] + _steps_before_epoch(rows)
-        rows["in_first_epoch"] |= in_short_epochs
-        rows["in_protocol"] = in_short_epochs
-    else:
-        rows["in_protocol"] = _in_protocol(rows)
+    rows["in_protocol"] = _in_protocol(rows)
     rows["step_seconds"] = _step_seconds(rows)
     rows["settled"] = _settled(rows["step_seconds"], ~inside(rows, "warm"))
-    if log.is_measured:
-        rows["settled"][:] = True
     return rows
 
 
@@ -92,49 +79,12 @@ def _changes(values: np.ndarray) -> np.ndarray:
 def _in_protocol(rows: Columns) -> np.ndarray:
     """Mark the windows of the first epoch that has most of the protocol's steps. If epoch 0 has
     40 of them and epochs 1 and 2 all 100, these are the windows of epoch 1."""
-    is_inside = (rows["first"] + rows["offset"] > WARMUP) & (
-        rows["last"] + rows["offset"] <= END
-    )
+    is_inside = (rows["first"] > WARMUP) & (rows["last"] <= END)
     steps_of_epoch = np.bincount(rows["epoch_index"], rows["steps"] * is_inside)
     steps_of_epoch = steps_of_epoch.clip(max=END - WARMUP)
     if steps_of_epoch.max() == 0:
         return np.full(len(is_inside), False)
     return rows["epoch_index"] == steps_of_epoch.argmax()
-
-
-def _steps_before_run(rows: Columns, resumed_at: int) -> np.ndarray:
-    """Return the steps before each window's run: those of the checkpoint with which the run
-    went on, if its first step follows them; else 0."""
-    _runs, begins, run_index = np.unique(rows["run"], return_index=True, return_inverse=True)
-    distance = rows["first"][begins] - resumed_at
-    goes_on = (distance > 0) & (distance <= END)
-    return np.where(goes_on, resumed_at, 0)[run_index]
-
-
-def _in_short_epochs(rows: Columns) -> np.ndarray:
-    """Mark the windows of the first run whose epochs are all short, but together have all of
-    the protocol's steps."""
-    last_of_epoch = np.zeros(rows["epoch_index"].max() + 1, "int64")
-    np.maximum.at(last_of_epoch, rows["epoch_index"], rows["last"])
-    for run in np.unique(rows["run"]):
-        is_of_run = rows["run"] == run
-        lengths = last_of_epoch[np.unique(rows["epoch_index"][is_of_run])]
-        if len(lengths) > 1 and lengths.max() < SHORT_EPOCH and lengths.sum() >= END:
-            return is_of_run
-    return np.full(len(rows["run"]), False)
-
-
-def _steps_before_epoch(rows: Columns) -> np.ndarray:
-    """Return the steps of the epochs before each window's, as far as prints cover them, in the
-    same run: 0, 60 and 60 for windows whose epochs 0, 1 and 1 have 60 steps."""
-    epochs, begins = np.unique(rows["epoch_index"], return_index=True)
-    lengths = np.zeros(len(epochs), "int64")
-    np.maximum.at(lengths, rows["epoch_index"], rows["last"])
-    before = np.cumsum(lengths) - lengths
-    run_of_epoch = rows["run"][begins]
-    begins_run = _changes(run_of_epoch)
-    before_run = before[begins_run][np.cumsum(begins_run) - 1]
-    return (before - before_run)[rows["epoch_index"]]
 
 
 def _step_seconds(rows: Columns) -> np.ndarray:
@@ -147,7 +97,7 @@ def _step_seconds(rows: Columns) -> np.ndarray:
     by_rates = 1 / np.where(rates > 0, rates, np.nan)
     if not np.isnan(by_rates).all():
         return by_rates
-    return rows["clock_seconds"] / rows["steps"]
+    return rows["clock_seconds"] / (rows["last"] - rows["since"] + 1)
 
 
 def _settled(step_seconds: np.ndarray, is_warming: np.ndarray) -> np.ndarray:
@@ -169,13 +119,13 @@ def _settled(step_seconds: np.ndarray, is_warming: np.ndarray) -> np.ndarray:
 
 def inside(rows: Columns, period: Period, first: str = "first") -> np.ndarray:
     """Return the mask of windows wholly in the period; column `first` has their first steps."""
-    is_after_warmup = rows[first] + rows["offset"] > WARMUP
+    is_after_warmup = rows[first] > WARMUP
     match period:
         case "all":
             return np.full(len(is_after_warmup), True)
         case "warm":
             return ~rows["in_first_epoch"] | is_after_warmup
         case "protocol":
-            is_before_end = rows["last"] + rows["offset"] <= END
+            is_before_end = rows["last"] <= END
             return rows["in_protocol"] & is_after_warmup & is_before_end
     return rows["settled"]

@@ -54,9 +54,9 @@ class OptionsAlone(Refusal):
 @click.option(
     "--claim",
     metavar="NUMBER",
-    help="Compare one log with NUMBER, to its digits: with any throughput or, given a unit "
+    help="Compare one log with NUMBER, to its digits: with its throughput or, given a unit "
     "('12,810 tokens/s', '45 % MFU', '1.34 s/step'), with the same quantity. Without a FILE: "
-    "tell what it means, and whether it is possible.",
+    "tell whether it is possible.",
 )
 @options.percent("--tolerance", 0, "Allowed difference from a claim; 0: equal digits.")
 @click.option(
@@ -81,8 +81,8 @@ class OptionsAlone(Refusal):
     multiple=True,
     metavar="NAME VALUE",
     help="State what the logs lack: batch_size or global_batch_size of one optimizer update, "
-    "devices (all), sequence_length, parameters, layers, hidden_size, gpu_model, precision; "
-    "repeatable.",
+    "devices (all), sequence_length, parameters, layers, hidden_size, gpu_model, "
+    "peak_tflops, precision; repeatable.",
 )
 @click.option(
     "--all", "everything", is_flag=True, help="Show all statistics, facts and findings."
@@ -174,13 +174,14 @@ def _audit_claim_alone(
 ) -> NoReturn:
     """Judge a claim without a log, and exit. Raises RequestError."""
     from perfkit.audit.claim_alone import check_claim_alone
-    from perfkit.report.claim_alone_text import claim_alone_text
+    from perfkit.report.text.terminal import wrapped
 
     if claim is None:
         raise RequestError([NothingToAudit(parameter="FILE")])
     checked = check_claim_alone(claim, stated)
-    options.print_result(checked, file, claim_alone_text(checked))
-    raise SystemExit(checked.is_refuted)
+    text = "\n".join(wrapped(line) for line in checked.lines())
+    options.print_result(checked, file, text)
+    raise SystemExit(checked.is_impossible)
 
 
 def _format(regex: str | None, semantics: str) -> "LogFormat | None":

@@ -9,17 +9,11 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from perfkit.analysis.published.cells import FRAMEWORK_NAMES
-from perfkit.audit.audit import (
-    FAILED,
-    GIVEN,
-    Audit,
-    AuditedLog,
-    Claim,
-    LocatedFinding,
-    WaterfallStage,
-    read_audit,
-)
-from perfkit.audit.samples import unit_of, unit_of_figures
+from perfkit.audit.audit import Audit, AuditedLog, LocatedFinding, read_audit
+from perfkit.audit.claim import FAILED, GIVEN, Claim
+from perfkit.audit.claims import Waterfall, waterfall
+from perfkit.audit.figure import unit_for
+from perfkit.audit.samples import unit_of_figures
 from perfkit.audit.statements import DIGITS
 from perfkit.core.format import minute, number, percent, shortened
 from perfkit.core.paths import outputs_path
@@ -28,19 +22,18 @@ from perfkit.report.audit_answer import answer_text
 from perfkit.report.audit_text import (
     STAGES,
     FigureRow,
+    answer_steps,
     claim_counts,
-    closest_text,
+    claim_lines,
     covers_text,
     difference_text,
-    explanation_lines,
     figure_rows,
-    rate_text,
+    other_work,
+    reference_text,
     reported_text,
     short_names,
     stage_text,
     state_text,
-    steps_text,
-    wait_text,
 )
 from perfkit.report.elements import bullets, code, joined, markup, note, paragraph, table
 from perfkit.report.rendering import render
@@ -56,13 +49,6 @@ NARROWEST = 0.5
 """Least percent on both sides of 0 that the chart shows: else it would magnify rounding."""
 MOST_REPORTED = 12
 """Other figures of a log that are shown, at most."""
-
-
-class Waterfall(NamedTuple):
-    """The stages from a number to the steady throughput, and their unit."""
-
-    stages: Sequence[WaterfallStage]
-    unit: str
 
 
 Waterfalls = Mapping[str, Waterfall]
@@ -94,23 +80,25 @@ def audit_headline(folder: str | Path) -> Section:
     return title + answers(audit) + _text(folder, "headline", audit, counts)
 
 
-# From the published number to steady steps.
+# From the published number to the answer.
 
 
 def audit_waterfall(folder: str | Path) -> Section:
-    """Stages from each published number to the throughput over all steady steps; for a log
-    without a claim, from the protocol's steps to the steady steps."""
+    """Stages from each published number to the log's answer; for a log without one in the unit
+    of its answer, from the protocol's steps."""
     waterfalls = _waterfalls(_read(folder))
     if not waterfalls:
         return _text(folder, "no_waterfall")
     rows = []
-    for label, waterfall in waterfalls.items():
+    for label, (stages, unit, of_all) in waterfalls.items():
         texts = dict.fromkeys(STAGES, "")
-        for stage in waterfall.stages:
-            texts[stage.stage] = number(stage.value, DIGITS)
-            if stage.difference is not None:
-                texts[stage.stage] += f" ({difference_text(stage.difference)})"
-        rows.append([label, *texts.values(), waterfall.unit])
+        before = None
+        for stage, value in stages:
+            texts[stage] = number(value, DIGITS)
+            if before:
+                texts[stage] += f" ({difference_text(value / before - 1)})"
+            before = value
+        rows.append([label, *texts.values(), unit_for(unit, of_all=of_all)])
     headings = [_("Number"), *map(stage_text, STAGES), _("Unit")]
     chart = picture(waterfall_chart(waterfalls), _("difference from the first stage (%)"))
     section = chart + _text(folder, "waterfall_note")
@@ -121,25 +109,25 @@ def audit_waterfall(folder: str | Path) -> Section:
 
 
 def _waterfalls(audit: Audit) -> Waterfalls:
-    """Return the waterfalls with two stages or more."""
-    # Imported here: pages of measurements need no log formats, which take time to compile.
-    from perfkit.audit.claims import waterfall
-
+    """Return the waterfalls with two stages or more: one for each claim in the unit of its
+    log's answer, and those of the other logs."""
+    logs = {log.name: log for log in audit.logs}
     names = short_names(audit.logs)
     labels = [_label(claim) for claim in audit.claims]
-    waterfalls = {}
+    waterfalls, claimed = {}, set()
     for claim in audit.claims:
-        label = _label(claim)
-        if claim.log and labels.count(label) > 1:
-            # Several logs are runs of one cell.
-            label = f"{names[claim.log]} · {label}"
-        unit = claim.unit_of(of_all=not claim.is_of_one_device)
-        waterfalls[label] = Waterfall(claim.waterfall, unit)
-    claimed = {claim.log for claim in audit.claims}
+        drawn = waterfall(logs[claim.log], claim) if claim.log else None
+        if drawn and drawn.stages[0].stage == "claimed":
+            label = _label(claim)
+            if labels.count(label) > 1:
+                # Several logs are runs of one cell.
+                label = f"{names[str(claim.log)]} · {label}"
+            waterfalls[label] = drawn
+            claimed.add(claim.log)
     for log in audit.logs:
-        if log.name not in claimed:
-            stages = waterfall(None, [], log)
-            waterfalls[names[log.name]] = Waterfall(stages, unit_of(log.facts))
+        drawn = waterfall(log)
+        if drawn and log.name not in claimed:
+            waterfalls[names[log.name]] = drawn
     return {label: drawn for label, drawn in waterfalls.items() if len(drawn.stages) > 1}
 
 
@@ -186,11 +174,10 @@ class StagePoint(NamedTuple):
 
 def _differences(waterfalls: Waterfalls) -> list[StagePoint]:
     points = []
-    for label, waterfall in waterfalls.items():
-        first = waterfall.stages[0].value
-        for stage in waterfall.stages:
-            share = 100 * (stage.value / first - 1)
-            points.append(StagePoint(label, stage_text(stage.stage), share))
+    for label, drawn in waterfalls.items():
+        first = drawn.stages[0].value
+        for stage, value in drawn.stages:
+            points.append(StagePoint(label, stage_text(stage), 100 * (value / first - 1)))
     return points
 
 
@@ -205,27 +192,26 @@ def _widest(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def audit_claims(folder: str | Path) -> Section:
-    """Each claimed number with its recomputation, then claims without a log."""
+    """Each claimed number with the log's, then claims without a log."""
     audit = _read(folder)
-    numbers = {log.name: number for number, log in enumerate(audit.logs, 1)}
+    places = {log.name: (log, index) for index, log in enumerate(audit.logs, 1)}
     rows: dict[str, list[list[str | None]]] = {}
     without_log: dict[str, list[Claim]] = {}
     for claim in audit.claims:
         if claim.log is None:
             without_log.setdefault(claim.table or "", []).append(claim)
         else:
-            row = _claim_row(claim, numbers.get(claim.log))
+            row = _claim_row(claim, *places[claim.log])
             rows.setdefault(_part(claim), []).append(row)
     headings = [
         _("Place"),
         _("Claimed"),
         _("State"),
         _("Explanation"),
-        _("Samples / time"),
+        _("The log's answer"),
         _("Difference"),
-        _("Data wait"),
         _("Steps"),
-        _("Findings"),
+        _("Data wait"),
     ]
     section = Section()
     for part, rows_of_part in rows.items():
@@ -240,27 +226,19 @@ def _part(claim: Claim) -> str:
     return " · ".join(traits) or _("The claim")
 
 
-def _claim_row(claim: Claim, log_number: int | None) -> list[str | None]:
+def _claim_row(claim: Claim, log: AuditedLog, log_number: int) -> list[str | None]:
+    texts = [*claim_lines(claim), *filter(None, [other_work(claim, log)])]
+    explanation = Markup('<div style="min-width: 16em">%s</div>') % _lines(texts)
     return [
         _place(claim, log_number),
         claim.text,
         _state(claim),
-        _explanation(claim),
-        _reference_text(claim),
+        explanation,
+        reference_text(claim) or None,
         difference_text(claim.reference_difference) or "–",
-        wait_text(claim.reference),
-        steps_text(claim.reference) if claim.reference else None,
-        _lines([sentence(located.finding) for located in claim.findings]),
+        answer_steps(log) or None,
+        percent(log.input_share, 2),
     ]
-
-
-def _reference_text(claim: Claim) -> str | None:
-    """Return the reference of a claim, of one device if the claim is or no more is known."""
-    reference = claim.reference
-    if reference is None:
-        return None
-    of_all = bool(reference.throughput) and not claim.is_of_one_device
-    return rate_text(claim, reference, of_all=of_all)
 
 
 def _lines(texts: Sequence[str]) -> Markup:
@@ -268,7 +246,7 @@ def _lines(texts: Sequence[str]) -> Markup:
     return Markup("<br>").join(texts) or Markup("–")
 
 
-def _place(claim: Claim, log_number: int | None) -> Markup:
+def _place(claim: Claim, log_number: int) -> Markup:
     """Return where a number was published, with a link to its log."""
     place = "" if claim.place == GIVEN else claim.place
     if claim.framework:
@@ -303,14 +281,6 @@ def _state(claim: Claim) -> str:
     if claim.state in FAILED:
         return Markup('<strong style="color: #cf222e">%s</strong>') % state
     return state
-
-
-def _explanation(claim: Claim) -> Markup:
-    lines = explanation_lines(claim)
-    closest = closest_text(claim)
-    if closest:
-        lines = [closest]
-    return Markup('<div style="min-width: 16em">%s</div>') % _lines(lines)
 
 
 # Findings and logs.

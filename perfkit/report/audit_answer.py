@@ -179,6 +179,11 @@ def _own_texts(own: OwnPrint | None) -> Iterator[str]:
             "The log's own “%(name)s” is %(value)s over these steps: it counts attention "
             "causally."
         )
+    elif own.may_count_attention:
+        text = _(
+            "The log's own “%(name)s” is %(value)s over these steps: attention, which it may "
+            "count, needs -p layers N -p hidden_size N."
+        )
     yield text % {"name": shortened(own.name, LONGEST), "value": value}
 
 
@@ -216,6 +221,14 @@ def lacking_text(log: AuditedLog) -> str:
             options.append("-p devices N")
         stated = {"options": " ".join(options)}
         return _("The throughput of all devices needs %(options)s.") % stated
+    if answer.unchecked_samples:
+        return _(
+            "The printed rate makes %(samples)s samples in the %(seconds)s s of a step by "
+            "clock: check it by -p batch_size N -p devices N."
+        ) % {
+            "samples": digits_text(answer.unchecked_samples),
+            "seconds": digits_text(answer.seconds_by_clock),
+        }
     if speed.of_all is None:
         return _("The throughput of all devices needs %(options)s.") % DEVICES
     if speed.per_device is None:

@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import ROUND_CEILING, Decimal
 from pprint import pformat
 from typing import Literal
 
 from perfkit.audit import dlperf
-from perfkit.audit.audit import GIVEN, Audit, AuditedLog, Claim, LocatedFinding
+from perfkit.audit.audit import Audit, AuditedLog, LocatedFinding
+from perfkit.audit.claim import GIVEN, Claim
 from perfkit.audit.samples import unit_of_figures
 from perfkit.audit.statements import DIGITS
 from perfkit.core.format import amount, number, percent, shortened
@@ -19,18 +19,17 @@ from perfkit.report.audit_answer import (
     printed_row,
 )
 from perfkit.report.audit_text import (
+    answer_steps,
     claim_counts,
-    closest_text,
+    claim_lines,
     covers_text,
     difference_text,
-    explanation_lines,
     figure_rows,
+    other_work,
+    reference_text,
     reported_text,
     short_names,
-    stage_text,
     state_text,
-    steps_text,
-    wait_text,
 )
 from perfkit.report.audited_logs import log_table
 from perfkit.report.text.statements import sentence
@@ -54,8 +53,6 @@ MOST_TRAININGS = 8
 """Trainings of a single file, at most."""
 MOST_LEFT_OUT = 5
 """Files that were left out, at most."""
-SMALL = 0.01
-"""Difference from a claim for which the option that allows it is named, at most."""
 Names = Mapping[str, str]
 """Short names of logs."""
 
@@ -69,7 +66,7 @@ def audit_text(audit: Audit, *, everything: bool = False) -> str:
         claims.setdefault(claim.table, []).append(claim)
     lines = []
     if None in claims:
-        lines += ["The claim:", *_claims(claims[None], names), ""]
+        lines += ["The claim:", *_claims(claims[None], audit, names), ""]
     if len(audit.logs) == 1:
         (log,) = audit.logs
         lines += _log(log, names[log.name], everything=everything)
@@ -78,7 +75,7 @@ def audit_text(audit: Audit, *, everything: bool = False) -> str:
     for table in dict.fromkeys(audit.tables):
         if table in claims:
             lines += ["", *fitted(f"{table}: {', '.join(claim_counts(claims[table]))}")]
-            lines += _claims(claims[table], names)
+            lines += _claims(claims[table], audit, names)
     if audit.dlperf:
         variants: tuple[Literal["mean", "median"], ...] = ("mean", "median")
         for variant in variants:
@@ -231,60 +228,25 @@ def _everything(log: AuditedLog) -> list[str]:
 # Claims.
 
 
-def _claims(claims: Iterable[Claim], names: Names) -> list[str]:
+def _claims(claims: Iterable[Claim], audit: Audit, names: Names) -> list[str]:
+    logs = {log.name: log for log in audit.logs}
     lines = []
     for claim in claims:
-        if claim.state != "no log":
-            lines += _claim(claim, names)
+        if claim.log:
+            lines += _claim(claim, logs[claim.log], names)
     return lines
 
 
-def _claim(claim: Claim, names: Names) -> list[str]:
+def _claim(claim: Claim, log: AuditedLog, names: Names) -> list[str]:
     parts = [claim.text, state_text(claim)]
     if claim.place != GIVEN:
         parts.append(claim.place.removeprefix(f"{claim.table}: "))
+    details = claim_lines(claim)
+    if claim.table:
+        details = [*filter(None, [f"log {names[log.name]}", other_work(claim, log)]), *details]
+    if claim.reference:
+        difference = difference_text(claim.reference_difference)
+        answer = [reference_text(claim), difference, answer_steps(log)]
+        details.append(f"the log's answer: {', '.join(filter(None, answer))}")
     lines = [wrapped("  ".join(parts), "  ")]
-    details = []
-    if claim.table and claim.log:
-        details.append(f"log {names[claim.log]}")
-    details += explanation_lines(claim, "= ")
-    closest = closest_text(claim)
-    if closest:
-        details.append(f"{closest}; {amount(claim.tried, 'figure')} tried")
-    percentage = tolerance_of(claim)
-    if percentage:
-        details.append(f"with --tolerance {percentage} (percent), the claim is near")
-    details += _stages(claim)
-    if claim.reference and claim.reference.wait_share is not None:
-        details.append(f"data wait in these steps: {wait_text(claim.reference)}")
-    lines += [wrapped(detail, "    ") for detail in details]
-    return lines + _finding_lines(claim.findings)
-
-
-def _stages(claim: Claim) -> list[str]:
-    """Return a line for each stage from a claim to the steady throughput."""
-    lines = []
-    before = "the claim"
-    unit = claim.unit_of(of_all=not claim.is_of_one_device)
-    for stage in claim.waterfall[1:]:
-        name = stage_text(stage.stage)
-        if stage.figure:
-            name += f" ({steps_text(stage.figure)})"
-        value = f"{number(stage.value, DIGITS)} {unit}".rstrip()
-        lines.append(f"-> {name}: {value}, {difference_text(stage.difference)} from {before}")
-        before = "the line above"
-    return lines
-
-
-def tolerance_of(claim: Claim) -> str:
-    """Return the percentage by which a claim of the command line may differ from the closest
-    number of the log so that it is near; empty for other claims and larger differences."""
-    closest, difference = claim.closest_quantity, abs(claim.difference or 0.0)
-    is_of_other = bool(closest and claim.of and closest.of and claim.of != closest.of)
-    if claim.state != "not reproduced" or claim.place != GIVEN or is_of_other:
-        return ""
-    if claim.explanations or claim.quantities or not 0 < difference <= SMALL:
-        return ""
-    percentage = Decimal(100 * difference)
-    unit = Decimal(1).scaleb(percentage.adjusted())
-    return f"{percentage.quantize(unit, ROUND_CEILING):f}"
+    return lines + [wrapped(detail, "    ") for detail in details]

@@ -5,26 +5,26 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from perfkit.audit.audit import AuditedLog, Claim, ClaimState, Explanation, Stage
-from perfkit.audit.claims import FEWEST_TRIED
-from perfkit.audit.figure import Figure, Period, Statistic
-from perfkit.audit.quantity import LogQuantity, unit_text
-from perfkit.audit.statements import DIGITS, ByChance
+from perfkit.audit.audit import AuditedLog
+from perfkit.audit.claim import Claim, ClaimState, LogNumber, NumberStatistic
+from perfkit.audit.claims import Stage
+from perfkit.audit.figure import Figure, Period, Statistic, unit_for
+from perfkit.audit.quantity import significant_digits
+from perfkit.audit.statements import DIGITS
 from perfkit.core.format import change, number, percent
 from perfkit.core.statements import N_
+from perfkit.report.audit_answer import period_text
 from perfkit.report.text.language import enumerated, labelled, ngettext
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.statements import sentence
 
-MOST_EXPLANATIONS = 5
-"""Explanations of a number that are shown, at most; the JSON has all."""
+MOST_MATCHES = 5
+"""Numbers of a log with a claim's digits that are shown, at most; the JSON has all."""
 LONGEST_NUMBER = 12
 """Characters of a number that a log reports, at most."""
 STATES: dict[ClaimState, str] = {
     "reproduced": N_("reproduced"),
     "near": N_("near"),
-    "one line": N_("printed by a single line"),
-    "printed otherwise": N_("printed, not recomputed"),
+    "close": N_("not reproduced, but close"),
     "not reproduced": N_("not reproduced"),
     "no number": N_("no number in the log"),
     "no log": N_("no log"),
@@ -53,7 +53,19 @@ STAGES: dict[Stage, str] = {
     "claimed": N_("published"),
     "explained": N_("the statistic that explains it"),
     "protocol": N_("samples / time, protocol's steps"),
-    "steady": N_("samples / time, steady steps"),
+    "answer": N_("the log's answer"),
+}
+PRINTED: dict[NumberStatistic, str] = {
+    "": N_("the log's own “%(name)s”"),
+    "first": N_("first printed “%(name)s”"),
+    "median": N_("median of printed “%(name)s”"),
+    "last": N_("last printed “%(name)s”"),
+    "mean": N_("mean of printed “%(name)s”, steps 21–120"),
+    "harmonic mean": N_("harmonic mean of printed “%(name)s”, steps 21–120"),
+}
+OF_DEVICES = {
+    "device": N_("%(figure)s of one device"),
+    "all": N_("%(figure)s of all devices"),
 }
 COVERS = {
     "step": N_("the last step"),
@@ -64,38 +76,16 @@ COVERS = {
 
 
 def state_text(claim: Claim) -> str:
-    """Return the state of a claim, whether its digits were truncated, and how many such matches
-    chance gives if that is no small number."""
-    state = _(STATES[claim.state])
-    if claim.explanations and claim.explanations[0].truncated:
-        state = _("%(state)s, truncated") % {"state": state}
-    if _is_by_chance(claim):
-        words = _("%(state)s, but %(chance)s such matches are expected by chance")
-        return words % {"state": state, "chance": number(claim.chance, 2)}
-    return state
-
-
-def _is_by_chance(claim: Claim) -> bool:
-    """Return whether a claim is reproduced, but perhaps by chance."""
-    findings = [located.finding for located in claim.findings]
-    is_weak = any(isinstance(finding, ByChance) for finding in findings)
-    return claim.state == "reproduced" and is_weak
+    return _(STATES[claim.state])
 
 
 def claim_counts(claims: Sequence[Claim]) -> list[str]:
-    """Return the numbers of claims in each state: 3 reproduced (1 perhaps by chance), 1
-    near."""
+    """Return the numbers of claims in each state: 3 reproduced, 1 near."""
     counts = []
     for state, text in STATES.items():
-        of_state = [claim for claim in claims if claim.state == state]
-        if not of_state:
-            continue
-        count = f"{len(of_state)} {_(text)}"
-        by_chance = sum(map(_is_by_chance, of_state))
-        if by_chance:
-            words = _("%(count)s (%(by_chance)s perhaps by chance)")
-            count = words % {"count": count, "by_chance": by_chance}
-        counts.append(count)
+        count = sum(claim.state == state for claim in claims)
+        if count:
+            counts.append(f"{count} {_(text)}")
     return counts
 
 
@@ -173,102 +163,69 @@ def wait_text(figure: Figure | None) -> str:
 # Claims.
 
 
-def explanation_text(explanation: Explanation) -> str:
-    figure = figure_text(explanation.figure)
-    if explanation.devices is None:
-        return figure
-    if explanation.devices == 1:
-        return _("%(figure)s of one device") % {"figure": figure}
-    of_devices = {"figure": figure, "devices": explanation.devices}
-    return _("%(figure)s of one device × %(devices)d") % of_devices
-
-
-def explained_value(claim: Claim, explanation: Explanation) -> str:
-    """Return an explanation's value to the claim's digits or, if these differ from the claim,
-    with the bounds of the log's rounding."""
-    _whole, _point, decimals = claim.text.partition(".")
-    is_scientific = "e" in claim.text.lower()
-    digits = 0 if is_scientific else len(decimals)
-    value = f"{explanation.value:.{digits}f}"
-    if float(value) == claim.value:
-        return value
-    if explanation.truncated:
-        return number(explanation.value, 8)
-    error = explanation.figure.rounding * explanation.value
-    return f"{number(explanation.value, 8)} ± {number(error, 2)}"
-
-
-def explanation_lines(claim: Claim, mark: str = "") -> list[str]:
-    """Return the first figures that equal a claim, each after a `mark`, how many more there
-    are, and how many of many figures are expected by chance; nothing for an unexplained
-    claim."""
-    texts = []
-    for explanation in claim.explanations:
-        value = f"{explained_value(claim, explanation)} {claim.unit}".rstrip()
-        texts.append(labelled(explanation_text(explanation), value))
-    for quantity in claim.quantities:
-        value = quantity_value(quantity, claim)
-        texts.append(labelled(quantity_text(quantity), value))
-    if not texts:
-        return []
-    lines = [f"{mark}{text}" for text in texts[:MOST_EXPLANATIONS]]
-    more = len(texts) - MOST_EXPLANATIONS
-    if more > 0:
-        lines.append(_("and %(count)s more") % {"count": more})
-    if claim.tried < FEWEST_TRIED:
-        return lines
-    chance = _(
-        "%(tried)d figures tried, not all listed; %(chance)s equally simple ones are expected "
-        "to match by chance"
-    )
-    lines.append(chance % {"tried": claim.tried, "chance": number(claim.chance, 2)})
-    return lines
-
-
-def closest_text(claim: Claim) -> str:
-    """Return the number of the log closest to an unexplained claim, and their difference; empty
-    for an explained one."""
-    if claim.explanations or claim.quantities:
-        return ""
-    difference = difference_text(claim.difference)
-    if claim.closest_quantity:
-        closest = quantity_text(claim.closest_quantity)
-        value = quantity_value(claim.closest_quantity, claim)
+def claim_lines(claim: Claim) -> list[str]:
+    """Return the numbers of the log that a claim is, or is close to, and what its log needs to
+    have one."""
+    digits = max(DIGITS, significant_digits(claim.text))
+    texts = [_number_text(match, digits) for match in claim.matches[:MOST_MATCHES]]
+    if claim.state == "close":
+        texts[0] = _("close to %(figure)s") % {"figure": texts[0]}
+    elif claim.closest and claim.matches:
+        texts[0] = _("equal to %(figure)s") % {"figure": texts[0]}
     elif claim.closest:
-        closest = figure_text(claim.closest)
-        value = rate_text(claim, claim.closest, of_all=bool(claim.closest.throughput))
+        closest = _("closest: %(figure)s") % {"figure": _number_text(claim.closest, digits)}
+        texts.append(enumerated([closest, difference_text(claim.difference)]))
+    if len(claim.matches) > MOST_MATCHES:
+        more = {"count": len(claim.matches) - MOST_MATCHES}
+        texts.append(_("and %(count)s more") % more)
+    if claim.needs:
+        options = {"options": " ".join(claim.needs)}
+        texts.append(_("a number in this quantity needs %(options)s") % options)
+    return texts
+
+
+def _number_text(of_log: LogNumber, digits: int) -> str:
+    """Return what a number of a log is, of how many devices, and its value."""
+    if of_log.figure:
+        text = figure_text(of_log.figure)
+    elif of_log.time:
+        words = _("median time of %(steps)s")
+        if of_log.statistic == "mean":
+            words = _("mean time of %(steps)s")
+        text = words % {"steps": period_text(of_log.time)}
     else:
+        text = _(PRINTED[of_log.statistic]) % {"name": of_log.name}
+    if of_log.of:
+        text = _(OF_DEVICES[of_log.of]) % {"figure": text}
+    value = f"{number(of_log.value, digits)} {of_log.unit}".rstrip()
+    return labelled(f"{text} {of_log.conversion}".rstrip(), value)
+
+
+def reference_text(claim: Claim) -> str:
+    """Return the log's answer in the claim's quantity; empty if it is unknown."""
+    if claim.reference is None or claim.compared is None:
         return ""
-    text = _("closest: %(figure)s") % {"figure": closest}
-    return labelled(text, f"{value}, {difference}")
+    unit = unit_for(claim.compared.unit, of_all=claim.compared.of != "device")
+    return f"{number(claim.reference, DIGITS)} {unit}".rstrip()
 
 
-def rate_text(claim: Claim, figure: Figure, *, of_all: bool) -> str:
-    """Return the throughput of all devices or of one that a figure has, with its unit."""
-    value = number(figure.rate(of_all=of_all), DIGITS)
-    return f"{value} {claim.unit_of(of_all=of_all)}".rstrip()
+def answer_steps(log: AuditedLog) -> str:
+    """Return the steps of a log's answer; empty if it is a figure of the whole log."""
+    answer = log.answer
+    if answer is None or answer.first is None:
+        return ""
+    return period_text(answer, answer.epochs)
 
 
-def quantity_text(quantity: LogQuantity) -> str:
-    """Return what a number of a log in a claimed quantity is, and of how many devices."""
-    if quantity.figure:
-        text = figure_text(quantity.figure)
-    else:
-        assert quantity.basis
-        text = sentence(quantity.basis)
-    if quantity.of == "device":
-        text = _("%(figure)s of one device") % {"figure": text}
-    elif quantity.of == "all":
-        text = _("%(figure)s of all devices") % {"figure": text}
-    if quantity.conversion:
-        return f"{text} {sentence(quantity.conversion)}"
-    return text
-
-
-def quantity_value(quantity: LogQuantity, claim: Claim) -> str:
-    """Return the value of a claimed quantity with its unit."""
-    unit = unit_text(claim.quantity, claim.text)
-    return f"{number(quantity.value, DIGITS)} {unit}"
+def other_work(claim: Claim, log: AuditedLog) -> str:
+    """Return the batch size and precision of a log that differ from those of a published
+    number; empty if they agree or are unknown."""
+    texts = []
+    for name in ("batch_size", "precision"):
+        published, of_log = getattr(claim, name), log.fact(name)
+        if None not in (published, of_log) and published != of_log:
+            texts.append(f"{name} {of_log}")
+    return _("the log has %(facts)s") % {"facts": enumerated(texts)} if texts else ""
 
 
 def reported_text(text: str) -> str:

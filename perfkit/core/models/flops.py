@@ -47,20 +47,3 @@ def flops_per_token(
     factor = ATTENTION_CAUSAL if causal else ATTENTION_FULL
     attention = factor * layers * hidden_size * sequence_length
     return TokenFlops(weights + attention, f"6 N + {factor} L d T")
-
-
-def every_flops_per_token(
-    parameters: float,
-    layers: int | None = None,
-    hidden_size: int | None = None,
-    sequence_length: int | None = None,
-) -> list[TokenFlops]:
-    """Return the FLOPs per token by each formula that the model's size allows: attention in
-    full, causally, and not counted."""
-    shape = (parameters, layers, hidden_size, sequence_length)
-    counts = [
-        flops_per_token(*shape),
-        flops_per_token(*shape, causal=True),
-        flops_per_token(parameters),
-    ]
-    return [*dict.fromkeys(counts)]
