@@ -83,7 +83,8 @@ def test_the_clock_is_told_before_pauses():
 def test_ordinary_noise_and_regular_slow_steps_are_no_pauses():
     noise = np.random.default_rng(0).lognormal(0, 0.1, 300)
     every_fourth = np.tile([1.0, 1.0, 1.0, 2.5], 75)
-    for seconds in (noise, every_fourth):
+    every_tenth = np.tile([1.0] * 9 + [4.0], 30)
+    for seconds in (noise, every_fourth, every_tenth):
         assert "pauses" not in findings_of(make_log(windows(300, 1, seconds=seconds)))
 
 

@@ -21,8 +21,11 @@ LEAST_EXCESS = 0.02
 LEAST_WINDOWS = 8
 """Windows that a median needs so that a slow one counts as a pause."""
 MOST_SLOW = 0.2
-"""If more of the windows are slow, they are a part of the regular work, such as every fourth
-batch with its optimizer step, and the median is no measure for them."""
+FEWEST_STEPS, FEW = 50, 5
+"""If a larger share of the windows is slow, or more than FEW come more often than every
+FEWEST_STEPS steps, they are a part of the regular work, such as every fourth batch with its
+optimizer step, or every tenth that waits for the device, and the median is no measure for
+them."""
 SLOW_FIRST = 1.3
 """First steps take more than this many times the median of the others."""
 FAST_FIRST = 0.5
@@ -104,7 +107,8 @@ def _pauses(timed: Timed, is_first: np.ndarray) -> np.ndarray:
     count = len(timed.seconds)
     level = float(np.median(timed.step_seconds))
     is_pause = _slow(timed, SLOW, level) & ~is_first
-    is_rare = is_pause.sum() <= MOST_SLOW * count
+    most = min(MOST_SLOW * count, max(FEW, timed.steps.sum() / FEWEST_STEPS))
+    is_rare = is_pause.sum() <= most
     excess = _excess(timed, level)[is_pause].sum()
     is_long = excess > LEAST_EXCESS * timed.seconds.sum()
     return is_pause & (count >= LEAST_WINDOWS and is_rare and is_long)

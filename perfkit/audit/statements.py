@@ -120,7 +120,8 @@ class ClockDiffers(Finding):
 
 class Pauses(Finding):
     """Some of the answer's printed lines, of at least 8, take over 1.5 times the median time of
-    a step, and together over 2 % of the time above it; not if over a fifth of the lines do."""
+    a step, and together over 2 % of the time above it; not if over a fifth of the lines do, or
+    more than 5 of them more often than every 50 steps."""
 
     code = "pauses"
     sentence = N_(

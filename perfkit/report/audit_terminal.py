@@ -138,7 +138,8 @@ def _log(log: AuditedLog, name: str, *, everything: bool) -> list[str]:
     facts = main_facts_text(log)
     if facts:
         about += f": {shortened(facts, LONGEST_FACTS)}"
-    lines += ["", *fitted(about, "  "), *_reported(log)]
+    most = len(log.reported) if everything else MOST_REPORTED
+    lines += ["", *fitted(about, "  "), *_reported(log, most)]
     if not log.answer:
         lines += _reported_rates(log)
     lines += _printed(log)
@@ -151,15 +152,15 @@ def _log(log: AuditedLog, name: str, *, everything: bool) -> list[str]:
     return [*lines, *findings, "", folded]
 
 
-def _reported(log: AuditedLog) -> list[str]:
-    """Return other figures that a log reports, such as times."""
+def _reported(log: AuditedLog, most: int) -> list[str]:
+    """Return the last other figures that a log reports, such as times."""
     if not log.reported:
         return []
     reported = []
-    for name, text in [*log.reported.items()][-MOST_REPORTED:]:
+    for name, text in [*log.reported.items()][-most:]:
         value = shortened(reported_text(text), LONGEST_NAME // 2)
         reported.append(f"{without_middle(name)} {value}")
-    reported += _more(len(log.reported) - MOST_REPORTED, "more figure")
+    reported += _more(len(log.reported) - most, "more figure")
     return fitted(f"also reported: {', '.join(reported)}", "  ")
 
 
@@ -217,9 +218,6 @@ def _everything(log: AuditedLog) -> list[str]:
     facts = ", ".join(f"{name} {fact.value}" for name, fact in log.facts.items())
     lines = ["", *fitted(f"{rates}a printed line covers {covers_text(log)}", "  ")]
     lines += fitted(f"facts: {facts}", "  ")
-    if log.reported:
-        texts = [f"{name} {reported_text(text)}" for name, text in log.reported.items()]
-        lines += fitted(f"reported: {', '.join(texts)}", "  ")
     if log.input_share is not None:
         lines.append(f"  data wait: {percent(log.input_share, 2)} of all steps")
     headings = ["statistic", "of", "all devices", "one device"]
