@@ -66,6 +66,13 @@ BY_LOSSES = [
     event(110, "block_stop"),
     *COUNTED[2:],
 ]
+OF_BLOCKS = [
+    event(10, "block_start", samples_count=960, step=0),
+    event(60, "tracked_stats", {"train_loss": 2.5}, samples_count=480, step=29.0),
+    event(110, "block_stop", samples_count=960, step=60),
+    event(130, "block_start", samples_count=320, step=60),
+    event(160, "block_stop", samples_count=320, step=80),
+]
 WITH_EVALUATION = [
     event(10, "block_start", samples_count=0),
     event(50, "train_loss", 2.5, samples_count=640),
@@ -76,7 +83,9 @@ WITH_EVALUATION = [
 
 
 @pytest.mark.parametrize(
-    "events", [COUNTED, BY_LOSSES, WITH_EVALUATION], ids=["blocks", "losses", "evaluation"]
+    "events",
+    [COUNTED, BY_LOSSES, OF_BLOCKS, WITH_EVALUATION],
+    ids=["blocks", "losses", "of blocks", "evaluation"],
 )
 def test_events_that_count_samples_give_the_throughput_of_their_training(audited, events):
     log = audited(training("llama2_70b_lora", *events, train_samples=3901))
