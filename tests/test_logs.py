@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_writers import BATCH, SUITES, paddleclas
 
-from perfkit.audit import auditing, config_facts, documents, reader
+from perfkit.audit import auditing, config_facts, reader, reported
 from perfkit.audit.auditing import audit
 from perfkit.audit.formats import FORMATS
 from perfkit.audit.log import LogError
 from perfkit.audit.reader import read_logs
 from perfkit.audit.recompute import Figures
-from perfkit.audit.statements import ByName, LineTooLong, NoLineEnd, Note, NulBytes
+from perfkit.audit.statements import ByName
 
 STEADY = np.full(140, 0.5)
 PRINTS = paddleclas(STEADY)
@@ -152,8 +152,8 @@ def test_a_closing_table_with_wide_gaps_is_read_in_linear_time(write):
 
 @pytest.mark.timeout(60)
 def test_a_rate_of_a_long_name_is_found_in_linear_time():
-    assert not documents.figure("_" * 10**6, 1, 1).is_rate
-    assert documents.figure("x" * 10**6 + "_per_sec", 1, 1).is_rate
+    assert not reported.figure("_" * 10**6, 1, 1).is_rate
+    assert reported.figure("x" * 10**6 + "_per_sec", 1, 1).is_rate
 
 
 def test_a_lost_print_is_not_covered_by_the_next_print(read):
@@ -168,16 +168,14 @@ def test_a_lost_head_is_not_covered_by_the_first_print(read):
     assert [*read("".join(lines[3:])).windows["first"]] == [31, 41, 51]
 
 
-def test_nul_bytes_are_removed_and_noted(read):
+def test_nul_bytes_are_removed(read):
     log = read(PRINTS.replace("batch_cost", "bat" + "\0" * 5000 + "ch_cost", 1))
     assert len(log.windows) == 14
-    assert log.notes == [Note(NulBytes(count=5000))]
 
 
-def test_a_truncated_last_line_is_noted_and_ignored(read):
+def test_a_truncated_last_line_is_ignored(read):
     log = read(paddleclas(np.ones(30))[:-40])
     assert [*log.windows["last"]] == [10, 20]
-    assert log.notes == [Note(NoLineEnd(), 3)]
 
 
 def test_an_invalid_number_becomes_nan(read):
@@ -224,11 +222,10 @@ def test_a_path_that_is_no_regular_file_is_rejected_at_once(tmp_path, name):
         read_logs(tmp_path / name)
 
 
-def test_an_overlong_line_is_cut_and_noted(read, monkeypatch):
+def test_an_overlong_line_is_cut(read, monkeypatch):
     monkeypatch.setattr(reader, "LONGEST_LINE", 4096)
     log = read(paddleclas(np.ones(20)) + "x" * 50_000 + "\n" + paddleclas(np.ones(20), epoch=1))
     assert [*log.windows["line"]] == [1, 2, 4, 5]
-    assert log.notes == [Note(LineTooLong(characters=4096), 3)]
 
 
 LARGE = PRINTS.encode() + b"x" * (3 << 20)

@@ -31,7 +31,6 @@ from perfkit.audit.joint_findings import joint_findings
 from perfkit.audit.log import Log, LogError
 from perfkit.audit.log_ratios import log_ratios, log_scaling, verdict_of
 from perfkit.audit.matching import claims_of_tables
-from perfkit.audit.measured import without_raw_files
 from perfkit.audit.own_print import flops_apart, with_own_print
 from perfkit.audit.printed import PrintedQuantity, printed_quantities
 from perfkit.audit.printed_otherwise import with_other_lines
@@ -72,8 +71,7 @@ LONGEST_REASON = 2000
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
     """Return the files under `paths`, without duplicates; a folder stands for all regular files
-    in it and below, sorted by name; a measurement in it for its result.json. Raises
-    RequestError."""
+    in it and below, sorted by name. Raises RequestError."""
     missing: list[Refusal] = []
     for path in paths:
         if not path.exists():
@@ -85,7 +83,6 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
         files = [path]
         if path.is_dir():
             files = sorted(file for file in path.rglob("*") if file.is_file())
-            files = without_raw_files(files)
         for file in files:
             by_target[file.resolve()] = file
     if not by_target:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from perfkit.audit.documents import Lines, figure, parsed
 from perfkit.audit.log import ReportedFigure
 from perfkit.audit.mlperf_samples import (
     BRIEFEST,
@@ -18,6 +17,8 @@ from perfkit.audit.mlperf_samples import (
     spans_of,
     stretches,
 )
+from perfkit.audit.records import parsed
+from perfkit.audit.reported import Lines, figure
 from perfkit.audit.statements import EvaluationIncluded, EvaluationLeftOut, Note, UnknownSamples
 
 MLLOG = re.compile(r":::MLLOG (\{.{1,20000}\})")

@@ -92,6 +92,20 @@ def seconds(text: str, unit: float = 1.0) -> float:
     return value * SECONDS.get(suffix, unit)
 
 
+def number_or_nan(text: str) -> float:
+    try:
+        return number(text)
+    except ValueError:
+        return np.nan
+
+
+def seconds_or_nan(text: str) -> float:
+    try:
+        return seconds(text)
+    except ValueError:
+        return np.nan
+
+
 def _spelled(text: str) -> tuple[float, str]:
     """Return the number in a text without separators between thousands, and its suffix."""
     match = _SPELLED.fullmatch(text.strip())

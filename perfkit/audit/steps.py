@@ -78,8 +78,6 @@ def steps_of(log: Log) -> Columns:
         rows["in_protocol"] = _in_protocol(rows)
     rows["step_seconds"] = _step_seconds(rows)
     rows["settled"] = _settled(rows["step_seconds"], ~inside(rows, "warm"))
-    if log.is_measured:
-        rows["settled"][:] = True
     return rows
 
 
