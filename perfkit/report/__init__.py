@@ -30,6 +30,7 @@ audit_text.py   texts of audits: statistics, steps, claims and findings
 audited_logs.py  texts about several audited logs: a row for each, the verdict on two
 logs_terminal.py several audited logs side by side, for a terminal
 audit_terminal.py  an audit as text for a terminal
+formats_text.py    the log formats that perfkit audit --formats lists
 claim_alone_text.py  a claim without a log as text for a terminal
 diagnosis.py    section of a diagnosis, and the command for one
 verification.py a verification as text, and as a section of a measurement's page
