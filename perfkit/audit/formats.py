@@ -76,19 +76,17 @@ SEMANTICS = [field.name for field in fields(Semantics)]
 class LogFormat:
     """A format of lines.
 
-    `key` is fixed text in each print, `line` matches a print, `extra` a further line that names
-    the same step, `further` one that names none and belongs to the last print, `leading` one
-    that belongs to the next; each match of these two is one column. `printed` are quantities
-    that prints have besides their times. `has_steps`: whether prints name steps. `is_fallback`:
-    whether a file has the format only if it has no other. `regex` is the one of the command
-    line, if that defined the format.
+    `key` is fixed text in each print, `line` matches a print, `further` one that names none and
+    belongs to the last print, `leading` one that belongs to the next; each match of these two
+    is one column. `printed` are quantities that prints have besides their times. `has_steps`:
+    whether prints name steps. `is_fallback`: whether a file has the format only if it has no
+    other. `regex` is the one of the command line, if that defined the format.
     """
 
     name: str
     semantics: Semantics
     key: str
     line: re.Pattern[str]
-    extra: re.Pattern[str] | None = None
     further: re.Pattern[str] | None = None
     leading: re.Pattern[str] | None = None
     printed: tuple[DeclaredQuantity, ...] = ()
@@ -98,6 +96,7 @@ class LogFormat:
     is_fallback: bool = False
     regex: str = ""
     is_bar: bool = False
+    needs_further: bool = False
 
     @property
     def is_stamped(self) -> bool:
@@ -113,7 +112,16 @@ class LogFormat:
         return self.line.search(line) if self.key in line else None
 
 
-PLAIN = ("name", "key", "framework", "unit", "has_steps", "is_fallback", "is_bar")
+PLAIN = (
+    "name",
+    "key",
+    "framework",
+    "unit",
+    "has_steps",
+    "is_fallback",
+    "is_bar",
+    "needs_further",
+)
 """Keys of formats.toml copied without conversion."""
 
 
@@ -201,8 +209,6 @@ def _format(entry: Mapping[str, Any]) -> LogFormat:
         entry = {**_DATA["dllogger"], **entry}
     fields = entry.get("fields", {}) | _dllogger_fields(entry.get("keys", {}))
     fields |= _patterns_of_quantities(entry, "pattern")
-    of_step = _dllogger_fields(entry.get("extra", {}))
-    extra = line_pattern(entry["line"], of_step, required=of_step) if of_step else None
     further = entry.get("further", {}) | _patterns_of_quantities(entry, "further")
     leading = entry.get("leading", {}) | _patterns_of_quantities(entry, "leading")
     # The print's own line may have them, too.
@@ -210,7 +216,6 @@ def _format(entry: Mapping[str, Any]) -> LogFormat:
     return LogFormat(
         semantics=semantics_of(entry),
         line=line_pattern(entry["line"], fields, entry.get("required", ())),
-        extra=extra,
         further=_alternatives(further),
         leading=_alternatives(leading),
         printed=(*_quantities(entry),),

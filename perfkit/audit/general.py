@@ -54,7 +54,7 @@ def format_of(lines: Lines) -> LogFormat | None:
         name="lines with named values",
         semantics=Semantics(
             rate_of="device" if is_of_device else "all",
-            counts_from=0 if "0" in steps else 1,
+            counts_from=None,
             reader="in" if "reader" in fields else None,
             source=_source(fields),
         ),

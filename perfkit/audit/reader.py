@@ -71,7 +71,6 @@ DEFAULT_WINDOW = 10
 CONFIGURATION = 1_000_000
 """Characters searched for a configuration."""
 ESCAPE = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
-PLACE = ("epoch", "step")
 BATCH_SIZES = ("global_batch_size", "micro_batch_size", "batch_size", "accumulate")
 """Facts that do not hold if the global batch size changes."""
 Lines = list[tuple[int, str]]
@@ -168,7 +167,7 @@ def _first_format_in(lines: list[str]) -> LogFormat | None:
     text = "\n".join(lines)
     for form in FORMATS:
         is_possible = form.key in text
-        if form.further and not form.is_fallback:
+        if form.needs_further and form.further:
             is_possible = is_possible and bool(form.further.search(text))
         if is_possible and any(map(form.match, lines)):
             return form
@@ -184,7 +183,7 @@ class Block:
 
     def __init__(self, form: LogFormat, pending: dict[str, str | None]) -> None:
         self.form, self.groups = form, form.line.groupindex
-        further = {*form.extra.groupindex} - {*self.groups} if form.extra else set()
+        further: set[str] = set()
         for pattern in (form.further, form.leading):
             further |= {*pattern.groupindex} if pattern else set()
         self.pending = pending
@@ -207,14 +206,6 @@ class Block:
             self.stamps.append(stamp and stamp["at"])
         for name, texts in self.further.items():
             texts.append(self.pending.pop(name, None))
-
-    def complete(self, match: re.Match[str], rank: str | None) -> None:
-        """Add what a further line of the last print's step says."""
-        if not self.last or self.ranks[-1] != rank:
-            return
-        if self.last.group(*PLACE) == match.group(*PLACE):
-            for name, texts in self.further.items():
-                texts[-1] = texts[-1] or match[name]
 
     def read_beside(self, line: str) -> None:
         """Add what a line that is no print says of the last print or of the next one."""
@@ -257,23 +248,16 @@ def _prints(form: LogFormat, lines: Lines, rest: Lines) -> Iterator[dict[str, Se
     for numbered in lines:
         number, line = numbered
         match = form.match(line)
-        further = None
-        if form.extra and not match and form.key in line:
-            further = form.extra.search(line)
-        if not match and numbered is not lines[-1]:
+        is_last = numbered is lines[-1]
+        if not match and not is_last:
             block.read_beside(line)
-        read = match or further
-        if not read or (numbered is lines[-1] and _is_cut(read)):
+        if not match or (is_last and _is_cut(match)):
             rest.append(numbered)
             continue
-        rank = _rank(line, read.start())
-        if match:
-            if len(block.lines) == BLOCK:
-                yield block.columns()
-                block = Block(form, pending)
-            block.add(match, number, rank)
-        else:
-            block.complete(read, rank)
+        if len(block.lines) == BLOCK:
+            yield block.columns()
+            block = Block(form, pending)
+        block.add(match, number, _rank(line, match.start()))
     yield block.columns()
 
 
@@ -291,17 +275,10 @@ def _rank(line: str, begin: int) -> str | None:
     return tag and tag[1]
 
 
-def _arrays(path: Path, blocks: Iterable[Mapping[str, Sequence[Any]]]) -> Columns:
+def _arrays(blocks: Iterable[Mapping[str, Sequence[Any]]]) -> Columns:
     """Convert prints by column to arrays."""
-    converted = []
-    for columns in blocks:
-        try:
-            converted.append(prints_of(columns))
-        except (ValueError, ArithmeticError) as error:
-            reason = f"unusable numbers: {error}"
-            raise LogError(path, reason, _unusable_line(columns)) from error
-    names = converted[0]
-    return {name: np.concatenate([block[name] for block in converted]) for name in names}
+    converted = [prints_of(columns) for columns in blocks]
+    return {name: np.concatenate([block[name] for block in converted]) for name in converted[0]}
 
 
 def _with_counted_steps(prints: Columns, form: LogFormat) -> Columns:
@@ -341,16 +318,6 @@ def _of_bar(prints: Columns) -> Columns:
     return prints | {"seconds": seconds, "begin": np.zeros_like(step), "at": unknown}
 
 
-def _unusable_line(columns: Mapping[str, Sequence[Any]]) -> int | None:
-    """Return the line of the first print whose texts can't be converted."""
-    for index, line in enumerate(columns["line"]):
-        try:
-            prints_of({name: texts[index : index + 1] for name, texts in columns.items()})
-        except (ValueError, ArithmeticError):
-            return int(line)
-    return None
-
-
 def _with_reader(semantics: Semantics, prints: Columns) -> Semantics:
     """If a format leaves open whether its times include the data wait, decide by the printed
     samples: compare rate x seconds and rate x (reader + seconds) with them. The last batch of a
@@ -369,18 +336,10 @@ def _with_reader(semantics: Semantics, prints: Columns) -> Semantics:
 
 
 def _with_count(semantics: Semantics, prints: Columns) -> Semantics:
-    """If a format leaves open whether steps count from 0 or 1, decide by the printed steps: 0,
-    10 and 20 count from 0; 1, 11 and 21 from 1, as suites print the first step and every tenth
-    after it."""
+    """If a format leaves open whether steps count from 0 or 1, decide by a printed step 0."""
     if semantics.counts_from is not None:
         return semantics
-    steps = prints["step"]
-    distances = np.diff(steps)
-    distances = distances[distances > 0]
-    usual = int(np.median(distances)) if len(distances) else 0
-    is_first = steps % usual == 1 if usual > 1 else steps == 1
-    begins_with_one = np.mean(is_first) > 0.5 or (usual == 1 and steps.min() == 1)
-    return replace(semantics, counts_from=1 if begins_with_one else 0)
+    return replace(semantics, counts_from=0 if (prints["step"] == 0).any() else 1)
 
 
 def _own_window(lines: Lines) -> int:
@@ -410,13 +369,13 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines) -> list[Log]:
     events = mlperf.events_in(lines)
     rest: Lines = []
     if form.has_steps:
-        prints = _with_counted_steps(_arrays(path, _prints(form, lines, rest)), form)
+        prints = _with_counted_steps(_arrays(_prints(form, lines, rest)), form)
         prints = _of_longest_loop(prints)
         if form.is_bar and len(prints["line"]):
             prints = _of_bar(prints)
     else:
         rest = lines
-        prints = _arrays(path, [mlperf.prints(events)])
+        prints = _arrays([mlperf.prints(events)])
         notes += mlperf.notes(events)
     if form.regex and not len(prints["line"]):
         raise LogError(path, f"no line matches --format-regex{nearest_line(form.regex, lines)}")

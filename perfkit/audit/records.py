@@ -38,8 +38,8 @@ LONGEST_NUMBER = 60
 """Characters of a number or a duration."""
 HISTORY = "log_history"
 """List of records within a record, as in the state of Hugging Face's Trainer."""
-RESULT = {"schema_version", "config", "protocol", "repeats"}
-"""Fields of a result.json of perfkit."""
+RESULT, SCHEMA = "result.json", '"schema_version"'
+"""Name of a measurement's file, and the name of its first field."""
 OF_PERFKIT = (
     "a measurement of perfkit: its page has its throughput, and perfkit compare compares it"
 )
@@ -107,13 +107,15 @@ def read(path: Path, text: str) -> Log | None:
     """Read a file of records; None if it has none of a known format. Raises LogError if it is a
     measurement of perfkit."""
     is_json = text.lstrip()[:1] in ("{", "[")
-    form = _recognised(path, text, is_json)
+    if path.name == RESULT and SCHEMA in text[:HEAD]:
+        raise LogError(path, OF_PERFKIT)
+    form = _recognised(text, is_json)
     if not form:
         return None
-    prints = _Prints(form)
+    columns: dict[str, list[float]] = {name: [] for name in ("line", *form.columns)}
     figures: dict[str, list[ReportedFigure]] = {}
     for record in _records(text, is_json):
-        prints.add(record)
+        _add_print(form, record, columns)
         _add_figures(form, record, figures)
     reported = [*_reported(form, figures)]
     facts = Facts(framework=form.framework, unit=form.unit)
@@ -125,7 +127,7 @@ def read(path: Path, text: str) -> Log | None:
         format=form.name,
         sha256="",
         semantics=semantics,
-        windows=windows_of(prints_of(prints.columns), semantics),
+        windows=windows_of(prints_of(columns), semantics),
         facts=facts.by_name,
         reported=reported,
         notes=[Note(LaggingMeans())] if is_lagging or semantics.mean_of == "medians" else [],
@@ -146,7 +148,7 @@ def as_lines(text: str) -> list[tuple[int, str]]:
     return lines if len(lines) > 1 else []
 
 
-def _recognised(path: Path, text: str, is_json: bool) -> RecordFormat | None:
+def _recognised(text: str, is_json: bool) -> RecordFormat | None:
     """Return the first format of which a record is a print; of a table, whose columns are all
     there."""
     if not is_json:
@@ -156,8 +158,6 @@ def _recognised(path: Path, text: str, is_json: bool) -> RecordFormat | None:
     formats_of_json = [form for form in FORMATS if not form.is_table]
     first = len(formats_of_json)
     for number, record in enumerate(_records(text, is_json)):
-        if record.values.keys() >= RESULT - {"config", "protocol"} and _is_result(text):
-            raise LogError(path, OF_PERFKIT)
         for index, form in enumerate(formats_of_json[:first]):
             if form.is_print(record):
                 first = index
@@ -167,31 +167,15 @@ def _recognised(path: Path, text: str, is_json: bool) -> RecordFormat | None:
     return formats_of_json[first] if first < len(formats_of_json) else None
 
 
-def _is_result(text: str) -> bool:
-    document = parsed(text)
-    return isinstance(document, dict) and document.keys() >= RESULT
-
-
-class _Prints:
-    """The prints of a file by column, as `prints_of` takes them."""
-
-    def __init__(self, form: RecordFormat) -> None:
-        self.form = form
-        self.columns: dict[str, list[Any]] = {"line": []}
-        self.columns |= {column: [] for column in form.columns}
-
-    def add(self, record: Record) -> None:
-        """Add a record if it is a print with a usable step."""
-        if not self.form.columns or not self.form.is_print(record):
-            return
-        values = {}
-        for column, name in self.form.columns.items():
-            values[column] = _number(record.values.get(name))
-        if not 0 <= values["step"] < MOST_STEPS:
-            return
-        self.columns["line"].append(record.line)
-        for name, value in values.items():
-            self.columns[name].append(value)
+def _add_print(form: RecordFormat, record: Record, columns: dict[str, list[float]]) -> None:
+    """Add a record to the columns of prints if it is one with a usable step."""
+    if not form.columns or not form.is_print(record):
+        return
+    values = {column: _number(record.values.get(name)) for column, name in form.columns.items()}
+    if 0 <= values["step"] < MOST_STEPS:
+        columns["line"].append(record.line)
+        for column, value in values.items():
+            columns[column].append(value)
 
 
 def _number(value: Any) -> float:
