@@ -29,7 +29,6 @@ from measuring import as_options
 from slowing import own_workers, slowed, workers_on
 from stages import Group, Record, Stage, StageError, perfkit, run_stages
 
-from perfkit import load
 from perfkit.core.paths import ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -355,12 +354,10 @@ STATED = {"batch_size": 8, "devices": 1, "sequence_length": 128}
 
 
 def audits(place: Place) -> Group:
-    """A log made here and a measurement, each with a claim that it reproduces and one that it
-    does not."""
+    """A log made here, with a claim that it reproduces and one that it does not."""
     stages = [
         Stage("two trainings of Hugging Face's", 1.5, partial(train, place)),
         Stage("claims about a log", 0.3, partial(audit_log, place)),
-        Stage("claims about a measurement", 0.3, partial(audit_measurement, place)),
     ]
     return Group("audits", stages)
 
@@ -403,20 +400,6 @@ def printed_throughput(place: Place, run: str) -> str:
     text = log_file(place, run).read_text()
     (number,) = re.findall(r"'train_samples_per_second': '?([\d.]+)", text)
     return f"{number} samples/s"
-
-
-def audit_measurement(place: Place) -> None:
-    """Audit a measurement of Llama with its own throughput, and with that of another
-    framework."""
-    measurements = load(place.folder)
-    of_llama = measurements[measurements["model"] == "llama"].set_index("framework")
-    if not {"torch", "jax"} <= {*of_llama.index}:
-        raise StageError("first measure the group llama")
-    folder = f"{place.outputs}/{of_llama['folder']['torch']}"
-    for framework, label, status in (("torch", "reproduced", 0), ("jax", "not-reproduced", 1)):
-        claim = f"{of_llama['throughput'][framework]:.2f} tokens/s"
-        options = ["--claim", claim, "--label", f"perfkit-{label}"]
-        perfkit("audit", folder, *options, "--outputs", place.outputs, statuses=[status])
 
 
 # All groups.

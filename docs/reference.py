@@ -5,7 +5,6 @@ docs/reference/parameters.md   parameters of every notebook: perfkit.core.config
 docs/reference/cli.md          commands: perfkit.cli
 docs/reference/python.md       public names of `import perfkit`
 docs/reference/result.md       fields of result.json: perfkit.core.results.schema
-docs/reference/formats.md      log formats: perfkit/audit/formats.toml
 docs/reference/warnings.md     warnings: perfkit.analysis.warning_types
 docs/result.schema.json        JSON Schema of result.json
 notebooks/<model>.ipynb        the parameters cell, with meanings as comments
@@ -22,12 +21,11 @@ from typing import Any
 
 import click
 import nbformat
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
 import perfkit
 from perfkit.analysis.comparison.keys import ALIASES, KEYS, MAY_DIFFER
 from perfkit.analysis.warning_types import MeasurementWarning
-from perfkit.audit import formats
 from perfkit.cli import main
 from perfkit.cli.options import parameter_list
 from perfkit.core.config import PROTOCOLS, Config, Protocol, RunConfig
@@ -72,7 +70,6 @@ def pages() -> dict[Path, str]:
         folder / "cli.md": cli_page(),
         folder / "python.md": python_page(),
         folder / "result.md": result_page(),
-        folder / "formats.md": formats_page(),
         folder / "warnings.md": warnings_page(),
         DOCS / "result.schema.json": json.dumps(Result.model_json_schema(), indent=1) + "\n",
     }
@@ -206,86 +203,6 @@ def of_frameworks() -> str:
             row.append(words(values))
         rows.append(row)
     return table(["parameter", *(f"`{name}`" for name in FRAMEWORKS)], rows)
-
-
-# Log formats.
-
-COVERS = {
-    "window": "since the last print",
-    "running": "running mean since step {}",
-    "rolling": "mean over the log's own window",
-    "step": "the last step",
-}
-READER = {"in": "included", "apart": "separate", None: "unknown"}
-
-
-RATE_OF = {"device": "a device", "all": "all"}
-FROM = {0: "0", 1: "1", None: "0 or 1"}
-COUNTED = {"batch": "micro-batches", "update": "updates", "epoch": "epochs"}
-
-
-def formats_page() -> str:
-    groups = [(f"`{name}`", text) for name, text in formats.COLUMNS.items()]
-    names = dict.fromkeys(document["name"] for document in formats.DOCUMENTS)
-    documents = "; ".join(names)
-    return page(
-        "Log formats",
-        "`perfkit audit` detects a file's format by its content and takes the first format "
-        "found; gzip and xz are unpacked.",
-        of_formats(),
-        f"Files that are one JSON object or one table: {documents}.",
-        "## Custom formats",
-        "`--format-regex` is a Python regular expression that matches a printed line. Its "
-        "groups are named as below, with units in the names. `<step>` is short for "
-        "`(?P<step>…)` with digits, `<rate>` with a number (12,810 or 12.8k), `<seconds>` with "
-        "a time (51.2 ms or 1:02:03), `<at>` with date and time. "
-        "`--format-options` sets their meaning, `unit` and `framework`:",
-        block(
-            "perfkit audit train.log --format-regex 'it <step> .* <rate> img/s, <seconds> s' "
-            "\\\n  --format-options 'rate_of=all covers=window counts_from=1 reader=in "
-            "unit=images/s'"
-        ),
-        table(("group", "content"), groups),
-        of_format_options(),
-    )
-
-
-def of_formats() -> str:
-    """Return a table of the log formats, each once."""
-    rows: dict[tuple[str, ...], None] = {}
-    for form in formats.FORMATS:
-        meanings = ["", "", "", ""]
-        if form.has_steps:
-            meanings = of_semantics(form)
-        row = (form.name, form.framework, *meanings, form.semantics.source)
-        rows[row] = None
-    head = ("format", "framework", "rate", "a print covers", "counts", "data wait", "source")
-    return table(head, rows)
-
-
-def of_semantics(form: formats.LogFormat) -> list[str]:
-    """Return what a format's rate, prints, steps and data wait mean."""
-    semantics = form.semantics
-    unit = form.unit or "samples/s"
-    return [
-        f"{unit} of {RATE_OF[semantics.rate_of]}",
-        COVERS[semantics.covers].format(semantics.since),
-        f"{COUNTED[semantics.step]} from {FROM[semantics.counts_from]}",
-        READER[semantics.reader],
-    ]
-
-
-def of_format_options() -> str:
-    """Return a table of what `--format-options` sets."""
-    rows = []
-    fields = TypeAdapter(formats.Semantics).json_schema()["properties"]
-    for name, field in fields.items():
-        if name != "source":
-            allowed_values, _or, _none = kind(field).partition(" or ")
-            rows.append((f"`{name}`", f"`{field['default']}`", allowed_values))
-    rows.append(("`unit`", "`samples/s`", "text"))
-    rows.append(("`framework`", "", "text"))
-    return table(("option", "default", "allowed"), rows)
 
 
 # Warnings.

@@ -160,8 +160,6 @@ def test_the_examples_audit_logs_made_here_with_right_and_wrong_claims():
     assert states == {
         "huggingface-reproduced": "reproduced",
         "huggingface-not-reproduced": "not reproduced",
-        "perfkit-reproduced": "reproduced",
-        "perfkit-not-reproduced": "not reproduced",
     }
 
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_writers import BATCH, SUITES, paddleclas
 
-from perfkit.audit import auditing, config_facts, documents, reader
+from perfkit.audit import auditing, config_facts, reader, reported
 from perfkit.audit.auditing import audit
 from perfkit.audit.formats import FORMATS
 from perfkit.audit.log import LogError
@@ -144,8 +144,8 @@ def test_a_closing_table_with_wide_gaps_is_read_in_linear_time(write):
 
 @pytest.mark.timeout(60)
 def test_a_rate_of_a_long_name_is_found_in_linear_time():
-    assert not documents.figure("_" * 10**6, 1, 1).is_rate
-    assert documents.figure("x" * 10**6 + "_per_sec", 1, 1).is_rate
+    assert not reported.figure("_" * 10**6, 1, 1).is_rate
+    assert reported.figure("x" * 10**6 + "_per_sec", 1, 1).is_rate
 
 
 def test_a_lost_print_is_not_covered_by_the_next_print(read):

@@ -12,10 +12,9 @@ custom_format.py   a format defined on the command line
 config_facts.py    the configuration in a log, by facts.toml, with its sources
 fact_rules.py      facts of a log that follow from others
 parameters.py      facts that the command line states
-rows.py            the records of a file: JSON, JSON lines, a table
-documents.py       reported figures; files that are a JSON object or a table
-records.py         files of records: JSON lines, a table with a row per log line
-measured.py        perfkit's own measurements as logs
+reported.py        figures that logs report as their own results
+records.py         files of records: JSON lines, a JSON document, a table
+general.py         a format for everyday lines, by the names in them
 mlperf.py          MLPerf's events
 reader.py          files to logs
 samples.py         the samples or tokens of a step

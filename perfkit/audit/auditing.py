@@ -25,7 +25,6 @@ from perfkit.audit.formats import LogFormat
 from perfkit.audit.log import Log, LogError
 from perfkit.audit.log_numbers import LogFigures
 from perfkit.audit.matching import claims_of_table
-from perfkit.audit.measured import without_raw_files
 from perfkit.audit.own_print import with_own_print
 from perfkit.audit.printed import PrintedQuantity, printed_quantities
 from perfkit.audit.quantity import EXAMPLES, read_claim
@@ -51,8 +50,7 @@ LONGEST_REASON = 2000
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
     """Return the files under `paths`, without duplicates; a folder stands for all regular files
-    in it and below, sorted by name; a measurement in it for its result.json. Raises
-    RequestError."""
+    in it and below, sorted by name. Raises RequestError."""
     missing: list[Refusal] = []
     for path in paths:
         if not path.exists():
@@ -64,7 +62,6 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
         files = [path]
         if path.is_dir():
             files = sorted(file for file in path.rglob("*") if file.is_file())
-            files = without_raw_files(files)
         for file in files:
             by_target[file.resolve()] = file
     if not by_target:

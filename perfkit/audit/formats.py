@@ -28,7 +28,7 @@ UNITS_OF_TIME = {
     "clock_hours": 3600.0,
 }
 """Columns of times, and the unit in seconds of a number without one."""
-SPELLINGS = dict.fromkeys(("rate", "samples"), numbers.COUNT)
+SPELLINGS = dict.fromkeys(("rate", "samples", "window_samples"), numbers.COUNT)
 SPELLINGS |= dict.fromkeys((*UNITS_OF_TIME,), numbers.TIME)
 """Columns whose numbers may have a unit, and the pattern of these numbers."""
 WHOLE = {
@@ -50,9 +50,10 @@ class Semantics:
     the printed steps decide. `reader`: whether the printed time of a step includes its data
     wait; None if the format leaves it open. `step`: steps are optimizer updates, or batches,
     several of which may be accumulated for one update, or epochs. `mean_of`: quantity that a
-    print averages; a mean of rates is not the rate of several steps, and medians are medians of
-    times. `repeats`: a step may be printed again without a restart. `source`: source of the
-    semantics.
+    print averages; usual: a sum of times divided by the steps usually between prints, also
+    where there were fewer; a mean of rates is not the rate of several steps, and medians are
+    medians of times. `repeats`: a step may be printed again without a restart. `samples_vary`:
+    the samples of a step differ from step to step. `source`: source of the semantics.
     """
 
     rate_of: Literal["device", "all"] = "all"
@@ -62,7 +63,7 @@ class Semantics:
     counts_from: Literal[0, 1] | None = 1
     reader: Literal["in", "apart"] | None = None
     step: Literal["update", "batch", "epoch"] = "update"
-    mean_of: Literal["times", "rates", "medians"] = "times"
+    mean_of: Literal["times", "usual", "rates", "medians"] = "times"
     repeats: bool = False
     samples_vary: bool = False
     source: str = ""
@@ -75,19 +76,17 @@ SEMANTICS = [field.name for field in fields(Semantics)]
 class LogFormat:
     """A format of lines.
 
-    `key` is fixed text in each print, `line` matches a print, `extra` a further line that names
-    the same step, `further` one that names none and belongs to the last print, `leading` one
-    that belongs to the next; each match of these two is one column. `printed` are quantities
-    that prints have besides their times. `has_steps`: whether prints name steps. `is_fallback`:
-    whether a file has the format only if it has no other. `regex` is the one of the command
-    line, if that defined the format.
+    `key` is fixed text in each print, `line` matches a print, `further` one that names none and
+    belongs to the last print, `leading` one that belongs to the next; each match of these two
+    is one column. `printed` are quantities that prints have besides their times. `has_steps`:
+    whether prints name steps. `is_fallback`: whether a file has the format only if it has no
+    other. `regex` is the one of the command line, if that defined the format.
     """
 
     name: str
     semantics: Semantics
     key: str
     line: re.Pattern[str]
-    extra: re.Pattern[str] | None = None
     further: re.Pattern[str] | None = None
     leading: re.Pattern[str] | None = None
     printed: tuple[DeclaredQuantity, ...] = ()
@@ -96,12 +95,33 @@ class LogFormat:
     has_steps: bool = True
     is_fallback: bool = False
     regex: str = ""
+    is_bar: bool = False
+    needs_further: bool = False
+
+    @property
+    def is_stamped(self) -> bool:
+        """Whether the time stamps at the beginning of lines are the prints' clock."""
+        return not any(map(self.has, ("at", "clock", "clock_hours")))
+
+    def has(self, column: str) -> bool:
+        """Whether prints, or the lines about them, may have a column."""
+        patterns = (self.line, self.further, self.leading)
+        return any(pattern and column in pattern.groupindex for pattern in patterns)
 
     def match(self, line: str) -> re.Match[str] | None:
         return self.line.search(line) if self.key in line else None
 
 
-PLAIN = ("name", "key", "framework", "unit", "has_steps", "is_fallback")
+PLAIN = (
+    "name",
+    "key",
+    "framework",
+    "unit",
+    "has_steps",
+    "is_fallback",
+    "is_bar",
+    "needs_further",
+)
 """Keys of formats.toml copied without conversion."""
 
 
@@ -128,7 +148,9 @@ def _group(match: re.Match[str]) -> str:
     return f"(?P<{name}>{content}){end}"
 
 
-def _line(head: str, fields: Mapping[str, str], required: Iterable[str]) -> re.Pattern[str]:
+def line_pattern(
+    head: str, fields: Mapping[str, str], required: Iterable[str]
+) -> re.Pattern[str]:
     """Return a pattern of `head` followed by the fields in any order, the last match of each;
     fields that are not required may be missing."""
     pattern = head
@@ -187,16 +209,13 @@ def _format(entry: Mapping[str, Any]) -> LogFormat:
         entry = {**_DATA["dllogger"], **entry}
     fields = entry.get("fields", {}) | _dllogger_fields(entry.get("keys", {}))
     fields |= _patterns_of_quantities(entry, "pattern")
-    of_step = _dllogger_fields(entry.get("extra", {}))
-    extra = _line(entry["line"], of_step, required=of_step) if of_step else None
     further = entry.get("further", {}) | _patterns_of_quantities(entry, "further")
-    leading = _patterns_of_quantities(entry, "leading")
+    leading = entry.get("leading", {}) | _patterns_of_quantities(entry, "leading")
     # The print's own line may have them, too.
     fields |= {name: field for name, field in further.items() if not field.startswith("^")}
     return LogFormat(
         semantics=semantics_of(entry),
-        line=_line(entry["line"], fields, entry.get("required", ())),
-        extra=extra,
+        line=line_pattern(entry["line"], fields, entry.get("required", ())),
         further=_alternatives(further),
         leading=_alternatives(leading),
         printed=(*_quantities(entry),),
@@ -204,8 +223,10 @@ def _format(entry: Mapping[str, Any]) -> LogFormat:
     )
 
 
-DOCUMENTS: list[dict[str, Any]] = _DATA["document"]
-"""Formats of files that are one JSON object or one table."""
+GENERAL: dict[str, Any] = _DATA["general"]
+"""Patterns of what lines of no known format may name."""
+STAMP = expression("^[^\n]{0,60}?<at>")
+"""Time stamp at the beginning of a line."""
 RECORDS: list[dict[str, Any]] = _DATA["record"]
 """Formats of files of records."""
 REPORTED = [

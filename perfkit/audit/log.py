@@ -20,13 +20,14 @@ from perfkit.audit.statements import FactValue, Note, SourcedFact
 
 WINDOW = dict.fromkeys(("line", "rank", "epoch", "run", "first", "last"), "int64")
 WINDOW |= dict.fromkeys(("seconds", "reader", "rate", "own_rate"), "float64")
-WINDOW |= dict.fromkeys(("loss", "accuracy", "at", "printed_seconds"), "float64")
+WINDOW |= dict.fromkeys(("samples", "loss", "accuracy", "at", "printed_seconds"), "float64")
 """Columns of a log's windows and their types. A window is the steps that a print covers and no
-earlier print does: `first` to `last`, counted from 1 in their epoch. `seconds` and `reader` are
-sums over these steps. `rate` and `printed_seconds` (of a step) are as printed; `own_rate` is
-the rate of these steps alone, which differs if the print is a running mean. `accuracy` is the
-lowest printed, `at` the print's clock. `run` counts the successive trainings of a file. Values
-not printed are nan. Ranks whose prints have no rank number are -1, -2, …"""
+earlier print does: `first` to `last`, counted from 1 in their epoch. `seconds`, `reader` and
+`samples` (of one device or of all, like the rate) are sums over these steps. `rate` and
+`printed_seconds` (of a step) are as printed; `own_rate` is the rate of these steps alone, which
+differs if the print is a running mean. `accuracy` is the lowest printed, `at` the print's
+clock. `run` counts the successive trainings of a file. Values not printed are nan. Ranks whose
+prints have no rank number are -1, -2, …"""
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,7 @@ class Log:
     nothing is assumed. `notes` are oddities of the file. `part` numbers a file's trainings of
     different configurations from 1; 0: only one. `printed` are the quantities that windows have
     besides the columns of WINDOW. `of_several`: whether the reported figures are those of
-    several models. `is_measured`: whether all windows are those of a measurement that has ended
-    its warm-up, and so are steady.
+    several models.
     """
 
     path: Path
@@ -67,7 +67,6 @@ class Log:
     notes: list[Note] = field(default_factory=list)
     part: int = 0
     of_several: bool = False
-    is_measured: bool = False
     printed: tuple[DeclaredQuantity, ...] = ()
 
     @property
@@ -100,6 +99,8 @@ USUAL = 1.5
 """A print follows a lost one if its distance exceeds this many median distances."""
 MOST_STEPS = 2.0**40
 """Steps of all epochs together, at most."""
+YEAR = 2000
+"""Year of a moment without one."""
 RANKS = 1024
 """Ranks that are distinguished, at most."""
 Columns = dict[str, np.ndarray]
@@ -124,7 +125,8 @@ def prints_of(columns: Mapping[str, Sequence[Any]]) -> Columns:
         return printed
 
     parsed["steps_per_second"] = 1 / column("steps_per_second")
-    prints = {name: column(name) for name in ("window_seconds", "reader", "rate", "samples")}
+    plain = ("window_seconds", "window_samples", "reader", "rate", "samples")
+    prints = {name: column(name) for name in plain}
     prints["seconds"] = column("seconds", "milliseconds", "steps_per_second")
     prints["at"] = column("clock", "clock_hours", "at")
     prints |= {name: values for name, values in parsed.items() if _is_further(name)}
@@ -139,7 +141,15 @@ def prints_of(columns: Mapping[str, Sequence[Any]]) -> Columns:
         prints[name] = np.nan_to_num(values, nan=missing).astype("int64")
     _count_over_epochs(prints)
     step, begin, index = (prints[name] for name in ("step", "begin", "since_index"))
-    prints["since"] = np.select([index >= 0, begin >= 0], [index + 1, step - begin], 0)
+    # The rate of several steps tells the time of all their samples, and so their number.
+    seconds = prints["window_samples"] / prints["rate"]
+    prints["window_seconds"] = known_first(prints["window_seconds"], seconds)
+    counted = np.nan_to_num(seconds / prints["seconds"], posinf=0.0).round()
+    prints["since"] = np.select(
+        [index >= 0, begin >= 0],
+        [index + 1, step - begin],
+        counted.clip(max=MOST_STEPS).astype("int64"),
+    )
     return prints
 
 
@@ -179,8 +189,11 @@ def _moment(text: str | None) -> float | None:
     """Return a date and time, or UNIX seconds, as seconds of which only differences count."""
     if text is None:
         return None
+    text = text.replace("/", "-")
+    if text[2:3] == "-":
+        text = f"{YEAR}-{text}"
     try:
-        moment = datetime.fromisoformat(text.replace("/", "-"))
+        moment = datetime.fromisoformat(text)
     except ValueError:
         with suppress(ValueError):
             return float(text)
@@ -269,10 +282,13 @@ def _of_rank(prints: Columns, semantics: Semantics) -> Columns:
     seconds, all_seconds = prints["seconds"], prints["window_seconds"]
     if semantics.mean_of == "rates":
         windows["own_rate"] = np.where(steps == 1, prints["rate"], np.nan)
+    if semantics.mean_of == "usual":
+        steps = steps.max()
     return windows | {
         "printed_seconds": known_first(seconds, all_seconds / steps),
         "seconds": known_first(all_seconds, seconds * steps),
         "reader": prints["reader"] * steps,
+        "samples": known_first(prints["window_samples"], prints["samples"] * steps),
     }
 
 

@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-from perfkit.audit.documents import Lines, figure, parsed
 from perfkit.audit.log import ReportedFigure
+from perfkit.audit.records import parsed
+from perfkit.audit.reported import Lines, figure
 from perfkit.audit.statements import EvaluationTime, Note, UnknownSamples
 from perfkit.core.statistics import median
 

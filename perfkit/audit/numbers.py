@@ -92,6 +92,20 @@ def seconds(text: str, unit: float = 1.0) -> float:
     return value * SECONDS.get(suffix, unit)
 
 
+def number_or_nan(text: str) -> float:
+    try:
+        return number(text)
+    except ValueError:
+        return np.nan
+
+
+def seconds_or_nan(text: str, unit: float = 1.0) -> float:
+    try:
+        return seconds(text, unit)
+    except ValueError:
+        return np.nan
+
+
 def _spelled(text: str) -> tuple[float, str]:
     """Return the number in a text without separators between thousands, and its suffix."""
     match = _SPELLED.fullmatch(text.strip())
@@ -112,14 +126,14 @@ def _duration(text: str) -> float:
 
 
 def numbers(texts: Sequence[Text]) -> np.ndarray:
-    """Return the numbers that texts spell; None is nan. Raises ValueError."""
-    return _converted(texts, number, 1.0)
+    """Return the numbers that texts spell; nan for what is none."""
+    return _converted(texts, number_or_nan, 1.0)
 
 
 def times(texts: Sequence[Text], unit: float = 1.0) -> np.ndarray:
-    """Return the times that texts spell, in seconds; None is nan, a number without a unit is in
-    `unit`, seconds. Raises ValueError."""
-    return _converted(texts, lambda text: seconds(text, unit), unit)
+    """Return the times that texts spell, in seconds; a number without a unit is in `unit`,
+    seconds."""
+    return _converted(texts, lambda text: seconds_or_nan(text, unit), unit)
 
 
 def _converted(
@@ -129,10 +143,4 @@ def _converted(
     try:
         return np.array(texts, float) * unit
     except ValueError:
-        values = np.full(len(texts), np.nan)
-    for index, text in enumerate(texts):
-        if isinstance(text, str):
-            values[index] = convert(text)
-        elif text is not None:
-            values[index] = text * unit
-    return values
+        return np.array([np.nan if text is None else convert(str(text)) for text in texts])

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from perfkit.audit import documents, measured, mlperf, records
+from perfkit.audit import general, mlperf, records
 from perfkit.audit.config_facts import Facts, number_in
-from perfkit.audit.custom_format import partial_match
-from perfkit.audit.formats import FORMATS, LogFormat, Semantics
+from perfkit.audit.custom_format import nearest_line
+from perfkit.audit.formats import FORMATS, STAMP, LogFormat, Semantics
 from perfkit.audit.log import (
     Columns,
     Log,
@@ -36,7 +36,7 @@ from perfkit.audit.log import (
     windows_of,
 )
 from perfkit.audit.print_facts import facts_of_prints
-from perfkit.audit.rows import parsed
+from perfkit.audit.reported import MOST_FIGURES, reported_figures
 from perfkit.audit.statements import ByLine, LaggingMeans, Note, SeveralTrainings
 
 LARGEST_BYTES = 128 * 1024 * 1024
@@ -59,14 +59,9 @@ PACKED: dict[bytes, Any] = {
     b"\x28\xb5\x2f\xfd": "compressed by zstd",
 }
 """Magic bytes of packed files -> function that opens them, or their kind."""
-TAG = re.compile(r"\[\d{1,9},(\d{1,5})\]<std(?:out|err)>: ?$")
+TAG = re.compile(r"\[\d{1,9},(\d{1,5})\]<std(?:out|err)>:")
 """Prefix of a line with `mpirun --tag-output`."""
-STEP = ("Epoch", "Iteration", "Validation Iteration")
-"""DLLogger's names for the numbers of a step."""
-UNKNOWN_FORMAT = (
-    "no known format, or cut off; docs/reference/formats.md lists the formats, "
-    "--format-regex reads others"
-)
+OTHER_FORMATS = "perfkit audit --formats lists the formats, --format-regex reads others"
 PROCESSOR = re.compile(
     r"\blog_processor ?= ?dict\((?:[^()]|\([^()]{0,2000}\)){0,2000}?"
     r"(?:\bwindow_size ?= ?(?P<window>\d{1,6})|\)\s)"
@@ -77,7 +72,6 @@ DEFAULT_WINDOW = 10
 CONFIGURATION = 1_000_000
 """Characters searched for a configuration."""
 ESCAPE = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
-PLACE = ("epoch", "step")
 Lines = list[tuple[int, str]]
 
 
@@ -87,25 +81,18 @@ def read_logs(path: Path, custom_format: LogFormat | None = None) -> list[Log]:
     """Return the trainings of a file: several if their configurations differ, else one.
     `custom_format` is the format of the prints if it is not a known format. Raises LogError if
     the file can't be read, is empty or too large, has no known format or unusable numbers."""
-    try:
-        digest, text = _content(path)
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise LogError(path, getattr(error, "strerror", None) or str(error)) from error
+    digest, text = _content(path)
+    log = None if custom_format else records.read(path, text)
+    if log:
+        return [replace(log, sha256=digest)]
     lines = [*_lines(text)]
-    log = None
-    if not custom_format:
-        log = measured.read(path, text) or records.read(path, text)
-    form = custom_format
-    if not log and not form:
-        form = _recognised(lines)
-    if form:
-        logs = _of_lines(path, form, lines)
-    else:
-        log = log or documents.read(path, text)
-        if not log:
-            raise LogError(path, UNKNOWN_FORMAT)
-        logs = [log]
-    return [replace(log, sha256=digest) for log in logs]
+    form = custom_format or _recognised(lines)
+    if not form or form.is_bar:
+        lines = records.as_lines(text) or lines
+        form = general.format_of(lines) or form
+    if not form:
+        raise LogError(path, f"{general.what_was_seen(lines)}; {OTHER_FORMATS}")
+    return [replace(log, sha256=digest) for log in _of_lines(path, form, lines)]
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -115,14 +102,18 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _content(path: Path) -> tuple[str, str]:
-    """Return the SHA-256 of a file and its text, unpacked, without NUL bytes and colours."""
-    mode = path.stat().st_mode
-    if not stat.S_ISREG(mode):
-        kind = "folder" if stat.S_ISDIR(mode) else "pipe, socket or device"
-        raise LogError(path, f"a {kind}, not a regular file")
-    with path.open("rb") as file:
-        raw = file.read(LARGEST_BYTES + 1)
-    data = _unpacked(path, raw)
+    """Return the SHA-256 of a file and its text, unpacked, without NUL bytes and colours.
+    Raises LogError."""
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            kind = "folder" if stat.S_ISDIR(mode) else "pipe, socket or device"
+            raise LogError(path, f"a {kind}, not a regular file")
+        with path.open("rb") as file:
+            raw = file.read(LARGEST_BYTES + 1)
+        data = _unpacked(path, raw)
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        raise LogError(path, getattr(error, "strerror", None) or str(error)) from error
     if max(len(raw), len(data)) > LARGEST_BYTES:
         raise LogError(path, f"over {LARGEST_BYTES >> 20} MB; give only a part of it")
     if not data:
@@ -157,51 +148,29 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
             yield numbered
             continue
         for part in line[:LONGEST_LINE].split("\r"):
-            yield number, _as_text(part) if '"data"' in part else part
-
-
-def _as_text(line: str) -> str:
-    """Return a record of DLLogger's file as the printed line; other lines unchanged."""
-    begin = max(line.find("{"), 0)
-    record = parsed(line[begin:])
-    if not isinstance(record, dict) or not isinstance(record.get("data"), dict):
-        return line
-    place = record.get("step")
-    if isinstance(place, int):
-        place = f"Iteration: {place}"
-    elif not place:
-        place = "()"
-    elif isinstance(place, list):
-        place = " ".join(f"{name}: {number}" for name, number in zip(STEP, place, strict=False))
-    prefix = line[:begin].removesuffix("DLLL ")
-    pairs = " ".join(f"{name} : {value} " for name, value in record["data"].items())
-    return f"{prefix}DLL {record.get('datetime')} - {place} {pairs}"
+            yield number, records.as_text(part) if '"data"' in part else part
 
 
 def _recognised(lines: Lines) -> LogFormat | None:
-    """Return the first format of FORMATS with a print."""
-    recognised: list[LogFormat] = []
+    """Return the first format of FORMATS with a print; one without steps or for want of another
+    only if the whole file has no other."""
+    form = None
     for searched in (lines[:HEAD], lines):
-        recognised = _formats_in([line for _number, line in searched])
-        if any(form.has_steps and not form.is_fallback for form in recognised):
+        form = _first_format_in([line for _number, line in searched])
+        if form and form.has_steps and not form.is_fallback:
             break
-    return recognised[0] if recognised else None
+    return form
 
 
-def _formats_in(lines: list[str]) -> list[LogFormat]:
-    """Return the first format with a print, and the others with a print that is none of the
-    first."""
+def _first_format_in(lines: list[str]) -> LogFormat | None:
     text = "\n".join(lines)
-    recognised: list[LogFormat] = []
     for form in FORMATS:
-        if recognised and form.is_fallback:
-            continue
-        if form.key not in text or (form.further and not form.further.search(text)):
-            continue
-        prints = filter(form.match, lines)
-        if any(not (recognised and recognised[0].match(line)) for line in prints):
-            recognised.append(form)
-    return recognised
+        is_possible = form.key in text
+        if form.needs_further and form.further:
+            is_possible = is_possible and bool(form.further.search(text))
+        if is_possible and any(map(form.match, lines)):
+            return form
+    return None
 
 
 # Prints.
@@ -213,13 +182,15 @@ class Block:
 
     def __init__(self, form: LogFormat, pending: dict[str, str | None]) -> None:
         self.form, self.groups = form, form.line.groupindex
-        further = {*form.extra.groupindex} - {*self.groups} if form.extra else set()
+        further: set[str] = set()
         for pattern in (form.further, form.leading):
             further |= {*pattern.groupindex} if pattern else set()
         self.pending = pending
+        self.is_stamped = form.is_stamped
         self.further: dict[str, list[str | None]] = {name: [] for name in further}
         self.lines: list[int] = []
         self.ranks: list[str | None] = []
+        self.stamps: list[str | None] = []
         self.texts: list[tuple[str | None, ...]] = []
         self.last: re.Match[str] | None = None
 
@@ -229,16 +200,11 @@ class Block:
         self.texts.append(match.groups())
         self.lines.append(line)
         self.ranks.append(rank)
+        if self.is_stamped:
+            stamp = STAMP.match(match.string)
+            self.stamps.append(stamp and stamp["at"])
         for name, texts in self.further.items():
             texts.append(self.pending.pop(name, None))
-
-    def complete(self, match: re.Match[str], rank: str | None) -> None:
-        """Add what a further line of the last print's step says."""
-        if not self.last or self.ranks[-1] != rank:
-            return
-        if self.last.group(*PLACE) == match.group(*PLACE):
-            for name, texts in self.further.items():
-                texts[-1] = texts[-1] or match[name]
 
     def read_beside(self, line: str) -> None:
         """Add what a line that is no print says of the last print or of the next one."""
@@ -254,6 +220,8 @@ class Block:
     def columns(self) -> dict[str, Sequence[Any]]:
         """Return the texts by column; `tag` is the rank by mpirun's prefix."""
         columns: dict[str, Sequence[Any]] = {"line": self.lines, "tag": self.ranks}
+        if self.is_stamped:
+            columns["at"] = self.stamps
         columns |= self.further
         by_group = [*zip(*self.texts, strict=True)]
         if by_group:
@@ -279,23 +247,16 @@ def _prints(form: LogFormat, lines: Lines, rest: Lines) -> Iterator[dict[str, Se
     for numbered in lines:
         number, line = numbered
         match = form.match(line)
-        further = None
-        if form.extra and not match and form.key in line:
-            further = form.extra.search(line)
-        if not match and numbered is not lines[-1]:
+        is_last = numbered is lines[-1]
+        if not match and not is_last:
             block.read_beside(line)
-        read = match or further
-        if not read or (numbered is lines[-1] and _is_cut(read)):
+        if not match or (is_last and _is_cut(match)):
             rest.append(numbered)
             continue
-        rank = _rank(line, read.start())
-        if match:
-            if len(block.lines) == BLOCK:
-                yield block.columns()
-                block = Block(form, pending)
-            block.add(match, number, rank)
-        else:
-            block.complete(read, rank)
+        if len(block.lines) == BLOCK:
+            yield block.columns()
+            block = Block(form, pending)
+        block.add(match, number, _rank(line, match.start()))
     yield block.columns()
 
 
@@ -309,26 +270,19 @@ def _rank(line: str, begin: int) -> str | None:
     """Return the rank in mpirun's prefix of a print, which begins there, if it has one."""
     if "]<std" not in line:
         return None
-    tag = TAG.search(line[:begin][-60:])
+    tag = TAG.search(line[:begin])
     return tag and tag[1]
 
 
-def _arrays(path: Path, blocks: Iterable[Mapping[str, Sequence[Any]]]) -> Columns:
+def _arrays(blocks: Iterable[Mapping[str, Sequence[Any]]]) -> Columns:
     """Convert prints by column to arrays."""
-    converted = []
-    for columns in blocks:
-        try:
-            converted.append(prints_of(columns))
-        except (ValueError, ArithmeticError) as error:
-            reason = f"unusable numbers: {error}"
-            raise LogError(path, reason, _unusable_line(columns)) from error
-    names = converted[0]
-    return {name: np.concatenate([block[name] for block in converted]) for name in names}
+    converted = [prints_of(columns) for columns in blocks]
+    return {name: np.concatenate([block[name] for block in converted]) for name in converted[0]}
 
 
 def _with_counted_steps(prints: Columns, form: LogFormat) -> Columns:
     """If the format's prints name no step, count each rank's prints."""
-    if "step" in form.line.groupindex:
+    if form.has("step"):
         return prints
     ranks = pd.Series(prints["rank"])
     steps_before = ranks.groupby(ranks).cumcount().to_numpy()
@@ -337,21 +291,30 @@ def _with_counted_steps(prints: Columns, form: LogFormat) -> Columns:
 
 def _of_longest_loop(prints: Columns) -> Columns:
     """Return the prints of the loop that took longest: of the training, not of an evaluation or
-    of the preparation of data."""
-    if not prints["of_steps"].any() or np.isnan(prints["at"]).all():
+    of the preparation of data. Where its steps begin anew, a new epoch does."""
+    if not prints["of_steps"].any():
         return prints
-    longest = prints["of_steps"][np.nanargmax(prints["at"])]
-    return some_of(prints, prints["of_steps"] == longest)
+    if not np.isnan(prints["at"]).all():
+        longest = prints["of_steps"][np.nanargmax(prints["at"])]
+        prints = some_of(prints, prints["of_steps"] == longest)
+    if not prints["epoch"].any():
+        begins = np.diff(prints["step"], prepend=0) <= 0
+        prints = prints | {"epoch": np.cumsum(begins)}
+    return prints
 
 
-def _unusable_line(columns: Mapping[str, Sequence[Any]]) -> int | None:
-    """Return the line of the first print whose texts can't be converted."""
-    for index, line in enumerate(columns["line"]):
-        try:
-            prints_of({name: texts[index : index + 1] for name, texts in columns.items()})
-        except (ValueError, ArithmeticError):
-            return int(line)
-    return None
+def _of_bar(prints: Columns) -> Columns:
+    """Return the prints of a progress bar by its elapsed time, without the rates of its states,
+    which are exponential means. Where only the last state of each bar was saved, this is the
+    mean of all its steps: a finished bar shows their rate, another one the elapsed time."""
+    is_alone = np.diff(prints["epoch"], prepend=-1) != 0
+    if not is_alone.all():
+        return prints | {"seconds": np.full(len(is_alone), np.nan)}
+    step, elapsed = prints["step"], prints["at"]
+    is_finished = (step == prints["of_steps"]) & (prints["seconds"] > 0)
+    seconds = np.where(is_finished, prints["seconds"], elapsed / step)
+    unknown = np.full(len(step), np.nan)
+    return prints | {"seconds": seconds, "begin": np.zeros_like(step), "at": unknown}
 
 
 def _with_reader(semantics: Semantics, prints: Columns) -> Semantics:
@@ -372,18 +335,10 @@ def _with_reader(semantics: Semantics, prints: Columns) -> Semantics:
 
 
 def _with_count(semantics: Semantics, prints: Columns) -> Semantics:
-    """If a format leaves open whether steps count from 0 or 1, decide by the printed steps: 0,
-    10 and 20 count from 0; 1, 11 and 21 from 1, as suites print the first step and every tenth
-    after it."""
+    """If a format leaves open whether steps count from 0 or 1, decide by a printed step 0."""
     if semantics.counts_from is not None:
         return semantics
-    steps = prints["step"]
-    distances = np.diff(steps)
-    distances = distances[distances > 0]
-    usual = int(np.median(distances)) if len(distances) else 0
-    is_first = steps % usual == 1 if usual > 1 else steps == 1
-    begins_with_one = np.mean(is_first) > 0.5 or (usual == 1 and steps.min() == 1)
-    return replace(semantics, counts_from=1 if begins_with_one else 0)
+    return replace(semantics, counts_from=0 if (prints["step"] == 0).any() else 1)
 
 
 def _own_window(lines: Lines) -> int:
@@ -421,18 +376,18 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines) -> list[Log]:
     rest: Lines = []
     notes: list[Note] = []
     if form.has_steps:
-        prints = _with_counted_steps(_arrays(path, _prints(form, lines, rest)), form)
+        prints = _with_counted_steps(_arrays(_prints(form, lines, rest)), form)
         prints = _of_longest_loop(prints)
+        if form.is_bar and len(prints["line"]):
+            prints = _of_bar(prints)
     else:
         rest = lines
-        prints = _arrays(path, [mlperf.prints(events)])
+        prints = _arrays([mlperf.prints(events)])
         notes += mlperf.notes(events)
     if form.regex and not len(prints["line"]):
-        nearest = partial_match(form.regex, lines)
-        detail = f"; {nearest}" if nearest else ""
-        raise LogError(path, f"no line matches --format-regex{detail}")
+        raise LogError(path, f"no line matches --format-regex{nearest_line(form.regex, lines)}")
     semantics = _with_count(_with_reader(form.semantics, prints), prints)
-    if semantics.covers == "rolling":
+    if semantics.covers == "rolling" and not semantics.window:
         semantics = replace(semantics, window=_own_window(rest))
         if not semantics.window:
             notes = [*notes, Note(LaggingMeans())]
@@ -479,11 +434,9 @@ def _several_trainings(longest: Training, count: int) -> Note:
 
 def _reported(rest: Lines, events: list[mlperf.Event]) -> list[ReportedFigure]:
     """Return the figures that a file reports."""
-    printed = (
-        figure for figure in documents.reported_figures(rest) if not np.isnan(figure.value)
-    )
+    printed = (figure for figure in reported_figures(rest) if not np.isnan(figure.value))
     figures = chain(printed, mlperf.reported(events))
-    return [*islice(figures, documents.MOST_FIGURES)]
+    return [*islice(figures, MOST_FIGURES)]
 
 
 def _reporting(figure: ReportedFigure, trainings: list[Training]) -> int:

@@ -1,306 +1,310 @@
-"""Files of records, by the `record` formats of formats.toml: JSON lines, a table with a row per
-log line, or a JSON object with a list of records.
+"""Files of records, by the `record` formats of formats.toml: JSON lines, a JSON document, a
+list of records in it, or a table with a heading.
 
-A record with all required fields is a print: it has a step and a time. Other records may have
-figures that the log reports.
+A record with all required fields is a print if the format has columns; others may have figures
+that the log reports. Files are untrusted: records may be cut off, nested, huge, of any type.
 """
 
+import csv
+import io
+import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from perfkit.audit.config_facts import Facts
-from perfkit.audit.documents import MOST_FIGURES, figure
 from perfkit.audit.formats import RECORDS, Semantics, semantics_of
-from perfkit.audit.log import Log, LogError, ReportedFigure, prints_of, windows_of
-from perfkit.audit.numbers import seconds
-from perfkit.audit.rows import NumberedRow, heading_of, is_json, json_records, table_rows
+from perfkit.audit.log import MOST_STEPS, Log, LogError, ReportedFigure, prints_of, windows_of
+from perfkit.audit.numbers import seconds_or_nan
+from perfkit.audit.reported import MOST_FIGURES, figure
 from perfkit.audit.statements import LaggingMeans, Note
 from perfkit.core.statistics import median
 
 HEAD = 2000
 """Records searched for a known format before all are."""
-MOST_STEPS = 2**40
-"""Step numbers from here on are not steps."""
-LARGEST_FACT = 2**40
-RANK_SUFFIX = re.compile(r":\d{1,6}$")
-"""End of a figure's name that numbers the devices of a node: throughput:3."""
+DEPTH = 8
+"""Nesting levels of a JSON object that are flattened."""
+LONGEST_HEADING = 200_000
+"""Characters read of a table's first line: an untrusted file may have a line of any length."""
+MOST_COLUMNS = 20_000
+LARGEST_DOCUMENT = 32 * 1024 * 1024
+"""Characters of a file that is read as a single JSON document."""
 LONGEST_NUMBER = 60
 """Characters of a number or a duration."""
-LEADING_DIGITS = re.compile(r"\d{1,15}")
-SINCE_START = ("mean_rate", "mean_seconds", "elapsed")
-"""Columns with the time since the start of the training, the most exact first."""
-Columns = dict[str, list[float | None]]
+HISTORY = "log_history"
+"""List of records within a record, as in the state of Hugging Face's Trainer."""
+RESULT, SCHEMA = "result.json", '"schema_version"'
+"""Name of a measurement's file, and the name of its first field."""
+OF_PERFKIT = (
+    "a measurement of perfkit: its page has its throughput, and perfkit compare compares it"
+)
+STEP = ("Epoch", "Iteration", "Validation Iteration")
+"""DLLogger's names for the numbers of a step."""
+PLAIN_NAME = re.compile(r"[\w/. ()%-]{0,80}")
+"""Name of a column in a table."""
+RANK_SUFFIX = re.compile(r":\d{1,6}$")
+"""End of a figure's name that numbers the devices of a node: throughput:3."""
+
+
+class Record(NamedTuple):
+    """A row of a table or a JSON object: its line, and its values by (dotted) names."""
+
+    line: int
+    values: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class RecordFormat:
     """A format of records.
 
-    `required` are the fields of each print. `columns` names, for a column of a print, the
-    fields that may hold it, of which the first present one counts; `constants` are columns with
-    the same value in each print. `figures` matches the fields with figures that the log
-    reports. `each` says what a record is if every record has figures of its own, such as a
-    node; the median over them is taken. `units` are those of figures, by a pattern of their
-    names. `facts` names the fields with the configuration. `unit` is that of all rates, and
-    `unit_field` the field that tells it, if all prints agree in one that is known.
-    `lacks` is the reason why the file can't be read. `is_table`: whether the format is known as
-    a table only.
+    `required` are the fields of each record of the format, `columns` the field of each column
+    of a print, `figures` matches the fields with figures that the log reports. `figures_of`
+    says what a figure is: the last one of the file, one of its record, which is named by its
+    `model` or `name`, or the median of all records, such as nodes. `is_table`: whether the
+    format is known as a table only.
     """
 
     name: str
     semantics: Semantics
     required: Sequence[str] = ()
-    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    constants: Mapping[str, int] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
     figures: str = ""
-    each: str = ""
-    units: Mapping[str, str] = field(default_factory=dict)
-    facts: Mapping[str, str] = field(default_factory=dict)
+    figures_of: Literal["file", "record", "median"] = "file"
     framework: str = ""
     unit: str = ""
-    unit_field: str = ""
-    lacks: str = ""
     is_table: bool = False
 
-    @classmethod
-    def of(cls, entry: Mapping[str, Any]) -> "RecordFormat":
-        """Return a format of formats.toml."""
-        columns = {}
-        for column, names in entry.get("columns", {}).items():
-            columns[column] = [names] if isinstance(names, str) else names
-        plain = {name: entry[name] for name in PLAIN if name in entry}
-        return cls(semantics=semantics_of(entry), columns=columns, **plain)
-
-    def is_print(self, values: Mapping[str, Any]) -> bool:
+    def is_print(self, record: Record) -> bool:
         """Whether a record has all required fields, of which an empty cell of a table is none,
-        and a figure if every record has figures of its own."""
-        if any(values.get(name) in (None, "") for name in self.required):
+        and a figure if each record has some."""
+        if any(record.values.get(name) in (None, "") for name in self.required):
             return False
-        return not self.each or any(map(self.is_figure, values))
+        return self.figures_of == "file" or any(map(self.is_figure, record.values))
 
     def is_figure(self, name: str) -> bool:
-        """Whether a field has a figure that the log reports."""
-        return bool(self.figures and re.search(self.figures, name))
-
-    def unit_of(self, name: str) -> str:
-        """Return the unit of a figure; empty if the format tells none."""
-        for pattern, unit in self.units.items():
-            if re.search(pattern, name):
-                return unit
-        return ""
+        return bool(self.figures and re.search(self.figures, name or ""))
 
 
-PLAIN = (
-    *("name", "required", "constants", "figures", "each", "units", "facts", "framework"),
-    *("unit", "unit_field", "lacks", "is_table"),
-)
-"""Keys of formats.toml copied without conversion."""
-UNITS = {"items/s": "items/s", "tok/s": "tokens/s", "tokens/s": "tokens/s"}
-"""Units that records tell, in lower case."""
-FORMATS = [RecordFormat.of(entry) for entry in RECORDS]
+FORMATS = [
+    RecordFormat(
+        semantics=semantics_of(entry),
+        **{
+            field.name: entry[field.name]
+            for field in fields(RecordFormat)
+            if field.name in entry
+        },
+    )
+    for entry in RECORDS
+]
 
 
 def read(path: Path, text: str) -> Log | None:
-    """Read a file of records; None if it has no print of a known format. Raises LogError if the
-    format has no times."""
-    form = _recognised(text)
+    """Read a file of records; None if it has none of a known format. Raises LogError if it is a
+    measurement of perfkit."""
+    is_json = text.lstrip()[:1] in ("{", "[")
+    if path.name == RESULT and SCHEMA in text[:HEAD]:
+        raise LogError(path, OF_PERFKIT)
+    form = _recognised(text, is_json)
     if not form:
         return None
-    if form.lacks:
-        raise LogError(path, form.lacks)
-    table = PrintTable(form)
-    figures = FigureTable(form)
-    facts: dict[str, int] = {}
-    units: set[str] = set()
-    rows = json_records(text) if is_json(text) else table_rows(text)
-    for row in rows:
-        table.add(row)
-        figures.add(row)
-        facts |= _facts(form, row.values)
-        if form.unit_field and form.is_print(row.values):
-            units.add(UNITS.get(str(row.values.get(form.unit_field)).lower(), ""))
-    unit = units.pop() if len(units) == 1 else form.unit
-    collected = Facts(framework=form.framework, unit=unit, **facts)
-    collected.complete(path)
-    prints = prints_of(table.columns())
+    columns: dict[str, list[float]] = {name: [] for name in ("line", *form.columns)}
+    figures: dict[str, list[ReportedFigure]] = {}
+    for record in _records(text, is_json):
+        _add_print(form, record, columns)
+        _add_figures(form, record, figures)
+    reported = [*_reported(form, figures)]
+    facts = Facts(framework=form.framework, unit=form.unit)
+    facts.complete(path)
+    semantics = form.semantics
+    is_lagging = semantics.covers == "rolling" and not semantics.window
     return Log(
         path=path,
         format=form.name,
         sha256="",
-        semantics=form.semantics,
-        windows=windows_of(prints, form.semantics),
-        facts=collected.by_name,
-        reported=figures.reported(),
-        notes=[*_notes(form)],
-        of_several=bool(form.each) and len(figures.values) > 1,
+        semantics=semantics,
+        windows=windows_of(prints_of(columns), semantics),
+        facts=facts.by_name,
+        reported=reported,
+        notes=[Note(LaggingMeans())] if is_lagging or semantics.mean_of == "medians" else [],
+        of_several=_is_of_several(form, reported),
     )
 
 
-def _recognised(text: str) -> RecordFormat | None:
+def as_lines(text: str) -> list[tuple[int, str]]:
+    """Return the rows of a table or of a history as lines of names and values; empty for other
+    text."""
+    is_json = text.lstrip()[:1] in ("{", "[")
+    if not is_json and not _heading(text):
+        return []
+    lines = []
+    for record in _records(text, is_json):
+        pairs = [f"{name}: {value}, " for name, value in record.values.items() if value != ""]
+        lines.append((record.line, "".join(pairs)))
+    return lines if len(lines) > 1 else []
+
+
+def _recognised(text: str, is_json: bool) -> RecordFormat | None:
     """Return the first format of which a record is a print; of a table, whose columns are all
     there."""
-    if is_json(text):
-        head = islice(json_records(text), HEAD)
-        return _format_in(head) or _format_in(json_records(text))
-    names = heading_of(text)
-    for form in FORMATS:
-        if not form.each and {*names} >= {*form.required}:
-            return form
-    return None
-
-
-def _format_in(rows: Iterable[NumberedRow]) -> RecordFormat | None:
-    """Return the first format of which one of the rows is a record."""
-    first = len(FORMATS)
-    for row in rows:
-        for index, form in enumerate(FORMATS[:first]):
-            if not form.is_table and form.is_print(row.values):
+    if not is_json:
+        heading = Record(1, dict.fromkeys(_heading(text), 0))
+        formats = (form for form in FORMATS if heading.values and form.is_print(heading))
+        return next(formats, None)
+    formats_of_json = [form for form in FORMATS if not form.is_table]
+    first = len(formats_of_json)
+    for number, record in enumerate(_records(text, is_json)):
+        for index, form in enumerate(formats_of_json[:first]):
+            if form.is_print(record):
                 first = index
                 break
-    return FORMATS[first] if first < len(FORMATS) else None
+        if number >= HEAD and first < len(formats_of_json):
+            break
+    return formats_of_json[first] if first < len(formats_of_json) else None
 
 
-def _notes(form: RecordFormat) -> Iterator[Note]:
-    """Yield what a reader of the figures must know of the format."""
-    semantics = form.semantics
-    is_lagging = semantics.covers == "rolling" and not semantics.window
-    if is_lagging or semantics.mean_of == "medians":
-        yield Note(LaggingMeans())
+def _add_print(form: RecordFormat, record: Record, columns: dict[str, list[float]]) -> None:
+    """Add a record to the columns of prints if it is one with a usable step."""
+    if not form.columns or not form.is_print(record):
+        return
+    values = {column: _number(record.values.get(name)) for column, name in form.columns.items()}
+    if 0 <= values["step"] < MOST_STEPS:
+        columns["line"].append(record.line)
+        for column, value in values.items():
+            columns[column].append(value)
 
 
-def _facts(form: RecordFormat, values: Mapping[str, Any]) -> dict[str, int]:
-    """Return the configuration that a record tells."""
-    facts = {}
-    for fact, name in form.facts.items():
-        value = values.get(name)
-        if type(value) is int and 0 < value < LARGEST_FACT:
-            facts[fact] = value
-    return facts
-
-
-class PrintTable:
-    """The prints of a file by column, as `prints_of` takes them."""
-
-    def __init__(self, form: RecordFormat) -> None:
-        self.form = form
-        self.lines: list[int] = []
-        self.values: Columns = {name: [] for name in (*form.columns, *form.constants)}
-
-    def add(self, row: NumberedRow) -> None:
-        """Add a record if it is a print with a usable step."""
-        if not self.form.columns or not self.form.is_print(row.values):
-            return
-        step = _whole(_first(row.values, self.form.columns["step"]))
-        if step is None:
-            return
-        self.lines.append(row.line)
-        for column, names in self.form.columns.items():
-            value = _first(row.values, names)
-            number = step if column == "step" else _number(column, value, step)
-            self.values[column].append(number)
-        for column, constant in self.form.constants.items():
-            self.values[column].append(constant)
-
-    def columns(self) -> dict[str, Sequence[Any]]:
-        """Return the columns; `clock` is the time since the start, by the most exact field."""
-        columns: dict[str, Sequence[Any]] = {"line": self.lines, **self.values}
-        for name in SINCE_START:
-            times = columns.pop(name, None)
-            if times and "clock" not in columns and None not in times:
-                columns["clock"] = times
-        return columns
-
-
-def _first(values: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """Return the first present value of these names."""
-    for name in names:
-        if values.get(name) not in (None, ""):
-            return values[name]
-    return None
-
-
-def _whole(value: Any) -> int | None:
-    """Return a step number; of "10/438" the first number; None if it is none."""
-    if isinstance(value, str):
-        match = LEADING_DIGITS.match(value.strip())
-        value = int(match[0]) if match else None
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if type(value) is int and 0 <= value < MOST_STEPS:
-        return value
-    return None
-
-
-def seconds_of(value: Any) -> float:
-    """Return a number or a duration in seconds; nan if the value is none."""
+def _number(value: Any) -> float:
+    """Return a number or a duration in seconds, of "10/438" the first number; nan if the value
+    is none."""
     if isinstance(value, bool):
         return np.nan
-    try:
-        return seconds(str(value)[:LONGEST_NUMBER])
-    except ValueError:
-        return np.nan
+    return seconds_or_nan(str(value)[:LONGEST_NUMBER].partition("/")[0])
 
 
-def _number(column: str, value: Any, step: int) -> float | None:
-    """Return the value of a column. The time since the start follows from the mean rate or the
-    mean time since the start: 20 steps at a mean of 0.5 steps/s took 40 s."""
-    number = seconds_of(value)
-    if np.isnan(number):
-        return None
-    if column == "mean_rate":
-        return step / number if number > 0 else None
-    if column == "mean_seconds":
-        return step * number
-    return number
+def _add_figures(
+    form: RecordFormat, record: Record, figures: dict[str, list[ReportedFigure]]
+) -> None:
+    """Add the figures of a record by their names."""
+    label = ""
+    if form.figures_of == "record":
+        label = str(record.values.get("model") or record.values.get("name") or "")
+    for name, value in record.values.items():
+        if isinstance(value, bool) or not form.is_figure(name):
+            continue
+        own_name = RANK_SUFFIX.sub("", name) if form.figures_of == "median" else name
+        told = figure(f"{label} {own_name.strip()}".strip(), value, record.line)
+        if np.isfinite(told.value) and (told.name in figures or len(figures) < MOST_FIGURES):
+            figures.setdefault(told.name, []).append(told)
 
 
-class FigureTable:
-    """The figures that the records of a file report, by name: the last one, or each record's if
-    every record has figures of its own. `count` is the number of records with figures."""
-
-    def __init__(self, form: RecordFormat) -> None:
-        self.form = form
-        self.values: dict[str, list[tuple[float, str, int]]] = {}
-        self.count = 0
-
-    def add(self, row: NumberedRow) -> None:
-        """Add the figures of a record."""
-        has_figures = False
-        for name, value in row.values.items():
-            if isinstance(value, bool) or not self.form.is_figure(name):
-                continue
-            number = seconds_of(value)
-            if np.isfinite(number):
-                has_figures = True
-                self._add(name, (number, str(value), row.line))
-        self.count += has_figures
-
-    def _add(self, name: str, value: tuple[float, str, int]) -> None:
-        if self.form.each:
-            name = RANK_SUFFIX.sub("", name)
-        if name not in self.values and len(self.values) >= MOST_FIGURES:
-            return
-        if self.form.each:
-            self.values.setdefault(name, []).append(value)
+def _reported(
+    form: RecordFormat, figures: Mapping[str, list[ReportedFigure]]
+) -> Iterator[ReportedFigure]:
+    for name, values in figures.items():
+        if form.figures_of == "median":
+            middle = median([told.value for told in values])
+            yield figure(f"{name} (median of {len(values)})", f"{middle:.10g}", values[-1].line)
         else:
-            self.values[name] = [value]
+            yield values[-1]
 
-    def reported(self) -> list[ReportedFigure]:
-        figures = []
-        for name, values in self.values.items():
-            qualifiers = [self.form.unit_of(name)]
-            _number, text, line = values[-1]
-            if self.form.each:
-                number = median([value for value, _text, _line in values])
-                text = f"{number:.10g}"
-                qualifiers.append(f"median of {len(values)}")
-            qualifier = ", ".join(filter(None, qualifiers))
-            label = f"{name} ({qualifier})" if qualifier else name
-            figures.append(figure(label, text, line))
-        return figures
+
+def _is_of_several(form: RecordFormat, reported: list[ReportedFigure]) -> bool:
+    """Whether the figures are those of several models."""
+    if form.figures_of == "record":
+        return len({told.line for told in reported}) > 1
+    return form.figures_of == "median" and len(reported) > 1
+
+
+# Records.
+
+
+def parsed(text: str) -> Any:
+    """Return the JSON in a text; None if it is invalid or nested too deeply."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def as_text(line: str) -> str:
+    """Return a record of DLLogger's file as the printed line; other lines unchanged."""
+    begin = max(line.find("{"), 0)
+    record = parsed(line[begin:])
+    if not isinstance(record, dict) or not isinstance(record.get("data"), dict):
+        return line
+    place = record.get("step")
+    if isinstance(place, int):
+        place = f"Iteration: {place}"
+    elif not place:
+        place = "()"
+    elif isinstance(place, list):
+        place = " ".join(f"{name}: {number}" for name, number in zip(STEP, place, strict=False))
+    prefix = line[:begin].removesuffix("DLLL ")
+    pairs = " ".join(f"{name} : {value} " for name, value in record["data"].items())
+    return f"{prefix}DLL {record.get('datetime')} - {place} {pairs}"
+
+
+def _records(text: str, is_json: bool) -> Iterator[Record]:
+    return _json_records(text) if is_json else _table_rows(text)
+
+
+def _json_records(text: str) -> Iterator[Record]:
+    """Yield the records of JSON lines or of a JSON document, in their order."""
+    # Of JSON lines, only the first object is parsed here.
+    document = parsed(text) if len(text) <= LARGEST_DOCUMENT else None
+    if document is not None:
+        yield from _with_history(1, document)
+        return
+    for number, line in enumerate(io.StringIO(text), 1):
+        if line.lstrip().startswith("{"):
+            yield from _with_history(number, parsed(line))
+
+
+def _with_history(line: int, document: Any) -> Iterator[Record]:
+    """Yield the records of a JSON object or list, and those of its history."""
+    for record in document if isinstance(document, list) else [document]:
+        if not isinstance(record, dict) or not record:
+            continue
+        yield Record(line, dict(_values("", record, DEPTH)))
+        history = record.get(HISTORY)
+        for entry in history if isinstance(history, list) else []:
+            if isinstance(entry, dict):
+                yield Record(line, dict(_values("", entry, DEPTH)))
+
+
+def _values(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    """Yield the values of a JSON object by dotted names: ("a.b", 1) for {"a": {"b": 1}}."""
+    if not (isinstance(value, dict) and value and depth):
+        yield name, value
+        return
+    for key, inner in value.items():
+        yield from _values(f"{name}.{key}" if name else key, inner, depth - 1)
+
+
+def _heading(text: str) -> list[str]:
+    """Return the column names of a table; empty for a text without two of them in its first
+    line."""
+    first_line = text.lstrip()[:LONGEST_HEADING].partition("\n")[0]
+    try:
+        names = next(csv.reader([first_line]), [])
+    except csv.Error:
+        return []
+    is_heading = 2 <= len(names) <= MOST_COLUMNS and all(map(PLAIN_NAME.fullmatch, names))
+    return [name.strip() for name in names] if is_heading else []
+
+
+def _table_rows(text: str) -> Iterator[Record]:
+    """Yield the rows of a table by the names in its heading, until one can't be read."""
+    names = _heading(text)
+    lines = csv.reader(io.StringIO(text.lstrip()))
+    try:
+        for number, cells in enumerate(islice(lines, 1, None), 2):
+            if cells:
+                yield Record(number, dict(zip(names, cells, strict=False)))
+    except csv.Error:
+        return

@@ -35,7 +35,7 @@ def with_samples(rows: Columns, log: Log) -> Columns:
     printed = _printed_samples(rows, log)
     if printed is not None and np.isfinite(printed).all():
         ranks = log.number("ranks") or np.nan
-        is_of_device = log.semantics.rate_of == "device" and "samples" in rows
+        is_of_device = log.semantics.rate_of == "device" and np.isfinite(rows["samples"]).any()
         of_all = printed * ranks if is_of_device else printed
         of_device = printed if is_of_device else printed / ranks
     return rows | {"samples_of_step": of_all, "device_samples_of_step": of_device}
@@ -46,13 +46,13 @@ def _printed_samples(rows: Columns, log: Log) -> np.ndarray | None:
     devices, or, where they vary, by rate and time; None if the command line states them."""
     if _is_stated(log, "batch_size") or _is_stated(log, "global_batch_size"):
         return None
+    if np.isfinite(rows["samples"]).any():
+        return rows["samples"] / rows["steps"]
     if log.semantics.samples_vary:
         steps = rows["last"] - rows["since"] + 1
         varying: np.ndarray = rows["rate"] * rows["clock_seconds"] / steps
         # Those before the first line are unknown, as is their time.
         return np.where(np.isfinite(varying), varying, 0.0)
-    if "samples" in rows and np.isfinite(rows["samples"]).any():
-        return rows["samples"] / rows["steps"]
     if "global_batch_size" in rows and log.semantics.step == "update":
         return rows["global_batch_size"] * _counted_per_sample(log)
     return None

@@ -64,7 +64,7 @@ class OptionsAlone(Refusal):
     "regex",
     metavar="REGEX",
     help="Regex of a printed line in another log format, such as '<step> .* <rate> img/s'; "
-    "docs/reference/formats.md lists the groups.",
+    "--formats lists the groups.",
 )
 @click.option(
     "--format-options",
@@ -87,6 +87,12 @@ class OptionsAlone(Refusal):
 @click.option(
     "--all", "everything", is_flag=True, help="Show all statistics, facts and findings."
 )
+@click.option(
+    "--formats",
+    "lists_formats",
+    is_flag=True,
+    help="List the known log formats, and the groups and options of another one.",
+)
 @click.option("--label", metavar="NAME", help="Write a page, audits/NAME/report.html.")
 @options.OUTPUTS
 @options.JSON_FILE
@@ -101,17 +107,18 @@ def audit(
     semantics: str,
     pairs: tuple[tuple[str, str], ...],
     everything: bool,
+    lists_formats: bool,
     label: str | None,
     outputs: Path,
     file: str | None,
 ) -> None:
     """Recompute throughputs from training logs of other suites.
 
-    FILE is a log or a folder of logs, plain or compressed by gzip or xz, in a format of
-    docs/reference/formats.md. The first line is the answer: samples / time of the steady steps
-    or, without a steady state, of the protocol's steps 21 to 120. Several logs are a table,
-    with their speed-ups. --all shows every statistic that suites use. A claim is reproduced
-    if one of them has its digits. Findings name the line. A folder in DLPerf's layout gives
+    FILE is a log or a folder of logs, plain or compressed by gzip or xz; --formats lists the
+    formats. The first line is the answer: samples / time of the steady steps or, without a
+    steady state, of the protocol's steps 21 to 120. Several logs are a table, with their
+    speed-ups. --all shows every statistic that suites use. A claim is reproduced if one of
+    them has its digits. Findings name the line. A folder in DLPerf's layout gives
     DLPerf's summary too.
 
     \b
@@ -127,7 +134,11 @@ def audit(
     from perfkit.core.driver.progress import Bar
     from perfkit.core.format import printable
     from perfkit.report.audit_terminal import audit_text
+    from perfkit.report.formats_text import formats_text
 
+    if lists_formats:
+        echo(formats_text())
+        return
     if label is not None and not re.fullmatch(LABEL, label or " "):
         raise RequestError([InvalidLabel(parameter="--label", value=label)])
     stated = stated_facts(pairs)

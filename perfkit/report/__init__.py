@@ -29,6 +29,7 @@ audit_answer.py texts of the answer of an audit: throughput, steps, operations
 audit_text.py   texts of audits: statistics, steps and claims
 audited_logs.py  a table of several audited logs
 audit_terminal.py  an audit as text for a terminal
+formats_text.py    the log formats that perfkit audit --formats lists
 diagnosis.py    section of a diagnosis, and the command for one
 verification.py a verification as text, and as a section of a measurement's page
 summary.py      data of the summary, and its sections that are tables
