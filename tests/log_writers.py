@@ -101,57 +101,6 @@ IN_FILES = [name for name in SUITES if re.search(r"\S : {rate", SUITES[name].lin
 """Formats that `as_file` converts."""
 
 
-ODD_NUMBERS = (
-    "0",
-    "-1",
-    "nan",
-    "inf",
-    "1e308",
-    "-1e-308",
-    "9" * 17,
-    "9" * 40,
-    "12,810",
-    "12,81",
-    "1_234",
-    "1.2M",
-    "51.2 ms",
-    "1:02:03.4",
-    "3.4e999",
-    "99:99:99",
-    "",
-)
-"""Texts that a damaged or unusual log has in place of a number."""
-
-
-def mutated(text, random):
-    """Return a log with some damage: numbers replaced, characters and lines lost, doubled or
-    exchanged, the end cut off."""
-    for _time in range(random.randint(1, 12)):
-        begin = random.randrange(len(text) + 1)
-        end = min(len(text), begin + random.choice([1, 3, 40, 400]))
-        part = text[begin:end]
-        match random.randrange(7):
-            case 0:
-                odd = random.choice(ODD_NUMBERS)
-                text = text[:begin] + re.sub(r"\d[\d.,]*", odd, part, count=3) + text[end:]
-            case 1:
-                text = text[:begin] + text[end:]
-            case 2:
-                text = text[:end] + part + text[end:]
-            case 3:
-                text = text[:begin] + part[::-1] + text[end:]
-            case 4:
-                character = chr(random.choice([0, 9, 10, 13, 27, 44, 48, 57, 0x661, 0xFFFD]))
-                text = text[:begin] + character * random.choice([1, 30]) + text[begin:]
-            case 5:
-                lines = text.splitlines(True)
-                random.shuffle(lines)
-                text = "".join(lines)
-            case 6:
-                text = text[: max(1, end)]
-    return text or "\n"
-
-
 def paddleclas(seconds, every=10, epoch=0):
     return SUITES["PaddleClas, static graph"].text(seconds, every, epoch)
 
