@@ -27,6 +27,7 @@ from perfkit.audit.statements import (
     CoarseClock,
     EpochTimes,
     Finding,
+    FirstStepsLeftOut,
     Impossible,
     InputWait,
     LossNotFalling,
@@ -34,6 +35,7 @@ from perfkit.audit.statements import (
     Note,
     NotTraining,
 )
+from perfkit.audit.steps import WARMUP, slow_first
 from perfkit.core.units import TERA
 
 APART = 0.005
@@ -55,6 +57,7 @@ def findings_of(
     """Return the findings about a log, those about the time of its answer first."""
     log, rows = figures.log, figures.rows
     notes = [*_notes(_clock_differs(answer)), *slow_windows(figures, answer)]
+    notes += _notes(_first_steps(rows, answer))
     notes += _notes(
         *_coarse_clock(answer, figures.step_times),
         EpochTimes() if log.semantics.step == "epoch" else None,
@@ -130,6 +133,17 @@ def _clock_differs(answer: Answer | None) -> Finding | None:
         return None
     printed, clock = answer.seconds_by_prints, answer.seconds_by_clock or 0.0
     return ClockDiffers(clock=clock, printed=printed, difference=clock / printed - 1)
+
+
+def _first_steps(rows: Columns, answer: Answer | None) -> Finding | None:
+    """Return the finding that the slow first steps of a short log are left out."""
+    if not answer or answer.period != "warm" or not 0 < rows["warm_after"].max() < WARMUP:
+        return None
+    is_first = slow_first(rows)
+    steps = rows["steps"][is_first]
+    seconds = rows["step_seconds"]
+    times = (seconds[is_first] * steps).sum() / steps.sum() / np.median(seconds[~is_first])
+    return FirstStepsLeftOut(last=int(rows["last"][is_first][-1]), times=float(times))
 
 
 def _coarse_clock(answer: Answer | None, step_times: Iterable[StepTime]) -> Iterator[Finding]:

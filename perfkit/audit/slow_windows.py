@@ -1,4 +1,4 @@
-"""Slow windows among the steps of an answer: pauses, and the first steps of a short log."""
+"""Pauses among the steps of an answer, and changes of their level."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ from perfkit.audit.answer import Answer
 from perfkit.audit.figure import unit_for
 from perfkit.audit.levels import level_change
 from perfkit.audit.recompute import Figures
-from perfkit.audit.statements import FirstStepsIncluded, Note, Pauses, TwoLevels
+from perfkit.audit.statements import Note, Pauses, TwoLevels
 from perfkit.audit.timed import Timed
 
 SLOW = 1.5
@@ -26,14 +26,6 @@ FEWEST_STEPS, FEW = 50, 5
 FEWEST_STEPS steps, they are a part of the regular work, such as every fourth batch with its
 optimizer step, or every tenth that waits for the device, and the median is no measure for
 them."""
-SLOW_FIRST = 1.3
-"""First steps take more than this many times the median of the others."""
-FAST_FIRST = 0.5
-"""Steps right behind slow first ones that take less than this many times the median count among
-them: where steps are dispatched asynchronously, the first times are not those of their
-steps."""
-LEAST_OTHERS = 3
-"""Windows behind the first ones, at least."""
 MOST_PLACES = 3
 """Pauses whose steps are named."""
 
@@ -41,24 +33,15 @@ MOST_PLACES = 3
 # Logs may contain numbers of any size.
 @np.errstate(all="ignore")
 def slow_windows(figures: Figures, answer: Answer | None) -> Iterator[Note]:
-    """Yield the pauses and the slow first steps among the steps of a log's answer."""
+    """Yield the pauses and a change of level among the steps of a log's answer."""
     timed = _timed(figures, answer)
     if not answer or not timed:
         return
-    is_first = np.full(len(timed.seconds), False)
-    if answer.period == "all":
-        is_first = _first_steps(timed)
-    is_pause = _pauses(timed, is_first)
+    is_pause = _pauses(timed)
     if is_pause.any():
         yield _pauses_note(timed, is_pause, answer)
-    if is_first.any():
-        finding = FirstStepsIncluded(
-            warm=int(timed.last[is_first][-1]),
-            times=_times_the_others(timed, is_first),
-            **_answer_without(timed, is_first, answer),
-        )
-        yield Note(finding)
-    elif (change := level_change(timed.step_seconds)) is not None:
+    change = level_change(timed.step_seconds)
+    if change:
         rate, unit = _rate(answer)
         seconds = rate * timed.mean_seconds
         levels = TwoLevels(
@@ -91,22 +74,16 @@ def _slow(timed: Timed, times: float, level: float) -> np.ndarray:
     return (timed.step_seconds > times * level) & is_above_rounding
 
 
-def _times_the_others(timed: Timed, is_first: np.ndarray) -> float:
-    """Return the time of a step in the first stretches / the median of the others."""
-    seconds_of_first = timed.seconds[is_first].sum() / timed.steps[is_first].sum()
-    return float(seconds_of_first / np.median(timed.step_seconds[~is_first]))
-
-
 def _place(timed: Timed, index: int) -> str:
     first, last = timed.first[index], timed.last[index]
     return str(last) if first == last else f"{first}–{last}"
 
 
-def _pauses(timed: Timed, is_first: np.ndarray) -> np.ndarray:
-    """Mark the pauses behind the first steps; none if they take little time."""
+def _pauses(timed: Timed) -> np.ndarray:
+    """Mark the pauses; none if they take little time."""
     count = len(timed.seconds)
     level = float(np.median(timed.step_seconds))
-    is_pause = _slow(timed, SLOW, level) & ~is_first
+    is_pause = _slow(timed, SLOW, level)
     most = min(MOST_SLOW * count, max(FEW, timed.steps.sum() / FEWEST_STEPS))
     is_rare = is_pause.sum() <= most
     excess = _excess(timed, level)[is_pause].sum()
@@ -130,22 +107,6 @@ def _pauses_note(timed: Timed, is_pause: np.ndarray, answer: Answer) -> Note:
         **_answer_without(timed, is_pause, answer),
     )
     return Note(finding, int(timed.line[indices[0]]))
-
-
-def _first_steps(timed: Timed) -> np.ndarray:
-    """Mark the slow windows at the beginning, with those right behind them that are too fast;
-    none if too few windows follow, or if all the marked ones together are not slow."""
-    none = np.full(len(timed.seconds), False)
-    others = timed.step_seconds[1:]
-    if len(others) < LEAST_OTHERS:
-        return none
-    level = float(np.median(others))
-    is_slow = _slow(timed, SLOW_FIRST, level)
-    is_fast = timed.step_seconds < FAST_FIRST * level
-    is_first = np.logical_and.accumulate(is_slow | is_fast)
-    if not is_slow[0] or (~is_first).sum() < max(LEAST_OTHERS, is_first.sum()):
-        return none
-    return is_first if _times_the_others(timed, is_first) > SLOW_FIRST else none
 
 
 def _answer_without(timed: Timed, is_left_out: np.ndarray, answer: Answer) -> dict[str, Any]:

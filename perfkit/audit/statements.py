@@ -145,25 +145,19 @@ class Pauses(Finding):
         return {"places": [*self.places, *others]}
 
 
-class FirstStepsIncluded(Finding):
-    """The log has no steps behind the warm-up, so that the answer is of all its steps, and the
-    first take over 1.3 times the median time of the others. Steps right behind them that take
-    less than half of it count among the first, which must take over 1.3 times also together."""
+class FirstStepsLeftOut(Finding):
+    """The log has no steps behind the usual warm-up, and the first take over 1.3 times the
+    median time of the others: the answer is of these. Steps right behind the first that take
+    less than half of it count among them."""
 
-    code = "first_steps_included"
+    code = "first_steps_left_out"
     sentence = N_(
-        "Steps %(first)s–%(last)s include the warm-up: up to step %(warm)s, a step takes "
-        "%(times)s times the median of the others; without: %(without)s %(unit)s."
+        "The steps up to %(last)s are left out as a warm-up: they take %(times)s times the "
+        "median of the others."
     )
-    warm: Verbatim
-    """last step of the warm-up"""
-    times: Digits2
-    """time of a step of the warm-up / median of the others"""
-    without: Printed
-    """as of `pauses`"""
-    unit: str
-    first: Verbatim
     last: Verbatim
+    times: Digits2
+    """mean time of a first step / median of the others"""
 
 
 class TwoLevels(Finding):

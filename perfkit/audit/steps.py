@@ -4,12 +4,21 @@ import numpy as np
 
 from perfkit.audit.figure import LEAST_RATE, MOST_RATE, Period
 from perfkit.audit.log import Columns, Log, known_first, some_of
+from perfkit.audit.timed import half_unit
 from perfkit.core.config import Protocol
 from perfkit.core.steady import steadiness
 
 PROTOCOL = Protocol.named("published")
 WARMUP, END = PROTOCOL.warmup_steps, PROTOCOL.steps
 """The protocol measures steps WARMUP + 1 to END."""
+SLOW_FIRST = 1.3
+"""First steps take more than this many times the median of the others."""
+FAST_FIRST = 0.5
+"""Steps right behind slow first ones that take less than this many times the median count among
+them: where steps are dispatched asynchronously, the first times are not those of their
+steps."""
+LEAST_OTHERS = 3
+"""Windows behind the first ones, at least."""
 
 
 def rank_of(windows: Columns) -> int:
@@ -40,6 +49,8 @@ def steps_of(log: Log) -> Columns:
     epoch_index     the epoch, counted over all runs from 0
     in_first_epoch  whether the epoch is the first of its run
     in_protocol     whether the epoch is the first with most of the protocol's steps
+    warm_after      the last step of the warm-up in the window's epoch: the first WARMUP steps
+                    or, if there are no others, the first that are slow
     settled         whether the steady state has begun
 
     Windows of steps 1–10 and 11–30 of epoch 0, and 1–10 of epoch 1, have 10, 20 and 10 steps;
@@ -66,6 +77,10 @@ def steps_of(log: Log) -> Columns:
     }
     rows["in_protocol"] = _in_protocol(rows)
     rows["step_seconds"] = _step_seconds(rows)
+    rows["warm_after"] = np.where(rows["in_first_epoch"], WARMUP, 0)
+    if not inside(rows, "warm").any():
+        is_first = slow_first(rows)
+        rows["warm_after"][:] = rows["last"][is_first].max(initial=0)
     rows["settled"] = _settled(rows["step_seconds"], ~inside(rows, "warm"))
     return rows
 
@@ -100,6 +115,24 @@ def _step_seconds(rows: Columns) -> np.ndarray:
     return rows["clock_seconds"] / (rows["last"] - rows["since"] + 1)
 
 
+def slow_first(rows: Columns) -> np.ndarray:
+    """Mark the slow windows at the beginning, with those right behind them that are too fast;
+    none if too few windows follow."""
+    step_seconds, steps = rows["step_seconds"], rows["steps"]
+    none = np.full(len(steps), False)
+    if len(steps) <= LEAST_OTHERS:
+        return none
+    level = np.median(step_seconds[1:])
+    excess = (step_seconds - level) * steps
+    is_slow = (step_seconds > SLOW_FIRST * level) & (excess > 4 * half_unit(rows["at"]))
+    is_first = np.logical_and.accumulate(is_slow | (step_seconds < FAST_FIRST * level))
+    others = np.count_nonzero(~is_first)
+    if not is_slow[0] or others < max(LEAST_OTHERS, is_first.sum()):
+        return none
+    seconds_of_first = (step_seconds * steps)[is_first].sum() / steps[is_first].sum()
+    return is_first if seconds_of_first > SLOW_FIRST * level else none
+
+
 def _settled(step_seconds: np.ndarray, is_warming: np.ndarray) -> np.ndarray:
     """Mark the windows since the beginning of the steady state; none without one. Windows with
     an implausible time don't count. A slow one of the warm-up is a compilation: the steady
@@ -119,13 +152,11 @@ def _settled(step_seconds: np.ndarray, is_warming: np.ndarray) -> np.ndarray:
 
 def inside(rows: Columns, period: Period, first: str = "first") -> np.ndarray:
     """Return the mask of windows wholly in the period; column `first` has their first steps."""
-    is_after_warmup = rows[first] > WARMUP
     match period:
         case "all":
-            return np.full(len(is_after_warmup), True)
+            return np.full(len(rows["last"]), True)
         case "warm":
-            return ~rows["in_first_epoch"] | is_after_warmup
+            return rows[first] > rows["warm_after"]
         case "protocol":
-            is_before_end = rows["last"] <= END
-            return rows["in_protocol"] & is_after_warmup & is_before_end
+            return rows["in_protocol"] & (rows[first] > WARMUP) & (rows["last"] <= END)
     return rows["settled"]

@@ -8,7 +8,7 @@ from perfkit.audit.audit import AuditedLog
 from perfkit.audit.figure import StepTime
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.samples import unit_of
-from perfkit.audit.statements import FactValue, FirstStepsIncluded, Pauses
+from perfkit.audit.statements import FactValue, Pauses
 from perfkit.core.format import number, percent, shortened
 from perfkit.core.statements import N_
 from perfkit.report.text.language import gettext as _
@@ -69,22 +69,12 @@ def answer_text(log: AuditedLog) -> str:
 
 
 def _with_slow_steps(steps: str, log: AuditedLog) -> str:
-    """Return the steps of an answer, and whether pauses or a slow warm-up are among them."""
+    """Return the steps of an answer, and whether pauses are among them."""
     findings = [located.finding for located in log.findings]
     pauses = sum(finding.count for finding in findings if isinstance(finding, Pauses))
-    has_warm_up = any(isinstance(finding, FirstStepsIncluded) for finding in findings)
-    if has_warm_up and pauses:
-        text = ngettext(
-            "%(steps)s with the warm-up and a pause",
-            "%(steps)s with the warm-up and pauses",
-            pauses,
-        )
-    elif has_warm_up:
-        text = _("%(steps)s with the warm-up")
-    elif pauses:
-        text = ngettext("%(steps)s with a pause", "%(steps)s with pauses", pauses)
-    else:
+    if not pauses:
         return steps
+    text = ngettext("%(steps)s with a pause", "%(steps)s with pauses", pauses)
     return text % {"steps": steps}
 
 
