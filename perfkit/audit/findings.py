@@ -7,7 +7,7 @@ import numpy as np
 
 from perfkit.analysis.datasheets import datasheet_named
 from perfkit.analysis.warnings import STANDING
-from perfkit.audit.answer import Answer, every_expert_counted, tokens_of_sample
+from perfkit.audit.answer import TOKENS, Answer, every_expert_counted, tokens_of_sample
 from perfkit.audit.figure import (
     CommonRates,
     Figure,
@@ -197,7 +197,8 @@ def _devices_with(tflops: float, answer: Answer | None, figures: Figures) -> int
     if not answer or not answer.period or not log.number("parameters"):
         return None
     usual = figures.find("median step", answer.period)
-    tokens = tokens_of_sample(log.facts, unit_of(log.facts))
+    unit = unit_of(log.facts)
+    tokens = 1 if unit == TOKENS else tokens_of_sample(log.facts, unit)
     if not usual or not usual.throughput or not tokens:
         return None
     sizes = (log.number(name) for name in ("layers", "hidden_size", "sequence_length"))
