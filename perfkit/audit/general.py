@@ -10,6 +10,7 @@ from itertools import pairwise
 from perfkit.audit import numbers
 from perfkit.audit.formats import GENERAL, STAMP, LogFormat, Semantics, expression, line_pattern
 
+NAME = "lines with named values"
 LINES_SEARCHED = 20_000
 PRINTS_SEARCHED = 200
 LONGEST_LINE = 4000
@@ -53,7 +54,7 @@ def format_of(lines: Lines) -> LogFormat | None:
     rate = fields.get("rate", "")
     is_of_device = not rate or re.search(GENERAL["of_device"], rate)
     return LogFormat(
-        name="lines with named values",
+        name=NAME,
         semantics=Semantics(
             rate_of="device" if is_of_device else "all",
             counts_from=None,

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from perfkit.audit.answer import Answer, ModelSpeed, OwnPrint, Speed
 from perfkit.audit.audit import AuditedLog
 from perfkit.audit.figure import StepTime
+from perfkit.audit.general import NAME as GENERAL
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.samples import unit_of
 from perfkit.audit.statements import FactValue, Pauses
@@ -221,6 +222,8 @@ def lacking_text(log: AuditedLog) -> str:
         }
     if speed.of_all is None:
         return _("The throughput of all devices needs %(options)s.") % DEVICES
+    if log.format == GENERAL and log.has_rates:
+        return _("Nothing tells whether it is that of one device: it is taken as that of all.")
     if speed.per_device is None:
         return _("The throughput of one device needs %(options)s.") % DEVICES
     return ""
