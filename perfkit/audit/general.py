@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from perfkit.audit import numbers
+from perfkit.audit.figure import NAMED_VALUES
 from perfkit.audit.formats import GENERAL, STAMP, LogFormat, Semantics, expression, line_pattern
 
-NAME = "lines with named values"
 LINES_SEARCHED = 20_000
 PRINTS_SEARCHED = 200
 LONGEST_LINE = 4000
@@ -54,7 +54,7 @@ def format_of(lines: Lines) -> LogFormat | None:
     rate = fields.get("rate", "")
     is_of_device = not rate or re.search(GENERAL["of_device"], rate)
     return LogFormat(
-        name=NAME,
+        name=NAMED_VALUES,
         semantics=Semantics(
             rate_of="device" if is_of_device else "all",
             counts_from=None,
