@@ -56,6 +56,7 @@ class Suite:
                 total=np.sum(seconds[before:step]),
                 wait=wait,
                 rate=BATCH / mean,
+                samples=BATCH * (step - first + 1),
                 both=BATCH / (mean + wait),
             )
             text += f"{line}\n"

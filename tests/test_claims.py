@@ -319,11 +319,6 @@ def test_more_operations_than_the_dense_peak_are_impossible(text, alone):
     assert f"{text}: impossible." in claim["shown"]
 
 
-def test_a_utilization_over_100_percent_is_impossible_whatever_else(alone):
-    assert alone("152 % MFU")["exit_code"] == 1
-    assert alone("100 % MFU")["exit_code"] == 0
-
-
 def test_attention_counts_if_its_sizes_are_stated_and_causally_if_that_is_possible(alone):
     claim = alone("19,500 tokens/s/GPU", **GPT, layers=128, hidden_size=4096)
     (reading,) = claim["readings"]

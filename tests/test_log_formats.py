@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from math import gcd
 
 import numpy as np
@@ -86,13 +85,6 @@ def test_every_print_format_has_a_writer():
     assert named - {"MetricLogger", "MindSpore"} == {*SUITES}
 
 
-def test_printed_rates_show_whether_times_include_the_wait(read):
-    suite = SUITES["PaddleNLP BERT, static graph"]
-    with_wait_apart = replace(suite, line=suite.line.replace("{rate", "{both"))
-    assert read(suite.text(np.ones(40))).semantics.reader == "in"
-    assert read(with_wait_apart.text(np.ones(40))).semantics.reader is None
-
-
 def test_paddlenlps_means_restart_with_each_data_file(read):
     text = SUITES["PaddleNLP BERT, static graph"].text(np.full(30, 0.5))
     windows = read(text.replace("batch: 19,", "batch: 3,")).windows
@@ -104,14 +96,6 @@ def test_a_mean_of_rates_gives_no_time(read):
     windows = read(SUITES["NVIDIA DLLogger, PyTorch ConvNets"].text(np.ones(40))).windows
     assert np.isnan(windows["own_rate"]).all()
     assert np.isfinite(windows["rate"]).all()
-
-
-def test_a_repeated_iteration_number_counts_as_another_step(read):
-    text = SUITES["NVIDIA DLLogger, TensorFlow BERT"].text(np.arange(1.0, 7.0), 1)
-    windows = read(re.sub("Iteration: [23] ", "Iteration: 1 ", text)).windows
-    assert [*windows["last"]] == [1, 2, 3, 6, 7, 8]
-    assert not windows["run"].any()
-    assert [*steps_of(windows)] == [1] * 6
 
 
 @pytest.mark.parametrize(
@@ -130,10 +114,6 @@ def test_a_time_since_the_last_print_covers_all_steps_since(read):
     windows = read("".join(line.format(*values) for values in prints)).windows
     assert [*steps_of(windows)] == [100, 100, 100, 100, 10]
     assert windows["seconds"].sum() == 41.0
-
-
-def test_a_single_print_of_a_time_since_the_last_print_covers_unknown_steps(read):
-    assert not len(read("loss: 3.2, global_step: 1000, interval_runtime: 10.0\n").windows)
 
 
 # Language models.
@@ -158,8 +138,6 @@ def test_the_global_batch_of_each_print_is_a_fact_with_its_line(read):
     log = read("starting\n" + megatron([336] * 40))
     assert log.fact("global_batch_size") == 336
     assert log.facts["global_batch_size"].by.line == 2
-
-
 
 
 def test_consumed_samples_give_the_global_batch(read):
@@ -233,14 +211,6 @@ def test_a_step_of_several_lines_has_what_each_says(read):
     assert np.diff(log.windows["at"]) == pytest.approx(36.0)
 
 
-def test_prints_without_a_step_are_counted(read):
-    form = replace(
-        user_format("it <step> <seconds>"), line=re.compile("took (?P<seconds>\\S+)")
-    )
-    log = read("took 0.25\n" * 40, form=form)
-    assert [*log.windows["last"]] == [*range(1, 41)]
-
-
 def test_a_trainers_closing_figures_are_reported(read):
     closing = "{'train_runtime': 'N', 'train_samples_per_second': 'N', 'train_loss': '2.1'}\n"
     closing = closing.replace("N", "3.902")
@@ -271,8 +241,7 @@ def convnets(prefix="DLLL ", zone="", batch=2048):
     return "".join(lines)
 
 
-@pytest.mark.parametrize("prefix", ["DLLL ", ""])
-@pytest.mark.parametrize("zone", ["", "+00:00", "+08:00"])
+@pytest.mark.parametrize(("prefix", "zone"), [("DLLL ", ""), ("", "+08:00")])
 def test_json_lines_with_time_zones_and_split_steps_are_read(read, prefix, zone):
     log = read(convnets(prefix, zone), "raport.json")
     assert "PyTorch ConvNets" in log.format
@@ -330,38 +299,6 @@ def test_mlperf_gives_time_to_train_and_throughputs(read, version):
     assert reported(read(text)) == {
         "time to train, minutes": pytest.approx(1.0),
         "samples / time of all blocks": pytest.approx(4 * samples / 42),
-    }
-
-
-@pytest.mark.parametrize("version", MLPERF)
-def test_mlperf_gives_epochs_as_windows(read, version):
-    text, samples = mlperf_training(version)
-    log = read(text)
-    assert log.fact("model") == "resnet50"
-    assert len(log.windows) == 4
-    assert log.windows["rate"].to_numpy() == pytest.approx(samples / 8)
-
-
-def test_mlperf_without_epochs_gives_figures_but_no_steps(read):
-    events = [(1, "global_batch_size", 4096), (2, "run_start", None)]
-    events += [(9, "tracked_stats", {"throughput": 21234.5}), (9.5, "run_stop", None)]
-    log = read(mlperf_text("v1.1", *events))
-    assert log.format == "MLPerf training"
-    assert not len(log.windows)
-    assert log.fact("global_batch_size") == 4096
-    figures = {"time to train, minutes": 0.125, "tracked_stats throughput": 21234.5}
-    assert reported(log) == figures
-
-
-def test_mlperf_events_logged_by_every_process_count_once(read):
-    events = [(1, "train_samples", 1000), (1, "global_batch_size", 10), (10, "block_start", 0)]
-    for begin in (10, 20):
-        events += [(begin, "epoch_start", 0), (begin + 10, "epoch_stop", 0)]
-    # The second block does not end.
-    events += [(30, "block_stop", 0), (30, "block_start", 0), (40, "epoch_stop", 0)]
-    log = read(mlperf_text("v1.1", *events, processes=8))
-    assert reported(log) == {
-        "samples / time of all blocks": pytest.approx(100.0),
     }
 
 
@@ -507,21 +444,13 @@ def test_an_unknown_log_is_read_with_a_given_format(mine):
     assert re.search(r"samples / time +steps 21–120, 10 lines +1024\.000", done.stdout)
 
 
-def test_files_without_a_line_of_the_given_format_are_left_out(mine):
-    regex = REGEX.replace("it", "iter")
-    done = cli("audit", mine, "--format-regex", regex, "--format-options", OPTIONS)
-    assert done.exit_code == 1
-    assert "no line matches --format-regex" in " ".join(done.output.split())
-
-
 def test_a_regex_that_matches_no_line_tells_how_far_it_matches(mine):
     regex = REGEX.replace("(im|i)g/s", "images/s")
     done = cli("audit", mine, "--format-regex", regex, "--format-options", OPTIONS)
+    text = " ".join(done.output.split())
     assert done.exit_code == 1
-    assert "no line matches --format-regex; line 1 matches up to" in " ".join(
-        done.output.split()
-    )
-    assert "then has 'img/s'" in " ".join(done.output.split())
+    assert "no line matches --format-regex; line 1 matches up to" in text
+    assert "then has 'img/s'" in text
 
 
 def test_the_command_of_an_audit_keeps_the_blanks_of_the_format(write, tmp_path):
@@ -561,12 +490,6 @@ TIMED = "".join(f"it {step} at {1_700_000_000.5 + step}\n" for step in range(1, 
 def test_unix_timestamps_are_a_clock(read):
     form = user_format(r"it (?P<step>\d+) at (?P<at>\S+)", "")
     assert np.diff(read(TIMED, form=form).windows["at"]) == pytest.approx(np.ones(129))
-
-
-def test_a_deeply_nested_record_is_harmless(read):
-    deep = "DLLL " + '{"a": ' * 3000 + "}" * 3000 + "\n"
-    text = as_file(SUITES["NVIDIA DLLogger, TensorFlow ConvNets"].text(np.ones(20), 1))
-    assert len(read(deep + text).windows) == 20
 
 
 def test_every_repetition_in_a_pattern_is_bounded():

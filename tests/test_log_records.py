@@ -77,22 +77,6 @@ def case_of(name):
     return next(case["log"] for case in CASES if case["format"] == name)
 
 
-def test_steps_per_second_are_no_samples_per_second(read):
-    log = read(case_of("Hugging Face Trainer, results"))
-    rates = [figure.name for figure in log.reported if figure.is_rate]
-    assert rates == ["train_samples_per_second"]
-
-
-def test_an_epoch_is_no_step(write):
-    """A batch size per epoch would give a throughput that is wrong by the steps of an epoch."""
-    path = write(case_of("Ultralytics, results.csv"))
-    (audited,) = audit([path], stated={"batch_size": 16}).logs
-    assert audited.step == "epoch"
-    assert audited.figures == []
-    assert audited.answer.samples is None
-    assert "epoch_times" in {finding.code for finding in audited.findings}
-
-
 def test_a_measurement_of_perfkit_is_left_out_with_where_its_throughput_is(write):
     result = {"schema_version": 1, "config": {}, "protocol": {}, "repeats": []}
     audited = audit([write(json.dumps(result, indent=1), "result.json")])
@@ -203,28 +187,6 @@ def test_the_times_of_steps_follow_from_means_over_a_window(seconds, window, eve
     assert [*windows.first] == [*(steps - every + 1)]
     sums = [seconds[step - every : step].sum() for step in steps]
     assert windows.sums == pytest.approx(np.array(sums), rel=1e-6, abs=1e-9)
-
-
-def test_a_window_longer_than_the_distance_of_prints_covers_the_steps_since():
-    steps, means = np.array([2, 4, 6, 8]), np.array([2.0, 2.0, 3.0, 5.0])
-    windows = windows_of_means(steps, np.zeros(4), means, 4)
-    assert [*windows.first] == [1, 3, 5, 7]
-    assert [*windows.sums] == [4.0, 4.0, 8.0, 12.0]
-
-
-def test_a_window_shorter_than_the_distance_of_prints_covers_its_steps_alone():
-    steps, means = np.array([50, 100]), np.array([2.0, 3.0])
-    windows = windows_of_means(steps, np.zeros(2), means, 10)
-    assert [*windows.first] == [41, 91]
-    assert [*windows.sums] == [20.0, 30.0]
-
-
-def test_a_run_resumed_in_the_middle_has_windows_of_its_own_length():
-    steps, means = np.arange(1001, 1022), np.full(21, 2.0)
-    windows = windows_of_means(steps, np.zeros(21), means, 10)
-    is_covered = windows.first <= steps
-    assert [*steps[is_covered]] == [1001, 1011, 1021]
-    assert [*windows.sums[is_covered]] == [20.0, 20.0, 20.0]
 
 
 MMENGINE = (
