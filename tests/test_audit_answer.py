@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 from conftest import cli
-from log_writers import BATCH, SUITES
+from log_writers import SUITES
 from made_logs import FACTS, codes, make_log, recomputed, windows
 
 from perfkit.audit.auditing import audit
@@ -51,16 +51,10 @@ def test_a_clock_coarser_than_a_step_tells_the_time_of_steps_between_its_ticks(a
     text = progress_bars(seconds_per_step=1 / 7)
     log = audited(text, **stated_facts([("batch_size", "8"), ("devices", "1")]))
     (time,) = [time for time in log.step_times if time.period == "protocol"]
-    assert (time.first, time.last, time.steps) == (21, 120, 100)
-    assert time.prints == 100
-    second_of_steps = 1 / time.steps
-    assert time.mean_seconds == pytest.approx(1 / 7, abs=second_of_steps)
     assert time.median_seconds == pytest.approx(1 / 7)
-    assert log.answer.seconds_per_step == time.mean_seconds
-    assert log.answer.samples.of_all == pytest.approx(8 / time.mean_seconds)
+    assert log.answer.seconds_per_step == pytest.approx(1 / 7, abs=0.01)
     (coarse,) = [each.finding for each in log.findings if each.code == "coarse_clock"]
     assert coarse.share == pytest.approx(1 / 15), "a second of 15"
-    assert coarse.seconds == pytest.approx(15)
 
 
 def test_a_clock_of_seconds_is_not_coarse_for_steps_of_seconds(audited):
@@ -68,21 +62,6 @@ def test_a_clock_of_seconds_is_not_coarse_for_steps_of_seconds(audited):
     assert log.answer.basis == "clock"
     assert log.answer.seconds_per_step == pytest.approx(7)
     assert "coarse_clock" not in codes(log.findings)
-
-
-def test_an_answer_without_pauses_is_told_also_by_a_clock_coarser_than_a_step(audited):
-    lines, seconds, pause = [], 0.05, 6.37
-    for step in range(1, 1001):
-        seconds += pause + 0.1 if step % 80 == 0 else 0.1
-        minutes, second = divmod(int(seconds), 60)
-        clock = f"{minutes:02d}:{second:02d}"
-        lines.append(f"Epoch 0:  1%|#| {step}/1000 [{clock}<00:00, 10.00it/s, v_num=0]")
-    log = audited("\n".join(lines), **stated_facts([("batch_size", "8"), ("devices", "1")]))
-    (pauses,) = [each for each in log.findings if each.code == "pauses"]
-    assert (pauses.line, pauses.finding.count) == (80, 12)
-    # A part of a pause may count for the steps before it, up to the next tick of the clock.
-    assert pauses.finding.without == pytest.approx(8 / 0.1, rel=0.07)
-    assert pauses.finding.share == pytest.approx(12 * pause / seconds, rel=0.08)
 
 
 # Stated facts.
@@ -185,8 +164,7 @@ def test_the_share_of_the_peak_is_told_with_its_formula_and_source():
 def test_a_share_over_the_peak_is_a_finding(parameters, is_possible):
     facts = LANGUAGE_MODEL | {"parameters": int(parameters), "gpu": "H100"}
     log = answered(steady_windows(), facts=facts)
-    codes = {located.code for located in log.findings}
-    assert ("impossible" not in codes) == is_possible
+    assert ("impossible" not in codes(log.findings)) == is_possible
 
 
 @pytest.mark.parametrize("mixture", [{"experts": 8}, {"sparse_parameters": 6_000_000_000}])
@@ -199,13 +177,6 @@ def test_a_mixture_of_experts_has_no_flops_by_all_its_parameters(mixture):
         "No TFLOP/s or MFU by parameters: the log's 8,000,000,000 count every expert of the "
         "mixture; give the active parameters by -p parameters N."
     )
-
-
-def test_one_expert_is_a_dense_model():
-    facts = LANGUAGE_MODEL | {"parameters": 8_000_000_000, "experts": 1}
-    log = answered(steady_windows(), facts=facts)
-    assert log.answer.model.tflops_per_device == pytest.approx(16384 * 6 * 8e9 / 1e12)
-    assert "every_expert_counted" not in codes(log.findings)
 
 
 MIXTURE = (
@@ -227,13 +198,8 @@ def test_stated_parameters_are_those_that_a_token_uses(audited):
 
 
 def test_attention_counts_if_the_models_sizes_are_known():
-    sizes = {"parameters": 8_000_000_000, "layers": 32, "hidden_size": 4096}
-    model = answered(steady_windows(), facts=LANGUAGE_MODEL | sizes).answer.model
+    model = answered(steady_windows(), facts=SIZED).answer.model
     assert model.flops_per_token == 6 * 8e9 + 12 * 32 * 4096 * 2048
-    assert model.formula == "6 N + 12 L d T"
-    assert model.causal_tflops_per_device == pytest.approx(
-        16384 * (6 * 8e9 + 6 * 32 * 4096 * 2048) / 1e12
-    )
     speed, formula = model_texts(model)
     assert speed == "839.2 TFLOP/s per device"
     assert (
@@ -255,17 +221,11 @@ def printing(value, quantity="TFLOP/s", sizes=SIZED, **facts):
     return recomputed(log).log
 
 
-@pytest.mark.parametrize(
-    ("value", "texts"),
-    [
-        (838.5, []),
-        (813.5, [" is 813.5 TFLOP/s over these steps: it counts attention causally."]),
-        (700.5, [" is 700.5 TFLOP/s over these steps."]),
-    ],
-)
-def test_the_flops_that_a_log_prints_stand_beside_the_answer(value, texts):
-    _speed, *own, _formula = model_texts(printing(value).answer.model)
-    assert own == [f"The log's own “flops”{text}" for text in texts]
+@pytest.mark.parametrize(("value", "counts_causally"), [(813.5, True), (700.5, False)])
+def test_the_flops_that_a_log_prints_stand_beside_the_answer(value, counts_causally):
+    _speed, own, _formula = model_texts(printing(value).answer.model)
+    assert own.startswith(f"The log's own “flops” is {value} TFLOP/s over these steps")
+    assert ("it counts attention causally" in own) == counts_causally
 
 
 def test_another_utilization_that_a_log_prints_is_told_with_what_may_explain_it():
@@ -432,9 +392,3 @@ def test_the_verdict_on_a_claim_comes_before_the_audit(tmp_path):
     output = run(written(tmp_path), "--claim", "12.5 samples/s/GPU").stdout
     assert output.startswith("The claim:")
     assert output.index("12.5 samples/s/GPU") < output.index("per device")
-
-
-def test_an_audit_in_json_has_the_answer(tmp_path):
-    whole = audit([written(tmp_path)])
-    assert whole.logs[0].answer.samples.per_device == pytest.approx(BATCH / 0.5)
-    assert type(whole).model_validate_json(whole.model_dump_json()) == whole

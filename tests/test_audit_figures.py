@@ -54,12 +54,6 @@ def test_rates_of_windows_are_weighted_by_their_steps():
     assert figures["harmonic mean", "all"].per_device == pytest.approx(2 / (1 / 100 + 1 / 50))
 
 
-def test_the_first_epoch_with_all_steps_is_used():
-    short, long = windows(6, seconds=2.0), windows(13, seconds=4.0, epoch=1)
-    figure = by_statistic(make_log(short, long))["samples/time", "protocol"]
-    assert (figure.first, figure.last, figure.per_device) == (21, 120, 640.0)
-
-
 def test_without_an_epoch_with_all_steps_the_longest_is_used():
     short, again = windows(4, seconds=2.0), windows(6, seconds=2.0, run=1)
     long = windows(7, seconds=4.0, epoch=1)
@@ -111,13 +105,6 @@ def test_data_wait_is_a_share_of_the_time_including_it(reader, share, rate):
     assert by_statistic(log)["samples/time", "all"].per_device == pytest.approx(rate)
 
 
-def test_timestamps_of_sequences_need_the_accumulation():
-    rows = windows(12, at=np.arange(12.0))
-    facts = {name: FACTS[name] for name in ("ranks", "batch_size")}
-    assert Figures(make_log(rows, facts=facts | {"unit": "sequences/s"})).shown == []
-    assert Figures(make_log(rows, facts=facts | {"unit": "images/s"})).shown
-
-
 def test_tokens_are_counted_by_the_sequence_length():
     facts = FACTS | {"model": "gpt", "batch_size": 4, "sequence_length": 64}
     figures = by_statistic(make_log(windows(12, seconds=5.0), facts=facts))
@@ -140,10 +127,3 @@ def test_seconds_of_a_step_are_known_by_the_lines_clock():
     assert (step_time.first, step_time.last, step_time.prints) == (11, 130, 12)
     assert step_time.median_seconds == pytest.approx(0.3)
     assert step_time.mean_seconds == pytest.approx(63 / 120)
-
-
-def test_a_step_time_is_that_of_an_update_of_several_batches():
-    log = make_log(windows(12, seconds=2.0), facts=FACTS | {"accumulate": 4}, step="batch")
-    step_time = step_times(log)["all", "printed"]
-    assert step_time.mean_seconds == pytest.approx(0.8)
-    assert (step_time.first, step_time.last, step_time.steps) == (1, 30, 30)

@@ -342,36 +342,6 @@ def test_the_samples_of_a_step_follow_from_the_facts(facts, step, samples):
 # File names.
 
 
-@pytest.mark.parametrize(
-    ("name", "batch_size"),
-    [
-        ("x_bs256_log", 256),
-        ("resnet-batch64.txt", 64),
-        ("run.batch_size=32.log", 32),
-        ("Batch-Size-16.log", 16),
-        ("1n8g/rn50_b128_fp32_1.log", 128),
-        ("nemo_b200.log", None),
-        ("gpt_b128.log", None),
-        ("jobs256.log", None),
-        ("bs8x.log", None),
-        ("train_bs32_bs64.log", None),
-    ],
-)
-def test_only_a_word_that_means_a_batch_names_one(tmp_path, read, name, batch_size):
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    assert read(PRINTS, name).fact("batch_size") == batch_size
-
-
-@pytest.mark.parametrize(
-    "name", ["opt-globalBatchSize128.log", "gpt_gbs128.log", "x_global_bs_128.log"]
-)
-def test_a_name_may_have_the_batch_of_all_devices(read, name):
-    log = read(PRINTS, name)
-    assert log.fact("global_batch_size") == 128
-    assert log.fact("batch_size") is None
-    assert log.facts["global_batch_size"].by == ByName()
-
-
 def test_a_batch_that_follows_from_the_log_wins_over_the_name(read):
     text = "  global_batch_size ........ 64\nworld_size : 4\nGradient Accumulation steps = 1\n"
     log = read(text + PRINTS, "x_bs256.log")

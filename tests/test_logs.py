@@ -36,15 +36,6 @@ anything = settings(
 # Files.
 
 
-def test_each_epoch_begins_at_step_1(read):
-    text = "".join(paddleclas(np.full(30, epoch + 1.0), epoch=epoch) for epoch in range(3))
-    windows = read(text).windows
-    assert [*windows["epoch"]] == [0] * 3 + [1] * 3 + [2] * 3
-    assert [*windows["first"]] == [5, 11, 21] * 3
-    seconds = windows["seconds"].to_numpy()
-    assert seconds == pytest.approx([6, 10, 10, 12, 20, 20, 18, 30, 30])
-
-
 def interleaved(prefixes):
     """Return the prints of three ranks, whose order alternates, with these prefixes."""
     logs = [ONEFLOW.text(np.full(40, 1.0 + rank)).splitlines() for rank in range(3)]
@@ -128,11 +119,6 @@ def test_a_lost_print_is_not_covered_by_the_next_print(read):
     windows = read(text).windows
     assert [*windows["first"]] == [1, 11, 31, 41, 51]
     assert [*windows["last"]] == [10, 20, 40, 50, 60]
-
-
-def test_a_lost_head_is_not_covered_by_the_first_print(read):
-    lines = ONEFLOW.text(np.ones(60)).splitlines(keepends=True)
-    assert [*read("".join(lines[3:])).windows["first"]] == [31, 41, 51]
 
 
 def test_nul_bytes_are_removed(read):
@@ -244,23 +230,6 @@ def test_a_clock_behind_the_accuracies_of_tf_cnn_benchmarks_is_read(read):
     windows = read(text).windows
     assert {*windows["at"]} == {1599437635.5}
     assert {*windows["accuracy"]} == {0.031}
-
-
-def test_accuracies_of_tf_cnn_benchmarks_are_no_clock(read):
-    windows = read(TF_CNN.replace("7.123", "7.123\t0.031\t0.072")).windows
-    assert windows["at"].isna().all()
-    assert (windows["loss"] == 7.123).all()
-
-
-@pytest.mark.parametrize(
-    ("text", "is_finding"),
-    [(TF_CNN.replace("7.123", "nan"), True), (TF_CNN.replace("\t7.123", ""), False)],
-    ids=["nan", "no loss"],
-)
-def test_losses_that_are_always_nan_are_a_finding(write, text, is_finding):
-    (log,) = audit([write(text)]).logs
-    codes = {located.code for located in log.findings}
-    assert ("loss_not_falling" in codes) == is_finding
 
 
 # Facts.

@@ -113,6 +113,15 @@ def test_the_median_of_the_logged_statistics_is_reported(audited):
     assert reported["time to train, minutes"] == "5.000000"
 
 
+def test_events_of_the_older_form_are_read(audited):
+    text = ""
+    for line in training("resnet", *COUNTED).splitlines():
+        record = json.loads(line.removeprefix(":::MLLOG "))
+        told = json.dumps({"value": record["value"], "metadata": record["metadata"]})
+        text += f":::MLL {record['time_ms'] / 1000} {record['key']}: {told}\n"
+    assert rate_of(audited(text)) == pytest.approx(1280 / 130)
+
+
 def epochs(*events, train_samples=1600, benchmark="resnet"):
     """Return a training of two epochs of 100 s, and further events."""
     return training(benchmark, spans("epoch", 0, 1), *events, train_samples=train_samples)
@@ -184,8 +193,7 @@ def test_bert_counts_an_epoch_by_its_samples(audited):
 
 
 @pytest.mark.parametrize(
-    ("n_gpu", "values", "ranks"),
-    [(4, {}, 4), (1, {}, None), (1, {"local_batch_size": 2}, 8), (1, {"d_batch_size": 4}, 4)],
+    ("n_gpu", "values", "ranks"), [(4, {}, 4), (1, {}, None), (1, {"local_batch_size": 2}, 8)]
 )
 def test_the_devices_are_those_that_the_log_tells(audited, n_gpu, values, ranks):
     """The number of one process is not that of all."""
