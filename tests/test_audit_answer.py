@@ -72,13 +72,6 @@ WITHOUT_BATCH = SUITES["mmcv"].text(HALF_A_SECOND)
 
 
 @pytest.mark.parametrize(
-    "text", ["8030000000", "8.03e9", "8,030,000,000", "8_030_000_000", "8.03B"]
-)
-def test_a_count_is_typed_in_common_spellings(text):
-    assert stated_facts([("parameters", text)]) == {"parameters": 8_030_000_000}
-
-
-@pytest.mark.parametrize(
     ("words", "why"),
     [
         (["-p", "batchsize", "8"], "did you mean batch_size? known: batch_size, global_"),

@@ -326,10 +326,8 @@ PARALLEL = {
         (PARALLEL | {"global_batch_size": 40}, "update", 40),
         (PARALLEL | {"global_batch_size": 40}, "batch", 40 / 5),
         (PARALLEL, "update", 4 * 2 * 5),
-        ({"global_batch_size": 40}, "update", 40),
         ({"unit": "tokens/s", "tokens_per_update": 4096}, "update", 4096),
     ],
-    ids=["told", "a part of an update", "a shared batch", "of all devices", "tokens"],
 )
 def test_the_samples_of_a_step_follow_from_the_facts(facts, step, samples):
     log = make_log(windows(12, seconds=20.0), facts=facts, step=step)

@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import json
 import lzma
 import os
 import re
@@ -28,6 +27,7 @@ PRINTS = paddleclas(STEADY)
 ONEFLOW = SUITES["OneFlow (DLPerf)"]
 CASES = tomllib.loads(Path(__file__).with_name("log_cases.toml").read_text())
 """What is read of logs: `fact` and `figure`."""
+RECORDS = tomllib.loads(Path(__file__).with_name("record_cases.toml").read_text())["case"]
 anything = settings(
     max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -307,15 +307,11 @@ ODD_NUMBERS = ["1e308", "-1e308", "1e-320", "1e999", "nan", "0", "-1", "9" * 12,
 
 @pytest.fixture(scope="module")
 def every_format():
-    """A text in each format, including documents and configurations."""
+    """A text in each format, including records and configurations."""
     texts = [suite.text(STEADY, 10) for suite in SUITES.values()]
     texts += [text_of(case) for case in CASES["fact"] + CASES["figure"]]
     texts += [TWO_TRAININGS, FLEET + TF_CNN]
-    part = {"latency": {"values": [0.25, 0.5]}, "throughput": {"value": 12.5}}
-    arguments = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
-    config = {"scenario": {"max_steps": 2, "training_arguments": arguments}}
-    document = {"config": config, "report": {"overall": part, "train": part}}
-    return [*texts, json.dumps(document)]
+    return [*texts, *(case["log"] for case in RECORDS)]
 
 
 def assert_storable(audited):
