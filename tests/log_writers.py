@@ -1,7 +1,5 @@
 """Writers of other suites' logs, for tests of the readers."""
 
-import json
-import re
 import tomllib
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -56,6 +54,7 @@ class Suite:
                 total=np.sum(seconds[before:step]),
                 wait=wait,
                 rate=BATCH / mean,
+                samples=BATCH * (step - first + 1),
                 both=BATCH / (mean + wait),
             )
             text += f"{line}\n"
@@ -76,29 +75,9 @@ class Suite:
         return max(begin, step - every + 1)
 
 
-def as_file(text):
-    """Convert DLLogger's prints to the JSON lines of its file."""
-    lines = []
-    for line in text.splitlines():
-        at, place, pairs = re.fullmatch(r"DLL (.{26}) - (.*?) +(\S+ : .*)", line).groups()
-        record = {"timestamp": "0", "datetime": at, "elapsedtime": "0", "type": "LOG"}
-        numbers = [int(number) for number in re.findall(r"\d+", place)]
-        record["step"] = numbers
-        if len(numbers) == 1:
-            record["step"] = numbers[0]
-        data = {}
-        for name, value in re.findall(r"(\S+) : ([\d.e-]+)(?= |$)", pairs):
-            data[name] = float(value)
-        record["data"] = data
-        lines.append(f"DLLL {json.dumps(record)}\n")
-    return "".join(lines)
-
-
 WRITERS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 SUITES = {name: Suite(**entry) for name, entry in WRITERS.items()}
 """Format -> its writer."""
-IN_FILES = [name for name in SUITES if re.search(r"\S : {rate", SUITES[name].line)]
-"""Formats that `as_file` converts."""
 
 
 def paddleclas(seconds, every=10, epoch=0):

@@ -60,21 +60,6 @@ def make_log(*rows, facts=FACTS, reported=(), notes=(), name="x.log", sha="a", *
     )
 
 
-def cold_epoch():
-    """Return a slow first epoch and six faster ones."""
-    epochs = [_epoch(0, step_seconds=0.14)]
-    for number in range(1, 7):
-        epochs.append(_epoch(number, step_seconds=0.125))
-    return pd.concat(epochs)
-
-
-def _epoch(number, step_seconds):
-    """Return twenty prints of twenty steps each."""
-    seconds = 20 * step_seconds
-    rate = 256 / step_seconds
-    return windows(20, 20, seconds=seconds, rate=rate, epoch=number)
-
-
 def by_statistic(log):
     """Return the figures of a log by statistic and period."""
     figures = {}

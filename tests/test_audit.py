@@ -10,16 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import cli
-from log_writers import BATCH, paddleclas
+from log_writers import paddleclas
 
 from perfkit import report
 from perfkit.audit.audit import Audit, read_audit, write_audit
-from perfkit.audit.claims import Waterfall, WaterfallStage
-from perfkit.audit.statements import DIGITS
-from perfkit.core.format import changes, number
 from perfkit.core.results.store import ResultError
-from perfkit.report.audit import waterfall_chart
-from perfkit.report.audit_text import difference_text
 from perfkit.report.site import write_site
 from perfkit.report.text.language import file_name
 
@@ -48,55 +43,6 @@ def log(tmp_path, monkeypatch):
     """The relative path of a log on 8 devices."""
     monkeypatch.chdir(tmp_path)
     return written(Path("logs"))
-
-
-@pytest.fixture
-def mean_after_skipping():
-    """The mean of its printed rates without the first 5, as it may be published."""
-    rates = []
-    for step in range(10, 141, 10):
-        # The printed rates are running means since step 5.
-        rates.append(BATCH / COSTS[4:step].mean())
-    return f"{8 * np.mean(rates[5:]):.3f}"
-
-
-def test_audit_exits_with_0_for_a_reproduced_claim(log, mean_after_skipping):
-    done = run(log, "--claim", mean_after_skipping)
-    assert done.exit_code == 0
-    assert f"{mean_after_skipping}  reproduced" in done.stdout
-    assert "without the first 5" in on_one_line(done.stdout)
-
-
-def test_audit_exits_with_1_for_a_claim_that_is_not_reproduced(log):
-    done = run(log, "--claim", "3500.5")
-    assert done.exit_code == 1
-    assert "not reproduced" in done.stdout
-
-
-def test_audit_exits_with_0_for_a_claim_within_the_tolerance(log):
-    assert run(log, "--claim", "395.5", "--tolerance", "5").exit_code == 0
-
-
-def test_audit_prints_samples_over_time_in_80_columns(log):
-    lines = run(log, "--all").stdout
-    exact = re.search(r"samples / time +steps 21–120, 10 lines +([\d.]+)", lines)
-    assert float(exact[1]) == pytest.approx(8 * BATCH * 100 / COSTS[20:120].sum(), rel=1e-4)
-    assert max(map(len, lines.splitlines())) <= 80
-
-
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [
-        (-4e-07, "< 0.0001 %"),
-        (4e-07, "< 0.0001 %"),
-        (-1e-05, "-0.001 %"),
-        (2e-06, "+0.0002 %"),
-        (0.1, "+10 %"),
-    ],
-)
-def test_tiny_differences_are_shown_without_an_exponent(share, text):
-    assert difference_text(share) == text
-    assert changes([share, share]) == f"{text}, {text}"
 
 
 def test_a_published_table_is_compared_cell_by_cell(log, tmp_path):
@@ -139,12 +85,6 @@ def test_unreadable_files_are_named_and_the_others_audited(log, unreadable):
     assert "other" in left_out
 
 
-def test_audit_exits_with_1_if_no_file_can_be_read(unreadable):
-    done = run(*unreadable)
-    assert done.exit_code == 1
-    assert "\x1b" not in done.stdout
-
-
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -163,21 +103,12 @@ def test_an_invalid_request_is_explained(words, why, log):
     assert why in on_one_line(done.stderr)
 
 
-def test_a_claim_about_several_logs_is_refused(log):
+def test_a_claim_is_about_a_single_log(log, unreadable):
     done = run(log, written(Path("logs"), "b_log"), "--claim", "300")
     assert done.exit_code == 2
     assert "b_log are logs; give one alone" in on_one_line(done.stderr)
-
-
-def test_a_claim_about_no_log_is_refused(unreadable):
-    done = run(*unreadable, "--claim", "300")
-    assert done.exit_code == 2
-    assert "but no file is one" in on_one_line(done.stderr)
-
-
-def test_a_claim_may_have_other_files_beside_its_log(log, unreadable):
-    done = run(log, *unreadable, "--claim", "300")
-    assert "The claim:\n  300  " in done.stdout
+    assert run(*unreadable, "--claim", "300").exit_code == 2
+    assert "The claim:\n  300  " in run(log, *unreadable, "--claim", "300").stdout
 
 
 def test_control_characters_in_a_name_are_escaped(tmp_path):
@@ -198,15 +129,6 @@ def test_relative_and_absolute_paths_get_short_names(two_folders, tmp_path):
     assert "a/x.log" in output
     assert "b/x.log" in output
     assert str(tmp_path) not in output
-
-
-def test_a_stored_audit_with_contradicting_facts_is_read_back(log, tmp_path):
-    log.write_text(f"batch_size_per_gpu : 128 \n{log.read_text()}")
-    done = run(log, "--label", "two", "--outputs", tmp_path)
-    assert done.exit_code == 0
-    findings = read_audit(tmp_path / "audits" / "two").logs[0].findings
-    texts = [located.finding.text() for located in findings]
-    assert "batch_size is 128 by line 1, but 256 by the file name: 128 is used." in texts
 
 
 # The page.
@@ -235,12 +157,6 @@ def page(folder, language="en"):
     return unescape((folder / file_name("report", language)).read_text())
 
 
-def test_an_audit_is_stored_with_its_command(stored):
-    command = read_audit(stored).command
-    assert command.startswith("perfkit audit ")
-    assert "--label paddle" in command
-
-
 @pytest.mark.parametrize(
     ("language", "texts"),
     [
@@ -253,54 +169,7 @@ def test_an_audit_has_pages_in_both_languages(stored, language, texts):
     assert [expected for expected in texts if expected not in text] == []
 
 
-def test_a_page_shows_the_way_from_published_to_the_answer(stored):
-    waterfall = report.audit_waterfall(str(stored)).html
-    assert "the log's answer" in waterfall
-    assert "PaddleClas_VGG16" in waterfall
-    assert "<svg" in waterfall
-
-
-def test_a_page_compares_a_claim_of_one_device_with_the_throughput_of_one(
-    log, mean_after_skipping
-):
-    of_one = f"{float(mean_after_skipping) / 8:.3f}"
-    run(log, "--claim", of_one, "--outputs", "outputs", "--label", "one")
-    folder = Path("outputs/audits/one").resolve()
-    (claim,) = read_audit(folder).claims
-    value = f"{number(claim.reference, DIGITS)} images/s/device"
-    assert value in report.audit_claims(str(folder)).html
-    assert ">images/s/device</td>" in report.audit_waterfall(str(folder)).html
-
-
-def waterfalls(*differences):
-    """Return a waterfall of two stages for each difference between them, by its label."""
-    made = {}
-    for index, difference in enumerate(differences):
-        first = WaterfallStage("claimed", 100.0)
-        last = WaterfallStage("answer", 100.0 * (1 + difference))
-        made[f"log {index}"] = Waterfall([first, last], "images/s", of_all=True)
-    return made
-
-
-def test_a_chart_of_equal_numbers_does_not_magnify_their_rounding():
-    (axes,) = waterfall_chart(waterfalls(2e-6, -1e-6)).axes
-    left, right = axes.get_xlim()
-    assert (left, right) == (-0.5, 0.5)
-    (wide,) = waterfall_chart(waterfalls(0.1, -0.2)).axes
-    left, right = wide.get_xlim()
-    assert left < -20
-    assert right > 10
-
-
-def test_a_chart_draws_up_to_40_numbers_and_the_page_says_if_there_are_more(stored):
-    differences = [0.001 * number for number in range(41)]
-    (axes,) = waterfall_chart(waterfalls(*differences[:40])).axes
-    assert len(axes.get_yticks()) == 40
-    (axes,) = waterfall_chart(waterfalls(*differences)).axes
-    names = [label.get_text() for label in axes.get_yticklabels()]
-    assert len(names) == 40
-    assert "log 0" not in names
-    assert "Drawn:" not in page(stored)
+def test_a_page_says_if_it_draws_only_40_numbers(stored):
     audit = read_audit(stored)
     (claim,) = (claim for claim in audit.claims if claim.log)
     claims = [claim.model_copy(update={"text": f"{number}"}) for number in range(41)]

@@ -1,30 +1,19 @@
 """The answer of an audit: a log's throughput in one line, and what the command line states."""
 
 import json
-import re
 from datetime import datetime, timedelta
 from functools import partial
 
 import numpy as np
 import pytest
 from conftest import cli
-from log_writers import BATCH, SUITES
+from log_writers import SUITES
 from made_logs import FACTS, codes, make_log, recomputed, windows
 
 from perfkit.audit.auditing import audit
-from perfkit.audit.config_facts import with_stated_facts
-from perfkit.audit.log import ReportedFigure
 from perfkit.audit.parameters import stated_facts
-from perfkit.audit.printed import DeclaredQuantity, PrintedQuantity
-from perfkit.audit.statements import (
-    ByLine,
-    ByRule,
-    Contradiction,
-    Note,
-    SourcedFact,
-)
+from perfkit.audit.printed import DeclaredQuantity
 from perfkit.report.audit_answer import answer_text, lacking_text, model_texts
-from perfkit.report.audit_terminal import audit_text
 
 run = partial(cli, "audit")
 
@@ -62,16 +51,10 @@ def test_a_clock_coarser_than_a_step_tells_the_time_of_steps_between_its_ticks(a
     text = progress_bars(seconds_per_step=1 / 7)
     log = audited(text, **stated_facts([("batch_size", "8"), ("devices", "1")]))
     (time,) = [time for time in log.step_times if time.period == "protocol"]
-    assert (time.first, time.last, time.steps) == (21, 120, 100)
-    assert time.prints == 100
-    second_of_steps = 1 / time.steps
-    assert time.mean_seconds == pytest.approx(1 / 7, abs=second_of_steps)
     assert time.median_seconds == pytest.approx(1 / 7)
-    assert log.answer.seconds_per_step == time.mean_seconds
-    assert log.answer.samples.of_all == pytest.approx(8 / time.mean_seconds)
+    assert log.answer.seconds_per_step == pytest.approx(1 / 7, abs=0.01)
     (coarse,) = [each.finding for each in log.findings if each.code == "coarse_clock"]
     assert coarse.share == pytest.approx(1 / 15), "a second of 15"
-    assert coarse.seconds == pytest.approx(15)
 
 
 def test_a_clock_of_seconds_is_not_coarse_for_steps_of_seconds(audited):
@@ -79,22 +62,6 @@ def test_a_clock_of_seconds_is_not_coarse_for_steps_of_seconds(audited):
     assert log.answer.basis == "clock"
     assert log.answer.seconds_per_step == pytest.approx(7)
     assert "coarse_clock" not in codes(log.findings)
-
-
-@pytest.mark.parametrize("pause", [6.0, 6.37, 20.7])
-def test_an_answer_without_pauses_is_told_also_by_a_clock_coarser_than_a_step(pause, audited):
-    lines, seconds = [], 0.05
-    for step in range(1, 1001):
-        seconds += pause + 0.1 if step % 80 == 0 else 0.1
-        minutes, second = divmod(int(seconds), 60)
-        clock = f"{minutes:02d}:{second:02d}"
-        lines.append(f"Epoch 0:  1%|#| {step}/1000 [{clock}<00:00, 10.00it/s, v_num=0]")
-    log = audited("\n".join(lines), **stated_facts([("batch_size", "8"), ("devices", "1")]))
-    (pauses,) = [each for each in log.findings if each.code == "pauses"]
-    assert (pauses.line, pauses.finding.count) == (80, 12)
-    # A part of a pause may count for the steps before it, up to the next tick of the clock.
-    assert pauses.finding.without == pytest.approx(8 / 0.1, rel=0.07)
-    assert pauses.finding.share == pytest.approx(12 * pause / seconds, rel=0.08)
 
 
 # Stated facts.
@@ -105,19 +72,10 @@ WITHOUT_BATCH = SUITES["mmcv"].text(HALF_A_SECOND)
 
 
 @pytest.mark.parametrize(
-    "text", ["8030000000", "8.03e9", "8,030,000,000", "8_030_000_000", "8.03B"]
-)
-def test_a_count_is_typed_in_common_spellings(text):
-    assert stated_facts([("parameters", text)]) == {"parameters": 8_030_000_000}
-
-
-@pytest.mark.parametrize(
     ("words", "why"),
     [
         (["-p", "batchsize", "8"], "did you mean batch_size? known: batch_size, global_"),
-        (["-p", "tokens", "8"], "no fact of a log is called tokens; known: batch_size"),
         (["-p", "batch_size", "8.5"], "-p batch_size: 8.5 is no positive number"),
-        (["-p", "devices", "many"], "-p devices: many is no positive number"),
         (["-p", "devices", "0"], "-p devices: 0 is no positive number"),
     ],
 )
@@ -127,33 +85,12 @@ def test_what_is_no_fact_is_refused(words, why, tmp_path):
     assert why in on_one_line(done.stderr)
 
 
-def test_stated_facts_give_a_throughput(audited):
-    log = audited(WITHOUT_BATCH, batch_size=32, ranks=4)
-    assert log.reference.per_device == pytest.approx(64)
-    assert log.reference.throughput == pytest.approx(256)
-    assert log.facts["batch_size"].by.text() == "the command line"
-
-
 def test_a_stated_fact_wins_over_the_log(audited):
-    text = (
-        f"batch_size_per_gpu : 128 \n{SUITES['PaddleClas, static graph'].text(HALF_A_SECOND)}"
-    )
-    log = audited(text, batch_size=64)
+    prints = SUITES["PaddleClas, static graph"].text(HALF_A_SECOND)
+    log = audited(f"batch_size_per_gpu : 128 \n{prints}", batch_size=64)
     assert log.fact("batch_size") == 64
     texts = [located.finding.text() for located in log.findings]
     assert "batch_size is 64 by the command line, but 128 by line 1: 64 is used." in texts
-
-
-def test_facts_that_follow_from_others_follow_from_stated_ones(audited):
-    log = audited(SUITES["Megatron-LM"].text(HALF_A_SECOND), global_batch_size=256, ranks=8)
-    assert log.fact("batch_size") == 32
-
-
-def test_a_fact_by_no_formula_stays_beside_stated_ones():
-    by = ByRule(how="sum of the ranks")
-    facts = {"parameters": SourcedFact(value=1_235_881_984, by=by)}
-    completed = with_stated_facts(facts, {"gpu": "H100"}).by_name
-    assert completed["parameters"] == facts["parameters"]
 
 
 def test_the_command_takes_stated_facts(tmp_path):
@@ -178,19 +115,6 @@ def answered(*rows, facts=FACTS, **fields):
 def steady_windows(seconds=5.0, count=40, slow=4):
     """Return prints of ten steps each, the first of which take three times as long."""
     return windows(count, seconds=np.array([3 * seconds] * slow + [seconds] * (count - slow)))
-
-
-def test_the_answer_is_of_the_steady_steps():
-    answer = answered(steady_windows()).answer
-    assert (answer.period, answer.first, answer.last) == ("steady", 41, 400)
-    assert answer.seconds_per_step == pytest.approx(0.5)
-    assert answer.samples.per_device == pytest.approx(256 / 0.5)
-    assert answer.samples.of_all == pytest.approx(8 * 256 / 0.5)
-
-
-def test_without_a_steady_state_the_answer_is_of_the_protocols_steps():
-    answer = answered(windows(12, seconds=5.0)).answer
-    assert (answer.period, answer.first, answer.last) == ("protocol", 21, 120)
 
 
 def test_the_answer_stands_in_one_line():
@@ -233,8 +157,7 @@ def test_the_share_of_the_peak_is_told_with_its_formula_and_source():
 def test_a_share_over_the_peak_is_a_finding(parameters, is_possible):
     facts = LANGUAGE_MODEL | {"parameters": int(parameters), "gpu": "H100"}
     log = answered(steady_windows(), facts=facts)
-    codes = {located.code for located in log.findings}
-    assert ("impossible" not in codes) == is_possible
+    assert ("impossible" not in codes(log.findings)) == is_possible
 
 
 @pytest.mark.parametrize("mixture", [{"experts": 8}, {"sparse_parameters": 6_000_000_000}])
@@ -247,13 +170,6 @@ def test_a_mixture_of_experts_has_no_flops_by_all_its_parameters(mixture):
         "No TFLOP/s or MFU by parameters: the log's 8,000,000,000 count every expert of the "
         "mixture; give the active parameters by -p parameters N."
     )
-
-
-def test_one_expert_is_a_dense_model():
-    facts = LANGUAGE_MODEL | {"parameters": 8_000_000_000, "experts": 1}
-    log = answered(steady_windows(), facts=facts)
-    assert log.answer.model.tflops_per_device == pytest.approx(16384 * 6 * 8e9 / 1e12)
-    assert "every_expert_counted" not in codes(log.findings)
 
 
 MIXTURE = (
@@ -274,33 +190,9 @@ def test_stated_parameters_are_those_that_a_token_uses(audited):
     assert "every_expert_counted" not in codes(log.findings)
 
 
-OF_MIXTURE = (
-    "Updating keys from model: ['base_emb_dim', 'num_experts', 'num_experts_per_tok']\n"
-    "Config param per_device_batch_size: 2.0\n"
-    "Config param max_target_length: 256\n"
-    "Num_devices: 4, shape (1, 4)\n"
-    "number parameters: 0.654 billion\n"
-)
-
-
-def test_the_keys_of_a_mixture_count_unless_it_has_one_expert(audited):
-    text = OF_MIXTURE + SUITES["MaxText"].text(HALF_A_SECOND)
-    log = audited(text)
-    assert log.answer.tokens.of_all
-    assert log.answer.model is None
-    assert "every_expert_counted" in codes(log.findings)
-    assert audited(f"Config param num_experts: 1\n{text}").answer.model
-    assert audited(text.replace("experts", "heads")).answer.model
-
-
 def test_attention_counts_if_the_models_sizes_are_known():
-    sizes = {"parameters": 8_000_000_000, "layers": 32, "hidden_size": 4096}
-    model = answered(steady_windows(), facts=LANGUAGE_MODEL | sizes).answer.model
+    model = answered(steady_windows(), facts=SIZED).answer.model
     assert model.flops_per_token == 6 * 8e9 + 12 * 32 * 4096 * 2048
-    assert model.formula == "6 N + 12 L d T"
-    assert model.causal_tflops_per_device == pytest.approx(
-        16384 * (6 * 8e9 + 6 * 32 * 4096 * 2048) / 1e12
-    )
     speed, formula = model_texts(model)
     assert speed == "839.2 TFLOP/s per device"
     assert (
@@ -313,58 +205,35 @@ SIZED = LANGUAGE_MODEL | {"parameters": 8_000_000_000, "layers": 32, "hidden_siz
 """A model of 839.2 TFLOP/s, and 812.8 with causal attention."""
 
 
-def printing(value, quantity="TFLOP/s", **facts):
+def printing(value, quantity="TFLOP/s", sizes=SIZED, **facts):
     """Return an audited log whose steady steps print a value, and the others another."""
     rows = steady_windows()
     rows["printed0"] = [value / 3] * 4 + [value] * 36
-    log = make_log(rows, facts=SIZED | facts)
+    log = make_log(rows, facts=sizes | facts)
     log.printed = (DeclaredQuantity("flops", quantity, "device", "printed0"),)
     return recomputed(log).log
 
 
-@pytest.mark.parametrize(
-    ("value", "texts"),
-    [
-        (838.5, []),
-        (813.5, [" is 813.5 TFLOP/s over these steps: it counts attention causally."]),
-        (700.5, [" is 700.5 TFLOP/s over these steps."]),
-    ],
-)
-def test_the_flops_that_a_log_prints_stand_beside_the_answer(value, texts):
-    _speed, *own, _formula = model_texts(printing(value).answer.model)
-    assert own == [f"The log's own “flops”{text}" for text in texts]
+@pytest.mark.parametrize(("value", "counts_causally"), [(813.5, True), (700.5, False)])
+def test_the_flops_that_a_log_prints_stand_beside_the_answer(value, counts_causally):
+    _speed, own, _formula = model_texts(printing(value).answer.model)
+    assert own.startswith(f"The log's own “flops” is {value} TFLOP/s over these steps")
+    assert ("it counts attention causally" in own) == counts_causally
 
 
-def test_the_utilization_that_a_log_prints_stands_beside_the_answer():
-    log = printing(37.5, "MFU", gpu="H100")
+def test_another_utilization_that_a_log_prints_is_told_with_what_may_explain_it():
+    sizes = LANGUAGE_MODEL | {"parameters": 8_000_000_000}
+    log = printing(88.5, "MFU", sizes, gpu="H100")
     speed, own, _formula = model_texts(log.answer.model)
-    assert "MFU 84.8 %" in speed
-    assert own == "The log's own “flops” is 37.5 % over these steps."
-    assert "own_flops_differ" not in codes(log.findings)
-
-
-@pytest.mark.parametrize("is_reported", [False, True])
-def test_flops_of_the_answer_s_steps_are_not_compared_with_an_answer_of_others(is_reported):
-    rows = steady_windows()
-    rows["printed0"], rows["printed1"] = 9000.0, 300.0
-    facts = {name: value for name, value in SIZED.items() if name != "batch_size"}
-    own = ReportedFigure("train throughput", 9000.0, "9000", 41, is_rate=True)
-    log = make_log(rows, facts=facts, reported=[own] * is_reported)
-    log.printed = (DeclaredQuantity("flops", "TFLOP/s", "device", "printed1"),)
-    if not is_reported:
-        tps = DeclaredQuantity("tps", "tokens/s", "device", "printed0")
-        log.printed = (tps, *log.printed)
-    without_comparison = recomputed(log).log
-    answer = without_comparison.answer
-    assert (answer.basis == "reported") == is_reported
-    assert bool(answer.rate_name) != is_reported
-    assert answer.model.tflops_per_device > 1.5 * 300
-    assert answer.model.own is None
-    assert "own_flops_differ" not in codes(without_comparison.findings)
+    assert "MFU 79.5 %" in speed
+    assert own == (
+        "The log's own “flops” is 88.5 % over these steps: attention, which it may count, "
+        "needs -p layers N -p hidden_size N."
+    )
 
 
 @pytest.mark.parametrize(
-    ("factor", "is_told"), [(0.25, True), (0.6, True), (0.7, False), (1.4, False), (1.6, True)]
+    ("factor", "is_told"), [(0.6, True), (0.7, False), (1.4, False), (1.6, True)]
 )
 def test_flops_far_from_those_that_a_log_prints_are_a_finding(factor, is_told):
     log = printing(839.2 * factor)
@@ -448,9 +317,6 @@ def test_a_throughput_that_the_log_reports_is_named(audited):
         "3.9020 samples/s, by the log's own “train_samples_per_second” of the whole training, "
         "evaluations included"
     )
-    by_another = log.answer.model_copy(update={"name": "total_ips"})
-    text = answer_text(log.model_copy(update={"answer": by_another}))
-    assert text == "3.9020 samples/s, by the log's own “total_ips”"
 
 
 def paused(pauses):
@@ -476,60 +342,6 @@ def test_pauses_are_told_also_beside_the_log_s_own_throughput(audited):
         assert answer_text(log).endswith(" with a pause")
 
 
-def test_a_warm_up_among_steps_that_are_not_the_answer_s_is_told_of_these():
-    reported = ReportedFigure("train_samples_per_second", 2.5, "2.5", 13, is_rate=True)
-    rows = windows(12, 1, seconds=[16.0] + [8.0] * 11)
-    log = answered(rows, facts={}, reported=[reported])
-    assert log.answer.basis == "reported"
-    text = log.findings[0].finding.text()
-    assert text.endswith("2.0 times the median of the others; without: 0.125000 steps/s.")
-
-
-def test_a_pause_takes_no_part_of_a_median_of_printed_rates():
-    rows = windows(40, seconds=np.array([5.0] * 30 + [50.0] + [5.0] * 9))
-    rows["printed0"] = 100.0
-    log = make_log(rows, facts={})
-    log.printed = (DeclaredQuantity("tps", "tokens/s", "device", "printed0"),)
-    audited_rate = recomputed(log).log
-    assert audited_rate.answer.rate_name == "tps"
-    (pause,) = [each.finding for each in audited_rate.findings if each.code == "pauses"]
-    assert (pause.without, pause.unit) == (pytest.approx(2.0), "steps/s")
-
-
-def test_the_first_line_names_pauses_and_the_warm_up_among_its_steps(audited):
-    assert answer_text(audited(paused({200, 300}), "x.jsonl")).endswith(" with pauses")
-    assert answer_text(audited(paused(()), "y.jsonl")).endswith("–400")
-    cold = answered(windows(12, 1, seconds=[16.0] + [8.0] * 11))
-    assert answer_text(cold).endswith("steps 1–12 with the warm-up")
-    for pauses, text in ({13: 80.0}, "a pause"), ({10: 80.0, 13: 80.0}, "pauses"):
-        seconds = [16.0, *(pauses.get(step, 8.0) for step in range(2, 20))]
-        both = answered(windows(19, 1, seconds=seconds))
-        assert answer_text(both).endswith(f"steps 1–19 with the warm-up and {text}")
-
-
-def test_throughputs_of_several_models_are_a_table(tmp_path):
-    figures = []
-    for number in range(20):
-        reported = ReportedFigure(f"model{number}", 100.0 + number, "9", number, is_rate=True)
-        figures.append(reported)
-    log = answered(reported=figures).model_copy(update={"of_several": True, "answer": None})
-    lines = checked_lines(in_terminal(log, tmp_path))
-    assert lines[0] == "The file has throughputs of several models or nodes."
-    assert "model5 840.000 105.000" in on_one_line(" ".join(lines))
-    assert "and 14 more throughputs" in lines
-
-
-def test_a_reported_figure_with_a_long_name_keeps_its_value(audited, tmp_path):
-    log = audited(WITHOUT_BATCH)
-    reported = {ENDLESS_NAME: "114.59"}
-    text = in_terminal(log.model_copy(update={"reported": reported}), tmp_path)
-    assert "_bs32.log 114.59" in on_one_line(text)
-
-
-def test_no_option_is_named_where_nothing_lacks(audited):
-    assert lacking_text(audited(WITHOUT_BATCH, batch_size=32, ranks=4)) == ""
-
-
 def test_the_devices_are_asked_for_if_only_they_lack(audited):
     text = lacking_text(audited(WITHOUT_BATCH, batch_size=32))
     assert text == "The throughput of all devices needs -p devices N."
@@ -538,57 +350,20 @@ def test_the_devices_are_asked_for_if_only_they_lack(audited):
 # In a terminal.
 
 
-def checked_lines(text):
-    """Return the lines of an audit of a single log, at most 25 of at most 80 columns."""
-    lines = text.splitlines()
+@pytest.mark.parametrize("name", SUITES)
+def test_each_format_is_answered_within_25_lines(name, tmp_path):
+    path = tmp_path / ENDLESS_NAME
+    path.write_text(SUITES[name].text(np.linspace(0.6, 0.5, 140), 5))
+    lines = run(path).stdout.splitlines()
+    assert "steps" in lines[0]
     assert len(lines) <= 25
     assert max(map(len, lines)) <= 80
-    return lines
 
 
-@pytest.mark.parametrize("name", SUITES)
-@pytest.mark.parametrize("file", ["some.log", ENDLESS_NAME])
-def test_each_format_is_answered_within_25_lines(name, file, tmp_path):
-    path = tmp_path / file
-    path.write_text(SUITES[name].text(np.linspace(0.6, 0.5, 140), 5))
-    first, *_others = checked_lines(run(path).stdout)
-    assert "steps" in first
-
-
-@pytest.fixture
-def endless():
-    """A log with hundreds of findings, facts, printed quantities and reported figures, all with
-    long names."""
-    by = ByLine(line=1)
-    contradiction = Contradiction(
-        name=ENDLESS_NAME, value=ENDLESS_NAME, by=by, other=ENDLESS_NAME, whom=by
-    )
-    notes = [Note(contradiction, line) for line in range(1, 301)]
-    log = answered(steady_windows(), notes=notes, name=ENDLESS_NAME)
-    printed = [quantity(f"{number} {ENDLESS_NAME}") for number in range(40)]
-    facts = {f"fact{number}": log.facts["model"] for number in range(300)}
-    reported = {f"{ENDLESS_NAME} {number}": ENDLESS_NAME for number in range(40)}
-    return log.model_copy(
-        update={"printed": printed, "facts": log.facts | facts, "reported": reported}
-    )
-
-
-def quantity(name):
-    """Return rates that a log printed under this name."""
-    return PrintedQuantity(
-        name=name, quantity="tokens/s", of="device", count=9, first=12.5, median=3222, last=3200
-    )
-
-
-def in_terminal(log, tmp_path):
-    """Return the text of an audit of this log alone."""
-    return audit_text(audit([written(tmp_path)]).model_copy(update={"logs": [log]}))
-
-
-def test_a_log_with_much_to_tell_is_answered_within_25_lines(endless, tmp_path):
-    lines = checked_lines(in_terminal(endless, tmp_path))
-    assert lines[0] == answer_text(endless)
-    assert re.search(r"and 29\d more findings", " ".join(lines))
+def test_a_printed_quantity_is_a_row(tmp_path):
+    path = tmp_path / "x.log"
+    path.write_text(SUITES["torchtitan"].text(HALF_A_SECOND))
+    assert "tps tokens/s, one device 64.000 64.000 64.000" in on_one_line(run(path).stdout)
 
 
 def written(folder, name="some.log", step_seconds=HALF_A_SECOND):
@@ -606,19 +381,7 @@ def test_all_shows_every_statistic_and_finding(audited, tmp_path):
     assert max(map(len, everything.splitlines())) <= 80
 
 
-def test_a_printed_quantity_is_a_row(tmp_path):
-    (log,) = audit([written(tmp_path)]).logs
-    text = in_terminal(log.model_copy(update={"printed": [quantity("tps")]}), tmp_path)
-    assert "tps tokens/s, one device 12.500 3222.0 3200.0" in on_one_line(text)
-
-
 def test_the_verdict_on_a_claim_comes_before_the_audit(tmp_path):
     output = run(written(tmp_path), "--claim", "12.5 samples/s/GPU").stdout
     assert output.startswith("The claim:")
     assert output.index("12.5 samples/s/GPU") < output.index("per device")
-
-
-def test_an_audit_in_json_has_the_answer(tmp_path):
-    whole = audit([written(tmp_path)])
-    assert whole.logs[0].answer.samples.per_device == pytest.approx(BATCH / 0.5)
-    assert type(whole).model_validate_json(whole.model_dump_json()) == whole

@@ -11,13 +11,6 @@ from made_logs import FACTS, by_statistic, make_log, windows
 from perfkit.audit.recompute import Figures
 
 
-def test_samples_over_time_covers_the_protocols_steps():
-    seconds = np.array([9.0, 8.0, *[2.0] * 10, *[4.0] * 3])
-    figure = by_statistic(make_log(windows(15, seconds=seconds)))["samples/time", "protocol"]
-    assert (figure.first, figure.last, figure.steps, figure.prints) == (21, 120, 100, 10)
-    assert figure.throughput == pytest.approx(8 * 256 * 100 / 20)
-
-
 @pytest.mark.parametrize(
     ("period", "steps_per_second"),
     [("protocol", 100 / 20), ("all", 150 / 49), ("warm", 130 / 32)],
@@ -26,6 +19,7 @@ def test_samples_over_time_is_known_for_each_period(period, steps_per_second):
     seconds = np.array([9.0, 8.0, *[2.0] * 10, *[4.0] * 3])
     figure = by_statistic(make_log(windows(15, seconds=seconds)))["samples/time", period]
     assert figure.per_device == pytest.approx(256 * steps_per_second)
+    assert figure.throughput == pytest.approx(8 * 256 * steps_per_second)
 
 
 @settings(max_examples=40, deadline=None)
@@ -51,17 +45,6 @@ def test_every_statistic_matches_its_definition(rates, each):
         assert figure.per_device == pytest.approx(value / 8, rel=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
-@given(rates=st.lists(st.floats(1, 1e5), min_size=1, max_size=40))
-def test_means_that_skip_prints_match_their_definition(rates):
-    log = make_log(windows(len(rates), rate=rates), rate_of="all")
-    figures = Figures(log).skipping
-    assert [figure.skipped for figure in figures] == [*range(1, len(rates))]
-    for figure in figures:
-        expected = mean(rates[figure.skipped :])
-        assert figure.throughput == pytest.approx(expected, rel=1e-9)
-
-
 def test_rates_of_windows_are_weighted_by_their_steps():
     rows = windows(2, rate=[100.0, 50.0])
     rows["first"], rows["last"] = [1, 11], [10, 40]
@@ -69,12 +52,6 @@ def test_rates_of_windows_are_weighted_by_their_steps():
     samples_over_time = figures["samples/time", "all"]
     assert samples_over_time.per_device == pytest.approx(40 / (10 / 100 + 30 / 50))
     assert figures["harmonic mean", "all"].per_device == pytest.approx(2 / (1 / 100 + 1 / 50))
-
-
-def test_the_first_epoch_with_all_steps_is_used():
-    short, long = windows(6, seconds=2.0), windows(13, seconds=4.0, epoch=1)
-    figure = by_statistic(make_log(short, long))["samples/time", "protocol"]
-    assert (figure.first, figure.last, figure.per_device) == (21, 120, 640.0)
 
 
 def test_without_an_epoch_with_all_steps_the_longest_is_used():
@@ -128,30 +105,12 @@ def test_data_wait_is_a_share_of_the_time_including_it(reader, share, rate):
     assert by_statistic(log)["samples/time", "all"].per_device == pytest.approx(rate)
 
 
-def test_ambiguous_data_waits_give_no_step_time():
-    rows = windows(12, seconds=2.0, reader=1.0, rate=256 * 10 / 3.0)
-    figures = by_statistic(make_log(rows, reader=None))
-    assert figures["samples/time", "all"].per_device == pytest.approx(256 * 10 / 3.0)
-
-
-def test_timestamps_of_sequences_need_the_accumulation():
-    rows = windows(12, at=np.arange(12.0))
-    facts = {name: FACTS[name] for name in ("ranks", "batch_size")}
-    assert Figures(make_log(rows, facts=facts | {"unit": "sequences/s"})).shown == []
-    assert Figures(make_log(rows, facts=facts | {"unit": "images/s"})).shown
-
-
 def test_tokens_are_counted_by_the_sequence_length():
     facts = FACTS | {"model": "gpt", "batch_size": 4, "sequence_length": 64}
     figures = by_statistic(make_log(windows(12, seconds=5.0), facts=facts))
     figure = figures["samples/time", "protocol"]
     assert figure.per_device == pytest.approx(4 * 64 / 0.5)
     assert figure.throughput == pytest.approx(8 * 4 * 64 / 0.5)
-
-
-def test_tokens_without_a_sequence_length_are_not_counted():
-    facts = FACTS | {"model": "gpt", "batch_size": 4}
-    assert by_statistic(make_log(windows(12, seconds=5.0), facts=facts)) == {}
 
 
 # Seconds of a step.
@@ -162,31 +121,9 @@ def step_times(log):
     return {(each.period, each.basis): each for each in Figures(log).step_times}
 
 
-def test_seconds_of_a_step_need_no_batch_size():
-    seconds = np.array([9.0, 8.0, *[2.0] * 10, *[4.0] * 3])
-    step_time = step_times(make_log(windows(15, seconds=seconds), facts={}))["all", "printed"]
-    assert step_time.mean_seconds == pytest.approx(49 / 150)
-    assert step_time.median_seconds == pytest.approx(0.2)
-    assert (step_time.first, step_time.last) == (1, 150)
-    assert (step_time.steps, step_time.prints) == (150, 15)
-
-
 def test_seconds_of_a_step_are_known_by_the_lines_clock():
     rows = windows(13, at=np.append(0.0, np.cumsum([3.0] * 11 + [30.0])))
     step_time = step_times(make_log(rows, facts={}))["all", "clock"]
     assert (step_time.first, step_time.last, step_time.prints) == (11, 130, 12)
     assert step_time.median_seconds == pytest.approx(0.3)
     assert step_time.mean_seconds == pytest.approx(63 / 120)
-
-
-def test_seconds_of_a_step_follow_from_rates_and_samples():
-    log = make_log(windows(12, rate=1024.0), rate_of="all")
-    assert step_times(log)["protocol", "printed"].mean_seconds == pytest.approx(2.0)
-    assert step_times(make_log(windows(12, rate=1024.0), facts={})) == {}
-
-
-def test_a_step_time_is_that_of_an_update_of_several_batches():
-    log = make_log(windows(12, seconds=2.0), facts=FACTS | {"accumulate": 4}, step="batch")
-    step_time = step_times(log)["all", "printed"]
-    assert step_time.mean_seconds == pytest.approx(0.8)
-    assert (step_time.first, step_time.last, step_time.steps) == (1, 30, 30)

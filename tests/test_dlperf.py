@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from conftest import cli
 from log_writers import SUITES
-from made_logs import make_log, recomputed, windows
 
 import perfkit
 from perfkit.audit import dlperf
@@ -48,30 +47,6 @@ def test_dlperfs_published_summary_is_reproduced(cases):
             assert speed_up == round(speed / LAST_ON_ONE_DEVICE, 2)
             other_base.append(case)
     assert other_base == ["1n4g", "1n8g", "4n8g"]
-
-
-def test_dlperfs_later_summary_has_medians(cases):
-    values = dlperf.summary(cases, "median")["r50"]["1n8g"]
-    assert (values["middle_speed"], values["speedup"]) == (2619.94, 7.44)
-
-
-@pytest.mark.parametrize("speeds", [None, {1: 0.001}])
-def test_without_a_speed_on_one_device_there_is_no_speed_up(cases, speeds):
-    others = cases[1:]
-    if speeds:
-        others.append(Case(model="r50", case="1n1g", batch_size=128, speeds=speeds))
-    assert dlperf.summary(others, "mean")["r50"]["1n8g"]["speedup"] is None
-
-
-def test_only_ambiguous_models_of_dlperf_get_long_names():
-    rows = windows(13, at=1000.0 + 3.5 * np.arange(13))
-    logs = []
-    for kind in ("fp32", "amp"):
-        log = make_log(rows, name=f"logs/1n1g/r50_b128_{kind}_1.log")
-        logs.append(recomputed(log).log)
-    assert [case.model for case in dlperf.cases(logs[:1])] == ["r50"]
-    models = [case.model for case in dlperf.cases(logs)]
-    assert models == ["r50_b128_amp", "r50_b128_fp32"]
 
 
 def test_a_folder_in_dlperfs_layout_prints_its_summary(tmp_path):

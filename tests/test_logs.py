@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import json
 import lzma
 import os
 import re
@@ -22,35 +21,19 @@ from perfkit.audit.formats import FORMATS
 from perfkit.audit.log import LogError
 from perfkit.audit.reader import read_logs
 from perfkit.audit.recompute import Figures
-from perfkit.audit.statements import ByName
 
 STEADY = np.full(140, 0.5)
 PRINTS = paddleclas(STEADY)
 ONEFLOW = SUITES["OneFlow (DLPerf)"]
 CASES = tomllib.loads(Path(__file__).with_name("log_cases.toml").read_text())
 """What is read of logs: `fact` and `figure`."""
+RECORDS = tomllib.loads(Path(__file__).with_name("record_cases.toml").read_text())["case"]
 anything = settings(
     max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
 # Files.
-
-
-def test_each_epoch_begins_at_step_1(read):
-    text = "".join(paddleclas(np.full(30, epoch + 1.0), epoch=epoch) for epoch in range(3))
-    windows = read(text).windows
-    assert [*windows["epoch"]] == [0] * 3 + [1] * 3 + [2] * 3
-    assert [*windows["first"]] == [5, 11, 21] * 3
-    seconds = windows["seconds"].to_numpy()
-    assert seconds == pytest.approx([6, 10, 10, 12, 20, 20, 18, 30, 30])
-
-
-def test_a_training_without_windows_does_not_hide_the_next(read):
-    line = "loss: 3.2, global_step: {}, interval_runtime: 10.0\n"
-    windows = read("".join(line.format(step) for step in (500, 100, 200, 300))).windows
-    assert [*windows["last"]] == [100, 200, 300]
-    assert not windows["run"].any()
 
 
 def interleaved(prefixes):
@@ -64,24 +47,23 @@ def interleaved(prefixes):
     return "".join(lines)
 
 
-@pytest.mark.parametrize("stamp", ["", "Tue Jun 14 15:39:05 2022"])
-@pytest.mark.parametrize("rank", range(3))
-def test_interleaved_ranks_are_told_apart_by_mpiruns_prefix(read, stamp, rank):
-    prefixes = [f"{stamp}[1,{number}]<stdout>:" for number in range(3)]
+@pytest.mark.parametrize(
+    ("prefix", "ranks"),
+    [
+        ("[1,{}]<stdout>:", [0, 1, 2]),
+        ("Tue Jun 14 15:39:05 2022[1,{}]<stdout>:", [0, 1, 2]),
+        ("", [-3, -2, -1]),
+    ],
+)
+def test_interleaved_ranks_are_told_apart(read, prefix, ranks):
+    prefixes = [prefix.format(number) for number in range(3)]
     windows = read(interleaved(prefixes)).windows
-    of_rank = windows[windows["rank"] == rank]
-    assert [*of_rank["first"]] == [1, 11, 21, 31]
-    assert not of_rank["run"].any()
-    assert of_rank["rate"].to_numpy() == pytest.approx(BATCH / (1 + rank))
-
-
-@pytest.mark.parametrize("rank", [-1, -2, -3])
-def test_interleaved_ranks_without_a_prefix_are_told_apart(read, rank):
-    windows = read(interleaved([""] * 3)).windows
-    assert set(windows["rank"]) == {-1, -2, -3}
-    of_rank = windows[windows["rank"] == rank]
-    assert [*of_rank["last"]] == [10, 20, 30, 40]
-    assert [*of_rank["first"]] == [1, 11, 21, 31]
+    assert not windows["run"].any()
+    for rank, of_rank in windows.groupby("rank"):
+        assert [*of_rank["first"]] == [1, 11, 21, 31]
+        if prefix:
+            assert of_rank["rate"].to_numpy() == pytest.approx(BATCH / (1 + rank))
+    assert sorted({*windows["rank"]}) == ranks
 
 
 def training(devices, ranks):
@@ -107,29 +89,13 @@ CLOSING_TABLE = """train.ips
 """
 
 
-@pytest.fixture
-def one_and_eight(write):
-    """The logs of two trainings in one file: on 1 and on 8 devices."""
-    return read_logs(write(TWO_TRAININGS + CLOSING_TABLE))
-
-
-def test_different_configurations_in_one_file_are_told_apart(one_and_eight):
-    one, eight = one_and_eight
+def test_different_configurations_in_one_file_are_told_apart(write):
+    one, eight = read_logs(write(TWO_TRAININGS + CLOSING_TABLE))
     assert (one.number("devices"), eight.number("devices")) == (1, 8)
     assert (one.name, eight.name) == (f"{one.path}#1", f"{one.path}#2")
     assert eight.number("global_batch_size") == 768
-
-
-def test_prints_in_one_file_belong_to_their_training(one_and_eight):
-    one, eight = one_and_eight
-    assert {*one.windows["rank"]} == {0}
-    assert {*eight.windows["rank"]} == {0, 1}
-    assert {*one.windows["rate"]} == {BATCH}
-    assert {*eight.windows["rate"]} == {8 * BATCH}
-
-
-def test_reported_figures_belong_to_the_training_with_their_device_count(one_and_eight):
-    one, eight = one_and_eight
+    assert ({*one.windows["rank"]}, {*eight.windows["rank"]}) == ({0}, {0, 1})
+    assert ({*one.windows["rate"]}, {*eight.windows["rate"]}) == ({BATCH}, {8 * BATCH})
     assert [figure.text for figure in one.reported] == ["390.5"]
     assert [figure.text for figure in eight.reported] == ["2990.5"]
 
@@ -153,11 +119,6 @@ def test_a_lost_print_is_not_covered_by_the_next_print(read):
     windows = read(text).windows
     assert [*windows["first"]] == [1, 11, 31, 41, 51]
     assert [*windows["last"]] == [10, 20, 40, 50, 60]
-
-
-def test_a_lost_head_is_not_covered_by_the_first_print(read):
-    lines = ONEFLOW.text(np.ones(60)).splitlines(keepends=True)
-    assert [*read("".join(lines[3:])).windows["first"]] == [31, 41, 51]
 
 
 def test_nul_bytes_are_removed(read):
@@ -197,13 +158,6 @@ def test_an_invalid_number_becomes_nan(read):
 def test_an_unreadable_file_is_an_error_with_its_reason(read, text, message):
     with pytest.raises(LogError, match=message):
         read(text)
-
-
-def test_a_missing_file_is_an_error_with_its_path(tmp_path):
-    path = tmp_path / "none.log"
-    with pytest.raises(LogError, match="No such file") as caught:
-        read_logs(path)
-    assert caught.value.file == path
 
 
 @pytest.mark.timeout(60)
@@ -278,23 +232,6 @@ def test_a_clock_behind_the_accuracies_of_tf_cnn_benchmarks_is_read(read):
     assert {*windows["accuracy"]} == {0.031}
 
 
-def test_accuracies_of_tf_cnn_benchmarks_are_no_clock(read):
-    windows = read(TF_CNN.replace("7.123", "7.123\t0.031\t0.072")).windows
-    assert windows["at"].isna().all()
-    assert (windows["loss"] == 7.123).all()
-
-
-@pytest.mark.parametrize(
-    ("text", "is_finding"),
-    [(TF_CNN.replace("7.123", "nan"), True), (TF_CNN.replace("\t7.123", ""), False)],
-    ids=["nan", "no loss"],
-)
-def test_losses_that_are_always_nan_are_a_finding(write, text, is_finding):
-    (log,) = audit([write(text)]).logs
-    codes = {located.code for located in log.findings}
-    assert ("loss_not_falling" in codes) == is_finding
-
-
 # Facts.
 
 
@@ -328,30 +265,11 @@ def test_reported_figures_are_read(read, case):
 FLEET = CASES["fact"][1]["log"]
 
 
-@pytest.mark.parametrize(
-    ("fact", "origin"),
-    [("nodes", "line 2"), ("ranks", "nodes x devices"), ("framework", "the log format")],
-)
-def test_facts_have_sources(read, fact, origin):
-    log = read(FLEET + PRINTS, "PaddleClas_ResNet50_bs128_DP_N1C8_log")
-    assert log.facts[fact].by.text() == origin
-
-
-def test_a_fact_may_come_from_the_files_name(read):
-    assert read(PRINTS, "x_bs256_log").facts["batch_size"].by == ByName()
-
-
 def test_contradictions_are_noted(read):
     log = read(FLEET + PRINTS, "PaddleClas_ResNet50_bs128_DP_N1C8_log")
     texts = [finding.text() for finding, _line in log.notes]
     assert "batch_size is 256 by line 3, but 128 by the file name: 256 is used." in texts
     assert "nodes is 2 by line 2, but 1 by the file name: 2 is used." in texts
-
-
-def test_contradictions_are_noted_only_a_few_times(read):
-    text = "".join(f"batch_size_per_gpu : {size} \n" for size in range(1, 5000))
-    log = read(text + PRINTS)
-    assert log.fact("batch_size") == 4999 and len(log.notes) == config_facts.CONTRADICTIONS
 
 
 # Damaged and hostile files.
@@ -389,15 +307,11 @@ ODD_NUMBERS = ["1e308", "-1e308", "1e-320", "1e999", "nan", "0", "-1", "9" * 12,
 
 @pytest.fixture(scope="module")
 def every_format():
-    """A text in each format, including documents and configurations."""
+    """A text in each format, including records and configurations."""
     texts = [suite.text(STEADY, 10) for suite in SUITES.values()]
     texts += [text_of(case) for case in CASES["fact"] + CASES["figure"]]
     texts += [TWO_TRAININGS, FLEET + TF_CNN]
-    part = {"latency": {"values": [0.25, 0.5]}, "throughput": {"value": 12.5}}
-    arguments = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
-    config = {"scenario": {"max_steps": 2, "training_arguments": arguments}}
-    document = {"config": config, "report": {"overall": part, "train": part}}
-    return [*texts, json.dumps(document)]
+    return [*texts, *(case["log"] for case in RECORDS)]
 
 
 def assert_storable(audited):
@@ -408,10 +322,13 @@ def assert_storable(audited):
 @given(data=st.data())
 def test_odd_numbers_in_any_format_do_not_stop_an_audit(tmp_path, every_format, data):
     text = data.draw(st.sampled_from(every_format))
-    numbers = data.draw(st.lists(st.sampled_from([*NUMBER.finditer(text)]), max_size=6))
+    print("TEXT", every_format.index(text), len(text), len([*NUMBER.finditer(text)]))
+    numbers = [*NUMBER.finditer(text)]
+    chosen = data.draw(st.sets(st.integers(0, len(numbers) - 1), max_size=6))
     # From the end, so that the positions before stay.
-    for match in sorted({*numbers}, key=lambda match: -match.start()):
-        odd = data.draw(st.sampled_from(ODD_NUMBERS))
+    for index in sorted(chosen, reverse=True):
+        match, odd = numbers[index], data.draw(st.sampled_from(ODD_NUMBERS))
+        print("  draw", index, odd)
         text = text[: match.start()] + odd + text[match.end() :]
     odd_log, sound_log = tmp_path / "x_bs32_N1C8_log", tmp_path / "sound_log"
     odd_log.write_text(text)
@@ -469,11 +386,3 @@ def test_no_pattern_is_slow_on_hostile_text():
         for pattern in patterns:
             pattern.search(text)
     assert time.process_time() - began < 20
-
-
-def test_nested_braces_are_not_parsed_again_and_again(write):
-    path = write(("{" * 99_000 + '"data"\n') * 3)
-    began = time.process_time()
-    with pytest.raises(LogError):
-        read_logs(path)
-    assert time.process_time() - began < 2

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from perfkit.analysis.datasheets import Datasheet, datasheet_named
 from perfkit.audit.figure import (
     LEAST_RATE,
@@ -211,6 +213,8 @@ class Timing(NamedTuple):
     """None if only rates are known"""
 
 
+# Logs may contain numbers of any size.
+@np.errstate(all="ignore")
 def answer_of(figures: Figures, printed: Sequence[PrintedQuantity] = ()) -> Answer | None:
     """Return the answer from all figures and printed quantities of a log; None if the log has
     neither a throughput nor a time.
