@@ -34,8 +34,8 @@ LEAST_RATE, MOST_RATE = 1e-9, 1e15
 
 
 NAMED_VALUES = "lines with named values"
-"""Format of lines that no known suite writes: nothing tells whether a rate is that of one device
-or of all."""
+"""Format of lines that no known suite writes: nothing tells whether a rate is that of one
+device or of all."""
 
 
 class Figure(Stored):
