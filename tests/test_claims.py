@@ -298,7 +298,7 @@ def test_a_rate_is_read_as_that_of_all_devices_and_of_one(alone):
     assert claim["exit_code"] == 0
     claim = alone("60,000 tokens/s", **GPT)
     assert claim["exit_code"] == 0
-    assert "possible only as that of all 8 devices." in claim["shown"]
+    assert [each["is_possible"] for each in claim["readings"]] == [True, False]
     assert max(map(len, claim["shown"].splitlines())) <= 80
 
 
@@ -314,32 +314,24 @@ def test_attention_counts_if_its_sizes_are_stated_and_causally_if_that_is_possib
     claim = alone("19,500 tokens/s/GPU", **GPT, layers=128, hidden_size=4096)
     (reading,) = claim["readings"]
     assert reading["mfu"] == pytest.approx(19500 * (42e9 + 12 * 128 * 4096 * 2048) / H100)
-    assert reading["mfu"] > 1 > reading["causal_mfu"]
+    assert reading["mfu"] > 1
     assert claim["exit_code"] == 0
 
 
-@pytest.mark.parametrize("text", ["2.56 s/step", "2560 ms/step", "0.78125 sequences/s/GPU"])
-def test_steps_and_sequences_are_tokens(text, alone):
-    (reading,) = alone(text, **GPT, global_batch_size=16)["readings"]
-    assert reading["tokens_per_second"] == pytest.approx(16 * 2048 / 2.56 / 8)
+def test_a_sequence_is_so_many_tokens(alone):
+    (reading,) = alone("0.78125 sequences/s/GPU", **GPT)["readings"]
+    assert reading["tflops"] == pytest.approx(0.78125 * 2048 * 6 * 7e9 / 1e12)
 
 
-@pytest.mark.parametrize(
-    ("text", "stated", "needs"),
-    [
-        ("6400 tokens/s", {}, ["-p gpu_model NAME", "-p parameters N"]),
-        ("6400 TFLOP/s total", {}, ["-p gpu_model NAME", "-p devices N"]),
-        ("1.3 s/step", GPT, ["-p global_batch_size N"]),
-        ("5 minutes", GPT, ["a log"]),
-    ],
-)
-def test_a_claim_that_cannot_be_judged_names_what_is_missing(text, stated, needs, alone):
-    claim = alone(text, **stated)
-    assert claim["needs"] == needs
+def test_a_claim_that_cannot_be_judged_names_what_may_lack(alone):
+    claim = alone("6400 tokens/s")
+    assert "not judged" in claim["shown"]
+    assert "gpu_model or peak_tflops" in claim["shown"]
     assert claim["exit_code"] == 0
 
 
-def test_a_number_alone_needs_a_log_or_a_unit():
-    done = cli("audit", "--claim", "6400")
+@pytest.mark.parametrize("text", ["6400", "5 minutes"])
+def test_a_number_alone_needs_a_log_or_a_unit(text):
+    done = cli("audit", "--claim", text)
     assert done.exit_code == 2
-    assert "6400 needs a log or a unit" in done.stderr
+    assert f"{text} needs a log or a unit" in done.stderr

@@ -247,7 +247,7 @@ def answer_of(figures: Figures, printed: Sequence[PrintedQuantity] = ()) -> Answ
         unit="samples/s" if unit == TOKENS else unit,
         samples=samples,
         tokens=tokens,
-        model=_model_speed(tokens, facts),
+        model=model_speed(tokens, facts),
         rate_name=rate.name if rate else "",
     )
 
@@ -397,7 +397,7 @@ def every_expert_counted(facts: Mapping[str, SourcedFact]) -> Iterator[EveryExpe
         yield EveryExpertCounted(parameters=_count(facts, "parameters") or 0)
 
 
-def _model_speed(tokens: Speed | None, facts: Mapping[str, SourcedFact]) -> ModelSpeed | None:
+def model_speed(tokens: Speed | None, facts: Mapping[str, SourcedFact]) -> ModelSpeed | None:
     """Return the operations of a language model, with attention if its sizes are known."""
     parameters = parameters_of_token(facts)
     if not tokens or not tokens.per_device or not parameters:
