@@ -160,8 +160,6 @@ def test_the_global_batch_of_each_print_is_a_fact_with_its_line(read):
     assert log.facts["global_batch_size"].by.line == 2
 
 
-
-
 def test_consumed_samples_give_the_global_batch(read):
     without_batch = re.sub(r"global batch size: +\d+ \| ", "", megatron([48] * 40, every=5))
     assert read(without_batch).fact("global_batch_size") == 48
