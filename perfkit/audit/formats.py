@@ -149,15 +149,16 @@ def _group(match: re.Match[str]) -> str:
 
 
 def line_pattern(
-    head: str, fields: Mapping[str, str], required: Iterable[str]
+    head: str, fields: Mapping[str, str], required: Iterable[str], *, first: bool = False
 ) -> re.Pattern[str]:
-    """Return a pattern of `head` followed by the fields in any order, the last match of each;
-    fields that are not required may be missing."""
+    """Return a pattern of `head` followed by the fields in any order, the last match of each or
+    the `first`; fields that are not required may be missing."""
+    anything = r"[^\n]{0,4000}" + ("?" if first else "")
     pattern = head
     for name, field in fields.items():
         # `re` skips fast to a literal: what must stand before the first is checked behind it.
         literal = re.sub(r"^(\\b|\(\?<!\[[^]]*\]\))(\w)", r"\2(?<=\1\2)", field)
-        ahead = rf"(?=[^\n]{{0,4000}}{literal})"
+        ahead = f"(?={anything}{literal})"
         pattern += ahead if name in required else f"(?:{ahead}|)"
     return expression(pattern)
 

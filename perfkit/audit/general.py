@@ -62,7 +62,7 @@ def format_of(lines: Lines) -> LogFormat | None:
             source=_source(fields),
         ),
         key="",
-        line=line_pattern("^", fields, [STEP, speed]),
+        line=line_pattern("^", fields, [STEP, speed], first=True),
         unit=_unit_of(rate),
     )
 

@@ -78,7 +78,7 @@ Lines = list[tuple[int, str]]
 # Logs may contain numbers of any size.
 @np.errstate(all="ignore")
 def read_logs(path: Path, custom_format: LogFormat | None = None) -> list[Log]:
-    """Return the trainings of a file: several if their configurations differ, else one.
+    """Return the trainings of a file, the longest first.
     `custom_format` is the format of the prints if it is not a known format. Raises LogError if
     the file can't be read, is empty or too large, has no known format or unusable numbers."""
     digest, text = _content(path)
@@ -298,7 +298,10 @@ def _of_longest_loop(prints: Columns) -> Columns:
         longest = prints["of_steps"][np.nanargmax(prints["at"])]
         prints = some_of(prints, prints["of_steps"] == longest)
     if not prints["epoch"].any():
-        begins = np.diff(prints["step"], prepend=0) <= 0
+        # A bar is shown again, at the same step, after a line of the log.
+        further = np.diff(prints["step"], prepend=prints["step"][0])
+        is_shown_again = (further == 0) & np.append(False, further[:-1] > 0)
+        begins = (further <= 0) & ~is_shown_again
         prints = prints | {"epoch": np.cumsum(begins)}
     return prints
 

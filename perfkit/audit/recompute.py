@@ -173,7 +173,7 @@ class PeriodFigures:
     def _by_printed_times(self) -> Iterator[Figure]:
         """Yield samples / time by printed times, or step-weighted harmonic mean of rates."""
         times, rates = self.rows["seconds"], self.rows["own_rate"]
-        share = self._wait_share()
+        share = self.wait_share
         is_timed = np.isfinite(times) & (times > 0)
         if self.printed and self._are_samples_known and is_timed.all():
             yield from self._samples_over_time("samples/time", self.printed, wait_share=share)
@@ -193,8 +193,9 @@ class PeriodFigures:
         samples = np.stack([rows["samples_of_step"], rows["device_samples_of_step"]])
         return bool(np.isfinite(samples).all(axis=1).any())
 
-    def _wait_share(self) -> float | None:
-        """Return the share of the steps' printed time that was data wait, as far as printed."""
+    @property
+    def wait_share(self) -> float | None:
+        """The share of the steps' printed time that was data wait, as far as printed."""
         times, waits = self.rows["seconds"], self.rows["reader"]
         is_waiting = np.isfinite(times) & (times > 0) & np.isfinite(waits)
         if not is_waiting.any():
@@ -364,10 +365,10 @@ class Figures:
     @property
     def input_share(self) -> float | None:
         """Data wait / time of all steps."""
-        for figure in self.shown:
-            if figure.period == "all" and figure.wait_share:
-                return figure.wait_share
-        return None
+        if "all" not in self.periods:
+            return None
+        period = self.periods["all"]
+        return period.clock_wait_share if period.wait_share is None else period.wait_share
 
     @cached_property
     def skipping(self) -> list[Figure]:

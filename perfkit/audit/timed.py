@@ -10,6 +10,8 @@ from perfkit.audit.log import Columns
 Basis = Literal["printed", "clock"]
 PRINTED_TIMES = 1e-9
 """Relative error that printed times may have got by computing with them."""
+LEAST_DIGITS = 0.005
+"""Half a unit of the last digit of a printed time, at most: of two digits behind the point."""
 
 
 class Timed(NamedTuple):
@@ -102,7 +104,8 @@ def by_printed_times(
     if not is_timed.any():
         return None
     printed = rows["printed_seconds"] if np.isfinite(rows["seconds"]).any() else seconds
-    half = half_unit(printed, PRINTED_TIMES)
+    # Times of 1.00 s are no whole seconds.
+    half = min(half_unit(printed, PRINTED_TIMES), LEAST_DIGITS)
     if printed is seconds:
         # Only rates are printed: their digits round the seconds.
         rounding = half_unit(rows["rate"]) / np.nanmedian(rows["rate"])
