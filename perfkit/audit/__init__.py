@@ -19,7 +19,7 @@ mlperf.py          MLPerf's events
 reader.py          files to logs
 samples.py         the samples or tokens of a step
 steps.py           a log's steps, and the periods they belong to
-step_times.py      the seconds of a step, by printed times and by the lines' clock
+timed.py           the seconds of steps, by printed times and by the lines' clock
 recompute.py       every throughput of a log, by each statistic that suites use
 answer.py          the answer of a log: throughput and seconds per step, for one line
 own_print.py       the TFLOP/s or MFU that the log itself prints beside them
@@ -28,7 +28,8 @@ quantity.py        claims as people write them: a number with a unit
 log_numbers.py     the numbers of a log in one quantity, such as MFU
 claims.py          claims against these numbers, and the way from them to the answer
 claim_alone.py     a claim without a log: what it means, and whether it is possible
-slow_windows.py    pauses and slow first steps among the steps of an answer
+levels.py          a change of level among the steps of an answer
+slow_windows.py    pauses among these steps, and the change of their level
 matching.py        published numbers and the logs that match them
 rate_check.py      printed rates against batch and time
 findings.py        findings about one log

@@ -33,6 +33,11 @@ LEAST_RATE, MOST_RATE = 1e-9, 1e15
 """Rates per second outside this range are implausible; their sums would overflow."""
 
 
+NAMED_VALUES = "lines with named values"
+"""Format of lines that no known suite writes: nothing tells whether a rate is that of one
+device or of all."""
+
+
 class Figure(Stored):
     """A throughput in samples per second, computed or reported by the log. Shares are of 1."""
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from perfkit.analysis.datasheets import datasheet_named
 from perfkit.analysis.warnings import STANDING
-from perfkit.audit.answer import Answer, every_expert_counted
+from perfkit.audit.answer import TOKENS, Answer, every_expert_counted, tokens_of_sample
 from perfkit.audit.figure import (
     CommonRates,
     Figure,
@@ -20,7 +20,7 @@ from perfkit.audit.log import Columns, Log
 from perfkit.audit.own_print import own_flops_differ
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.recompute import Figures
-from perfkit.audit.samples import rate_unit
+from perfkit.audit.samples import rate_unit, unit_of
 from perfkit.audit.slow_windows import slow_windows
 from perfkit.audit.statements import (
     ClockDiffers,
@@ -36,6 +36,7 @@ from perfkit.audit.statements import (
     NotTraining,
 )
 from perfkit.audit.steps import WARMUP, slow_first
+from perfkit.core.models.flops import flops_per_token
 from perfkit.core.units import TERA
 
 APART = 0.005
@@ -47,6 +48,8 @@ COARSE_CLOCK = 0.02
 FEW = 10
 """Losses averaged at either end."""
 PERCENT = 100
+WHOLE = 0.05
+"""Share by which a number of devices may differ from a whole one."""
 
 
 # Logs may contain numbers of any size.
@@ -64,7 +67,7 @@ def findings_of(
         _mean_of_rates(figures),
         *figures.contradicting,
         *own_flops_differ(answer),
-        *_impossible(answer, printed, log),
+        *_impossible(answer, printed, figures),
         *(every_expert_counted(log.facts) if answer and answer.tokens else ()),
         _input_wait(figures.input_share),
     )
@@ -164,21 +167,45 @@ def _input_wait(share: float | None) -> Finding | None:
 
 
 def _impossible(
-    answer: Answer | None, printed: Iterable[PrintedQuantity], log: Log
+    answer: Answer | None, printed: Iterable[PrintedQuantity], figures: Figures
 ) -> Iterator[Finding]:
     """Yield the MFU of the answer and the printed MFU and TFLOP/s that no GPU, or not this one,
     can have."""
     if answer and answer.model and not answer.model.is_possible:
         yield Impossible(share=answer.model.mfu or 0.0)
-    peak = _fastest_peak(str(log.fact("gpu") or ""))
+    log = figures.log
+    stated = log.fact("peak_tflops")
+    own_peak = float(stated) if stated else _fastest_peak(str(log.fact("gpu") or ""))
     for quantity in printed:
-        share = 0.0
+        share, peak, tflops = 0.0, quantity.peak_tflops, None
         if quantity.quantity == "MFU":
             share = quantity.median / PERCENT
-        elif quantity.quantity == "TFLOP/s" and quantity.of == "device" and peak:
-            share = quantity.median / peak
+            tflops = share * peak if peak else None
+        elif quantity.quantity == "TFLOP/s" and quantity.of == "device" and own_peak:
+            share = quantity.median / own_peak
         if share > 1:
-            yield Impossible(name=quantity.name, share=share)
+            devices = _devices_with(tflops, answer, figures) if tflops else None
+            yield Impossible(
+                name=quantity.name, share=share, peak=peak, tflops=tflops, devices=devices
+            )
+
+
+def _devices_with(tflops: float, answer: Answer | None, figures: Figures) -> int | None:
+    """Return the devices of which each has these TFLOP/s in a usual step, if their number is a
+    whole one."""
+    log = figures.log
+    if not answer or not answer.period or not log.number("parameters"):
+        return None
+    usual = figures.find("median step", answer.period)
+    unit = unit_of(log.facts)
+    tokens = 1 if unit == TOKENS else tokens_of_sample(log.facts, unit)
+    if not usual or not usual.throughput or not tokens:
+        return None
+    sizes = (log.number(name) for name in ("layers", "hidden_size", "sequence_length"))
+    flops = flops_per_token(log.number("parameters"), *sizes).flops
+    devices = usual.throughput * tokens * flops / TERA / tflops
+    is_whole = round(devices) and abs(devices / round(devices) - 1) < WHOLE
+    return round(devices) if is_whole else None
 
 
 def _fastest_peak(gpu: str) -> float:

@@ -184,6 +184,7 @@ def _quantities(entry: Mapping[str, Any]) -> Iterator[DeclaredQuantity]:
             of=declared.get("of", ""),
             column=declared.get("column", f"{PRINTED}{index}"),
             scale=declared.get("scale", 1.0),
+            peak_tflops=declared.get("peak_tflops"),
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from perfkit.audit import numbers
+from perfkit.audit.figure import NAMED_VALUES
 from perfkit.audit.formats import GENERAL, STAMP, LogFormat, Semantics, expression, line_pattern
 
 LINES_SEARCHED = 20_000
@@ -26,6 +27,8 @@ PATTERNS = {
     column: [expression(pattern) for pattern in patterns]
     for column, patterns in GENERAL["fields"].items()
 }
+OF_STEP = re.compile("(?i)step|it|batch|update")
+"""Words of a field that is the time of a step, whatever its values."""
 EVALUATION = re.compile(GENERAL["evaluation"])
 Lines = Sequence[tuple[int, str]]
 Found = dict[str, tuple[str, str]]
@@ -51,7 +54,7 @@ def format_of(lines: Lines) -> LogFormat | None:
     rate = fields.get("rate", "")
     is_of_device = not rate or re.search(GENERAL["of_device"], rate)
     return LogFormat(
-        name="lines with named values",
+        name=NAMED_VALUES,
         semantics=Semantics(
             rate_of="device" if is_of_device else "all",
             counts_from=None,
@@ -141,8 +144,11 @@ def _tell_clock_from_time(column: str, fields: dict[str, str], prints: Sequence[
     times = [numbers.seconds_or_nan(found[column][1]) for found in prints if column in found]
     growing = sum(before < after for before, after in pairwise(times))
     grows = len(times) > 2 and growing >= GROWTH * (len(times) - 1)
-    renamed = "clock" if grows else {"clock": "window_seconds"}.get(column, column)
     field = fields.pop(column)
+    if column == "seconds":
+        # The time of a step may grow, too, but not with the steps.
+        grows = grows and not OF_STEP.search(field) and times[-1] > 2 * times[0]
+    renamed = "clock" if grows else {"clock": "window_seconds"}.get(column, column)
     fields[renamed] = field.replace(f"<{column}>", f"<{renamed}>")
 
 

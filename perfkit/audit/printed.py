@@ -23,13 +23,14 @@ PRINTED = "printed"
 class DeclaredQuantity:
     """A quantity that a format declares: its name as the log spells it, what it is, whether of
     one device or of all, and the column with its values. `scale` converts a printed number into
-    the quantity's unit."""
+    the quantity's unit. `peak_tflops` is the peak of an MFU if it is the same for every GPU."""
 
     name: str
     quantity: Quantity
     of: Of
     column: str
     scale: float = 1.0
+    peak_tflops: float | None = None
 
 
 class PrintedQuantity(Stored):
@@ -41,6 +42,8 @@ class PrintedQuantity(Stored):
     """what the number is, with its unit; MFU is in percent"""
     of: Of
     """whether it is that of one device or of all; empty if this does not apply"""
+    peak_tflops: float | None = None
+    """peak by which an MFU is computed whatever the GPU; None if it is the GPU's own"""
     count: int
     """number of prints"""
     first: float
@@ -77,6 +80,7 @@ def printed_quantities(
             name=quantity.name,
             quantity=quantity.quantity,
             of=quantity.of,
+            peak_tflops=quantity.peak_tflops,
             count=len(every),
             first=float(every[0]),
             median=float(np.median(every)),

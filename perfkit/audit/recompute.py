@@ -115,8 +115,10 @@ class PeriodFigures:
             self.rows, self._printed_seconds(self.rows), is_difference=self.is_difference
         )
         is_clocked = every_row["goes_on"] & (every_row["clock_seconds"] >= 0)
-        self._clocked = some_of(every_row, is_clocked & inside(every_row, period, "since"))
-        self.clock = by_clock(self._clocked)
+        clocked = some_of(every_row, is_clocked & inside(every_row, period, "since"))
+        self.clock = by_clock(clocked)
+        self.clock_wait_share = _share(clocked["reader"].sum(), clocked["clock_seconds"].sum())
+        self.two_times = self._two_times(clocked)
         self.extent = {
             "period": period,
             "first": int(self.rows["first"].min()),
@@ -145,10 +147,8 @@ class PeriodFigures:
         seconds = self.rows["steps"] / self.rows["own_rate"]
         return by_printed_times(self.rows, seconds, is_difference=self.is_difference)
 
-    @property
-    def two_times(self) -> TwoTimes | None:
-        """The times of the windows that have both; None without any."""
-        rows = self._clocked
+    def _two_times(self, rows: Columns) -> TwoTimes | None:
+        """Return the times of the windows that have both; None without any."""
         steps = rows["last"] - rows["since"] + 1
         printed = self._printed_seconds(rows) / rows["steps"] * steps
         is_known = np.isfinite(printed) & (printed > 0)
@@ -165,8 +165,7 @@ class PeriodFigures:
     def every(self) -> Iterator[Figure]:
         yield from self._by_printed_times()
         if self.clock:
-            waits = self._clocked["reader"].sum()
-            share = _share(waits, self._clocked["clock_seconds"].sum())
+            share = self.clock_wait_share
             yield from self._samples_over_time("clock", self.clock, wait_share=share)
         yield from self._of_prints()
         yield from self._of_median_step()

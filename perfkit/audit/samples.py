@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from math import prod
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -29,32 +30,43 @@ def with_samples(rows: Columns, log: Log) -> Columns:
     facts: the batch of all devices if the log states it, because with tensor or pipeline
     parallelism it is not the batch of a device times their number.
     """
-    count = len(rows["steps"])
-    every, device = _by_facts(log)
-    of_all, of_device = np.full(count, every or np.nan), np.full(count, device or np.nan)
+    ranks = log.number("ranks") or np.nan
     printed = _printed_samples(rows, log)
-    if printed is not None and np.isfinite(printed).all():
-        ranks = log.number("ranks") or np.nan
-        is_of_device = log.semantics.rate_of == "device" and np.isfinite(rows["samples"]).any()
-        of_all = printed * ranks if is_of_device else printed
-        of_device = printed if is_of_device else printed / ranks
-    return rows | {"samples_of_step": of_all, "device_samples_of_step": of_device}
+    if printed is not None and np.isfinite(printed.values).all():
+        is_of_device = printed.of == "device"
+        every = printed.values * ranks if is_of_device else printed.values
+        device = printed.values if is_of_device else printed.values / ranks
+    else:
+        by_facts = (each or np.nan for each in _by_facts(log))
+        every, device = (np.full(len(rows["steps"]), each) for each in by_facts)
+    return rows | {"samples_of_step": every, "device_samples_of_step": device}
 
 
-def _printed_samples(rows: Columns, log: Log) -> np.ndarray | None:
+class PrintedSamples(NamedTuple):
+    """The samples of a step in each window, of one device or of all."""
+
+    values: np.ndarray
+    of: Literal["device", "all"]
+
+
+def _printed_samples(rows: Columns, log: Log) -> PrintedSamples | None:
     """Return the samples of a step that each line tells: by their number, by the batch of all
-    devices, or, where they vary, by rate and time; None if the command line states them."""
+    devices or, where nothing else tells them, by its rate and time. None if the command line
+    states them."""
+    of = log.semantics.rate_of
     if _is_stated(log, "batch_size") or _is_stated(log, "global_batch_size"):
         return None
     if np.isfinite(rows["samples"]).any():
-        return rows["samples"] / rows["steps"]
+        return PrintedSamples(rows["samples"] / rows["steps"], of)
     if log.semantics.samples_vary:
         steps = rows["last"] - rows["since"] + 1
         varying: np.ndarray = rows["rate"] * rows["clock_seconds"] / steps
         # Those before the first line are unknown, as is their time.
-        return np.where(np.isfinite(varying), varying, 0.0)
+        return PrintedSamples(np.where(np.isfinite(varying), varying, 0.0), of)
     if "global_batch_size" in rows and log.semantics.step == "update":
-        return rows["global_batch_size"] * _counted_per_sample(log)
+        return PrintedSamples(rows["global_batch_size"] * _counted_per_sample(log), "all")
+    if not any(_by_facts(log)) and log.semantics.covers != "running":
+        return PrintedSamples(rows["own_rate"] * rows["seconds"] / rows["steps"], of)
     return None
 
 

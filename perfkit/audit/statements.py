@@ -315,12 +315,29 @@ class Impossible(Finding):
     name: str = ""
     """the quantity's name in the log; empty for the answer's MFU"""
     share: Share
+    peak: Teraflops | None = None
+    """TFLOP/s by which the log's suite computes an MFU whatever the GPU"""
+    tflops: Teraflops | None = None
+    """what the MFU means: TFLOP/s of a device"""
+    devices: Verbatim | None = None
+    """devices that alone have these TFLOP/s"""
 
     def english(self) -> str:
         if not self.name:
             return N_(
                 "The MFU of %(share)s is impossible: the parameters (of experts: the active "
                 "ones), the batch, the devices, the precision or the GPU are wrong."
+            )
+        if self.devices:
+            return N_(
+                "The printed “%(name)s” of %(share)s is that of a peak of %(peak)s TFLOP/s "
+                "whatever the GPU: %(tflops)s TFLOP/s per device, which only %(devices)s "
+                "devices explain."
+            )
+        if self.peak:
+            return N_(
+                "The printed “%(name)s” of %(share)s is that of a peak of %(peak)s TFLOP/s "
+                "whatever the GPU: %(tflops)s TFLOP/s per device."
             )
         return self.sentence
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from perfkit.audit.answer import Answer, ModelSpeed, OwnPrint, Speed
 from perfkit.audit.audit import AuditedLog
-from perfkit.audit.figure import StepTime
+from perfkit.audit.figure import NAMED_VALUES, StepTime
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.samples import unit_of
 from perfkit.audit.statements import FactValue, Pauses
@@ -211,6 +211,11 @@ def lacking_text(log: AuditedLog) -> str:
             options.append("-p devices N")
         stated = {"options": " ".join(options)}
         return _("The throughput of all devices needs %(options)s.") % stated
+    return _lacking_of_rate(log, answer, speed)
+
+
+def _lacking_of_rate(log: AuditedLog, answer: Answer, speed: Speed) -> str:
+    """Return what a throughput lacks."""
     if answer.unchecked_samples:
         return _(
             "The printed rate makes %(samples)s samples in the %(seconds)s s of a step by "
@@ -221,6 +226,8 @@ def lacking_text(log: AuditedLog) -> str:
         }
     if speed.of_all is None:
         return _("The throughput of all devices needs %(options)s.") % DEVICES
+    if log.format == NAMED_VALUES and log.has_rates:
+        return _("Nothing tells whether it is that of one device: it is taken as that of all.")
     if speed.per_device is None:
         return _("The throughput of one device needs %(options)s.") % DEVICES
     return ""
