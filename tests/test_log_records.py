@@ -1,4 +1,4 @@
-"""Cases of logs in record_cases.toml, and files of records: JSON lines, tables and documents."""
+"""Logs in record_cases.toml, and files of records: JSON lines, tables and documents."""
 
 import json
 import tomllib
