@@ -45,15 +45,6 @@ def test_every_statistic_matches_its_definition(rates, each):
         assert figure.per_device == pytest.approx(value / 8, rel=1e-12)
 
 
-def test_rates_of_windows_are_weighted_by_their_steps():
-    rows = windows(2, rate=[100.0, 50.0])
-    rows["first"], rows["last"] = [1, 11], [10, 40]
-    figures = by_statistic(make_log(rows))
-    samples_over_time = figures["samples/time", "all"]
-    assert samples_over_time.per_device == pytest.approx(40 / (10 / 100 + 30 / 50))
-    assert figures["harmonic mean", "all"].per_device == pytest.approx(2 / (1 / 100 + 1 / 50))
-
-
 def test_without_an_epoch_with_all_steps_the_longest_is_used():
     short, again = windows(4, seconds=2.0), windows(6, seconds=2.0, run=1)
     long = windows(7, seconds=4.0, epoch=1)

@@ -148,9 +148,6 @@ def test_micro_batches_do_not_double_a_throughput_by_timestamps(read):
     assert figure.throughput == pytest.approx(128 * 8 / 0.125)
 
 
-# MLPerf.
-
-
 # Everyday lines, which no known suite writes.
 
 EVERYDAY = {
@@ -200,12 +197,14 @@ def test_the_samples_of_steps_are_summed(write):
     assert log.answer.tokens.of_all == pytest.approx((1000 + 2000 + 3000 + 4000) / 18)
 
 
-def test_deepspeed_chats_own_lines_come_before_deepspeeds_timer(read):
+def test_deepspeed_chats_own_lines_come_first_and_their_rates_are_checked(write):
     timer = SUITES["DeepSpeed"].text(np.ones(40), 1)
     chat = SUITES["DeepSpeed-Chat"].text(np.full(40, 4.0), 1)
-    log = read(timer + chat)
-    assert log.format == "DeepSpeed-Chat"
-    assert {*log.windows["seconds"]} == {4.0}
+    (log,) = audit([write(timer + chat)], stated={"global_batch_size": 64}).logs
+    assert log.answer.samples.of_all == pytest.approx(64 / 4.0)
+    notes = [note.finding for note in log.findings if note.code == "rate_contradicts_batch"]
+    ratios = {finding.name: finding.ratio for finding in notes}
+    assert ratios["CurSamplesPerSec"] == pytest.approx(59.62 / 16)
 
 
 @pytest.mark.parametrize(
@@ -222,10 +221,16 @@ def test_a_file_left_out_is_told_by_what_was_seen_in_it(write, line, reason):
     assert "perfkit audit --formats" in audited.left_out[0]
 
 
-def test_a_time_stamp_in_front_is_the_clock_of_a_given_format(read):
+def test_a_given_format_is_answered_by_the_time_stamps_in_front_where_its_rates_differ(write):
     lines = [f"2026-03-02 00:00:{k:02} | it {k} | 9 img/s\n" for k in range(1, 31)]
-    form = user_format(r"it <step> \| <rate> img/s", "rate_of=all")
-    assert np.diff(read("".join(lines), form=form).windows["at"]) == pytest.approx(1.0)
+    words = ["--format-regex", r"it <step> \| <rate> img/s", "--format-options", "rate_of=all"]
+    done = cli(
+        "audit", write("".join(lines)), *words, "-p", "global_batch_size=18", "--json", "-"
+    )
+    (log,) = json.loads(done.stdout)["logs"]
+    assert log["answer"]["basis"] == "clock"
+    assert log["answer"]["seconds_per_step"] == pytest.approx(1.0)
+    assert log["findings"][0]["finding"]["code"] == "clock_differs"
 
 
 # Given formats.

@@ -1,4 +1,4 @@
-"""Files of records: JSON lines, tables and documents are read as their suites mean them."""
+"""Logs in record_cases.toml, and files of records: JSON lines, tables and documents."""
 
 import json
 import tomllib

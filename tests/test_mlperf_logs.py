@@ -142,17 +142,6 @@ def test_only_evaluations_within_an_epoch_are_left_out(audited, evaluations, sec
     assert ("evaluations" in codes(log)) == (seconds == 185)
 
 
-@pytest.mark.parametrize(("delay", "is_included"), [(0.001, True), (7, False)])
-def test_a_result_right_at_the_end_of_a_block_tells_an_evaluation_in_it(
-    audited, delay, is_included
-):
-    result = event(160 + delay, "eval_accuracy", 0.5)
-    log = audited(
-        training("gpt3", COUNTED[0], event(160, "block_stop", samples_count=9), result)
-    )
-    assert ("evaluations" in codes(log)) == is_included
-
-
 def test_overlapping_blocks_are_paired_by_their_first_epoch(audited):
     events = [
         event(9, "block_stop", first_epoch_num=7),
