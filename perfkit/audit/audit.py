@@ -45,8 +45,7 @@ class AuditedLog(Stored):
     """One training of a file and the figures and findings derived from it."""
 
     name: str
-    """path as given; `#2` for the second training in a file whose trainings have different
-    configurations"""
+    """path as given; `#2` for the second training of a file with several"""
     sha256: str
     """digest of the file"""
     format: str

@@ -37,7 +37,7 @@ SECONDS = {
 _WHOLE = r"(?:[0-9]{1,3}(?:(?:,[0-9]{3}){1,5}|(?:_[0-9]{3}){1,5})(?![0-9])|[0-9]{1,18}+)"
 _SPECIAL = r"[-+]?(?:nan|NaN|NAN|inf|Inf|INF|Infinity)\b"
 _MANTISSA = rf"(?:{_WHOLE}(?:\.[0-9]{{0,40}}+)?|\.[0-9]{{1,40}}+)"
-_DECIMAL = rf"[-+]?{_MANTISSA}(?:[eE][-+]?[0-9]{{1,3}})?"
+_DECIMAL = rf"[-+]?{_MANTISSA}(?:[eE][-+]?[0-9]{{1,3}}){{0,1}}+"
 _PREFIX = rf"(?: ?[{''.join(PREFIXES)}](?![A-Za-z]))?"
 _UNIT = rf"(?: ?(?:{'|'.join(sorted(SECONDS, key=len, reverse=True))})(?![A-Za-z]))?"
 _CLOCK = (

@@ -219,8 +219,9 @@ def _lacking_of_rate(log: AuditedLog, answer: Answer, speed: Speed) -> str:
     if answer.unchecked_samples:
         return _(
             "The printed rate makes %(samples)s samples in the %(seconds)s s of a step by "
-            "clock: check it by -p batch_size N -p devices N."
+            "clock: check it by %(option)s."
         ) % {
+            "option": "-p global_batch_size N" if speed.of_all else "-p batch_size N",
             "samples": digits_text(answer.unchecked_samples),
             "seconds": digits_text(answer.seconds_by_clock),
         }
