@@ -81,11 +81,6 @@ def datasheet_named(name: str, precision: str = "") -> Datasheet | None:
     return best
 
 
-def gpu_names() -> list[str]:
-    """Return the names of the GPUs in the table."""
-    return [row["gpu"] for row in _rows()]
-
-
 def words_of(name: str) -> set[str]:
     """Return the words of a GPU's name in capitals: H100-SXM5-80GB has three, RTX5090 two."""
     spaced = re.sub(r"RTX(?=\d)", "RTX ", name.upper())

@@ -95,12 +95,6 @@ def read_logs(path: Path, custom_format: LogFormat | None = None) -> list[Log]:
     return [replace(log, sha256=digest) for log in _of_lines(path, form, lines)]
 
 
-def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a file that has been read, with their numbers."""
-    _digest, text = _content(path)
-    yield from _lines(text)
-
-
 def _content(path: Path) -> tuple[str, str]:
     """Return the SHA-256 of a file and its text, unpacked, without NUL bytes and colours.
     Raises LogError."""

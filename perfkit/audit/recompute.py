@@ -350,11 +350,6 @@ class Figures:
         return int(self.rows["rank"][0]) if self.rows else -1
 
     @property
-    def has_warmup(self) -> bool:
-        """Whether prints cover steps of the warm-up."""
-        return bool(self.rows) and not inside(self.rows, "warm").all()
-
-    @property
     def is_sampled(self) -> bool:
         """Whether prints cover their last step alone and most leave out steps before it."""
         if not self.rows or self.log.semantics.covers != "step":

@@ -31,20 +31,6 @@ class UnitMissing(Refusal):
     value: str
 
 
-class UnknownGpu(Refusal):
-    code = "unknown_gpu"
-    value: str
-    precision: str | None = None
-    allowed: list[str]
-
-    def english(self) -> str:
-        if self.precision:
-            return (
-                "the peak of %(value)s in %(precision)s is not known; known GPUs: %(allowed)s"
-            )
-        return "the peak of %(value)s is not known; known GPUs: %(allowed)s"
-
-
 class UnknownFact(Refusal):
     code = "unknown_fact"
     value: str

@@ -5,11 +5,10 @@ each class says when the finding is reported.
 """
 
 from math import isfinite
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import BeforeValidator
 
-from perfkit.audit.figure import Figure
 from perfkit.core.format import change, number
 from perfkit.core.results.base import Stored
 from perfkit.core.statements import N_, Digits2, Digits3, Format, Share, Statement, Verbatim
@@ -38,10 +37,6 @@ Teraflops = Annotated[float, Format(lambda value, _language: number(value, 4))]
 Digits5 = Annotated[float, Format(lambda value, _language: number(value, 5))]
 Difference = Annotated[float, Format(lambda share, _language: change(share, 3))]
 """A relative difference, written in percent with its sign."""
-NamedFigures = Annotated[
-    dict[str, Figure], Format(lambda figures, _language: ", ".join(figures))
-]
-"""Place of a published number -> the figure that explains it."""
 
 
 class Origin(Statement):
@@ -78,9 +73,6 @@ class ByRule(Origin):
 
     def english(self) -> str:
         return self.how
-
-
-PrintedStatistic = Literal["first", "median", "last", "mean", "harmonic mean", "harmonic rest"]
 
 
 class SourcedFact(Stored):

@@ -11,7 +11,7 @@ from perfkit.audit.claims import Stage
 from perfkit.audit.figure import Figure, Period, Statistic, unit_for
 from perfkit.audit.quantity import significant_digits
 from perfkit.audit.statements import DIGITS
-from perfkit.core.format import change, number, percent
+from perfkit.core.format import change, number
 from perfkit.core.statements import N_
 from perfkit.report.audit_answer import period_text
 from perfkit.report.text.language import enumerated, labelled, ngettext
@@ -153,11 +153,6 @@ def figure_text(figure: Figure) -> str:
 def difference_text(share: float | None) -> str:
     """Return a relative difference in percent; empty if there is none."""
     return "" if share is None else change(share, 3)
-
-
-def wait_text(figure: Figure | None) -> str:
-    """Return the share of data wait in the steps of a figure."""
-    return percent(figure.wait_share if figure else None, 2)
 
 
 # Claims.
