@@ -3,7 +3,8 @@
 A row is one GPU: TFLOP/s by precision, dense and with 2:4 structured sparsity, GB/s of memory,
 and the source. `gpu` has the words of the GPU's name, `nvml` tells whether a machine's NVML can
 report it; the others are for audits of logs and claims only. NVIDIA's datasheets since Hopper
-print the figures with sparsity; training is dense, so its peak is half of them.
+print the figures with sparsity; training is dense, so its peak is half of them, as a test of
+the table checks.
 """
 
 import csv
@@ -30,14 +31,11 @@ FORMS = {"SXM", "SXM2", "SXM3", "SXM4", "SXM5", "SXM6", "PCIE", "NVL"}
 
 
 class Datasheet(NamedTuple):
-    """The vendor's peak speeds of one GPU in one precision. `sparse_flops_per_second` is the
-    peak with 2:4 structured sparsity, which training does not use; None if there is none or its
-    source does not state it."""
+    """The vendor's peak speeds of one GPU in one precision, dense."""
 
     gpu: str
     precision: str
     flops_per_second: float
-    sparse_flops_per_second: float | None
     bytes_per_second: float
     source: str
     url: str
@@ -123,12 +121,10 @@ def _training_datasheet(row: dict[str, str]) -> Datasheet | None:
 def _datasheet(row: dict[str, str], precision: str) -> Datasheet | None:
     if not row.get(precision):
         return None
-    sparse = row.get(f"{precision}_sparse")
     return Datasheet(
         gpu=row["gpu"],
         precision=precision,
         flops_per_second=float(row[precision]) * TERA,
-        sparse_flops_per_second=float(sparse) * TERA if sparse else None,
         bytes_per_second=float(row["memory"]) * GIGA,
         source=row["source"],
         url=row["url"],

@@ -432,7 +432,7 @@ def log_datasheet(facts: Mapping[str, SourcedFact]) -> Datasheet | None:
     if "peak_tflops" in facts:
         peak = float(facts["peak_tflops"].value) * TERA
         gpu = str(facts["gpu"].value) if "gpu" in facts else "accelerator"
-        return Datasheet(gpu, "stated", peak, None, 0.0, "the command line", "")
+        return Datasheet(gpu, "stated", peak, 0.0, "the command line", "")
     if "gpu" not in facts:
         return None
     precision = ""
