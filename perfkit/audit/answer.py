@@ -150,6 +150,8 @@ class Answer(Stored):
     """number of steps covered, in all epochs"""
     epochs: int
     """number of epochs covered; 0 if unknown"""
+    from_epoch: int = 1
+    """the first epoch covered, counted from 1"""
     seconds_per_step: float | None = None
     """seconds of an optimizer update"""
     steps_per_second: float | None = None
@@ -298,7 +300,7 @@ def _steps(figures: Figures, figure: Figure | None, timing: Timing | None) -> di
         return fields
     period, timed = timing
     time = _step_time(figures.step_times, timing)
-    fields["period"] = period.period
+    fields |= {"period": period.period, "from_epoch": period.from_epoch}
     of_steps: Figure | StepTime | None = time
     if figure and figure.statistic != "reported":
         fields |= {"basis": BASIS_OF[figure.statistic], "epochs": figure.epochs}

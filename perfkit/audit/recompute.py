@@ -119,6 +119,7 @@ class PeriodFigures:
         self.clock = by_clock(clocked)
         self.clock_wait_share = _share(clocked["reader"].sum(), clocked["clock_seconds"].sum())
         self.two_times = self._two_times(clocked)
+        self.from_epoch = int(self.rows["epoch_index"].min()) + 1
         self.extent = {
             "period": period,
             "first": int(self.rows["first"].min()),

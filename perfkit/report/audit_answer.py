@@ -65,6 +65,8 @@ def answer_text(log: AuditedLog) -> str:
         )
     if answer.first is not None:
         parts.append(_with_slow_steps(period_text(answer, answer.epochs), log))
+        if answer.from_epoch > 1 and answer.period == "warm":
+            parts.append(_("from epoch %(epoch)s on") % {"epoch": answer.from_epoch})
     return ", ".join(parts)
 
 
