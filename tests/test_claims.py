@@ -319,10 +319,9 @@ def test_a_sequence_is_so_many_tokens(alone):
     assert reading["tflops"] == pytest.approx(0.78125 * 2048 * 6 * 7e9 / 1e12)
 
 
-def test_a_claim_that_cannot_be_judged_names_what_may_lack(alone):
-    claim = alone("6400 tokens/s")
-    assert "not judged" in claim["shown"]
-    assert "gpu_model or peak_tflops" in claim["shown"]
+def test_a_claim_that_cannot_be_judged_names_what_lacks(alone):
+    claim = alone("100 samples/s total", gpu_model="H100", parameters=7e9)
+    assert "not judged; needs -p sequence_length N, -p devices N." in claim["shown"]
     assert claim["exit_code"] == 0
 
 

@@ -8,17 +8,15 @@ device or of all is read both ways.
 from collections.abc import Mapping
 from typing import Literal
 
-from perfkit.audit.answer import Speed, log_datasheet, model_speed
+from perfkit.audit.answer import Speed, log_datasheet, model_speed, parameters_of_token
 from perfkit.audit.claim import ClaimedNumber
 from perfkit.audit.config_facts import number_in, with_stated_facts
-from perfkit.audit.log_numbers import PERCENT
 from perfkit.audit.quantity import read_claim
 from perfkit.audit.refusals import UnitMissing
 from perfkit.audit.statements import FactValue, SourcedFact
-from perfkit.core.format import number, percent
 from perfkit.core.request import RequestError
 from perfkit.core.results.base import Stored
-from perfkit.core.units import TERA
+from perfkit.core.units import PERCENT, TERA
 
 JUDGED = ("tokens/s", "samples/s", "TFLOP/s", "MFU")
 
@@ -41,30 +39,13 @@ class ClaimAlone(Stored):
     text: str
     readings: list[Reading]
     formula: str
-    """operations of training a token; empty if they don't count"""
+    """formula of the FLOPs of training a token; empty if they don't count"""
     peak: str
     """dense peak of a device with its source; empty if unknown"""
+    needs: list[str]
+    """options of the command line without which a claim in this quantity can't be judged"""
     is_impossible: bool
     """whether every reading is impossible"""
-
-    def lines(self) -> list[str]:
-        """Return the verdict, and what it rests on."""
-        verdict = "impossible" if self.is_impossible else "possible"
-        if all(reading.mfu is None for reading in self.readings):
-            verdict = (
-                "not judged; give what lacks by -p: gpu_model or peak_tflops, parameters, "
-            )
-            verdict += "sequence_length (for samples), devices"
-        lines = [f"{self.text}: {verdict}."]
-        for reading in self.readings:
-            scope = "of one device" if reading.of == "device" else "of all devices"
-            parts = [f"{number(reading.tflops)} TFLOP/s"] if reading.tflops else []
-            parts += [f"MFU {percent(reading.mfu)}"] if reading.mfu else []
-            if not reading.is_possible:
-                parts.append("impossible")
-            if parts:
-                lines.append(f"as that {scope}: {', '.join(parts)} per device")
-        return lines + [each for each in (self.formula, self.peak) if each]
 
 
 def check_claim_alone(text: str, stated: Mapping[str, FactValue]) -> ClaimAlone:
@@ -80,15 +61,24 @@ def check_claim_alone(text: str, stated: Mapping[str, FactValue]) -> ClaimAlone:
         readings.append(_reading(claimed, "device", 1, facts))
     model = model_speed(Speed(of_all=None, per_device=1.0), facts)
     sheet = log_datasheet(facts)
-    peak = (
-        sheet
-        and f"peak: {sheet.flops_per_second / TERA:g} TFLOP/s ({sheet.gpu}, {sheet.precision}; "
-    )
+    peak = ""
+    if sheet:
+        tflops = f"{sheet.flops_per_second / TERA:g} TFLOP/s"
+        peak = f"{tflops} ({sheet.gpu}, {sheet.precision}; {sheet.source})"
+    counts_samples = claimed.quantity in ("tokens/s", "samples/s")
+    lacks = {
+        "-p gpu_model NAME": not sheet and claimed.quantity != "MFU",
+        "-p parameters N": counts_samples and not parameters_of_token(facts),
+        "-p sequence_length N": claimed.quantity == "samples/s"
+        and not number_in(facts, "sequence_length"),
+        "-p devices N": not readings,
+    }
     return ClaimAlone(
         text=claimed.text,
         readings=readings,
-        formula=f"{model.formula} FLOPs of a token" if model else "",
-        peak=f"{peak}{sheet.source})" if sheet else "",
+        formula=model.formula if model else "",
+        peak=peak,
+        needs=[option for option, is_lacking in lacks.items() if is_lacking],
         is_impossible=bool(readings) and not any(each.is_possible for each in readings),
     )
 

@@ -6,15 +6,9 @@ from typing import Literal, NamedTuple
 from perfkit.audit.answer import TOKENS, Answer
 from perfkit.audit.audit import AuditedLog
 from perfkit.audit.claim import Claim, ClaimedNumber, ClaimState, LogNumber
-from perfkit.audit.log_numbers import (
-    PERCENT,
-    LogFigures,
-    conversion_to,
-    log_numbers,
-    options_for,
-)
+from perfkit.audit.log_numbers import LogFigures, conversion_to, log_numbers, options_for
 from perfkit.audit.quantity import significant_digits
-from perfkit.core.units import TERA
+from perfkit.core.units import PERCENT, TERA
 
 Stage = Literal["claimed", "explained", "protocol", "answer"]
 

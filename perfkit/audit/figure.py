@@ -48,10 +48,9 @@ class Figure(Stored):
     by the timestamps that differ; others: of the printed rates"""
     period: Period | None
     """all steps; warm: without the first 20 of each training, unless these are the protocol's
-    steps; protocol: steps 21 to 120 of the first epoch that has all of them or, if none has, of
-    the epoch that has the most; of the run, if its epochs are shorter than 40 steps; counted
-    from the checkpoint of a resumed training; steady: the windows from the point where the
-    steady-state test finds the final level; None for a reported figure"""
+    steps; protocol: steps 21 to 120 of the first epoch that has most of them; steady: the
+    windows from the point where the steady-state test finds the final level; None for a
+    reported figure"""
     throughput: float | None
     """throughput of all devices; None if their number is unknown"""
     per_device: float | None

@@ -37,7 +37,7 @@ from perfkit.audit.statements import (
 )
 from perfkit.audit.steps import WARMUP, slow_first
 from perfkit.core.models.flops import flops_per_token
-from perfkit.core.units import TERA
+from perfkit.core.units import PERCENT, TERA
 
 APART = 0.005
 """Share by which two figures must differ to count as different."""
@@ -47,7 +47,6 @@ COARSE_CLOCK = 0.02
 """Share by which the timestamps' last digit may move the answer before it is reported."""
 FEW = 10
 """Losses averaged at either end."""
-PERCENT = 100
 WHOLE = 0.05
 """Share by which a number of devices may differ from a whole one."""
 

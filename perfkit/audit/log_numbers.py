@@ -1,7 +1,6 @@
 """The numbers of a log in one quantity, the simplest first: those that it prints, the times of
 its steps, and its throughputs, converted by the facts of its configuration."""
 
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -9,9 +8,10 @@ from perfkit.audit.answer import TOKENS, log_datasheet, parameters_of_token, tok
 from perfkit.audit.audit import AuditedLog
 from perfkit.audit.claim import ClaimedQuantity, LogNumber, NumberStatistic, Of
 from perfkit.audit.figure import BY_MEDIAN_STEP, LEAST_RATE, MOST_RATE
+from perfkit.audit.numbers import number_or_nan
 from perfkit.audit.recompute import Figures
 from perfkit.audit.samples import SAMPLES, unit_of, unit_of_figures
-from perfkit.core.units import TERA
+from perfkit.core.units import PERCENT, TERA
 
 REPORTED: dict[str, dict[str, float]] = {
     "minutes": {"minutes": 1.0, "seconds": 1 / 60, "runtime": 1 / 60},
@@ -20,9 +20,6 @@ REPORTED: dict[str, dict[str, float]] = {
 """Quantity -> ends of the names of reported figures -> their factors."""
 BY_FLOPS = ("TFLOP/s", "MFU")
 """Quantities to which a throughput is converted by the operations of a token."""
-DIGITS = re.compile(r"\d{1,15}(?:\.\d{0,20})?(?:e-?\d{1,2})?")
-"""A number that a log reports; others are texts."""
-PERCENT = 100
 
 
 class Conversion(NamedTuple):
@@ -108,8 +105,9 @@ def _reported(log: AuditedLog, quantity: str) -> Iterator[LogNumber]:
     second."""
     for end, factor in REPORTED.get(quantity, {}).items():
         for name, text in log.reported.items():
-            if name.endswith(end) and DIGITS.fullmatch(text):
-                yield LogNumber(value=float(text) * factor, unit=quantity, of="", name=name)
+            if name.endswith(end):
+                value = number_or_nan(text) * factor
+                yield LogNumber(value=value, unit=quantity, of="", name=name)
 
 
 # Throughputs, converted.

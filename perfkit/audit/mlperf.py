@@ -75,7 +75,7 @@ class Event(NamedTuple):
 
     @property
     def epoch(self) -> str:
-        """The number of its first epoch; None if it has none."""
+        """The number of its first epoch, as a text; that of None if it has none."""
         first = self.about("first_epoch_num")
         return str(self.about("epoch_num") if first is None else first)
 

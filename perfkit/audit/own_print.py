@@ -10,8 +10,8 @@ from perfkit.audit.log import Columns, Log
 from perfkit.audit.printed import MOST, DeclaredQuantity
 from perfkit.audit.recompute import Figures
 from perfkit.audit.statements import Finding, OwnFlopsDiffer
+from perfkit.core.units import PERCENT
 
-PERCENT = 100
 MOST_APART = 1.5
 """Factor between the TFLOP/s of an answer and the log's own that neither causal attention nor
 recomputation (4/3) nor the vocabulary explains."""

@@ -185,13 +185,12 @@ def _audit_claim_alone(
 ) -> NoReturn:
     """Judge a claim without a log, and exit. Raises RequestError."""
     from perfkit.audit.claim_alone import check_claim_alone
-    from perfkit.report.text.terminal import wrapped
+    from perfkit.report.audit_terminal import claim_alone_text
 
     if claim is None:
         raise RequestError([NothingToAudit(parameter="FILE")])
     checked = check_claim_alone(claim, stated)
-    text = "\n".join(wrapped(line) for line in checked.lines())
-    options.print_result(checked, file, text)
+    options.print_result(checked, file, claim_alone_text(checked))
     raise SystemExit(checked.is_impossible)
 
 

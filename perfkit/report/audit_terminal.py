@@ -8,6 +8,7 @@ from typing import Literal
 from perfkit.audit import dlperf
 from perfkit.audit.audit import Audit, AuditedLog, LocatedFinding
 from perfkit.audit.claim import GIVEN, Claim
+from perfkit.audit.claim_alone import ClaimAlone
 from perfkit.audit.samples import unit_of_figures
 from perfkit.audit.statements import DIGITS
 from perfkit.core.format import amount, number, percent, shortened
@@ -250,3 +251,23 @@ def _claim(claim: Claim, log: AuditedLog, names: Names) -> list[str]:
         details.append(f"the log's answer: {', '.join(filter(None, answer))}")
     lines = [wrapped("  ".join(parts), "  ")]
     return lines + [wrapped(detail, "    ") for detail in details]
+
+
+def claim_alone_text(claim: ClaimAlone) -> str:
+    """Return whether a claim without a log is possible, and what that rests on."""
+    verdict = "impossible" if claim.is_impossible else "possible"
+    if claim.needs:
+        verdict = f"not judged; needs {', '.join(claim.needs)}"
+    lines = [f"{claim.text}: {verdict}."]
+    for reading in claim.readings:
+        parts = [f"{number(reading.tflops)} TFLOP/s per device"] if reading.tflops else []
+        parts += [f"MFU {percent(reading.mfu)}"] if reading.mfu else []
+        parts += [] if reading.is_possible else ["impossible"]
+        if parts:
+            scope = "one device" if reading.of == "device" else "all devices"
+            lines.append(f"As that of {scope}: {', '.join(parts)}.")
+    if claim.formula:
+        lines.append(f"FLOPs of training a token: {claim.formula}.")
+    if claim.peak:
+        lines.append(f"Dense peak of a device: {claim.peak}.")
+    return "\n".join(wrapped(line) for line in lines)
