@@ -1,0 +1,1 @@
+"""The models and their training in PyTorch: `python -m perfkit.training.torch.train --help`."""
