@@ -7,7 +7,6 @@ from pathlib import Path
 from perfkit.analysis.diagnosis import Diagnosis
 from perfkit.core.config import Protocol
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.models import model_of, units_per_sample
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.identity import Reading, measurement_id
 from perfkit.core.results.repeat import FirstStep, Peak, Rank, Repeat, StepSeconds
@@ -24,6 +23,7 @@ from perfkit.core.results.summarize import NOT_IN_RAW_FILES, summarize
 from perfkit.core.results.told import Told
 from perfkit.core.script_config import ScriptConfig
 from perfkit.core.system import environment
+from perfkit.training.models import model_of, units_per_sample
 
 V100 = "Tesla V100-SXM2-32GB, 32 GiB"
 FACTS = dict.fromkeys([*environment.FACTS, *FRAMEWORKS["paddle"].facts], "1.0") | {

@@ -11,8 +11,8 @@ import pytest
 
 from perfkit.core.frameworks.interface import backend
 from perfkit.core.inputs import synthetic
-from perfkit.core.models import model_named
 from perfkit.core.request.resolve import resolve
+from perfkit.training.models import model_named
 
 PADDLE_2 = version("paddlepaddle").startswith("2.")
 """Paddle 2 has fewer CPU kernels and copies NumPy arrays."""

@@ -14,8 +14,8 @@ from sides import PADDLE_2, SIDES, equal, side_of, step, use_float32
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.functional.trainer import EPSILON
 from perfkit.core.frameworks.networks import NETWORKS, Outline
-from perfkit.core.models import MODELS, multiply_adds, optimizer_settings
 from perfkit.core.results.schema import Effective
+from perfkit.training.models import MODELS, multiply_adds, optimizer_settings
 
 # PyTorch's compiler uses deprecated parts of PyTorch.
 pytestmark = pytest.mark.filterwarnings("ignore:::torch.*")

@@ -24,13 +24,13 @@ from made import forget_repeats
 import perfkit
 from perfkit.analysis.warnings import check
 from perfkit.core.driver import workers as launch
-from perfkit.core.models import training_flops
 from perfkit.core.results.store import Measurement, read_events
 from perfkit.core.results.summarize import check_against_raw
 from perfkit.core.system.scratch import Scratch, lock
 from perfkit.core.timing.recorder import LossNotFiniteError
 from perfkit.core.worker.rank import evaluate, try_measure
 from perfkit.report import publish
+from perfkit.training.models import training_flops
 
 KILL_LOADER = """
     import psutil

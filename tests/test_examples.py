@@ -14,10 +14,10 @@ from perfkit.analysis.diagnosis import FILE as DIAGNOSIS
 from perfkit.analysis.verification.stored import read_verifications
 from perfkit.analysis.warnings import check
 from perfkit.audit.audit import audit_folders, read_audit
-from perfkit.core.models import MODELS
 from perfkit.core.paths import ROOT
 from perfkit.core.results.store import Measurement
 from perfkit.report.site import write_site
+from perfkit.training.models import MODELS
 
 EXAMPLES = ROOT / "outputs" / "examples"
 MACHINE = ["cpu", "cpu_cores", "cpu_features", "memory", "kernel", "os"]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from perfkit.core.models import model_named
-from perfkit.core.models.flops import flops_per_token
+from perfkit.training.models import flops_per_token, model_named
 
 LLAMA_8B = {"parameters": 8_030_261_248, "layers": 32, "hidden_size": 4096}
 

@@ -14,9 +14,8 @@ from perfkit.core.inputs import InputError, synthetic
 from perfkit.core.inputs.data_set import digest, examine
 from perfkit.core.inputs.images import DEVIATION, MEAN, Images
 from perfkit.core.inputs.samples import make_images, picture
-from perfkit.core.models.bert import FIRST_WORD, VOCABULARY, predictions
-from perfkit.core.models.gpt import END_OF_TEXT
 from perfkit.core.request.resolve import resolve
+from perfkit.training.models import BERT_SIZE, END_OF_TEXT, predictions
 
 # Digest of pictures 0 to 7. If it changes, results with old and new sample data are no longer
 # comparable.
@@ -226,7 +225,7 @@ def test_synthetic_sequences_have_full_length_and_all_predictions(length):
     assert {field.dtype for field in batch} == {np.dtype(np.int64)}
     assert mask.all()
     for words in (ids, labels):
-        assert FIRST_WORD <= words.min() <= words.max() < VOCABULARY
+        assert BERT_SIZE.first_word <= words.min() <= words.max() < BERT_SIZE.vocabulary
     assert segments.sum() == 2 * length
     assert np.all(np.diff(positions, axis=1) > 0)
     assert 0 <= positions.min() <= positions.max() < length

@@ -9,8 +9,7 @@ from sides import PADDLE_2, config, side_of, step, use_float32
 from perfkit.core.frameworks.networks import NETWORKS, network_of
 from perfkit.core.frameworks.paddle.backend import DenseTensor, as_tensor
 from perfkit.core.frameworks.paddle.layers import Network
-from perfkit.core.models import (
-    bert,
+from perfkit.training.models import (
     model_named,
     multiply_adds,
     training_flops,
@@ -148,7 +147,7 @@ def test_bert_loss_is_the_mean_mlm_loss_plus_the_mean_nsp_loss(network):
 
 
 def test_bert_accepts_sequences_of_512_tokens(network):
-    *inputs, _words, _pairs = batch("bert", size=1, sequence_length=bert.POSITIONS)
+    *inputs, _words, _pairs = batch("bert", size=1, sequence_length=512)
     words, pairs = network(*inputs)
     assert words.shape == [80, WORDS]
     assert pairs.shape == [1, 2]

@@ -30,7 +30,6 @@ from PIL import Image
 
 from perfkit.cli.notebook import model_notebook
 from perfkit.core.format import minute, number
-from perfkit.core.models import MODELS, model_named
 from perfkit.core.parameters import parameters
 from perfkit.core.paths import ROOT
 from perfkit.core.request.described import described
@@ -38,6 +37,7 @@ from perfkit.core.results.store import Measurement
 from perfkit.core.script_config import SCRIPT
 from perfkit.report.measurement import write_measurement
 from perfkit.report.pages import OWN
+from perfkit.training.models import MODELS, model_named
 
 sys.path.insert(0, str(ROOT / "docs"))
 import reference

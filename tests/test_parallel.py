@@ -85,7 +85,8 @@ sys.path.insert(0, TESTS)
 from sides import side_of
 
 from perfkit.core.frameworks import FRAMEWORKS, networks
-from perfkit.core.models import bert, gpt, llama, vgg16
+from perfkit.core.frameworks.dimensions import bert, gpt, llama, vgg16
+from perfkit.training import models
 from perfkit.core.worker.loop import compute_seconds
 
 together = sys.argv[2] == "together"
@@ -96,12 +97,15 @@ side, framework = side_of(FRAMEWORK), sys.modules[FRAMEWORK]
 seeds = {"paddle": "seed", "torch": "manual_seed"}
 
 # Smaller models in float64, so that rounding does not look like a difference.
-bert.LAYERS, bert.WIDTH, bert.INNER, bert.HEADS = 2, 32, 64, 4
+bert.LAYERS, bert.WIDTH, bert.INNER, bert.HEADS = 2, 32, 128, 4
+models.BERT_SIZE = models.BertSize(2, 32, 4, 1100)
 for facts in (bert, gpt, llama):
     facts.VOCABULARY = 1100
-gpt.END_OF_TEXT = 1100
-gpt.SIZES["124M"] = gpt.Size(2, 32, 4, 64, 6e-4)
+models.END_OF_TEXT = 1100
+gpt.SIZES["124M"] = gpt.Size(2, 32, 4, 128, 6e-4)
+models.GPT_SIZES["124M"] = models.GptSize(2, 32, 4, 1100)
 llama.SIZES["tiny"] = llama.Size(2, 32, 4, 2, 64, is_tied=True)
+models.LLAMA_SIZES["tiny"] = models.LlamaSize(*llama.SIZES["tiny"], vocabulary=1100)
 vgg16.STAGES, vgg16.DENSE = ((8, 2), (16, 2), (16, 1)), 32
 side.backend.enable_float64()
 ROWS, ROWS_OF_PARTS = networks.LOSS_ROWS, 48

@@ -13,7 +13,6 @@ from perfkit.cli.options import separated
 from perfkit.core.config import Protocol
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.inputs.samples import make_sequences
-from perfkit.core.models import MODELS
 from perfkit.core.parameters import parameters
 from perfkit.core.paths import ROOT, outputs_path, portable, stored_path
 from perfkit.core.refusals import CpuBuild
@@ -23,6 +22,7 @@ from perfkit.core.request.plan import plan, typed
 from perfkit.core.request.resolve import resolve
 from perfkit.core.system.gpus import select
 from perfkit.core.system.software import Software
+from perfkit.training.models import MODELS
 
 CPU_BUILD = "framework: this Paddle is a CPU build"
 NO_DRIVER = "gpus: no NVIDIA driver answers"

@@ -16,8 +16,8 @@ from perfkit.core.inputs import samples as sample
 from perfkit.core.inputs.data_set import digest, examine
 from perfkit.core.inputs.sequences import FIELDS, Sequences
 from perfkit.core.inputs.shards import stretch
-from perfkit.core.models.bert import FIRST_WORD, predictions
 from perfkit.core.request.resolve import resolve
+from perfkit.training.models import BERT_SIZE, predictions
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
@@ -105,7 +105,7 @@ def test_sequences_have_the_bert_format(arrays):
         assert np.array_equal(segments, in_second)
         between = ids[1:last]
         words = between[between != sample.SEP]
-        is_word = words >= FIRST_WORD
+        is_word = words >= BERT_SIZE.first_word
         is_mask = words == sample.MASK
         assert np.all(is_word | is_mask)
         assert not ids[last + 1 :].any()

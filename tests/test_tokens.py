@@ -12,10 +12,10 @@ from perfkit.core.inputs import InputError, samples
 from perfkit.core.inputs.data_set import digest, examine
 from perfkit.core.inputs.shards import ShardRow
 from perfkit.core.inputs.tokens import GPT2, LLAMA3
-from perfkit.core.models.gpt import END_OF_TEXT, VOCABULARY
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
 from perfkit.core.request.resolve import resolve
+from perfkit.training.models import END_OF_TEXT, GPT_SIZES
 
 
 def config(folder, **changes):
@@ -105,7 +105,10 @@ SEVENTEEN = np.arange(17, dtype="<u2").tobytes()
         (header(18) + SEVENTEEN, "expected 1060 bytes for the 18 tokens .*, found 1058 bytes"),
         (header(0), "expected at least 17 tokens .*, found 0"),
         (header(17, LLAMA3) + 2 * SEVENTEEN, r"16 bits a token, found 32 \(header 20240801\)"),
-        (np.full(40, VOCABULARY, "<u2").tobytes(), "expected tokens 0 to 50303, found 50304"),
+        (
+            np.full(40, GPT_SIZES["124M"].vocabulary, "<u2").tobytes(),
+            "expected tokens 0 to 50303, found 50304",
+        ),
     ],
 )
 def test_an_invalid_token_file_is_rejected_by_name(tmp_path, content, expected):

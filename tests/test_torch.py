@@ -21,8 +21,8 @@ from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.frameworks.torch import FRAMEWORK, backend
 from perfkit.core.frameworks.torch.backend import align_gradients
 from perfkit.core.frameworks.torch.layers import Network
-from perfkit.core.models import MODELS
 from perfkit.core.worker import rank as worker
+from perfkit.training.models import MODELS
 
 # torch.compile itself uses deprecated functions of PyTorch.
 pytestmark = pytest.mark.filterwarnings("ignore:::torch.*")

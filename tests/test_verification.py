@@ -32,14 +32,16 @@ from perfkit.analysis.verification.stored import (
 )
 from perfkit.cli import main
 from perfkit.cli.frameworks_option import verified_configs
-from perfkit.core import models
-from perfkit.core.models import MODELS, gpt, llama
+from perfkit.core.frameworks import dimensions
+from perfkit.core.frameworks.dimensions import gpt, llama
 from perfkit.core.request import RequestError
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.store import Measurement
 from perfkit.core.worker.trace import STEPS, write_trace
 from perfkit.report.comparison_text import comparison_text
 from perfkit.report.verification import work_equivalence
+from perfkit.training import models
+from perfkit.training.models import MODELS
 
 pytest.importorskip("paddle")
 torch = pytest.importorskip("torch")
@@ -47,15 +49,14 @@ torch = pytest.importorskip("torch")
 from perfkit.core.frameworks.torch.inspector import Inspector  # noqa: E402
 from perfkit.core.frameworks.torch.layers import Network  # noqa: E402
 
-TRANSFORMER = {"LAYERS": 1, "WIDTH": 32, "HEADS": 4, "INNER": 64, "VOCABULARY": 1100}
+TRANSFORMER = {"LAYERS": 1, "WIDTH": 32, "HEADS": 4, "INNER": 128, "VOCABULARY": 1100}
 NARROW = {
     "resnet50": {"STEM": 8, "STAGES": ((8, 2), (16, 1), (16, 1), (16, 1))},
     "vgg16": {"STAGES": ((8, 1), (16, 2)), "DENSE": 32},
     "bert": TRANSFORMER,
     "gpt": {
-        "SIZES": {"124M": gpt.Size(1, 32, 4, 64, 6e-4)},
+        "SIZES": {"124M": gpt.Size(1, 32, 4, 128, 6e-4)},
         "VOCABULARY": 1100,
-        "END_OF_TEXT": 1100,
     },
     "llama": {
         "SIZES": {
@@ -66,6 +67,19 @@ NARROW = {
     },
 }
 """Small networks with every layer type of the real ones."""
+FACTS = {
+    "RESNET_STAGES": ((8, 2), (16, 1), (16, 1), (16, 1)),
+    "VGG_STAGES": ((8, 1), (16, 2)),
+    "VGG_DENSE": 32,
+    "BERT_SIZE": models.BertSize(1, 32, 4, 1100),
+    "GPT_SIZES": {"124M": models.GptSize(1, 32, 4, 1100)},
+    "LLAMA_SIZES": {
+        "tiny": models.LlamaSize(1, 32, 4, 2, 64, is_tied=True, vocabulary=1100),
+        "8b": models.LlamaSize(1, 32, 4, 2, 64, is_tied=False, vocabulary=1100),
+    },
+    "END_OF_TEXT": 1100,
+}
+"""Their sizes."""
 SHAPES = ("parameters", None)
 UNTRAINED = {SHAPES, ("multiply_adds", None), ("training_flops", None)}
 """The checks that need no training."""
@@ -75,9 +89,11 @@ UNTRAINED = {SHAPES, ("multiply_adds", None), ("training_flops", None)}
 def narrow():
     with pytest.MonkeyPatch.context() as patch:
         for model, sizes in NARROW.items():
-            module = getattr(models, model)
+            module = getattr(dimensions, model)
             for name, value in sizes.items():
                 patch.setattr(module, name, value)
+        for name, value in FACTS.items():
+            patch.setattr(models, name, value)
         yield
 
 
@@ -529,11 +545,13 @@ def in_workers(narrow, plant):
     """Return a function that plants narrow networks and `code` into the workers."""
 
     def planted(code=""):
-        lines = ["import pickle", "from perfkit.core import models"]
+        lines = ["import pickle", "from perfkit.core.frameworks import dimensions, networks"]
+        lines.append("from perfkit.training import models")
         for model, sizes in NARROW.items():
             for name, value in sizes.items():
                 stored = pickle.dumps(value)
-                lines.append(f"models.{model}.{name} = pickle.loads({stored!r})")
+                lines.append(f"dimensions.{model}.{name} = pickle.loads({stored!r})")
+        lines.append(f"vars(models).update(pickle.loads({pickle.dumps(FACTS)!r}))")
         lines += code.splitlines()
         plant(IN_WORKER + indent("\n".join(lines) + "\n", "    "))
 

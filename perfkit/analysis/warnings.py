@@ -57,13 +57,6 @@ from perfkit.core.frameworks.effective import (
     TENSOR_CORES_SINCE,
     TF32_SINCE,
 )
-from perfkit.core.models import (
-    flops_in_fast_convolutions,
-    flops_with_backward,
-    model_of,
-    multiply_adds,
-)
-from perfkit.core.models.model import Model
 from perfkit.core.request.contradictions import contradictions
 from perfkit.core.results.frames import steps_of
 from perfkit.core.results.repeat import Evaluation, Peak, Repeat, TelemetrySummary
@@ -74,6 +67,13 @@ from perfkit.core.results.telemetry import SAMPLING_SECONDS
 from perfkit.core.script_config import ScriptConfig
 from perfkit.core.statistics import median, outliers, relative_width
 from perfkit.core.steady import TOLERANCE, RepeatProfile, Steadiness, profile_repeats
+from perfkit.training.models import (
+    Model,
+    flops_in_fast_convolutions,
+    flops_with_backward,
+    model_of,
+    multiply_adds,
+)
 
 Warnings = Iterator[MeasurementWarning]
 OTHER_LOAD_SHARE = 0.1

@@ -8,8 +8,8 @@ from gettext import NullTranslations
 from typing import Any
 
 from perfkit.core.format import counted, one_line, plain, shortened
-from perfkit.core.models import find_model, model_named
 from perfkit.core.statements import ENGLISH, N_
+from perfkit.training.models import find_model, model_named
 
 SPELLINGS = {
     word.lower(): word

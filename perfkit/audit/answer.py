@@ -22,9 +22,9 @@ from perfkit.audit.recompute import Figures, PeriodFigures
 from perfkit.audit.samples import unit_of, unit_of_figures
 from perfkit.audit.statements import ByCommand, EveryExpertCounted, SourcedFact
 from perfkit.audit.timed import Basis, Timed
-from perfkit.core.models.flops import flops_per_token
 from perfkit.core.results.base import Stored
 from perfkit.core.units import TERA
+from perfkit.training.models import flops_per_token
 
 PERIODS: tuple[Period, ...] = ("steady", "protocol", "warm", "all")
 """Periods of the answer; the first that the log has counts."""

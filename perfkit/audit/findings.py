@@ -36,8 +36,8 @@ from perfkit.audit.statements import (
     NotTraining,
 )
 from perfkit.audit.steps import WARMUP, slow_first
-from perfkit.core.models.flops import flops_per_token
 from perfkit.core.units import PERCENT, TERA
+from perfkit.training.models import flops_per_token
 
 APART = 0.005
 """Share by which two figures must differ to count as different."""

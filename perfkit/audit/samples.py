@@ -11,7 +11,7 @@ from perfkit.audit.fact_rules import MODEL_PARALLEL
 from perfkit.audit.figure import Figure, unit_for
 from perfkit.audit.log import Columns, Log
 from perfkit.audit.statements import ByCommand, SourcedFact
-from perfkit.core.models import find_model
+from perfkit.training.models import find_model
 
 SEQUENCES = {"bert", "bert-large", "sequences/s"}
 SAMPLES = {"samples/s", "images/s", "sequences/s"}

@@ -5,11 +5,11 @@ from typing import Any
 
 from perfkit.core.config import Config
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.models import find_model
 from perfkit.core.parameters import FIELDS, select
 from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan, typed
+from perfkit.training.models import find_model
 
 FIXED = {"device": "cpu", "input": "synthetic", "protocol": "quick"}
 """Parameters of every verification."""

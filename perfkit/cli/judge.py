@@ -3,9 +3,9 @@
 import click
 
 from perfkit.cli import options
-from perfkit.core.models import MODELS
 from perfkit.core.request import RequestError
 from perfkit.report.text.terminal import echo
+from perfkit.training.models import MODELS
 
 
 @options.command(failure="different work")

@@ -12,11 +12,11 @@ from perfkit.cli import options
 from perfkit.cli.notebook import NotebookError, execute, model_notebook
 from perfkit.core.command import run_command
 from perfkit.core.format import amount, size
-from perfkit.core.models import MODELS, model_named
 from perfkit.core.parameters import with_absolute_paths
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import Plan, plan
 from perfkit.report.text.terminal import echo, wrapped
+from perfkit.training.models import MODELS, model_named
 
 if TYPE_CHECKING:
     from perfkit.core.config import Config

@@ -12,13 +12,13 @@ import click
 from pydantic import BaseModel
 
 from perfkit.core.format import plain
-from perfkit.core.models import MODELS
 from perfkit.core.parameters import models_with, parameters
 from perfkit.core.paths import outputs_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import typed
 from perfkit.core.script_config import SCRIPT, ScriptConfig
 from perfkit.report.text.terminal import echo
+from perfkit.training.models import MODELS
 
 if TYPE_CHECKING:
     import pandas as pd

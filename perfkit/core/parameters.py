@@ -8,9 +8,9 @@ from pydantic.fields import FieldInfo
 
 from perfkit.core.config import PROTOCOLS, Config, Protocol, RunConfig, about_of
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.models import MODELS
 from perfkit.core.paths import URL, absolute_path, results_path
 from perfkit.core.script_config import ScriptConfig
+from perfkit.training.models import MODELS
 
 NOT_PARAMETERS = ("model", "script_sha256", "modules", "statistic")
 """Fields that no notebook assigns: its own name contains the model, a script's content follows

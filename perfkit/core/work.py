@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from perfkit.core.config import Config
-from perfkit.core.models import model_of, training_flops, units_per_sample
 from perfkit.core.results.told import Told
 from perfkit.core.script_config import AnyConfig, ScriptConfig
+from perfkit.training.models import model_of, training_flops, units_per_sample
 
 UNTOLD_UNIT = "samples/s"
 """Unit of a script that has not told its own."""

@@ -11,7 +11,6 @@ from perfkit.analysis.warnings import MeasurementChecks, check
 from perfkit.core.config import Config
 from perfkit.core.format import amount, minute, plain
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.models import model_of
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.remedies import remedy
 from perfkit.core.results.schema import Result
@@ -33,6 +32,7 @@ from perfkit.report.text import names
 from perfkit.report.text.language import LANGUAGES, in_language
 from perfkit.report.text.language import gettext as _
 from perfkit.report.words import number_words, warning_words
+from perfkit.training.models import model_of
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -15,7 +15,6 @@ from perfkit.analysis.utilization import (
 )
 from perfkit.core.config import Config
 from perfkit.core.format import number, percent, plain, spread
-from perfkit.core.models import model_of
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
 from perfkit.core.statistics import median
@@ -37,6 +36,7 @@ from perfkit.report.section import Section, absence
 from perfkit.report.text.language import enumerated
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import peak_share
+from perfkit.training.models import model_of
 
 
 def limits(measurement: Measurement) -> Section:

@@ -9,7 +9,6 @@ from markupsafe import Markup
 from perfkit.core import parameters as notebook
 from perfkit.core.config import Config
 from perfkit.core.format import percent
-from perfkit.core.models import model_of
 from perfkit.core.results.schema import Effective, Result
 from perfkit.core.results.store import Measurement
 from perfkit.report.elements import (
@@ -25,6 +24,7 @@ from perfkit.report.section import Section, absence, folded
 from perfkit.report.text import names
 from perfkit.report.text.language import enumerated, ngettext
 from perfkit.report.text.language import gettext as _
+from perfkit.training.models import model_of
 
 
 def parameters(measurement: Measurement) -> Section:

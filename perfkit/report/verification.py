@@ -12,7 +12,6 @@ from perfkit.analysis.verification.stored import (
 )
 from perfkit.core.config import Config
 from perfkit.core.format import minute, number
-from perfkit.core.models import model_named
 from perfkit.core.results.store import Measurement
 from perfkit.core.statements import N_
 from perfkit.report.elements import Text, code, foreign, note, paragraph, strong, table
@@ -21,6 +20,7 @@ from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import stored_value
 from perfkit.report.text.statements import sentence
 from perfkit.report.text.terminal import tabulated, wrapped
+from perfkit.training.models import model_named
 
 PRECISIONS: dict[Precision | None, str] = {None: "", "fp32": "float32", "fp64": "float64"}
 QUANTITIES: dict[Quantity, str] = {

@@ -13,7 +13,6 @@ from typing import Any
 from perfkit.core.command import run_command
 from perfkit.core.config import Config
 from perfkit.core.inputs.samples import SAMPLE_DATA
-from perfkit.core.models import model_named
 from perfkit.core.parameters import with_absolute_paths
 from perfkit.core.paths import OUTPUTS, ROOT, stored_path
 from perfkit.core.refusals import Refusal
@@ -23,6 +22,7 @@ from perfkit.core.request.plan import Plan, plan
 from perfkit.core.results.schema import Result
 from perfkit.sweep.matrix import GIVEN, Configuration, read_sweep
 from perfkit.sweep.sweep_file import Problem, SweepError
+from perfkit.training.models import model_named
 
 LABEL_LENGTH = 60
 SLURM_LAUNCHERS = ("local", "srun")

@@ -12,7 +12,7 @@ Llama 3: Grattafiori et al., The Llama 3 herd of models, 2024, as published for 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 CLASSES = 1000
 """Number of image labels, as in ImageNet."""
@@ -20,6 +20,8 @@ MOMENTUM = 0.9
 """Momentum of SGD."""
 ADAM_BETAS = (0.9, 0.999)
 """Kingma and Ba, Adam, 2014."""
+PADDING = 0
+"""Id of padding in BERT's vocabulary, which is never a masked word."""
 Unit = Literal["images/s", "sequences/s", "tokens/s"]
 MultiplyAdds = tuple[int, int]
 """Multiply-adds of a sample's forward pass in the layers that need no gradient of their input,
@@ -27,7 +29,7 @@ the first convolution, and in all other layers. Only matrix products count: conv
 layers, attention."""
 
 
-class Optimizer(NamedTuple):
+class OptimizerDefaults(NamedTuple):
     """`learning_rate`: samples per step of all ranks -> learning rate, constant over the
     training since throughput is measured, not accuracy. `betas` are Adam's. Gradients are
     clipped to the global norm `clip_norm`, unless it is None."""
@@ -38,14 +40,28 @@ class Optimizer(NamedTuple):
     clip_norm: float | None = None
 
 
+class ModelSizes(NamedTuple):
+    """The names of a model's sizes (the parameter `model_size`), and the defaults on a CPU and
+    on an accelerator."""
+
+    names: tuple[str, ...]
+    on_cpu: str
+    on_gpu: str
+
+
 @dataclass(frozen=True)
 class Model:
-    """Facts and defaults of a model in one size. Batch sizes are samples per device, lengths
-    pixels of an image's sides or tokens of a sequence. The first of `inputs` and `optimizers`
-    is the default. `data` is the format of the training data. `choices`: number of classes for
-    each part of the loss. Rows with `ignored_label` count neither in the loss nor in the
-    accuracy. `in_fast_convolutions`: the multiply-adds of 3x3 convolutions with stride 1, which
-    fast algorithms compute with fewer multiplications; None without such."""
+    """Facts and defaults of a model in one size. Batch sizes are samples per device, image
+    sizes pixels, sequence lengths tokens; None: not applicable. The first of `inputs` and
+    `optimizers` is the default.
+
+    `sizes` are the sizes in which the model exists. `data` is the format of the training data.
+    `cpu_sequence_length` is the default on a CPU if different; `longest_sequence` is the number
+    of positions. `choices`: number of classes for each part of the loss. Rows with
+    `ignored_label` count neither in the loss nor in the accuracy. `in_fast_convolutions`: the
+    multiply-adds of 3x3 convolutions with stride 1, which fast algorithms compute with fewer
+    multiplications; None without such.
+    """
 
     name: str
     short_name: str
@@ -54,17 +70,24 @@ class Model:
     data: Literal["images", "shards", "tokens", "tokens32"]
     unit: Unit
     inputs: tuple[str, ...]
-    optimizers: Mapping[str, Optimizer]
+    optimizer_defaults: Mapping[str, OptimizerDefaults]
     multiply_adds: Callable[[int], MultiplyAdds]
     choices: tuple[int, ...]
     gpu_batch_size: int
     cpu_batch_size: int
-    gpu_length: int
-    cpu_length: int
     data_dir: str
-    longest: int | None = None
+    sizes: ModelSizes | None = None
+    default_image_size: int | None = None
+    default_sequence_length: int | None = None
+    cpu_sequence_length: int | None = None
+    longest_sequence: int | None = None
+    decoder: "DecoderSize | None" = None
     ignored_label: int | None = None
     in_fast_convolutions: Callable[[int], MultiplyAdds] | None = None
+
+    @property
+    def optimizers(self) -> tuple[str, ...]:
+        return tuple(self.optimizer_defaults)
 
 
 def linear_rate(rate: float) -> Callable[[int], float]:
@@ -94,9 +117,9 @@ class ConvolutionSize(NamedTuple):
 def resnet_convolutions(size: int) -> list[ConvolutionSize]:
     """Return the convolutions of ResNet-50 for images of this many pixels a side."""
     side = ceil(size / 2)
-    convolutions = [ConvolutionSize(3, 64, 7, 2, side)]
+    inputs = RESNET_STAGES[0][0]
+    convolutions = [ConvolutionSize(3, inputs, 7, 2, side)]
     side = ceil(side / 2)
-    inputs = 64
     for stage, (width, blocks) in enumerate(RESNET_STAGES):
         for block in range(blocks):
             stride = 2 if stage > 0 and block == 0 else 1
@@ -127,32 +150,30 @@ def vgg_convolutions(size: int) -> list[ConvolutionSize]:
     return convolutions
 
 
-def image_model_flops(
-    convolutions: Callable[[int], list[ConvolutionSize]], dense_weights: int
-) -> Callable[[int], MultiplyAdds]:
-    """Return the function `multiply_adds` of a model with these convolutions and dense
-    layers."""
-
-    def multiply_adds(size: int) -> MultiplyAdds:
-        first, *others = convolutions(size)
-        return first.multiply_adds, sum(c.multiply_adds for c in others) + dense_weights
-
-    return multiply_adds
+VGG_DENSE = 4096
+"""Width of VGG-16's two hidden dense layers, which get 7 x 7 pixels."""
 
 
-def fast_convolutions(
-    convolutions: Callable[[int], list[ConvolutionSize]],
-) -> Callable[[int], MultiplyAdds]:
-    """Return the function `in_fast_convolutions` of a model with these convolutions."""
+def resnet_multiply_adds(size: int) -> MultiplyAdds:
+    """See MultiplyAdds."""
+    first, *others = resnet_convolutions(size)
+    dense = 4 * RESNET_STAGES[-1][0] * CLASSES
+    return first.multiply_adds, sum(one.multiply_adds for one in others) + dense
 
-    def multiply_adds(size: int) -> MultiplyAdds:
-        first, *others = (
-            c.multiply_adds if c.kernel == 3 and c.stride == 1 else 0
-            for c in convolutions(size)
-        )
-        return first, sum(others)
 
-    return multiply_adds
+def vgg_multiply_adds(size: int) -> MultiplyAdds:
+    """See MultiplyAdds."""
+    first, *others = vgg_convolutions(size)
+    dense = VGG_DENSE * (7 * 7 * VGG_STAGES[-1][0] + VGG_DENSE + CLASSES)
+    return first.multiply_adds, sum(one.multiply_adds for one in others) + dense
+
+
+def in_fast_convolutions(convolutions: list[ConvolutionSize]) -> MultiplyAdds:
+    """Return the multiply-adds of the 3x3 convolutions with stride 1; see MultiplyAdds."""
+    first, *others = [
+        one.multiply_adds if one.kernel == 3 and one.stride == 1 else 0 for one in convolutions
+    ]
+    return first, sum(others)
 
 
 class BertSize(NamedTuple):
@@ -167,17 +188,19 @@ class BertSize(NamedTuple):
     dropout: float = 0.1
     first_word: int = 999
 
-    def multiply_adds(self, length: int) -> MultiplyAdds:
-        """See MultiplyAdds; includes unused predictions, which are computed too."""
-        layer = 12 * self.width**2 + 2 * length * self.width
-        next_sentence = self.width**2 + 2 * self.width
-        prediction = self.width**2 + self.width * self.vocabulary
-        products = self.layers * length * layer + next_sentence
-        return 0, products + predictions(length) * prediction
-
 
 BERT_SIZE = BertSize()
 """BERT-base."""
+
+
+def bert_multiply_adds(length: int) -> MultiplyAdds:
+    """See MultiplyAdds; includes unused predictions, which are computed too."""
+    size = BERT_SIZE
+    layer = 12 * size.width**2 + 2 * length * size.width
+    next_sentence = size.width**2 + 2 * size.width
+    prediction = size.width**2 + size.width * size.vocabulary
+    products = size.layers * length * layer + next_sentence
+    return 0, products + predictions(length) * prediction
 
 
 def predictions(length: int) -> int:
@@ -274,3 +297,281 @@ LLAMA_SIZES = {
     "8b": LlamaSize(32, 4096, 32, 8, 14_336, is_tied=False),
 }
 LLAMA_NAMES = {"tiny": "Llama 3 tiny", "1b": "Llama 3.2 1B", "8b": "Llama 3.1 8B"}
+
+
+IMAGE_INPUTS = ("dali", "dataloader", "synthetic")
+SEQUENCE_INPUTS = ("dataloader", "synthetic")
+RESNET50 = Model(
+    name="ResNet-50 v1.5",
+    short_name="ResNet-50",
+    parameters=25_557_032,
+    sample="image",
+    data="images",
+    unit="images/s",
+    inputs=IMAGE_INPUTS,
+    # He et al.
+    optimizer_defaults={"momentum": OptimizerDefaults(linear_rate(0.1), 1e-4)},
+    multiply_adds=resnet_multiply_adds,
+    choices=(CLASSES,),
+    gpu_batch_size=128,
+    cpu_batch_size=4,
+    data_dir="data/samples",
+    default_image_size=224,
+    in_fast_convolutions=lambda size: in_fast_convolutions(resnet_convolutions(size)),
+)
+VGG16 = Model(
+    name="VGG-16",
+    short_name="VGG-16",
+    parameters=138_357_544,
+    sample="image",
+    data="images",
+    unit="images/s",
+    inputs=IMAGE_INPUTS,
+    # Simonyan and Zisserman.
+    optimizer_defaults={"momentum": OptimizerDefaults(linear_rate(0.01), 5e-4)},
+    multiply_adds=vgg_multiply_adds,
+    choices=(CLASSES,),
+    gpu_batch_size=64,
+    cpu_batch_size=2,
+    data_dir="data/samples",
+    default_image_size=224,
+    in_fast_convolutions=lambda size: in_fast_convolutions(vgg_convolutions(size)),
+)
+BERT = Model(
+    name="BERT-base pre-training",
+    short_name="BERT-base",
+    parameters=110_106_428,
+    sample="sequence",
+    data="shards",
+    unit="sequences/s",
+    inputs=SEQUENCE_INPUTS,
+    optimizer_defaults={
+        # Devlin et al.
+        "adamw": OptimizerDefaults(lambda _batch: 1e-4, 0.01),
+        # You et al., 2020: square-root scaling of the rate, 1 / 1600 for a batch of 512.
+        "lamb": OptimizerDefaults(lambda batch: (batch / 512) ** 0.5 / 1600, 0.01),
+    },
+    multiply_adds=bert_multiply_adds,
+    choices=(BERT_SIZE.vocabulary, 2),
+    gpu_batch_size=32,
+    cpu_batch_size=2,
+    data_dir="data/sequences",
+    default_sequence_length=128,
+    longest_sequence=BERT_SIZE.positions,
+    ignored_label=PADDING,
+)
+
+
+def gpt(size_name: str | None = None) -> Model:
+    """Return the facts of a size of GPT-2; without one, of 124M under the name of them all."""
+    size = GPT_SIZES[size_name or "124M"]
+    rate = GPT_RATES[size_name or "124M"]
+    short_name = f"GPT-2 {size_name}" if size_name else "GPT-2"
+    return Model(
+        name=f"{short_name} pre-training",
+        short_name=short_name,
+        parameters=size.parameters,
+        sample="sequence",
+        data="tokens",
+        unit="tokens/s",
+        inputs=SEQUENCE_INPUTS,
+        optimizer_defaults={
+            "adamw": OptimizerDefaults(lambda _batch: rate, 0.1, (0.9, 0.95), 1.0)
+        },
+        multiply_adds=size.decoder.multiply_adds,
+        choices=(size.vocabulary,),
+        gpu_batch_size=16,
+        cpu_batch_size=1,
+        data_dir="data/tokens",
+        sizes=ModelSizes(tuple(GPT_SIZES), on_cpu="124M", on_gpu="124M"),
+        default_sequence_length=size.positions,
+        cpu_sequence_length=128,
+        longest_sequence=size.positions,
+        decoder=size.decoder,
+    )
+
+
+def llama(size_name: str | None = None) -> Model:
+    """Return the facts of a size of Llama; without one, of 1b under the name of them all."""
+    size = LLAMA_SIZES[size_name or "1b"]
+    short_name = LLAMA_NAMES[size_name] if size_name else "Llama 3"
+    # The peak rate of the 8B pre-training (Grattafiori et al., 2024, table 3), here of all.
+    adamw = OptimizerDefaults(lambda _batch: 3e-4, 0.1, (0.9, 0.95), 1.0)
+    return Model(
+        name=f"{short_name} pre-training",
+        short_name=short_name,
+        parameters=size.parameters,
+        sample="sequence",
+        data="tokens32",
+        unit="tokens/s",
+        inputs=SEQUENCE_INPUTS,
+        optimizer_defaults={"adamw": adamw},
+        multiply_adds=size.decoder.multiply_adds,
+        choices=(size.vocabulary,),
+        gpu_batch_size=1,
+        cpu_batch_size=1,
+        data_dir="data/llama-tokens",
+        sizes=ModelSizes(tuple(LLAMA_SIZES), on_cpu="tiny", on_gpu="1b"),
+        default_sequence_length=8192,
+        cpu_sequence_length=128,
+        longest_sequence=size.positions,
+        decoder=size.decoder,
+    )
+
+
+MODELS = {"resnet50": RESNET50, "vgg16": VGG16, "bert": BERT, "gpt": gpt(), "llama": llama()}
+"""Facts by name; of a model that exists in several sizes, those of its default size under the
+name of them all."""
+MODELS_BY_SIZE: dict[str, Callable[[str], Model]] = {"gpt": gpt, "llama": llama}
+
+
+def model_named(name: str, size: str | None = None) -> Model:
+    """Return the facts of a model by its name and size; without a size that the model has,
+    those in MODELS. Raises KeyError for another name."""
+    model = MODELS[name]
+    if model.sizes is None or size not in model.sizes.names:
+        return model
+    return MODELS_BY_SIZE[name](size)
+
+
+def find_model(name: object) -> Model | None:
+    """Return the facts of a model by its name in a foreign log; None for other models."""
+    return MODELS.get(str(name))
+
+
+class Choice(Protocol):
+    """What a training is asked for: the parameters that decide its work."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def model_size(self) -> str | None: ...
+    @property
+    def optimizer(self) -> str: ...
+    @property
+    def global_batch(self) -> int: ...
+    @property
+    def sample_size(self) -> int: ...
+
+
+def model_of(choice: Choice) -> Model:
+    """Return the facts of what is trained."""
+    return model_named(choice.model, choice.model_size)
+
+
+class OptimizerSettings(NamedTuple):
+    """`optimizer` is `momentum` (weight decay is added to every gradient), `adamw` or `lamb`
+    (weight decay of parameters with more than one axis only). For `betas` and `clip_norm`, see
+    OptimizerDefaults. `description` includes the loss."""
+
+    optimizer: str
+    learning_rate: float
+    weight_decay: float
+    description: str
+    betas: tuple[float, float] = ADAM_BETAS
+    clip_norm: float | None = None
+
+
+OPTIMIZERS = {
+    "momentum": f"momentum SGD {MOMENTUM}, learning rate {{rate:g}}, weight decay {{decay:g}}",
+    "adamw": "AdamW, learning rate {rate:g}, weight decay {decay:g} but on biases and norms",
+    "lamb": "LAMB, learning rate {rate:g}, weight decay {decay:g} but on biases and norms",
+}
+
+
+def optimizer_settings(choice: Choice) -> OptimizerSettings:
+    """Return the settings of published trainings with this optimizer and global batch."""
+    defaults = model_of(choice).optimizer_defaults[choice.optimizer]
+    rate = defaults.learning_rate(choice.global_batch)
+    parts = [OPTIMIZERS[choice.optimizer].format(rate=rate, decay=defaults.weight_decay)]
+    if defaults.betas != ADAM_BETAS:
+        parts.append("betas {:g} and {:g}".format(*defaults.betas))
+    if defaults.clip_norm:
+        parts.append(f"gradients clipped at norm {defaults.clip_norm:g}")
+    parts += ["rate constant", "cross entropy"]
+    return OptimizerSettings(
+        optimizer=choice.optimizer,
+        learning_rate=rate,
+        weight_decay=defaults.weight_decay,
+        description="; ".join(parts),
+        betas=defaults.betas,
+        clip_norm=defaults.clip_norm,
+    )
+
+
+def units_per_sample(choice: Choice) -> int:
+    """Return the units of throughput per sample: its tokens for tokens/s, otherwise 1."""
+    return choice.sample_size if model_of(choice).unit == "tokens/s" else 1
+
+
+def multiply_adds(choice: Choice) -> int:
+    """Return the multiply-adds of one sample's forward pass."""
+    return sum(model_of(choice).multiply_adds(choice.sample_size))
+
+
+def training_flops(choice: Choice) -> int:
+    """Return the FLOPs of forward and backward pass per sample, or per token for tokens/s (6 N
+    + 12 L d T, see DecoderSize)."""
+    return flops_with_backward(choice, multiply_adds(choice)) // units_per_sample(choice)
+
+
+Amount = TypeVar("Amount", int, float)
+"""A number of multiply-adds: counted, or measured and rounded."""
+
+
+def flops_with_backward(choice: Choice, forward: Amount) -> Amount:
+    """Return the FLOPs of forward and backward pass per sample from the multiply-adds of the
+    forward pass.
+
+    A multiply-add is two FLOPs. The backward pass has two products for each product of the
+    forward pass, one for the weights' gradient and one for the input's (Chowdhery et al., PaLM,
+    2022, appendix B); the first convolution needs no gradient of the images. Recomputation does
+    not count.
+    """
+    first, _others = model_of(choice).multiply_adds(choice.sample_size)
+    return 4 * first + 6 * (forward - first)
+
+
+def flops_in_fast_convolutions(choice: Choice) -> int:
+    """Return the FLOPs of one sample's forward and backward pass that fast algorithms compute
+    with fewer multiplications."""
+    count = model_of(choice).in_fast_convolutions
+    if count is None:
+        return 0
+    first, others = count(choice.sample_size)
+    return 4 * first + 6 * others
+
+
+class TokenFlops(NamedTuple):
+    """FLOPs of training per token, and the formula that they come from."""
+
+    flops: float
+    formula: str
+
+
+def flops_per_token(
+    parameters: float,
+    layers: int | None = None,
+    hidden_size: int | None = None,
+    sequence_length: int | None = None,
+    *,
+    causal: bool = False,
+) -> TokenFlops:
+    """Return the FLOPs of forward and backward pass per token of a model with this many
+    parameters (Chowdhery et al., PaLM, 2022, appendix B).
+
+    6 N is forward and backward pass of N weights: 2 N and 4 N. Attention of L layers of width d
+    over T tokens adds 12 L d T, each token to all others, as nanoGPT and torchtitan count it;
+    `causal` counts 6 L d T, each token to those before it, as newer Megatron-LM and llm.c do.
+    It counts only if layers, hidden size and sequence length are all given; the formula tells.
+    d is heads times head size, for most models the hidden size. Recomputed activations do not
+    count: with them the share is the hardware's (HFU), not the model's (MFU). Suites differ in
+    N: PaLM counts the weights of matrix products, others all parameters or those without
+    embeddings.
+    """
+    weights = 6 * parameters
+    if not layers or not hidden_size or not sequence_length:
+        return TokenFlops(weights, "6 N")
+    factor = 6 if causal else 12
+    attention = factor * layers * hidden_size * sequence_length
+    return TokenFlops(weights + attention, f"6 N + {factor} L d T")

@@ -21,10 +21,10 @@ from perfkit.analysis.verification.matching import verification_of
 from perfkit.analysis.warnings import check
 from perfkit.core.config import Config
 from perfkit.core.format import plain
-from perfkit.core.models import model_named
 from perfkit.core.results.frames import row_of
 from perfkit.core.results.store import Measurement
 from perfkit.core.statistics import Estimate, median_estimate
+from perfkit.training.models import model_named
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,9 +6,8 @@ from typing import Literal
 import pandas as pd
 
 from perfkit.core.frameworks import DISPLAY_NAMES
-from perfkit.core.models import model_named
-from perfkit.core.models.model import Unit
 from perfkit.core.results.frames import records
+from perfkit.training.models import Unit, model_named
 
 FRAMEWORK_NAMES = DISPLAY_NAMES | {"pytorch": "PyTorch", "oneflow": "OneFlow"}
 """Framework in published.csv or in a measurement -> its name in texts."""

@@ -7,8 +7,8 @@ from gettext import NullTranslations
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from perfkit.analysis.published.cells import RUNS, PublishedCell
-from perfkit.core.models import find_model, model_named
 from perfkit.core.statements import N_, Format, Statement
+from perfkit.training.models import find_model, model_named
 
 MeasurementRow = Mapping[str, Any]
 """A measurement: a row of perfkit.load(), as `frames.records` gives it."""

@@ -13,7 +13,7 @@ from perfkit.analysis.verification.stored import (
     TensorQuantity,
 )
 from perfkit.core.config import Config
-from perfkit.core.models import flops_with_backward, multiply_adds
+from perfkit.training.models import flops_with_backward, multiply_adds
 
 
 class Tolerances(NamedTuple):

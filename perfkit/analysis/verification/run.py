@@ -22,13 +22,13 @@ from perfkit.analysis.verification.stored import (
 from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.repeat import TaskError, perform
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.models import model_of
 from perfkit.core.paths import stored_path
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.store import write_atomically
 from perfkit.core.units import GIGA
 from perfkit.core.worker.trace import COPIES, STEPS
+from perfkit.training.models import model_of
 
 TRACES, LOCK = ".traces-", ".lock"
 """Prefix of the folders of traces, and the name of the lock in each."""

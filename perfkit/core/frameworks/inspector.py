@@ -12,8 +12,8 @@ import numpy as np
 from perfkit.core.frameworks.effective import dtype_name, effective_precision
 from perfkit.core.frameworks.networks import loss_parts
 from perfkit.core.frameworks.trainer import Batch
-from perfkit.core.models import model_of
 from perfkit.core.results.schema import Effective, Option
+from perfkit.training.models import model_of
 
 Weights = dict[str, np.ndarray]
 """Arrays by name; names and axes are the same in all frameworks. ResNet and VGG have the names

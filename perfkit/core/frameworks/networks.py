@@ -1,4 +1,4 @@
-"""The networks, in any framework's layers; perfkit.core.models names their sources.
+"""The networks, in any framework's layers; perfkit.training.models names their sources.
 
 A network is called with the layers (see functional.layers.Forward) and the first `inputs`
 tensors of a batch (see perfkit.core.inputs). It returns logits of rows x classes: batch x
@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perfkit.core.config import Config
-from perfkit.core.models import bert, gpt, llama, resnet50, vgg16
-from perfkit.core.models.model import CLASSES
+from perfkit.core.frameworks.dimensions import bert, gpt, llama, resnet50, vgg16
+from perfkit.training.models import CLASSES
 
 Array = Any
 Layers = Any

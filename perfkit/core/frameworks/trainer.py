@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from perfkit.core.config import Config
-from perfkit.core.models import optimizer_settings
+from perfkit.training.models import optimizer_settings
 
 Batch = tuple[Any, ...]
 """Tensors of the framework, on the training device (see perfkit.core.inputs). The first

@@ -9,7 +9,7 @@ tokens  (ids, labels): int64, batch x tokens; labels are shifted by one token
 """
 
 from perfkit.core.config import Config
-from perfkit.core.models import model_of
+from perfkit.training.models import model_of
 
 PROBLEMS_SHOWN = 5
 

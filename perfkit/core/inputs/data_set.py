@@ -5,8 +5,8 @@ from perfkit.core.inputs import raise_if_short
 from perfkit.core.inputs.images import Images
 from perfkit.core.inputs.sequences import Sequences
 from perfkit.core.inputs.tokens import Tokens, WideTokens
-from perfkit.core.models import model_of
 from perfkit.core.script_config import AnyConfig
+from perfkit.training.models import model_of
 
 DataSet = Images | Sequences | Tokens
 DATA_SETS: dict[str, type[DataSet]] = {

@@ -18,7 +18,7 @@ from PIL import Image
 
 from perfkit.core.config import Config
 from perfkit.core.inputs import InputError, raise_if_any
-from perfkit.core.models.model import CLASSES
+from perfkit.training.models import CLASSES
 
 LIST = "train_list.txt"
 HEADERS_READ = 10_000

@@ -40,8 +40,7 @@ from PIL import Image, ImageDraw
 from perfkit.core.inputs.images import LIST
 from perfkit.core.inputs.sequences import FIELDS
 from perfkit.core.inputs.tokens import GPT2, LLAMA3, TokenLayout
-from perfkit.core.models.bert import FIRST_WORD, predictions
-from perfkit.core.models.gpt import END_OF_TEXT
+from perfkit.training.models import BERT_SIZE, END_OF_TEXT, predictions
 
 SIZES = [(500, 375)] * 3 + [(375, 500), (500, 333), (500, 400), (480, 360), (640, 480)]
 LEAVES = 700
@@ -141,13 +140,13 @@ def make_images(folder: Path, count: int, _size: int = 0) -> Iterator[int]:
 
 def documents(texts: dict[str, str]) -> list[np.ndarray]:
     """Return the word ids of each text, sorted by the texts' names. Ids are assigned by
-    frequency, from FIRST_WORD. Lines without a letter or digit (rulers) are dropped."""
+    frequency, from BERT_SIZE.first_word. Lines without a letter or digit (rulers) are dropped."""
     words_of_texts = [_words(texts[name]) for name in sorted(texts)]
     counts: Counter[str] = Counter()
     for words in words_of_texts:
         counts.update(words)
     by_frequency = sorted(counts, key=lambda word: (-counts[word], word))
-    ids = {word: number for number, word in enumerate(by_frequency, FIRST_WORD)}
+    ids = {word: number for number, word in enumerate(by_frequency, BERT_SIZE.first_word)}
     ids_of_texts = []
     for words in words_of_texts:
         ids_of_texts.append(np.array([ids[word] for word in words], np.int64))
@@ -198,7 +197,7 @@ def mask(
     """Mask 15 % of the words in `ids`, at least 1 and at most `most`, but no special tokens.
     `vocabulary` is the number of words. Returns the masked ids, the sorted positions of masked
     words, and their original ids."""
-    words = np.flatnonzero(ids >= FIRST_WORD)
+    words = np.flatnonzero(ids >= BERT_SIZE.first_word)
     rounded_share = (15 * len(words) + 50) // 100
     size = min(most, max(1, rounded_share))
     keys = bits.random_raw(len(words))
@@ -207,7 +206,7 @@ def mask(
     originals = ids[positions]
     draw = bits.random_raw(size) % 10
     random_numbers = bits.random_raw(size) % vocabulary
-    random_words = FIRST_WORD + random_numbers.astype(np.int64)
+    random_words = BERT_SIZE.first_word + random_numbers.astype(np.int64)
     masked = ids.copy()
     # 80 % become [MASK], 10 % a random word, and 10 % stay.
     masked[positions] = np.select([draw < 8, draw == 8], [MASK, random_words], originals)
@@ -220,7 +219,7 @@ def sequences(texts: dict[str, str], length: int) -> Iterator[dict[str, np.ndarr
     bits = np.random.PCG64(0)
     ids_of_texts = documents(texts)
     highest = max(int(ids.max()) for ids in ids_of_texts)
-    vocabulary = highest + 1 - FIRST_WORD
+    vocabulary = highest + 1 - BERT_SIZE.first_word
     most = predictions(length)
     for first, second, is_random in pairs(ids_of_texts, length - 3, bits):
         ids = np.concatenate([[CLS], first, [SEP], second, [SEP]])

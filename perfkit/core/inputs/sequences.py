@@ -9,7 +9,7 @@ import numpy as np
 from perfkit.core.config import Config
 from perfkit.core.inputs import InputError, OtherLengthError, raise_if_any
 from perfkit.core.inputs.shards import ROWS_CHECKED, ShardRow, Shards
-from perfkit.core.models import bert
+from perfkit.training import models
 
 FIELDS = dict.fromkeys(("input_ids", "segment_ids", "input_mask"), "token")
 FIELDS |= dict.fromkeys(("masked_lm_positions", "masked_lm_ids"), "prediction")
@@ -31,7 +31,10 @@ class Sequences(Shards):
 
     def __init__(self, config: Config) -> None:
         self.length = length = config.sample_size
-        self.limits = {"input_ids": bert.VOCABULARY, "masked_lm_ids": bert.VOCABULARY}
+        self.limits = {
+            "input_ids": models.BERT_SIZE.vocabulary,
+            "masked_lm_ids": models.BERT_SIZE.vocabulary,
+        }
         self.limits["masked_lm_positions"] = length
         self.columns: dict[str, tuple[int, ...]] = {"token": (length,), "sequence": ()}
         self.current: tuple[int, Arrays] | None = None
@@ -39,7 +42,7 @@ class Sequences(Shards):
 
     @staticmethod
     def sample_bytes(length: int) -> int:
-        return (3 * length + 2 * bert.predictions(length)) * 8
+        return (3 * length + 2 * models.predictions(length)) * 8
 
     def count_rows(self, shard: int) -> int:
         return self.read(shard, 0)[0]

@@ -6,8 +6,8 @@ from itertools import repeat
 import numpy as np
 
 from perfkit.core.config import Config
-from perfkit.core.models import bert, gpt, model_of
-from perfkit.core.models.model import CLASSES
+from perfkit.training import models
+from perfkit.training.models import CLASSES, model_of
 
 
 def batches(config: Config, rank: int) -> Iterator[tuple[np.ndarray, ...]]:
@@ -18,7 +18,7 @@ def batches(config: Config, rank: int) -> Iterator[tuple[np.ndarray, ...]]:
         case "images":
             batch = _images(config, random)
         case "tokens":
-            batch = _tokens(config, random, gpt.END_OF_TEXT)
+            batch = _tokens(config, random, models.END_OF_TEXT)
         case "tokens32":
             (vocabulary,) = model_of(config).choices
             batch = _tokens(config, random, vocabulary)
@@ -51,12 +51,13 @@ def _tokens(config: Config, random: np.random.Generator, end: int) -> tuple[np.n
 
 def _sequences(config: Config, random: np.random.Generator) -> tuple[np.ndarray, ...]:
     length = config.sample_size
-    predictions = bert.predictions(length)
-    ids = _integers(config, random, bert.FIRST_WORD, bert.VOCABULARY, length)
+    size = models.BERT_SIZE
+    predictions = models.predictions(length)
+    ids = _integers(config, random, size.first_word, size.vocabulary, length)
     positions = np.tile(np.arange(length, dtype=np.int64), (config.batch_size, 1))
     shuffled = random.permuted(positions, axis=1)
     masked = np.sort(shuffled[:, :predictions], axis=1)
-    labels = _integers(config, random, bert.FIRST_WORD, bert.VOCABULARY, predictions)
+    labels = _integers(config, random, size.first_word, size.vocabulary, predictions)
     next_sentence = _integers(config, random, 0, 2, 1)
     segments = positions * 2 // length
     mask = np.ones_like(ids)

@@ -12,7 +12,7 @@ import numpy as np
 from perfkit.core.config import Config
 from perfkit.core.inputs import InputError
 from perfkit.core.inputs.shards import ROWS_CHECKED, ShardRow, Shards
-from perfkit.core.models import model_of
+from perfkit.training.models import model_of
 
 PATTERN = "*train*.bin"
 HEADER_BYTES = 1024

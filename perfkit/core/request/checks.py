@@ -10,7 +10,6 @@ from perfkit.core import refusals
 from perfkit.core.config import Config, RunConfig
 from perfkit.core.inputs import InputError, OtherLengthError, samples_of_step
 from perfkit.core.inputs.data_set import data_set, data_set_class, digest
-from perfkit.core.models import model_of
 from perfkit.core.parameters import ABOUT, choices
 from perfkit.core.paths import stored_path
 from perfkit.core.refusals import Refusal
@@ -20,6 +19,7 @@ from perfkit.core.request.requirements import lacking
 from perfkit.core.request.resolve import resolve
 from perfkit.core.request.shared_memory import too_small
 from perfkit.core.script_config import AnyConfig
+from perfkit.training.models import model_of
 
 CheckScope = Literal["machine", "requirements", "data"]
 OF_DATA = {"model", "model_size", "data_dir", "image_size", "sequence_length"}

@@ -7,7 +7,6 @@ from perfkit.core import refusals
 from perfkit.core.config import ALL, Config, RunConfig
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import AFFINITY
-from perfkit.core.models import model_of
 from perfkit.core.parameters import ABOUT, fields_of
 from perfkit.core.refusals import Refusal
 from perfkit.core.request.resolve import resolve, resolve_script
@@ -15,6 +14,7 @@ from perfkit.core.request.script import UNREAD
 from perfkit.core.script_config import AnyConfig
 from perfkit.core.timing.frameworks import FRAMEWORKS as TIMED
 from perfkit.core.work import work_of
+from perfkit.training.models import model_of
 
 DECIDING = {"model", "framework", "device", "nodes", "launcher"}
 """Parameters from which the default values of all others follow."""

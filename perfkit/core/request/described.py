@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, get_args
 from pydantic.fields import FieldInfo
 
 from perfkit.core.config import Config, RunConfig
-from perfkit.core.models import MODELS
 from perfkit.core.parameters import EVERY_FIELD, choices_for, fields_of, parameters, takes
 from perfkit.core.request.resolve import resolve
 from perfkit.core.script_config import SCRIPT, ScriptConfig
+from perfkit.training.models import MODELS
 
 OF_THE_MODEL = (
     *("model_size", "optimizer", "batch_size", "image_size", "sequence_length"),

@@ -8,7 +8,6 @@ from typing import Any
 from perfkit.core import refusals
 from perfkit.core.config import Config, Protocol, RunConfig
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.models import MODELS
 from perfkit.core.parameters import (
     PROTOCOL_PARAMETERS,
     choices,
@@ -34,6 +33,7 @@ from perfkit.core.request.requested_script import (
 from perfkit.core.request.resolve import resolve, resolve_script
 from perfkit.core.request.script import ScriptContent
 from perfkit.core.script_config import SCRIPT, AnyConfig, ScriptConfig, built_in
+from perfkit.training.models import MODELS
 
 Values = dict[str, Any]
 """Parameters by name."""

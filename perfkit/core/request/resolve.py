@@ -8,12 +8,11 @@ from typing import Any
 from perfkit.core.config import Config, RunConfig
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import Framework
-from perfkit.core.models import model_named
-from perfkit.core.models.model import Model
 from perfkit.core.parameters import FIELDS, fields_of, is_open, select
 from perfkit.core.paths import portable_path
 from perfkit.core.request.script import ScriptContent
 from perfkit.core.script_config import ScriptConfig
+from perfkit.training.models import Model, model_named
 
 
 def resolve(request: Mapping[str, Any], gpus: int = 0) -> Config:

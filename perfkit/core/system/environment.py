@@ -40,7 +40,7 @@ PACKAGE = ROOT / "perfkit"
 MEASURING = (
     "core/frameworks/**/*.py",
     "core/inputs/**/*.py",
-    "core/models/**/*.py",
+    "training/**/*.py",
     "core/worker/**/*.py",
     "core/driver/workers.py",
     "core/driver/settings.py",

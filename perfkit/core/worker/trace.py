@@ -23,9 +23,9 @@ from perfkit.core.frameworks.inspector import Inspector
 from perfkit.core.frameworks.interface import backend
 from perfkit.core.frameworks.trainer import Batch
 from perfkit.core.inputs import synthetic
-from perfkit.core.models import model_of
 from perfkit.core.results.store import write_atomically
 from perfkit.core.timing.recorder import Write
+from perfkit.training.models import model_of
 
 PRECISIONS = {"fp32": np.float32, "fp64": np.float64}
 """The order matters: float64 cannot be disabled again."""

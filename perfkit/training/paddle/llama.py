@@ -49,9 +49,7 @@ class Attention(nn.Layer):
         self.v_proj = product(size.width, kv_width)
         self.o_proj = product(size.width, size.width, residual_deviation(size))
 
-    def forward(
-        self, x: Tensor, cosines: Tensor, sines: Tensor, mask: Tensor | None
-    ) -> Tensor:
+    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor, mask: Tensor | None) -> Tensor:
         query, key, value = (
             project(x).reshape([0, 0, -1, self.head_width])
             for project in (self.q_proj, self.k_proj, self.v_proj)
@@ -79,9 +77,7 @@ class DecoderLayer(nn.Layer):
         self.post_attention_layernorm = RMSNorm(size.width)
         self.mlp = MLP(size)
 
-    def forward(
-        self, x: Tensor, cosines: Tensor, sines: Tensor, mask: Tensor | None
-    ) -> Tensor:
+    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor, mask: Tensor | None) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cosines, sines, mask)
         return x + self.mlp(self.post_attention_layernorm(x))
 

@@ -3,7 +3,6 @@ learners, 2019). As in nanoGPT, the vocabulary is padded to a multiple of 64, th
 dropout, and all products are nn.Linear: their weights are transposed against Hugging Face's
 Conv1D."""
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 

@@ -83,7 +83,7 @@ def patch_software(software):
 
 PATCHES = {
     "paddle": patch_paddle,
-    "perfkit.core.models": patch_models,
+    "perfkit.training.models": patch_models,
     "perfkit.core.system.software": patch_software,
 }
 

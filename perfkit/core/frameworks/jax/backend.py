@@ -18,9 +18,9 @@ from perfkit.core.frameworks.jax import inspector, parallel
 from perfkit.core.frameworks.jax.layers import Forward, contract, param_dtype
 from perfkit.core.frameworks.jax.parallel import REPLICATED, Ranks
 from perfkit.core.frameworks.jax.sharding import Shares, rewrite_layers
-from perfkit.core.models import MOMENTUM
 from perfkit.core.timing.devices import Device
 from perfkit.core.timing.watched import WatchedDevice, WatchedGpu
+from perfkit.training.models import MOMENTUM
 
 DTYPES = {"bf16": jnp.bfloat16}
 

@@ -16,8 +16,8 @@ from perfkit.core.frameworks.functional import trainer as functional
 from perfkit.core.frameworks.interface import converted
 from perfkit.core.frameworks.mxnet import inspector
 from perfkit.core.frameworks.mxnet.layers import Forward
-from perfkit.core.models import MOMENTUM
 from perfkit.core.timing.devices import CpuDevice, Device
+from perfkit.training.models import MOMENTUM
 
 Batch = tuple[NDArray, ...]
 Inspector = inspector.Inspector

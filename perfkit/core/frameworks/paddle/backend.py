@@ -18,9 +18,9 @@ from perfkit.core.frameworks.paddle.compiled import compile_blocks, compile_whol
 from perfkit.core.frameworks.paddle.layers import Network
 from perfkit.core.frameworks.paddle.strategy import Strategy
 from perfkit.core.frameworks.trainer import INITIAL_LOSS_SCALE
-from perfkit.core.models import MOMENTUM, OptimizerSettings
 from perfkit.core.timing.devices import CpuDevice, Device
 from perfkit.core.timing.frameworks import paddle_accelerator
+from perfkit.training.models import MOMENTUM, OptimizerSettings
 
 AUTO_CAST = {
     "amp": ("O1", "float16"),

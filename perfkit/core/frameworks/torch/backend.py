@@ -20,8 +20,8 @@ from perfkit.core.frameworks.networks import network_of
 from perfkit.core.frameworks.torch import inspector
 from perfkit.core.frameworks.torch.layers import Network
 from perfkit.core.frameworks.trainer import INITIAL_LOSS_SCALE
-from perfkit.core.models import MOMENTUM, OptimizerSettings
 from perfkit.core.timing.devices import CpuDevice, Device, GpuDevice
+from perfkit.training.models import MOMENTUM, OptimizerSettings
 
 AUTO_CAST = {"amp": torch.float16, "bf16": torch.bfloat16}
 FUSED_ATTENTION = ("flash", "mem_efficient", "cudnn")

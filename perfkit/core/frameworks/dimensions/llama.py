@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfkit.core.models.model import Decoder, Model, ModelSizes, OptimizerDefaults
-
 VOCABULARY = 128_256
 """Size of the vocabulary: 128,000 tokens of text and 256 special ones."""
 LONGEST = 32_768
@@ -24,9 +22,6 @@ THETA = 500_000.0
 """Base of the rotation's wavelengths."""
 DEVIATION = 0.02
 """Standard deviation of the initial weights."""
-LEARNING_RATE = 3e-4
-"""Peak learning rate of the 8B pre-training (Grattafiori et al., 2024, table 3), here of all
-sizes."""
 
 
 class Size(NamedTuple):
@@ -67,53 +62,9 @@ CPU_SIZE, GPU_SIZE = "tiny", "1b"
 """Default sizes."""
 
 
-def product_weights(size: Size) -> int:
-    """Return N of Decoder."""
-    attention = 2 * size.width**2 + 2 * size.width * size.kv_width
-    dense = 3 * size.width * size.inner
-    return size.layers * (attention + dense) + size.width * VOCABULARY
-
-
-def parameters(size: Size) -> int:
-    """Return the number of trainable parameters."""
-    norms = (2 * size.layers + 1) * size.width
-    embedding = 0 if size.is_tied else size.width * VOCABULARY
-    return product_weights(size) + norms + embedding
-
-
 def rotation_tables(head_width: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the cosines and sines by which a head's pairs of values rotate at each position:
     float32, LONGEST x head_width / 2. Pair i has values i and i + head_width / 2."""
     exponents = np.arange(0, head_width, 2) / head_width
     angles = np.outer(np.arange(LONGEST), THETA**-exponents)
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-
-
-def model(size_name: str | None = None) -> Model:
-    """Return the facts of a size; without one, of a GPU's default size under the name of them
-    all."""
-    size = SIZES[size_name or GPU_SIZE]
-    short_name = NAMES[size_name] if size_name else "Llama 3"
-    adamw = OptimizerDefaults(
-        lambda _batch: LEARNING_RATE, 0.1, betas=(0.9, 0.95), clip_norm=1.0
-    )
-    decoder = Decoder(product_weights(size), size.layers, size.width)
-    return Model(
-        name=f"{short_name} pre-training",
-        short_name=short_name,
-        parameters=parameters(size),
-        sample="sequence",
-        data="tokens32",
-        inputs=("dataloader", "synthetic"),
-        optimizer_defaults={"adamw": adamw},
-        multiply_adds=decoder.multiply_adds,
-        choices=(VOCABULARY,),
-        gpu_batch_size=1,
-        cpu_batch_size=1,
-        data_dir="data/llama-tokens",
-        sizes=ModelSizes(tuple(SIZES), on_cpu=CPU_SIZE, on_gpu=GPU_SIZE),
-        default_sequence_length=8192,
-        cpu_sequence_length=128,
-        longest_sequence=LONGEST,
-        decoder=decoder,
-    )

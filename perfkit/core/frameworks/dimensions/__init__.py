@@ -1,0 +1,1 @@
+"""Dimensions of the networks in perfkit.core.frameworks.networks."""
