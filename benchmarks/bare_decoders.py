@@ -20,8 +20,8 @@ from torch.nn import functional
 
 import perfkit
 from perfkit.core.frameworks.interface import backend
-from perfkit.core.inputs import synthetic
 from perfkit.core.statistics import median_estimate
+from perfkit.inputs import synthetic
 
 WARMUP = 3
 

@@ -22,9 +22,9 @@ from perfkit.core.driver import workers as launch
 from perfkit.core.driver.settings import worker_environment
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.paths import ROOT
-from perfkit.core.timing.devices import CpuDevice
-from perfkit.core.timing.raw_file import RawFile
 from perfkit.core.worker.loop import train
+from perfkit.timing.devices import CpuDevice
+from perfkit.timing.raw_file import RawFile
 
 TRAINER_SECONDS = 0.5
 QUIET = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)

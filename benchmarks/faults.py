@@ -41,7 +41,7 @@ import sys
 if "perfkit.core.worker.rank" in sys.orig_argv:
     import os, signal, time
     from pathlib import Path
-    import perfkit.core.inputs.synthetic as synthetic
+    import perfkit.inputs.synthetic as synthetic
     real = synthetic.batches
 
     def batches(config, rank):

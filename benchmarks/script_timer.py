@@ -13,7 +13,7 @@ from turns import Turns
 
 from perfkit.core.paths import ROOT
 from perfkit.core.system.scratch import Scratch
-from perfkit.core.timing.job import ScriptJob
+from perfkit.timing.job import ScriptJob
 
 SCRIPT = str(ROOT / "benchmarks" / "own_script.py")
 WARMUP, MEASURED = 10, 60
@@ -39,7 +39,7 @@ def _in_turn():
         job_file = scratch.folder / "job.json"
         job_file.write_text(json.dumps(asdict(_job(folder))))
         turns = Turns(Path(folder))
-        module = "perfkit.core.timing.script"
+        module = "perfkit.timing.script"
         timed = _start([sys.executable, "-m", module, str(job_file)], turns, "a")
         numbers = map(str, (WARMUP, MEASURED))
         bare = _start([sys.executable, SCRIPT, "bare", *numbers], turns, "b")

@@ -28,7 +28,7 @@ name, data, batch, count = sys.argv[1], sys.argv[2], 32, 40
 config = resolve(dict(model="resnet50", device="cpu", processes=1, batch_size=batch, input=name,
                 image_size=224, layout="NCHW", data_dir=data, dataloader_workers=2,
                 dali_threads=2))
-batches = import_module(f"perfkit.core.inputs.{name}").batches(config, 0)
+batches = import_module(f"perfkit.inputs.{name}").batches(config, 0)
 for _ in range(4):
     next(batches)
 began = time.perf_counter()
@@ -55,7 +55,7 @@ SLEEPING = """
 import sys
 if "perfkit.core.worker.rank" in sys.orig_argv:
     import time
-    import perfkit.core.inputs.synthetic as synthetic
+    import perfkit.inputs.synthetic as synthetic
     real = synthetic.batches
 
     def batches(config, rank):

@@ -19,9 +19,9 @@ from perfkit.core.config import Sharding
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import MEETING_VARIABLE
 from perfkit.core.frameworks.interface import backend
-from perfkit.core.inputs import synthetic
 from perfkit.core.paths import ROOT
 from perfkit.core.request.resolve import resolve
+from perfkit.inputs import synthetic
 
 SAMPLES, STEPS = 2, 10
 

@@ -17,7 +17,7 @@ _HOME = {
     "Protocol": "core.config",
     "RequestError": "core.request",
     "ScriptConfig": "core.script_config",
-    "StepTimer": "core.timing.step_timer",
+    "StepTimer": "timing.step_timer",
     "compare": "analysis.comparison",
     "plan": "core.request.plan",
     "measure": "core.driver.measure",
@@ -26,7 +26,7 @@ _HOME = {
     "load": "core.results.outputs",
     "published": "analysis.published",
     "load_steps": "core.results.frames",
-    "time_trainer": "core.timing.huggingface",
+    "time_trainer": "timing.huggingface",
 }
 
 DISPLAYED = {

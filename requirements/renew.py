@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parent
 ROOT = FOLDER.parent
 CONSTRAINTS = ROOT / "constraints.txt"
 
-EVERYTHING = ("cpu", "torch", "jax", "tensorflow", "huggingface", "lab", "test")
+EVERYTHING = ("cpu", "torch", "jax", "tensorflow", "huggingface", "torchvision", "lab", "test")
 """The extras whose packages are all on PyPI."""
 
 EXTRAS = {

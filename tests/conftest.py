@@ -29,8 +29,8 @@ from several_nodes import (
 
 import perfkit
 from perfkit.cli import main
-from perfkit.core.inputs.samples import make_images
 from perfkit.core.paths import ROOT
+from perfkit.inputs.samples import make_images
 from perfkit.report.text.language import file_name
 
 # Triton, of PyTorch, and TensorFlow each have an LLVM. A process that loads TensorFlow's first
@@ -66,10 +66,13 @@ MODULES = {
     "perfkit.core.driver.supervisor",
     "paddle.distributed.launch",
     "perfkit.core.worker.rank",
+    "perfkit.timing.rank",
 }
 MODULES |= {str(Path(__file__).with_name("fake_trainer.py"))}
 RUN_HERE = 'for command; do :; done\nexec sh -c "$command"\n'
-IN_WORKER = "import sys\nif 'perfkit.core.worker.rank' in sys.orig_argv:\n"
+IN_WORKER = (
+    "import sys\nif {'perfkit.core.worker.rank', 'perfkit.timing.rank'} & {*sys.orig_argv}:\n"
+)
 """Prefix of code for `plant` that runs only in workers."""
 needs_frameworks = pytest.mark.skipif(
     not all(map(find_spec, ("torch", "jax", "tensorflow"))),

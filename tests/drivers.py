@@ -11,7 +11,7 @@ AT_BATCHES = (
     IN_WORKER
     + """
     import os, signal, time
-    import perfkit.core.inputs.synthetic as synthetic
+    import perfkit.inputs.synthetic as synthetic
     real = synthetic.batches
 
     def lose():

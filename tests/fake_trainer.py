@@ -17,8 +17,8 @@ import numpy as np
 import perfkit.core.driver.workers
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.results.schema import Effective
-from perfkit.core.timing.devices import CpuDevice
 from perfkit.core.worker import rank as worker
+from perfkit.timing.devices import CpuDevice
 
 PLANTED = """
 import sys

@@ -14,7 +14,7 @@ from perfkit.core.config import Config
 SCRIPT = """
 import pickle, sys
 import numpy as np
-from perfkit.core.inputs import dataloader
+from perfkit.inputs import dataloader
 
 config, rank, count = pickle.load(sys.stdin.buffer)
 batches = dataloader.batches(config, rank)

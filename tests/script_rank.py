@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from perfkit.core.paths import ROOT
 from perfkit.core.system.scratch import lock
-from perfkit.core.timing.job import ScriptJob
-from perfkit.core.timing.raw_file import rank_file
+from perfkit.timing.job import ScriptJob
+from perfkit.timing.raw_file import rank_file
 
 JOB = {
     "task": "script",
@@ -85,7 +85,7 @@ class ScriptRank:
 
     def command(self, *options: str) -> list[str]:
         """Return the command of a rank, with these options of Python."""
-        module = "perfkit.core.timing.script"
+        module = "perfkit.timing.script"
         return [sys.executable, *options, "-m", module, str(self.job_file)]
 
     def start(self, *options: str, **variables: str) -> subprocess.Popen[str]:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from perfkit.core.frameworks.interface import backend
-from perfkit.core.inputs import synthetic
 from perfkit.core.request.resolve import resolve
+from perfkit.inputs import synthetic
 from perfkit.training.models import model_named
 
 PADDLE_2 = version("paddlepaddle").startswith("2.")

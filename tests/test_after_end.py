@@ -6,7 +6,7 @@ from pydantic_core import to_json
 
 from perfkit.core.driver import after_end
 from perfkit.core.driver.after_end import AfterEnd
-from perfkit.core.timing.raw_file import rank_file
+from perfkit.timing.raw_file import rank_file
 
 START = event("start", pid=1)
 TOLD = event("told", samples_per_step=4)

@@ -1,8 +1,6 @@
 """Peak measurement on fake devices of known speed."""
 
 import pytest
-
-from perfkit.core.timing.devices import CpuDevice
 from perfkit.core.worker.peak import (
     COPIED_BYTES,
     COPY_SECONDS,
@@ -10,6 +8,8 @@ from perfkit.core.worker.peak import (
     PRODUCT_SECONDS,
     measure_peak,
 )
+
+from perfkit.timing.devices import CpuDevice
 
 
 class Machine:

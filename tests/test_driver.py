@@ -27,21 +27,21 @@ from perfkit.core.driver import workers as launch
 from perfkit.core.results.store import Measurement, read_events
 from perfkit.core.results.summarize import check_against_raw
 from perfkit.core.system.scratch import Scratch, lock
-from perfkit.core.timing.recorder import LossNotFiniteError
 from perfkit.core.worker.rank import evaluate, try_measure
 from perfkit.report import publish
+from perfkit.timing.recorder import LossNotFiniteError
 from perfkit.training.models import training_flops
 
 KILL_LOADER = """
     import psutil
-    import perfkit.core.timing.recorder
+    import perfkit.timing.recorder
 
     def kill_loader(*args):
         for child in psutil.Process().children(recursive=True):
             child.kill()
         raise KeyError("planted")
 
-    perfkit.core.timing.recorder.StepRecorder.stop = kill_loader
+    perfkit.timing.recorder.StepRecorder.stop = kill_loader
 """
 """Kills the processes below a worker in its first step, which then raises."""
 
@@ -78,7 +78,7 @@ def gone(worker_processes):
 
 
 SHORT = """
-import perfkit.core.inputs.synthetic as synthetic
+import perfkit.inputs.synthetic as synthetic
 whole = synthetic.batches
 def batches(config, rank):
     for number, batch in enumerate(whole(config, rank)):
@@ -417,7 +417,7 @@ def test_a_process_with_the_number_of_an_ended_rank_is_left_alone():
 @pytest.mark.usefixtures("processes")
 def test_a_worker_started_after_the_driver_died_exits(tmp_path):
     code = "import sys; from pathlib import Path\n"
-    code += "from perfkit.core.system.scratch import register\n"
+    code += "from perfkit.timing.rank_process import register\n"
     code += "register(Path(sys.argv[1])); print('begun')"
     command = [sys.executable, "-c", code, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

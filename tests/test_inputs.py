@@ -10,11 +10,12 @@ import pytest
 from conftest import cli
 from loading import load, loaded
 
-from perfkit.core.inputs import InputError, synthetic
-from perfkit.core.inputs.data_set import digest, examine
-from perfkit.core.inputs.images import DEVIATION, MEAN, Images
-from perfkit.core.inputs.samples import make_images, picture
+from perfkit.core.data import digest
 from perfkit.core.request.resolve import resolve
+from perfkit.inputs import InputError, synthetic
+from perfkit.inputs.data_set import examine
+from perfkit.inputs.images import DEVIATION, MEAN, Images
+from perfkit.inputs.samples import make_images, picture
 from perfkit.training.models import BERT_SIZE, END_OF_TEXT, predictions
 
 # Digest of pictures 0 to 7. If it changes, results with old and new sample data are no longer
@@ -30,7 +31,7 @@ def config(data_dir="none", **changes):
 
 
 def batches_of(config, rank=0):
-    return import_module(f"perfkit.core.inputs.{config.input}").batches(config, rank)
+    return import_module(f"perfkit.inputs.{config.input}").batches(config, rank)
 
 
 def data(tmp_path, text, **files):

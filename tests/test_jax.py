@@ -21,9 +21,9 @@ from perfkit.core.config import Protocol
 from perfkit.core.frameworks.functional.xla import Product
 from perfkit.core.frameworks.jax import backend
 from perfkit.core.frameworks.jax.inspector import Inspector
-from perfkit.core.timing.watched import WatchedDevice, WatchedGpu
 from perfkit.core.worker import rank as worker
 from perfkit.core.worker.loop import train
+from perfkit.timing.watched import WatchedDevice, WatchedGpu
 
 SIDE = side_of("jax")
 MODEL = "gpt"

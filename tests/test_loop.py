@@ -7,14 +7,14 @@ from itertools import count
 import pytest
 
 from perfkit.analysis.warnings import window_disagrees
-from perfkit.core.timing.course import Course
-from perfkit.core.timing.devices import CpuDevice
-from perfkit.core.timing.recorder import (
+from perfkit.core.worker.loop import compute_seconds, train
+from perfkit.timing.course import Course
+from perfkit.timing.devices import CpuDevice
+from perfkit.timing.recorder import (
     LossNotFiniteError,
     NotSynchronizedError,
     StepRecorder,
 )
-from perfkit.core.worker.loop import compute_seconds, train
 
 STEP_SECONDS = 0.5
 WAIT_SECONDS = 0.25

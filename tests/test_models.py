@@ -4,11 +4,11 @@ import numpy as np
 import paddle
 import pytest
 from narrow import WORDS, replace_sizes
+from perfkit.core.frameworks.paddle.backend import DenseTensor, as_tensor
+from perfkit.core.frameworks.paddle.layers import Network
 from sides import PADDLE_2, config, side_of, step, use_float32
 
 from perfkit.core.frameworks.networks import NETWORKS, network_of
-from perfkit.core.frameworks.paddle.backend import DenseTensor, as_tensor
-from perfkit.core.frameworks.paddle.layers import Network
 from perfkit.training.models import (
     model_named,
     multiply_adds,

@@ -1,5 +1,5 @@
-"""Data-parallel ranks train like one process on all samples: Paddle's launcher, torchrun and
-plain processes, over gloo."""
+"""JAX's ranks train like one process on all samples, over gloo. Paddle's and PyTorch's are in
+test_ranks.py."""
 
 import json
 import os
@@ -34,31 +34,6 @@ SHARDED = {
 }
 SHARDED_JAX = ("llama-full-accumulate", "llama-full-parts", "llama-gradients-recompute")
 CASES = {
-    "paddle": {
-        "vgg16": {"model": "vgg16"},
-        "vgg16-static-accumulate": {"model": "vgg16", "accumulate": 4, "execution": "static"},
-        "vgg16-buckets": {"model": "vgg16", "strategy": "fleetx-fp32", "accumulate": 2},
-        "bert": {"model": "bert"},
-        "bert-static": {"model": "bert", "execution": "static"},
-        "bert-lamb-accumulate": {"model": "bert", "optimizer": "lamb", "accumulate": 2},
-        "gpt": {"model": "gpt"},
-        "gpt-static-accumulate": {"model": "gpt", "execution": "static", "accumulate": 2},
-        "llama": {"model": "llama"},
-        "llama-static-accumulate": {"model": "llama", "execution": "static", "accumulate": 2},
-        "llama-parts": {"model": "llama"},
-        "llama-static-parts": {"model": "llama", "execution": "static"},
-        "llama-recompute": {"model": "llama", "recompute": "full"},
-    },
-    "torch": {
-        "vgg16": {"model": "vgg16"},
-        "vgg16-static-accumulate": {"model": "vgg16", "accumulate": 2, "execution": "static"},
-        "bert-accumulate": {"model": "bert", "accumulate": 2},
-        "gpt": {"model": "gpt"},
-        "llama": {"model": "llama"},
-        "llama-parts": {"model": "llama"},
-        "llama-recompute": {"model": "llama", "recompute": "full"},
-        **SHARDED,
-    },
     "jax": {
         "gpt": {"model": "gpt"},
         "bert-accumulate": {"model": "bert", "accumulate": 2},

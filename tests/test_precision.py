@@ -3,11 +3,11 @@
 import paddle
 import pytest
 from narrow import replace_sizes
+from perfkit.core.frameworks.paddle.inspector import PRODUCTS
 from sides import side_of
 
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.effective import PrecisionUnknownError, effective_precision
-from perfkit.core.frameworks.paddle.inspector import PRODUCTS
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.schema import Effective
 from perfkit.core.worker.rank import ConfigMismatchError, check_effective, classify

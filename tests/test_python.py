@@ -14,13 +14,14 @@ import pytest
 import perfkit
 from perfkit.analysis.comparison.interleaved_plan import plan_interleaved
 from perfkit.cli.frameworks_option import verified_configs
-from perfkit.core.paths import ROOT, portable
+from perfkit.core.paths import ROOT
 from perfkit.core.refusals import PackagesMissing
 from perfkit.core.request import RequestError
 from perfkit.core.request.requirements import WORKER, read_environment
 from perfkit.core.system import software
 from perfkit.core.system.software import Software
 from perfkit.sweep.jobs import read_jobs
+from perfkit.timing.failure import portable
 
 PYDANTIC = {"pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
 """Pydantic's dependencies."""
@@ -34,7 +35,7 @@ class Blocked(MetaPathFinder):
             raise ModuleNotFoundError("blocked: " + name)
 
 sys.meta_path.insert(0, Blocked())
-import perfkit.core.worker.rank, perfkit.core.inputs.synthetic
+import perfkit.core.worker.rank, perfkit.inputs.synthetic
 print("imported")
 """
 

@@ -12,9 +12,8 @@ import perfkit
 from perfkit.cli.options import separated
 from perfkit.core.config import Protocol
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.inputs.samples import make_sequences
 from perfkit.core.parameters import parameters
-from perfkit.core.paths import ROOT, outputs_path, portable, stored_path
+from perfkit.core.paths import ROOT, outputs_path, stored_path
 from perfkit.core.refusals import CpuBuild
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import problems as problems_here
@@ -22,6 +21,8 @@ from perfkit.core.request.plan import plan, typed
 from perfkit.core.request.resolve import resolve
 from perfkit.core.system.gpus import select
 from perfkit.core.system.software import Software
+from perfkit.inputs.samples import make_sequences
+from perfkit.timing.failure import portable
 from perfkit.training.models import MODELS
 
 CPU_BUILD = "framework: this Paddle is a CPU build"

@@ -61,7 +61,7 @@ def test_on_a_cpu_a_script_gets_its_threads_and_nothing_else(environment, framew
 
 
 def test_on_a_cpu_a_rank_sees_no_gpu():
-    module = ["-m", "perfkit.core.timing.script", "JOB"]
+    module = ["-m", "perfkit.timing.script", "JOB"]
     on_cpu = ScriptRankJob(config(), AUTO).command("python", Path("JOB"))
     assert on_cpu == ["env", "CUDA_VISIBLE_DEVICES=", "python", *module]
     on_gpu = ScriptRankJob(config(device="gpu", gpus=1), AUTO).command("python", Path("JOB"))
@@ -102,7 +102,7 @@ def test_an_interpreter_finds_perfkit_alone_after_the_users_own_folders(tmp_path
 
 
 def test_a_single_rank_starts_as_by_python_and_several_by_the_launcher():
-    worker = ["python", "-m", "perfkit.core.timing.script", "JOB"]
+    worker = ["python", "-m", "perfkit.timing.script", "JOB"]
     alone = launcher_command(config(), NodeRank(), Path("/logs"), "job", worker)
     assert alone == worker
     several = launcher_command(config(processes=2), NodeRank(), Path("/logs"), "job", worker)

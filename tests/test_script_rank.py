@@ -1,4 +1,4 @@
-"""One rank of a user's script, run as `python -m perfkit.core.timing.script JOB`."""
+"""One rank of a user's script, run as `python -m perfkit.timing.script JOB`."""
 
 import json
 import signal
@@ -7,8 +7,8 @@ import time
 import pytest
 from script_rank import LIMIT_SECONDS, ScriptRank
 
-from perfkit.core.timing.raw_file import steady_file
-from perfkit.core.timing.training import samples_of_steps, usual_rows
+from perfkit.timing.raw_file import steady_file
+from perfkit.timing.training import samples_of_steps, usual_rows
 
 pytestmark = pytest.mark.usefixtures("processes")
 

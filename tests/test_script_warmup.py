@@ -8,11 +8,11 @@ from perfkit.core.config import Protocol
 from perfkit.core.driver import warmup
 from perfkit.core.driver.warmup import Follower, Lead, ScriptWarmup, step_ahead
 from perfkit.core.script_config import ScriptConfig
-from perfkit.core.timing.devices import CpuDevice
-from perfkit.core.timing.job import ScriptJob
-from perfkit.core.timing.named_warmup import MOST_AHEAD, NamedWarmup
-from perfkit.core.timing.raw_file import rank_file
-from perfkit.core.timing.recorder import StepRecorder
+from perfkit.timing.devices import CpuDevice
+from perfkit.timing.job import ScriptJob
+from perfkit.timing.named_warmup import MOST_AHEAD, NamedWarmup
+from perfkit.timing.raw_file import rank_file
+from perfkit.timing.recorder import StepRecorder
 
 
 class Rank:

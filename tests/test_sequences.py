@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loading import load, loaded
 
-from perfkit.core.inputs import InputError
-from perfkit.core.inputs import samples as sample
-from perfkit.core.inputs.data_set import digest, examine
-from perfkit.core.inputs.sequences import FIELDS, Sequences
-from perfkit.core.inputs.shards import stretch
+from perfkit.core.data import digest
 from perfkit.core.request.resolve import resolve
+from perfkit.inputs import InputError
+from perfkit.inputs import samples as sample
+from perfkit.inputs.data_set import examine
+from perfkit.inputs.sequences import FIELDS, Sequences
+from perfkit.inputs.shards import stretch
 from perfkit.training.models import BERT_SIZE, predictions
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"

@@ -7,19 +7,19 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from perfkit.timing.script_peak import UnknownPrecisionError, suite_precision
 from script_rank import ScriptRank
 
 import perfkit
 from perfkit.core.paths import ROOT
-from perfkit.core.timing.batches import rows_of
-from perfkit.core.timing.classification import ConfigMismatchError
-from perfkit.core.timing.frameworks import Torch
-from perfkit.core.timing.measuring_timer import MeasuringTimer
-from perfkit.core.timing.plain_timer import PlainTimer
-from perfkit.core.timing.raw_file import RawFile, rank_file
-from perfkit.core.timing.script_peak import UnknownPrecisionError, suite_precision
-from perfkit.core.timing.session import Session
-from perfkit.core.timing.told import ScriptWork
+from perfkit.timing.batches import rows_of
+from perfkit.timing.failure import ConfigMismatchError
+from perfkit.timing.frameworks import Torch
+from perfkit.timing.measuring_timer import MeasuringTimer
+from perfkit.timing.plain_timer import PlainTimer
+from perfkit.timing.raw_file import RawFile, rank_file
+from perfkit.timing.session import Session
+from perfkit.timing.told import ScriptWork
 
 
 class Clock:

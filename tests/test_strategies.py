@@ -4,9 +4,9 @@ import re
 
 import paddle
 import pytest
-
 from perfkit.core.frameworks.paddle.presets import STRATEGIES, precision_of
 from perfkit.core.frameworks.paddle.strategy import FLAGS, Strategy
+
 from perfkit.core.parameters import choices
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan

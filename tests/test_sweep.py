@@ -30,14 +30,14 @@ from kept import finished_repeats
 from made import keep, made_result
 from PIL import Image
 
+from perfkit.core.data import digest
 from perfkit.core.driver.measure import measurement_folder
-from perfkit.core.inputs.data_set import digest
-from perfkit.core.inputs.samples import picture
 from perfkit.core.paths import ROOT
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.repeat import Repeat
 from perfkit.core.results.schema import InputData
 from perfkit.core.system.environment import LIBRARY_VARIABLES
+from perfkit.inputs.samples import picture
 from perfkit.sweep import slurm, status
 from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.matrix import read_sweep

@@ -1,4 +1,4 @@
-"""perfkit.core.timing in an interpreter that has nothing but the standard library."""
+"""perfkit.timing in an interpreter that has nothing but the standard library."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def run_alone(code: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_of_the_timing_needs_the_standard_library_alone(module):
-    done = run_alone(f"import perfkit.core.timing.{module}")
+    done = run_alone(f"import perfkit.timing.{module}")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
 

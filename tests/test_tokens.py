@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from loading import loaded
 
-from perfkit.core.inputs import InputError, samples
-from perfkit.core.inputs.data_set import digest, examine
-from perfkit.core.inputs.shards import ShardRow
-from perfkit.core.inputs.tokens import GPT2, LLAMA3
+from perfkit.core.data import digest
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
 from perfkit.core.request.resolve import resolve
+from perfkit.inputs import InputError, samples
+from perfkit.inputs.data_set import examine
+from perfkit.inputs.shards import ShardRow
+from perfkit.inputs.tokens import GPT2, LLAMA3
 from perfkit.training.models import END_OF_TEXT, GPT_SIZES
 
 

@@ -14,13 +14,13 @@ from sides import equal, side_of, step
 
 torch = pytest.importorskip("torch")
 # ruff: noqa: E402 - PyTorch is optional; the imports below need it
+from perfkit.core.frameworks.torch.backend import align_gradients
+from perfkit.core.frameworks.torch.layers import Network
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.frameworks.torch import FRAMEWORK, backend
-from perfkit.core.frameworks.torch.backend import align_gradients
-from perfkit.core.frameworks.torch.layers import Network
 from perfkit.core.worker import rank as worker
 from perfkit.training.models import MODELS
 

@@ -15,12 +15,12 @@ from perfkit import report
 from perfkit.analysis.warnings import warnings_of
 from perfkit.core.config import Protocol
 from perfkit.core.driver.warmup import WarmupTest
-from perfkit.core.inputs.samples import make_images
 from perfkit.core.results.summarize import check_against_raw, summarize
 from perfkit.core.steady import is_warmed_up
 from perfkit.core.system.environment import usable_cores
-from perfkit.core.timing.raw_file import steady_file
 from perfkit.core.worker.warmup import CHECK_STEPS, AutoWarmup
+from perfkit.inputs.samples import make_images
+from perfkit.timing.raw_file import steady_file
 
 RUNS = 20
 
@@ -183,7 +183,7 @@ def test_paddle_ranks_agree_on_the_limit_without_tests_in_the_window(measure, mo
 
 COLD = """
     import time
-    from perfkit.core.inputs.images import Images
+    from perfkit.inputs.images import Images
     real, warm = Images.__getitem__, set()
 
     def read(self, index):

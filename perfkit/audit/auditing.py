@@ -40,9 +40,9 @@ from perfkit.audit.refusals import (
 )
 from perfkit.audit.statements import FactValue
 from perfkit.core.format import plain
-from perfkit.core.paths import portable
 from perfkit.core.refusals import NotAvailable, Refusal
 from perfkit.core.request import RequestError
+from perfkit.timing.failure import portable
 
 LONGEST_REASON = 2000
 """Characters stored of the reason why a file can't be read."""

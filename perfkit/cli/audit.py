@@ -9,10 +9,10 @@ import click
 
 from perfkit.cli import options
 from perfkit.core.config import LABEL
-from perfkit.core.paths import portable
 from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
 from perfkit.report.text.terminal import echo
+from perfkit.timing.failure import portable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

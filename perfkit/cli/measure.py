@@ -20,7 +20,7 @@ from perfkit.training.models import MODELS, model_named
 
 if TYPE_CHECKING:
     from perfkit.core.config import Config
-    from perfkit.core.inputs.samples import SampleData
+    from perfkit.inputs.samples import SampleData
     from perfkit.sweep.run import SlurmOptions
 
 LENGTHS = {
@@ -300,8 +300,8 @@ def samples(
     release. FOLDER defaults to data/samples, data/sequences (bert), data/tokens (gpt) or
     data/llama-tokens (llama).
     """
-    from perfkit.core.inputs.data_set import digest
-    from perfkit.core.inputs.samples import SAMPLE_DATA
+    from perfkit.core.data import digest
+    from perfkit.inputs.samples import SAMPLE_DATA
 
     facts = model_named(model)
     parameters = {
@@ -340,8 +340,8 @@ def _make_samples(config: "Config", data: "SampleData", count: int) -> int:
 
 def _require_same(config: "Config", file: str, count: int) -> None:
     """Raise RequestError unless the configuration's folder has this many sample data."""
-    from perfkit.core.inputs import InputError
-    from perfkit.core.inputs.data_set import data_set
+    from perfkit.inputs import InputError
+    from perfkit.inputs.data_set import data_set
 
     folder = config.data_folder
     try:

@@ -11,10 +11,11 @@ from typing import Any
 import psutil
 
 from perfkit.cli.options import TOO_LITTLE_MEMORY
-from perfkit.core.paths import ROOT, absolute_path, portable
+from perfkit.core.paths import ROOT, absolute_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.suite_notebook import suite_notebook_path
 from perfkit.core.script_config import SCRIPT
+from perfkit.timing.failure import portable
 from perfkit.training.models import MODELS
 
 PLAN_CALL = re.compile(r"^[^#\n]*\bplan\(\s*[\"'](\w*)[\"']", re.MULTILINE)

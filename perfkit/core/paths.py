@@ -6,7 +6,10 @@ import shlex
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from perfkit.timing import failure
+from perfkit.timing.failure import portable
+
+ROOT = failure.ROOT
 """The checkout, or the folder in which the package is installed."""
 IS_CHECKOUT = (ROOT / "notebooks" / "resnet50.ipynb").is_file()
 STORED_START = ROOT if IS_CHECKOUT else Path()
@@ -95,17 +98,3 @@ def portable_path(path: str) -> str:
     if short and path.isprintable() and stored_path(short) == stored_path(path):
         return short
     return path
-
-
-def portable(text: str) -> str:
-    """Return `text` without user names, for publication: the checkout's path removed, the home
-    folder as `~`."""
-    home = expanded("~")
-    shorter = {f"{ROOT}/": "", str(home): "~", str(home.resolve()): "~"}
-    for path, short in shorter.items():
-        if path == "/":
-            continue
-        # Match whole leading folders only: neither /data/root nor /rootfs is in /root.
-        end = "" if path.endswith("/") else r"(?![\w.-])"
-        text = re.sub(rf"(?<![\w./~-]){re.escape(path)}{end}", short, text)
-    return text

@@ -17,7 +17,7 @@ import pandas as pd
 from perfkit.analysis.comparison.stored import comparison_folders, read_comparison
 from perfkit.audit.audit import audit_folders, read_audit
 from perfkit.core.format import minute
-from perfkit.core.paths import outputs_path, portable
+from perfkit.core.paths import outputs_path
 from perfkit.core.results.frames import records
 from perfkit.core.results.outputs import contradiction, load
 from perfkit.core.results.store import (
@@ -30,7 +30,6 @@ from perfkit.core.results.store import (
 )
 from perfkit.core.results.summarize import check_against_raw
 from perfkit.core.system.environment import usable_cores
-from perfkit.core.system.scratch import end_with_parent
 from perfkit.report.audit import audit_facts
 from perfkit.report.comparison import ComparisonPage, comparison_facts
 from perfkit.report.elements import link, paragraph
@@ -42,6 +41,8 @@ from perfkit.report.section import Section
 from perfkit.report.summary import Summary, read_all
 from perfkit.report.text import names
 from perfkit.report.text.language import LANGUAGES, gettext, in_language
+from perfkit.timing.failure import portable
+from perfkit.timing.rank_process import end_with_parent
 
 FOLDERS: dict[str, Callable[[Path], Iterable[Path]]] = {
     "measurement": folders,

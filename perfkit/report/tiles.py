@@ -16,7 +16,6 @@ from perfkit.analysis.wording import arguments_text, long_title
 from perfkit.core.config import Config, Protocol
 from perfkit.core.format import change, number, percent, plain
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.paths import portable
 from perfkit.core.request.plan import Plan
 from perfkit.core.results.failures import (
     Failure,
@@ -53,6 +52,7 @@ from perfkit.report.text import names
 from perfkit.report.text.language import enumerated, ngettext, translations
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence
+from perfkit.timing.failure import portable
 
 MOST_LOGS = 8
 """Logs beside a failure, at most; the section of raw files has all."""

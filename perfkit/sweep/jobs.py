@@ -12,7 +12,6 @@ from typing import Any
 
 from perfkit.core.command import run_command
 from perfkit.core.config import Config
-from perfkit.core.inputs.samples import SAMPLE_DATA
 from perfkit.core.parameters import with_absolute_paths
 from perfkit.core.paths import OUTPUTS, ROOT, stored_path
 from perfkit.core.refusals import Refusal
@@ -20,6 +19,7 @@ from perfkit.core.request import RequestError
 from perfkit.core.request.checks import CheckScope
 from perfkit.core.request.plan import Plan, plan
 from perfkit.core.results.schema import Result
+from perfkit.inputs.samples import SAMPLE_DATA
 from perfkit.sweep.matrix import GIVEN, Configuration, read_sweep
 from perfkit.sweep.sweep_file import Problem, SweepError
 from perfkit.training.models import model_named

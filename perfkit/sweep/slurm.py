@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from perfkit.core.system.scratch import end_with_parent
 from perfkit.sweep.jobs import SweepJob
 from perfkit.sweep.local import Show, new_log, perfkit_command
 from perfkit.sweep.status import JobStatus, StoredResults
 from perfkit.sweep.sweep_file import SweepError
+from perfkit.timing.rank_process import end_with_parent
 
 PREFIX = "perfkit-"
 """Beginning of the names of the Slurm jobs."""

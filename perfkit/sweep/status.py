@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 
 from rich.text import Text
 
+from perfkit.core.data import digest
 from perfkit.core.driver.node_files import listed
 from perfkit.core.format import plain, shortened
-from perfkit.core.inputs.data_set import digest
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import Reading, measurement_id
 from perfkit.core.results.store import Measurement, ResultError, Store, folders, read_file

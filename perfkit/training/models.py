@@ -101,7 +101,7 @@ RESNET_STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
 
 
 class ConvolutionSize(NamedTuple):
-    """A square convolution: channels, kernel and stride, and the pixels of its output's side."""
+    """A square convolution: channels, kernel, stride, and pixels of its output's side."""
 
     inputs: int
     outputs: int

@@ -15,7 +15,7 @@ SMALL = {"batch_size": 2, "image_size": 32, "input": "synthetic", "repeats": 1}
 SMALL |= {"warmup_steps": 1, "measured_steps": 3, "timeout": 200}
 KILLED = """
 import os, signal
-import perfkit.core.inputs.synthetic as synthetic
+import perfkit.inputs.synthetic as synthetic
 batches = synthetic.batches
 def faulty(config, rank):
     for number, batch in enumerate(batches(config, rank), 1):

@@ -20,9 +20,9 @@ from accelerator.fake import NAMES
 from narrow import replace_sizes
 
 from perfkit.core.frameworks.paddle import backend, sharding
-from perfkit.core.inputs import dataloader, synthetic
 from perfkit.core.request.resolve import resolve
 from perfkit.core.worker.loop import train
+from perfkit.inputs import dataloader, synthetic
 
 INPUTS = {"synthetic": synthetic, "dataloader": dataloader}
 WARMUP, MEASURED = 2, 2

@@ -12,13 +12,13 @@ from statistics import median
 
 import numpy as np
 import pynvml
+from perfkit.core.worker.peak import measure_peak
 
 from perfkit.core.config import Config
 from perfkit.core.frameworks.interface import backend
-from perfkit.core.inputs import synthetic
 from perfkit.core.system import gpus
 from perfkit.core.worker.loop import train
-from perfkit.core.worker.peak import measure_peak
+from perfkit.inputs import synthetic
 
 LARGE, TINY = 4096, 512
 """Rows of a matrix that keeps a GPU busy, and of one for a device that is none."""
@@ -207,8 +207,8 @@ def overflow(config, small):
 def dali(config, small):
     """The mean difference of DALI's first batch from that of its CPU pipeline, and whether a
     held batch changes while others are produced."""
-    from perfkit.core.inputs import dali as source
-    from perfkit.core.inputs.samples import make_images
+    from perfkit.inputs import dali as source
+    from perfkit.inputs.samples import make_images
 
     with tempfile.TemporaryDirectory() as folder:
         for _ in make_images(Path(folder), 64):

@@ -30,7 +30,7 @@ from perfkit.analysis.verdicts import LEVEL, THRESHOLD
 from perfkit.core.config import Protocol
 from perfkit.core.driver.measure import measurement_folder
 from perfkit.core.parameters import PROTOCOL_PARAMETERS, select
-from perfkit.core.paths import portable, stored_path
+from perfkit.core.paths import stored_path
 from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import Plan, plan, typed
@@ -39,6 +39,7 @@ from perfkit.core.results.identity import Reading
 from perfkit.core.script_config import SCRIPT, ScriptConfig
 from perfkit.core.statistics import fewest_values
 from perfkit.core.work import work_of
+from perfkit.timing.failure import portable
 
 SHARED = {*PROTOCOL_PARAMETERS, "label", *select(identifies=False)} - {"script"}
 """Parameters that no variant can set for itself. A variant may be another script, whose name

@@ -68,7 +68,7 @@ class Trace:
 
     @classmethod
     def of(cls, events: Iterable[Mapping[str, Any]]) -> "Trace":
-        """Return the trace in the raw events of perfkit.core.worker.trace."""
+        """Return the trace in the raw events of perfkit.training.trace."""
         trace = cls()
         for event in events:
             match event["event"]:

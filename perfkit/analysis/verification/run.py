@@ -27,8 +27,8 @@ from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.store import write_atomically
 from perfkit.core.units import GIGA
-from perfkit.core.worker.trace import COPIES, STEPS
 from perfkit.training.models import model_of
+from perfkit.training.trace import COPIES, STEPS
 
 TRACES, LOCK = ".traces-", ".lock"
 """Prefix of the folders of traces, and the name of the lock in each."""

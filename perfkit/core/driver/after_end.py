@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic_core import from_json
 
-from perfkit.core.timing.raw_file import rank_file
+from perfkit.timing.raw_file import rank_file
 
 AFTER_END_SECONDS = 20.0
 """Time in which ranks may exit after the end of their window."""

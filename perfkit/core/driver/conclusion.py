@@ -6,11 +6,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from perfkit.core.config import Config
 from perfkit.core.driver.exit_info import ExitInfo
 from perfkit.core.driver.failures import cause, finished, timed_out
+from perfkit.core.driver.rank_job import has_script
 from perfkit.core.driver.script_failures import ScriptRun, script_failure
 from perfkit.core.driver.workers import Launcher
-from perfkit.core.paths import portable
+from perfkit.core.frameworks.facts import AFFINITY
 from perfkit.core.results.failures import Failure, Interrupted, WorkerError
 from perfkit.core.results.repeat import Repeat
 from perfkit.core.results.schema import Effective
@@ -22,11 +24,13 @@ from perfkit.core.results.store import (
     read_events,
     read_raw_files,
 )
-from perfkit.core.results.summarize import summarize, told_by
+from perfkit.core.results.summarize import noted, summarize, told_by
 from perfkit.core.results.told import Told
 from perfkit.core.script_config import AnyConfig, ScriptConfig
-from perfkit.core.timing.raw_file import rank_file
+from perfkit.core.system.gpus import core_ranges
 from perfkit.core.work import work_of
+from perfkit.timing.failure import portable
+from perfkit.timing.raw_file import rank_file
 
 INVALID_EVENTS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 """Errors that the raw events of an unfinished rank can cause."""
@@ -95,8 +99,11 @@ class EndedRepeat:
     def _reported(self, events: Sequence[Events]) -> Reported:
         """Raises ValueError for something that can't be reported."""
         network = self.outcome.exit_info.nccl_network
-        if isinstance(self.launcher.config, ScriptConfig):
+        config = self.launcher.config
+        if isinstance(config, ScriptConfig):
             return Reported(told=told_by(events[0]), nccl_network=network)
+        if has_script(config):
+            return Reported(effective=_noted_effective(config, events[0]), nccl_network=network)
         return Reported(effective=_effective(events), nccl_network=network)
 
     def _why_failed(self, events: list[Events]) -> Failure | None:
@@ -148,6 +155,25 @@ def _effective(events: Sequence[Events]) -> Effective | None:
             settings = {name: value for name, value in event.items() if name != "event"}
             return Effective.model_validate(settings)
     return None
+
+
+def _noted_effective(config: Config, events: Events) -> Effective | None:
+    """Return the effective settings that a rank has noted and told by its first step."""
+    told = told_by(events)
+    if told is None:
+        return None
+    notes = noted([event for event in events if event["event"] == "note"])
+    values = {name: notes[name] for name in Effective.model_fields if name in notes}
+    if config.device == "gpu":
+        cores = notes.get("cores")
+        affinity = f"cores {core_ranges({*cores})}" if cores else "all cores"
+        values["settings"] = values["settings"] | {AFFINITY: affinity}
+    return Effective(
+        **values,
+        device=told.device,
+        step_clock=told.step_clock,
+        parameters=told.parameters or 0,
+    )
 
 
 def events_of_ranks(raw_folder: Path, config: AnyConfig) -> list[Events]:

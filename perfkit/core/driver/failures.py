@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfkit.core.driver.exit_info import ExitInfo
-from perfkit.core.paths import portable
 from perfkit.core.results.failures import (
     Failure,
     IoFailure,
@@ -25,7 +24,8 @@ from perfkit.core.results.failures import (
     WorkerStalled,
 )
 from perfkit.core.results.store import Events
-from perfkit.core.timing.raw_file import UNWRITABLE
+from perfkit.timing.failure import portable
+from perfkit.timing.raw_file import UNWRITABLE
 
 STALLED_SECONDS = 20.0
 """A rank that writes nothing for this time has stalled; gloo waits for it for 30 seconds."""

@@ -10,6 +10,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from perfkit.core.config import Config, Protocol
+from perfkit.core.data import digest
 from perfkit.core.driver.cluster import ClusterLauncher, remove_abandoned
 from perfkit.core.driver.conclusion import Reported
 from perfkit.core.driver.failures import NodeError
@@ -18,9 +19,7 @@ from perfkit.core.driver.repeat import run_repeat
 from perfkit.core.driver.workers import Launcher
 from perfkit.core.format import minute
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.inputs import InputError
-from perfkit.core.inputs.data_set import digest, examine
-from perfkit.core.paths import portable, stored_path
+from perfkit.core.paths import stored_path
 from perfkit.core.refusals import DriverFails, NoFileLocks
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import problems
@@ -41,6 +40,9 @@ from perfkit.core.results.schema import SCHEMA_VERSION, InputData, NodeSeen, Res
 from perfkit.core.results.store import Measurement, ResultError, Store
 from perfkit.core.results.summarize import check_against_raw
 from perfkit.core.script_config import AnyConfig, ScriptConfig
+from perfkit.inputs import InputError
+from perfkit.inputs.data_set import examine
+from perfkit.timing.failure import portable
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 """Errors of a lock on a file system that has none, as NFS without its lock service."""

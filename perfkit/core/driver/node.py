@@ -32,10 +32,10 @@ from perfkit.core.driver.node_files import (
     write,
 )
 from perfkit.core.driver.workers import LocalWorkers
-from perfkit.core.paths import portable
 from perfkit.core.script_config import ScriptConfig
 from perfkit.core.system.environment import package_source
 from perfkit.core.system.scratch import Scratch
+from perfkit.timing.failure import portable
 
 
 def main(task: str, folder: Path, number: str = "") -> None:

@@ -39,9 +39,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from perfkit.core.config import Protocol
+from perfkit.core.data import digest
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import NodeRank
-from perfkit.core.inputs.data_set import digest
 from perfkit.core.request.hosts import own_addresses, route_address
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.request.script import script_digest
@@ -49,7 +49,7 @@ from perfkit.core.results.identity import identity
 from perfkit.core.results.store import write_atomically
 from perfkit.core.script_config import AnyConfig, ScriptConfig, StoredConfig
 from perfkit.core.system.environment import package_source
-from perfkit.core.timing.raw_file import rank_file
+from perfkit.timing.raw_file import rank_file
 
 PREFIX = ".nodes-"
 """Beginning of the name of the shared folder."""

@@ -20,10 +20,10 @@ from perfkit.core.driver.node_files import ExitStatus, nodes_with
 from perfkit.core.driver.supervised import ENDING_SECONDS as WORKERS_ENDING_SECONDS
 from perfkit.core.driver.supervised import PYTHON, SUPERVISOR
 from perfkit.core.driver.workers import STACKS_SECONDS
-from perfkit.core.paths import portable
 from perfkit.core.results.failures import Failure, IoFailure, NodeLost, NotShared
 from perfkit.core.system.environment import LIBRARY_VARIABLES, is_setting
 from perfkit.core.system.scratch import Scratch
+from perfkit.timing.failure import portable
 
 NODE = "perfkit.core.driver.node"
 SRUN = "srun --ntasks-per-node 1 --overlap --cpu-bind none --export ALL"

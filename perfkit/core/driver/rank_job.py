@@ -1,10 +1,11 @@
-"""What the ranks of a node run: the worker of a built-in model, or a script of the user's."""
+"""What the ranks of a node run: a script of the user's, the script of a built-in model, or the
+worker of a framework that has no script yet."""
 
 import os
 from abc import ABC, abstractmethod
-from dataclasses import asdict
+from dataclasses import MISSING, asdict
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import perfkit
 from perfkit.core.config import Config, Protocol
@@ -13,26 +14,37 @@ from perfkit.core.driver.settings import (
     with_dali_settings,
     worker_environment,
 )
-from perfkit.core.driver.supervised import SCRIPT, WORKER
+from perfkit.core.driver.supervised import RANK, WORKER
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.facts import NodeRank, visible_variable
+from perfkit.core.frameworks.facts import AFFINITY, NodeRank, visible_variable
 from perfkit.core.script_config import AnyConfig, ScriptConfig
 from perfkit.core.system.environment import usable_cores
-from perfkit.core.timing.job import ScriptJob, ScriptTask
+from perfkit.core.system.gpus import near_cores
+from perfkit.timing.job import Job, Task
+from perfkit.training.frameworks import RANK_VARIABLES
+from perfkit.training.options import Options, options
 
 LINKS = "python"
 """Folder in the scratch folder in which a script's interpreter finds perfkit."""
+TASKS: dict[str, Task] = {
+    "measure": "train",
+    "read_input": "read_input",
+    "verify": "run",
+}
+"""Task of workers -> its name in the job file of a script."""
+
+
+def has_script(config: AnyConfig) -> bool:
+    """Whether a script trains: the user's, or that of a built-in model."""
+    return isinstance(config, ScriptConfig) or config.framework in RANK_VARIABLES
 
 
 class RankJob(ABC):
     """What each rank of a node runs."""
 
-    module: str
-    """The module that each rank runs, with the path of its job file."""
-
-    def command(self, interpreter: str, job_file: Path) -> list[str]:
+    @abstractmethod
+    def command(self, task: str, job_file: Path) -> list[str]:
         """Return the command of a rank."""
-        return [interpreter, "-m", self.module, str(job_file)]
 
     @abstractmethod
     def content(self, task: str, raw_folder: Path) -> dict[str, Any]:
@@ -43,12 +55,13 @@ class RankJob(ABC):
         """Return the environment of the ranks of the node at `place`."""
 
 
-class ModelRankJob(RankJob):
-    module = WORKER
-
+class WorkerRankJob(RankJob):
     def __init__(self, config: Config, protocol: Protocol) -> None:
         self.config = config
         self.protocol = protocol
+
+    def command(self, _task: str, job_file: Path) -> list[str]:
+        return [self.config.interpreter, "-m", WORKER, str(job_file)]
 
     def content(self, task: str, raw_folder: Path) -> dict[str, Any]:
         return {
@@ -62,43 +75,101 @@ class ModelRankJob(RankJob):
         return worker_environment(self.config, place)
 
 
-class ScriptRankJob(RankJob):
-    module = SCRIPT
-    tasks: ClassVar[dict[str, ScriptTask]] = {"measure": "script", "read_input": "script_input"}
-    """Task of workers -> its name in the job file."""
+def job_content(
+    config: AnyConfig, protocol: Protocol, task: str, raw_folder: Path, **others: Any
+) -> dict[str, Any]:
+    """Return the content of the job file of a script."""
+    framework = FRAMEWORKS[config.framework]
+    job = Job(
+        task=TASKS[task],
+        framework=config.framework,
+        device=config.device,
+        ranks=config.ranks,
+        rank_variable=framework.rank_variable if config.ranks > 1 else "",
+        raw_folder=str(raw_folder.resolve()),
+        warmup_steps=protocol.warmup_steps,
+        measured_steps=protocol.measured_steps,
+        warmup_limit=protocol.warmup_limit,
+        warmup_seconds=protocol.warmup_seconds,
+        **others,
+    )
+    return asdict(job)
 
+
+class ModelRankJob(RankJob):
+    """The script of a built-in model: perfkit.training.<framework>.train, or .verify."""
+
+    def __init__(self, config: Config, protocol: Protocol) -> None:
+        self.config = config
+        self.protocol = protocol
+
+    def command(self, task: str, job_file: Path) -> list[str]:
+        config = self.config
+        script = "verify" if task == "verify" else "train"
+        return [
+            *(config.interpreter, "-m", RANK, str(job_file)),
+            *("-m", f"perfkit.training.{config.framework}.{script}"),
+            *training_arguments(with_dali_settings(config, usable_cores()), self.protocol),
+        ]
+
+    def content(self, task: str, raw_folder: Path) -> dict[str, Any]:
+        config = self.config
+        cores: list[list[int]] = []
+        if config.device == "gpu" and config.tunes(AFFINITY):
+            cores = near_cores(config.devices)
+        return job_content(
+            config, self.protocol, task, raw_folder, static_modules=[], cores=cores
+        )
+
+    def environment(self, place: NodeRank, _scratch: Path) -> dict[str, str]:
+        return worker_environment(self.config, place)
+
+
+def training_arguments(config: Config, protocol: Protocol) -> list[str]:
+    """Return the arguments of a training script that differ from its defaults. The steps are
+    the most that the protocol allows; the timer ends the training at the window's end."""
+    steps = (protocol.warmup_limit or protocol.warmup_steps) + protocol.measured_steps
+    asked = {**config.model_dump(), "steps": steps}
+    if config.input != "synthetic":
+        asked["data_dir"] = str(config.data_folder)
+    usual = Options(framework=config.framework, model=config.model, device=config.device)
+    words = []
+    for each in options():
+        value = asked.get(each.name)
+        is_usual = each.default is not MISSING and value == getattr(usual, each.name)
+        if value is None or (is_usual and each.name != "device"):
+            continue
+        words.append("--" + each.name.replace("_", "-"))
+        if not isinstance(value, bool):
+            words.append(str(value))
+    return words
+
+
+class ScriptRankJob(RankJob):
     def __init__(self, config: ScriptConfig, protocol: Protocol) -> None:
         self.config = config
         self.protocol = protocol
 
-    def command(self, interpreter: str, job_file: Path) -> list[str]:
+    def command(self, _task: str, job_file: Path) -> list[str]:
         """Return the command of a rank, which sees no GPU if it is to train on a CPU: most
         scripts take a GPU if they see one. The launcher does not get this variable, because
         Paddle's takes it for a list of its devices."""
-        command = super().command(interpreter, job_file)
-        if self.config.device == "cpu":
+        config = self.config
+        command = [config.interpreter, "-m", RANK, str(job_file)]
+        command += [str(config.script_file), *config.argument_list]
+        if config.device == "cpu":
             return ["env", f"{visible_variable('gpu')}=", *command]
         return command
 
     def content(self, task: str, raw_folder: Path) -> dict[str, Any]:
-        config, protocol = self.config, self.protocol
-        framework = FRAMEWORKS[config.framework]
-        job = ScriptJob(
-            task=self.tasks[task],
-            script=str(config.script_file),
-            arguments=config.argument_list,
-            framework=config.framework,
-            device=config.device,
-            ranks=config.ranks,
-            rank_variable=framework.rank_variable if config.ranks > 1 else "",
-            raw_folder=str(raw_folder.resolve()),
-            warmup_steps=protocol.warmup_steps,
-            measured_steps=protocol.measured_steps,
-            warmup_limit=protocol.warmup_limit,
-            warmup_seconds=protocol.warmup_seconds,
-            static_modules=config.modules,
+        return job_content(
+            self.config,
+            self.protocol,
+            task,
+            raw_folder,
+            static_modules=self.config.modules,
+            cores=[],
         )
-        return asdict(job)
 
     def environment(self, place: NodeRank, scratch: Path) -> dict[str, str]:
         """Return this process's environment with the settings of a script. perfkit comes last
@@ -115,4 +186,6 @@ class ScriptRankJob(RankJob):
 def rank_job(config: AnyConfig, protocol: Protocol) -> RankJob:
     if isinstance(config, ScriptConfig):
         return ScriptRankJob(config, protocol)
-    return ModelRankJob(config, protocol)
+    if has_script(config):
+        return ModelRankJob(config, protocol)
+    return WorkerRankJob(config, protocol)

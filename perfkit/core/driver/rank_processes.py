@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from perfkit.core.driver.exit_info import SAME_SECONDS
-from perfkit.core.timing.raw_file import rank_file
+from perfkit.timing.raw_file import rank_file
 
 
 class RankProcesses:

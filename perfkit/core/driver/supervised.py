@@ -13,9 +13,9 @@ like a module of the standard library would take its place."""
 SUPERVISOR = "perfkit.core.driver.supervisor"
 """The module of the supervisor above the ranks of a node."""
 WORKER = "perfkit.core.worker.rank"
-"""The module of a rank's process that trains a built-in model."""
-SCRIPT = "perfkit.core.timing.script"
-"""The module of a rank's process that runs a script of the user's."""
+"""The module of a rank's process that trains a built-in model without a script."""
+RANK = "perfkit.timing.rank"
+"""The module of a rank's process that runs a script."""
 LOG = "supervisor.log"
 """The file in the scratch folder with the output of a supervisor and its command."""
 ENDING_SECONDS = 12.0
@@ -57,7 +57,7 @@ def find_supervisor(rank: int) -> psutil.Process | None:
     this machine: in a separate container, its PID differs."""
     try:
         process = psutil.Process(rank)
-        if not {WORKER, SCRIPT} & {*process.cmdline()}:
+        if not {WORKER, RANK} & {*process.cmdline()}:
             return None
         while SUPERVISOR not in process.cmdline():
             process = psutil.Process(process.ppid())

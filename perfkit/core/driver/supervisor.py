@@ -22,7 +22,8 @@ from pathlib import Path
 
 import psutil
 
-from perfkit.core.system.scratch import adopt_orphans, end_with_parent, lock, sweep
+from perfkit.core.system.scratch import adopt_orphans, lock, sweep
+from perfkit.timing.rank_process import end_with_parent
 
 POLL_SECONDS = 0.05
 KILLING_SECONDS = 8.0

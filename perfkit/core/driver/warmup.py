@@ -13,7 +13,7 @@ from perfkit.core.config import Protocol, RunConfig
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.results.told import UNIT
 from perfkit.core.statistics import median
-from perfkit.core.timing.named_warmup import MOST_AHEAD
+from perfkit.timing.named_warmup import MOST_AHEAD
 
 MOST_STEPS = 10**9
 WARMUP_TEST_SHARE = 0.05
@@ -87,7 +87,7 @@ def load_test() -> None:
 
 
 class ModelWarmup:
-    """Ends the warm-up of a built-in model, whose ranks agree on its last step themselves."""
+    """Ends the warm-up of workers, which agree on its last step themselves."""
 
     def __init__(self, protocol: Protocol, pass_steps: float | None) -> None:
         self.test = WarmupTest(protocol, pass_steps)
@@ -98,17 +98,17 @@ class ModelWarmup:
 
 
 class ScriptWarmup:
-    """Ends the warm-up of a script on all ranks after the same step, without an exchange in the
+    """Ends the warm-up on all ranks of a script after the same step, without an exchange in the
     process group of the user: it names a step that lies ahead of all ranks.
 
     A rank that has passed the step fails. Ranks end the warm-up at its limit of steps
     without being told.
     """
 
-    def __init__(self, protocol: Protocol, lead: Lead) -> None:
+    def __init__(self, protocol: Protocol, lead: Lead, pass_steps: float | None = None) -> None:
         self.protocol = protocol
         self.lead = lead
-        self.test = WarmupTest(protocol, None)
+        self.test = WarmupTest(protocol, pass_steps)
         self.has_named = protocol.warmup_limit is None
         if not self.has_named:
             load_test()

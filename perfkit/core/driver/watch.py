@@ -6,14 +6,15 @@ import psutil
 
 from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.progress import RepeatsProgress
+from perfkit.core.driver.rank_job import has_script
 from perfkit.core.driver.supervised import find_supervisor
 from perfkit.core.driver.warmup import Follower, Lead, ModelWarmup, ScriptWarmup
 from perfkit.core.driver.workers import Launcher, WorkerGroup
 from perfkit.core.results.telemetry import SAMPLING_SECONDS
 from perfkit.core.script_config import AnyConfig
 from perfkit.core.system.telemetry import Telemetry
-from perfkit.core.timing.raw_file import rank_file
 from perfkit.core.work import work_of
+from perfkit.timing.raw_file import rank_file
 
 
 class Watch:
@@ -34,7 +35,8 @@ class Watch:
         self.telemetry = telemetry
         self.progress = progress
         self.index = index
-        self.units_per_sample = work_of(config).units_per_sample * config.ranks
+        self.ranks = config.ranks
+        self.units_per_sample = work_of(config).units_per_sample
         self.first_rank = Follower(rank_file(workers.raw_folder, 0), launcher.protocol)
         self.warmup = _warmup(config, launcher.protocol, samples)
         self.supervisor: psutil.Process | None = None
@@ -60,9 +62,11 @@ class Watch:
             last_step = self.warmup.last_step(first)
             if last_step is not None:
                 self.workers.end_warmup(last_step)
+        throughput = first.samples_per_second * self.ranks
         if first.unit:
             self.progress.unit = f"{first.unit}/s"
-        throughput = first.samples_per_second * self.units_per_sample
+        else:
+            throughput *= self.units_per_sample
         self.progress.show(
             self.index, first.planned_step, throughput, warmup_step=first.warmup_step
         )
@@ -72,7 +76,9 @@ def _warmup(
     config: AnyConfig, protocol: Protocol, samples: int | None
 ) -> ModelWarmup | ScriptWarmup:
     """Return what ends the warm-up; `samples` is the size of a model's data set."""
-    if isinstance(config, Config):
-        pass_steps = samples / config.global_batch if samples else None
-        return ModelWarmup(protocol, pass_steps)
-    return ScriptWarmup(protocol, Lead.of(config))
+    pass_steps = None
+    if isinstance(config, Config) and samples:
+        pass_steps = samples / config.global_batch
+    if has_script(config):
+        return ScriptWarmup(protocol, Lead.of(config), pass_steps)
+    return ModelWarmup(protocol, pass_steps)

@@ -13,17 +13,17 @@ from perfkit.core.config import Protocol
 from perfkit.core.driver.after_end import AfterEnd
 from perfkit.core.driver.exit_info import ExitInfo, killed_for_memory
 from perfkit.core.driver.logs import shortened
-from perfkit.core.driver.rank_job import rank_job
+from perfkit.core.driver.rank_job import has_script, rank_job
 from perfkit.core.driver.rank_processes import RankProcesses
 from perfkit.core.driver.supervised import LOG, close, start_supervised
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import NodeRank
-from perfkit.core.paths import portable
 from perfkit.core.results.schema import NodeSeen
 from perfkit.core.script_config import AnyConfig, ScriptConfig
 from perfkit.core.system import nccl
 from perfkit.core.system.scratch import Scratch
-from perfkit.core.timing.raw_file import steady_file
+from perfkit.timing.failure import portable
+from perfkit.timing.raw_file import steady_file
 
 STACKS_SECONDS = 1.0
 WATCH_SECONDS = 0.1
@@ -122,7 +122,7 @@ class LocalWorkers(WorkerGroup):
         self.processes = RankProcesses(raw_folder, self.ranks)
         self.killed_before = killed_for_memory()
         self.after_end: AfterEnd | None = None
-        if isinstance(config, ScriptConfig):
+        if has_script(config):
             self.after_end = AfterEnd(raw_folder, self.ranks)
         self.killed_after_end = False
         of_rank = rank_job(config, protocol)
@@ -130,7 +130,7 @@ class LocalWorkers(WorkerGroup):
             self.scratch = opened.enter_context(Scratch()).folder
             job_file = self.scratch / "job.json"
             job_file.write_text(json.dumps(of_rank.content(task, raw_folder)))
-            worker = of_rank.command(config.interpreter, job_file)
+            worker = of_rank.command(task, job_file)
             command = launcher_command(config, self.place, self.scratch, job, worker)
             environment = of_rank.environment(self.place, self.scratch)
             environment |= nccl.log_settings(config, self.scratch)

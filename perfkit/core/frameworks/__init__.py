@@ -1,6 +1,7 @@
 """The supported frameworks, one folder each: `<name>/__init__.py` holds facts known without
-importing the framework, `<name>/backend.py` trains, `<name>/inspector.py` reads a trainer's
-weights and settings, and `<name>/layers.py` has the layers of the networks.
+importing the framework. Paddle and PyTorch train by perfkit.training. Of the others,
+`<name>/backend.py` trains, `<name>/inspector.py` reads a trainer's weights and settings, and
+`<name>/layers.py` has the layers of the networks.
 
 facts.py      facts of a framework: names, supported values, defaults, launch command
 interface.py  what a backend has to provide
@@ -9,7 +10,6 @@ inspector.py  what reads a trainer's weights, gradients and effective settings
 effective.py  names and readings of effective settings
 ranks.py      starts ranks as plain processes, for frameworks without a launcher
 networks.py   the networks, in any framework's layers
-modules.py    shared code of frameworks whose networks have modules: Paddle and PyTorch
 
 `functional/` has the shared code of JAX, TensorFlow and MXNet.
 """

@@ -11,6 +11,8 @@ from typing import Any
 class PrecisionUnknownError(RuntimeError):
     """Some matrix products of the network were not seen, so their dtype is unknown."""
 
+    failure_code = "precision_unknown"
+
 
 TENSOR_CORES_SINCE = 7
 """First compute capability (Volta) with tensor cores."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 from perfkit.core.config import Config
 from perfkit.core.frameworks import inspector, trainer
 from perfkit.core.frameworks.trainer import Batch
-from perfkit.core.timing.devices import Device
+from perfkit.timing.devices import Device
 
 
 class Workloads(Protocol):

@@ -1,7 +1,7 @@
 """The networks, in any framework's layers; perfkit.training.models names their sources.
 
 A network is called with the layers (see functional.layers.Forward) and the first `inputs`
-tensors of a batch (see perfkit.core.inputs). It returns logits of rows x classes: batch x
+tensors of a batch (see perfkit.inputs). It returns logits of rows x classes: batch x
 CLASSES for images of any size, (batch * tokens) x vocabulary for GPT-2, and for BERT a tuple,
 (batch * predictions) x vocabulary for masked words and batch x 2 for the next sentence. `loss`
 returns the mean loss of a batch, a scalar on the device; `targets` are the remaining tensors of
@@ -45,7 +45,7 @@ def loss_parts(rows: int) -> list[slice]:
 class Block(NamedTuple):
     """A part of a network: `forward(run, *state)` returns the state for the next block; the
     last block returns the logits. If the names of a block's layers share a prefix, `name` is
-    that prefix, as in `layers.3`."""
+    that prefix, as in `model.layers.3`."""
 
     name: str
     forward: Callable[..., Any]
@@ -168,7 +168,7 @@ class Bert(Network):
     inputs = 4
 
     def __init__(self) -> None:
-        names = [f"layers.{number}" for number in range(bert.LAYERS)]
+        names = [f"bert.encoder.layer.{number}" for number in range(bert.LAYERS)]
         layers = [Block(name, partial(_bert_layer, name)) for name in names]
         self.blocks = [
             Block("embeddings", _bert_embeddings),
@@ -191,11 +191,11 @@ def _bert_embeddings(
     and the masked positions."""
     batch, length = ids.shape
     sizes = bert.WIDTH, bert.DEVIATION
-    words = run.embedding("word_embeddings", bert.VOCABULARY, *sizes)
-    positions = run.embedding("position_embeddings", bert.POSITIONS, *sizes)
-    token_types = run.embedding("token_type_embeddings", 2, *sizes)
+    words = run.embedding("bert.embeddings.word_embeddings", bert.VOCABULARY, *sizes)
+    positions = run.embedding("bert.embeddings.position_embeddings", bert.POSITIONS, *sizes)
+    token_types = run.embedding("bert.embeddings.token_type_embeddings", 2, *sizes)
     x = run.rows(words, ids) + positions[:length] + run.rows(token_types, segments)
-    x = run.layer_norm("embedding_norm", x, bert.WIDTH, bert.EPSILON)
+    x = run.layer_norm("bert.embeddings.LayerNorm", x, bert.WIDTH, bert.EPSILON)
     x = run.dropout(x, bert.DROPOUT)
     added = (1 - run.cast(mask, x.dtype)) * bert.MASKED
     added = run.reshape(added, (batch, 1, 1, length))
@@ -207,18 +207,18 @@ def _bert_layer(
 ) -> State:
     """Encoder layer, post-norm: self-attention and a dense block."""
     width = bert.WIDTH
-    query = _bert_dense(run, f"{name}.query", x, width, width)
-    key = _bert_dense(run, f"{name}.key", x, width, width)
-    value = _bert_dense(run, f"{name}.value", x, width, width)
+    query = _bert_dense(run, f"{name}.attention.self.query", x, width, width)
+    key = _bert_dense(run, f"{name}.attention.self.key", x, width, width)
+    value = _bert_dense(run, f"{name}.attention.self.value", x, width, width)
     attended = run.attention((query, key, value), bert.HEADS, mask, bert.DROPOUT)
-    y = _bert_dense(run, f"{name}.out_proj", attended, width, width)
+    y = _bert_dense(run, f"{name}.attention.output.dense", attended, width, width)
     x = run.add(x, run.dropout(y, bert.DROPOUT))
-    x = run.layer_norm(f"{name}.attention_norm", x, width, bert.EPSILON)
-    y = _bert_dense(run, f"{name}.fc1", x, width, bert.INNER)
+    x = run.layer_norm(f"{name}.attention.output.LayerNorm", x, width, bert.EPSILON)
+    y = _bert_dense(run, f"{name}.intermediate.dense", x, width, bert.INNER)
     y = run.gelu(y, approximate=False)
-    y = _bert_dense(run, f"{name}.fc2", y, bert.INNER, width)
+    y = _bert_dense(run, f"{name}.output.dense", y, bert.INNER, width)
     x = run.add(x, run.dropout(y, bert.DROPOUT))
-    x = run.layer_norm(f"{name}.output_norm", x, width, bert.EPSILON)
+    x = run.layer_norm(f"{name}.output.LayerNorm", x, width, bert.EPSILON)
     return x, mask, masked_positions
 
 
@@ -226,14 +226,14 @@ def _bert_head(
     run: Layers, x: Array, _mask: Array, masked_positions: Array
 ) -> tuple[Array, Array]:
     width = bert.WIDTH
-    pooled = run.tanh(_bert_dense(run, "pooler", x[:, 0], width, width))
-    nsp_logits = _bert_dense(run, "seq_relationship", pooled, width, 2)
+    pooled = run.tanh(_bert_dense(run, "bert.pooler.dense", x[:, 0], width, width))
+    nsp_logits = _bert_dense(run, "cls.seq_relationship", pooled, width, 2)
     masked = run.rows_of_each(x, masked_positions)
-    masked = _bert_dense(run, "transform", masked, width, width)
+    masked = _bert_dense(run, "cls.predictions.transform.dense", masked, width, width)
     masked = run.gelu(masked, approximate=False)
-    masked = run.layer_norm("transform_norm", masked, width, bert.EPSILON)
-    bias = run.vector("decoder_bias", bert.VOCABULARY)
-    return run.logits(masked, run.table("word_embeddings"), bias), nsp_logits
+    masked = run.layer_norm("cls.predictions.transform.LayerNorm", masked, width, bert.EPSILON)
+    bias = run.vector("cls.predictions.bias", bert.VOCABULARY)
+    return run.logits(masked, run.table("bert.embeddings.word_embeddings"), bias), nsp_logits
 
 
 def _bert_dense(run: Layers, name: str, x: Array, inputs: int, outputs: int) -> Array:
@@ -247,7 +247,7 @@ class Gpt(Network):
         size = gpt.SIZES[size_name]
         self.blocks = [Block("embeddings", partial(_gpt_embeddings, size))]
         for number in range(size.layers):
-            name = f"layers.{number}"
+            name = f"transformer.h.{number}"
             self.blocks.append(Block(name, partial(_gpt_layer, name, size)))
         self.blocks.append(Block("head", partial(_gpt_head, size)))
 
@@ -255,8 +255,8 @@ class Gpt(Network):
 def _gpt_embeddings(size: gpt.Size, run: Layers, ids: Array) -> State:
     """Return activations (batch x length x width) and the causal mask."""
     sizes = size.width, gpt.DEVIATION
-    tokens = run.embedding("token_embeddings", gpt.VOCABULARY, *sizes)
-    positions = run.embedding("position_embeddings", gpt.POSITIONS, *sizes)
+    tokens = run.embedding("transformer.wte", gpt.VOCABULARY, *sizes)
+    positions = run.embedding("transformer.wpe", gpt.POSITIONS, *sizes)
     x = run.rows(tokens, ids) + positions[: ids.shape[1]]
     return x, run.causal_mask(x)
 
@@ -264,21 +264,21 @@ def _gpt_embeddings(size: gpt.Size, run: Layers, ids: Array) -> State:
 def _gpt_layer(name: str, size: gpt.Size, run: Layers, x: Array, mask: Array) -> State:
     """Decoder layer, pre-norm: causal attention and a dense block."""
     width = size.width
-    y = run.layer_norm(f"{name}.attention_norm", x, width, gpt.EPSILON)
-    y = run.dense(f"{name}.qkv", y, width, 3 * width, gpt.DEVIATION)
+    y = run.layer_norm(f"{name}.ln_1", x, width, gpt.EPSILON)
+    y = run.dense(f"{name}.attn.c_attn", y, width, 3 * width, gpt.DEVIATION)
     attended = run.attention(run.split(y, 3, -1), size.heads, mask, 0.0)
-    y = run.dense(f"{name}.out_proj", attended, width, width, size.residual_deviation)
+    y = run.dense(f"{name}.attn.c_proj", attended, width, width, size.residual_deviation)
     x = run.add(x, y)
-    y = run.layer_norm(f"{name}.dense_norm", x, width, gpt.EPSILON)
-    y = run.dense(f"{name}.fc1", y, width, size.inner, gpt.DEVIATION)
+    y = run.layer_norm(f"{name}.ln_2", x, width, gpt.EPSILON)
+    y = run.dense(f"{name}.mlp.c_fc", y, width, size.inner, gpt.DEVIATION)
     y = run.gelu(y, approximate=True)
-    y = run.dense(f"{name}.fc2", y, size.inner, width, size.residual_deviation)
+    y = run.dense(f"{name}.mlp.c_proj", y, size.inner, width, size.residual_deviation)
     return run.add(x, y), mask
 
 
 def _gpt_head(size: gpt.Size, run: Layers, x: Array, _mask: Array) -> Array:
-    x = run.layer_norm("final_norm", x, size.width, gpt.EPSILON)
-    return run.logits(x, run.table("token_embeddings"))
+    x = run.layer_norm("transformer.ln_f", x, size.width, gpt.EPSILON)
+    return run.logits(x, run.table("transformer.wte"))
 
 
 class Rotation(NamedTuple):
@@ -298,7 +298,7 @@ class Llama(Network):
         tables = Rotation(*llama.rotation_tables(size.head_width))
         self.blocks = [Block("embeddings", partial(_llama_embeddings, size, tables))]
         for number in range(size.layers):
-            name = f"layers.{number}"
+            name = f"model.layers.{number}"
             self.blocks.append(Block(name, partial(_llama_layer, name, size)))
         self.blocks.append(Block("head", partial(_llama_head, size)))
 
@@ -312,7 +312,7 @@ def _llama_embeddings(
 ) -> State:
     """Return activations (batch x length x width), the causal mask, the rotation's tables and
     the labels."""
-    x = run.embed("token_embeddings", ids, llama.VOCABULARY, size.width, llama.DEVIATION)
+    x = run.embed("model.embed_tokens", ids, llama.VOCABULARY, size.width, llama.DEVIATION)
     length = ids.shape[1]
     cosines = run.constant("cosines", tables.cosines)[:length]
     sines = run.constant("sines", tables.sines)[:length]
@@ -340,25 +340,27 @@ def _llama_attention(
     name: str, size: llama.Size, run: Layers, x: Array, mask: Array, rotation: Rotation
 ) -> Array:
     width, kv_width = size.width, size.kv_width
-    x = run.rms_norm(f"{name}.attention_norm", x, width, llama.EPSILON)
-    query = _llama_product(run, f"{name}.query", x, width, width)
-    key = _llama_product(run, f"{name}.key", x, width, kv_width)
-    value = _llama_product(run, f"{name}.value", x, width, kv_width)
+    x = run.rms_norm(f"{name}.input_layernorm", x, width, llama.EPSILON)
+    query = _llama_product(run, f"{name}.self_attn.q_proj", x, width, width)
+    key = _llama_product(run, f"{name}.self_attn.k_proj", x, width, kv_width)
+    value = _llama_product(run, f"{name}.self_attn.v_proj", x, width, kv_width)
     query = run.rotate(query, size.heads, *rotation)
     key = run.rotate(key, size.kv_heads, *rotation)
     parts = query, key, value
     attended = run.attention(parts, size.heads, mask, 0.0, kv_heads=size.kv_heads)
     deviation = size.residual_deviation
-    return _llama_product(run, f"{name}.out_proj", attended, width, width, deviation)
+    return _llama_product(run, f"{name}.self_attn.o_proj", attended, width, width, deviation)
 
 
 def _llama_dense_block(name: str, size: llama.Size, run: Layers, x: Array) -> Array:
     width, inner = size.width, size.inner
-    x = run.rms_norm(f"{name}.dense_norm", x, width, llama.EPSILON)
-    gate = _llama_product(run, f"{name}.gate", x, width, inner)
-    up = _llama_product(run, f"{name}.up", x, width, inner)
+    x = run.rms_norm(f"{name}.post_attention_layernorm", x, width, llama.EPSILON)
+    gate = _llama_product(run, f"{name}.mlp.gate_proj", x, width, inner)
+    up = _llama_product(run, f"{name}.mlp.up_proj", x, width, inner)
     gated = run.swiglu(gate, up)
-    return _llama_product(run, f"{name}.down", gated, inner, width, size.residual_deviation)
+    return _llama_product(
+        run, f"{name}.mlp.down_proj", gated, inner, width, size.residual_deviation
+    )
 
 
 def _llama_product(
@@ -382,9 +384,9 @@ def _llama_head(
     labels: Array | None,
 ) -> Array:
     """Return the mean loss; without labels, the most likely token after each one."""
-    x = run.rms_norm("final_norm", x, size.width, llama.EPSILON)
+    x = run.rms_norm("model.norm", x, size.width, llama.EPSILON)
     if size.is_tied:
-        return run.tied_head("lm_head", x, labels, "token_embeddings")
+        return run.tied_head("lm_head", x, labels, "model.embed_tokens")
     return run.head("lm_head", x, labels, llama.VOCABULARY, size.width, llama.DEVIATION)
 
 

@@ -7,7 +7,7 @@ from perfkit.core.config import Config
 from perfkit.training.models import optimizer_settings
 
 Batch = tuple[Any, ...]
-"""Tensors of the framework, on the training device (see perfkit.core.inputs). The first
+"""Tensors of the framework, on the training device (see perfkit.inputs). The first
 `Network.inputs` tensors go to the network, the rest to its loss."""
 INITIAL_LOSS_SCALE = 2.0**15
 """Initial loss scale of float16 training, halved after each overflow."""

@@ -8,8 +8,7 @@ from typing import Literal
 
 from perfkit.core import refusals
 from perfkit.core.config import Config, RunConfig
-from perfkit.core.inputs import InputError, OtherLengthError, samples_of_step
-from perfkit.core.inputs.data_set import data_set, data_set_class, digest
+from perfkit.core.data import digest
 from perfkit.core.parameters import ABOUT, choices
 from perfkit.core.paths import stored_path
 from perfkit.core.refusals import Refusal
@@ -19,6 +18,8 @@ from perfkit.core.request.requirements import lacking
 from perfkit.core.request.resolve import resolve
 from perfkit.core.request.shared_memory import too_small
 from perfkit.core.script_config import AnyConfig
+from perfkit.inputs import InputError, OtherLengthError, samples_of_step
+from perfkit.inputs.data_set import data_set, data_set_class
 from perfkit.training.models import model_of
 
 CheckScope = Literal["machine", "requirements", "data"]

@@ -12,8 +12,8 @@ from perfkit.core.refusals import Refusal
 from perfkit.core.request.resolve import resolve, resolve_script
 from perfkit.core.request.script import UNREAD
 from perfkit.core.script_config import AnyConfig
-from perfkit.core.timing.frameworks import FRAMEWORKS as TIMED
 from perfkit.core.work import work_of
+from perfkit.timing.frameworks import FRAMEWORKS as TIMED
 from perfkit.training.models import model_of
 
 DECIDING = {"model", "framework", "device", "nodes", "launcher"}

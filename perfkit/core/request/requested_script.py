@@ -15,7 +15,7 @@ from perfkit.core.refusals import NoSuchParameter, Refusal, nearest_name
 from perfkit.core.request.script import UNREAD, ScriptContent, read_script
 from perfkit.core.script_config import ScriptConfig
 from perfkit.core.statements import Statement
-from perfkit.core.timing.frameworks import FRAMEWORKS as TIMED
+from perfkit.timing.frameworks import FRAMEWORKS as TIMED
 
 SUFFIX = ".py"
 

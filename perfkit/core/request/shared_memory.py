@@ -6,8 +6,8 @@ from pathlib import Path
 
 from perfkit.core.config import Config, RunConfig
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.inputs.data_set import data_set_class
 from perfkit.core.refusals import Refusal, SharedMemoryTooSmall
+from perfkit.inputs.data_set import data_set_class
 
 FOLDER = Path("/dev/shm")
 BATCHES_PER_PROCESS = 2

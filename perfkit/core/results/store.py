@@ -19,7 +19,7 @@ from perfkit.core.format import number as rounded
 from perfkit.core.paths import results_path
 from perfkit.core.results.schema import Result
 from perfkit.core.script_config import TAGS
-from perfkit.core.timing.raw_file import rank_file
+from perfkit.timing.raw_file import rank_file
 
 RESULT, NOTEBOOK = "result.json", "notebook.ipynb"
 """File names in a measurement's folder."""

@@ -48,7 +48,7 @@ def summarize(
 ) -> Repeat:
     """Return the numbers of a repeat whose ranks all finished, from the events of each rank and
     of the telemetry file, if there is one. It took `seconds` in total; a sample counts as
-    `units` of the throughput."""
+    `units` of the throughput. A script counts in these units."""
     events_of_ranks = [_by_kind(rank_events) for rank_events in events]
     rank0 = events_of_ranks[0]
     warmup = _warmup(rank0, protocol)
@@ -58,11 +58,11 @@ def summarize(
     for number, of_rank in enumerate(events_of_ranks):
         steps = [step for step in of_rank["step"] if step["step"] > warmup_steps]
         step_seconds += [step["seconds"] for step in steps]
-        ranks.append(_rank(number, of_rank, steps))
+        ranks.append(_rank(number, of_rank, steps, units))
     slowest = max(rank.window_seconds for rank in ranks)
     samples = [rank.samples for rank in ranks]
     losses = [loss["value"] for loss in rank0["loss"]]
-    window, end = rank0["window"][-1], rank0["end"][-1]
+    window, end = rank0["window"][-1], rank0["end"][-1] | noted(rank0["note"])
     pauses = [_pauses_seconds(of_rank, warmup_steps) for of_rank in events_of_ranks]
     return Repeat(
         index=index,
@@ -156,16 +156,25 @@ def _first_step_of_script(
     return FirstStep(seconds=seconds, step_seconds=step_seconds)
 
 
-def _rank(number: int, events: EventsByKind, steps: Events) -> Rank:
+def noted(notes: Events) -> dict[str, Any]:
+    """Return the values of a rank's notes by name."""
+    values: dict[str, Any] = {}
+    for note in notes:
+        values |= note["values"]
+    return values
+
+
+def _rank(number: int, events: EventsByKind, steps: Events, units: int) -> Rank:
     """Return the window of a rank, of which these are the steps."""
-    window, end = events["window"][-1], events["end"][-1]
+    window, end = events["window"][-1], events["end"][-1] | noted(events["note"])
+    units_per_count = units if events["told"] else 1
     submitting = [step["submit_seconds"] for step in steps if "submit_seconds" in step]
     waits = [step["data_wait_seconds"] for step in steps if "data_wait_seconds" in step]
     # A script may count the wait in some steps only, of which the sum would be too small.
     knows_wait = len(waits) == len(steps)
     return Rank(
         rank=number,
-        samples=window["samples"],
+        samples=window["samples"] // units_per_count,
         window_seconds=window["seconds"],
         data_wait_seconds=sum(waits) if knows_wait else None,
         memory_bytes=end.get("memory_bytes"),
@@ -237,10 +246,10 @@ def _straggler(compute_seconds: list[float]) -> int | None:
 
 def _evaluation(rank0: EventsByKind) -> Evaluation | None:
     """Return the loss and the accuracy after the window; None if they could not be computed."""
-    if not rank0["evaluation"]:
-        return None
-    event = rank0["evaluation"][-1]
-    if "missing" in event:
+    event = noted(rank0["note"]).get("evaluation")
+    if rank0["evaluation"]:
+        event = rank0["evaluation"][-1]
+    if event is None or "missing" in event:
         return None
     return Evaluation(loss=event["loss"], accuracy=event["accuracy"])
 
@@ -335,6 +344,6 @@ def _other_number(
         is_derived = name not in NOT_IN_RAW_FILES
         if is_derived and getattr(derived, name) != getattr(repeat, name):
             return f"the raw files give another {name}"
-    if told_by(events[0]) != result.told:
+    if result.told and told_by(events[0]) != result.told:
         return "the raw files give another told"
     return ""

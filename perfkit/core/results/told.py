@@ -6,7 +6,7 @@ from pydantic import Field
 
 from perfkit.core.config import DEVICE, FrameworkName
 from perfkit.core.results.base import Positive, Stored
-from perfkit.core.timing import told
+from perfkit.timing import told
 
 UNIT = rf"^{told.UNIT}$"
 """What a script counts, such as `images`: untrusted text."""

@@ -18,10 +18,11 @@ from pathlib import Path
 import psutil
 import pynvml
 
-from perfkit.core.paths import ROOT, portable
+from perfkit.core.paths import ROOT
 from perfkit.core.results.identity import Reading
 from perfkit.core.system import gpus
 from perfkit.core.system.software import PACKAGES, Software
+from perfkit.timing.failure import portable
 
 FactValue = str | int | float | bool | list[str]
 
@@ -39,7 +40,7 @@ CPU_FEATURES = ["avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf1
 PACKAGE = ROOT / "perfkit"
 MEASURING = (
     "core/frameworks/**/*.py",
-    "core/inputs/**/*.py",
+    "inputs/**/*.py",
     "training/**/*.py",
     "core/worker/**/*.py",
     "core/driver/workers.py",

@@ -130,6 +130,29 @@ def topology(printed: str) -> str:
     return re.sub(ESCAPES, "", printed).partition("\n\n")[0]
 
 
+def near_cores(count: int) -> list[list[int]]:
+    """Return the cores near each of the first `count` visible GPUs that this process may use,
+    all of these where none is near; [] if NVML does not tell."""
+    allowed = os.sched_getaffinity(0)
+    words = (max(allowed) + 64) // 64
+    cores = []
+    try:
+        with session():
+            for handle in [*visible_handles().values()][:count]:
+                masks = pynvml.nvmlDeviceGetCpuAffinity(handle, words)
+                near = {
+                    64 * word + bit
+                    for word, mask in enumerate(masks)
+                    for bit in range(64)
+                    if mask >> bit & 1
+                }
+                # NVML ignores the cores that the process was bound to, by Slurm for example.
+                cores.append(sorted(near & allowed or allowed))
+    except pynvml.NVMLError:
+        return []
+    return cores
+
+
 def run_near(index: int) -> str:
     """Bind this process, and its future children, to its cores near the visible GPU `index`.
     Return a sentence with the cores, or the reason for using all."""

@@ -13,26 +13,19 @@ import ctypes
 import fcntl
 import os
 import shutil
-import signal
-import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
+
+from perfkit.timing.rank_process import OPEN_FOLDER, locked_by_nobody
 
 PREFIX, SUFFIX = "perfkit-", ".run"
 SHARED_MEMORY = Path("/dev/shm")
 SEGMENTS = ("torch_{pid}_*", "paddle_{pid}_*")
 """Names of the files there with the batches that a process of a DataLoader has made."""
 KILLING_SECONDS = 2.0
-OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-
-
-def end_with_parent() -> None:
-    """Have the kernel kill this process with its parent, even if that is the supervisor."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
@@ -73,38 +66,12 @@ def lock(folder: Path) -> int:
     return descriptor
 
 
-def register(folder: Path, *, ends_with_parent: bool = True) -> None:
-    """Tie this process to its parent, unless told otherwise, and to `folder`, with which its
-    shared memory is removed; exit if both owners have been killed."""
-    if ends_with_parent:
-        end_with_parent()
-    (folder / f"{os.getpid()}.pid").touch()
-    with _locked_by_nobody(folder) as abandoned:
-        if abandoned:
-            sys.exit("driver and supervisor have ended")
-
-
 def sweep() -> None:
     """Remove this user's unlocked folders, with the processes registered in them."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*{SUFFIX}"):
-        with suppress(OSError), _locked_by_nobody(folder) as abandoned:
+        with suppress(OSError), locked_by_nobody(folder) as abandoned:
             if abandoned and folder.lstat().st_uid == os.geteuid():
                 _remove(folder)
-
-
-@contextmanager
-def _locked_by_nobody(folder: Path) -> Iterator[bool]:
-    """Yield whether `folder` has no lock; if so, it is locked within the block."""
-    descriptor = os.open(folder, OPEN_FOLDER)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        abandoned = True
-    except OSError:
-        abandoned = False
-    try:
-        yield abandoned
-    finally:
-        os.close(descriptor)
 
 
 def _remove(folder: Path) -> None:

@@ -1,5 +1,5 @@
 """The timed training loop of the suite's models. Independent of frameworks: device, trainer and
-clock are arguments. perfkit.core.timing records its steps.
+clock are arguments. perfkit.timing records its steps.
 """
 
 import time
@@ -8,9 +8,9 @@ from statistics import median
 from typing import Any
 
 from perfkit.core.frameworks.trainer import Trainer
-from perfkit.core.timing.course import Course, TimedWindow
-from perfkit.core.timing.devices import Clock, Device
-from perfkit.core.timing.recorder import StepRecorder, Write
+from perfkit.timing.course import Course, TimedWindow
+from perfkit.timing.devices import Clock, Device
+from perfkit.timing.recorder import StepRecorder, WriteLines
 
 COMPUTE_STEPS = 3
 
@@ -19,7 +19,8 @@ def train(
     trainer: Trainer,
     batches: Iterator[Any],
     device: Device,
-    write: Write,
+    write: Callable[[dict[str, Any]], None],
+    write_lines: WriteLines,
     *,
     samples_per_step: int,
     accumulate: int,
@@ -34,22 +35,19 @@ def train(
     `warmup_steps` steps and ends when `is_warmed_up(step)` is true. `samples_per_step` counts
     the samples of this rank in all `accumulate` micro-batches.
 
-    `data_wait_seconds` of a step is the host time spent waiting for its batches, and
-    `submit_seconds` the rest of the time until the last call of the step has returned, recorded
-    only if none of the calls waits for the device. Set
+    `data_wait_seconds` of a step is the host time spent waiting for its batches. Set
     `read_losses_at_once` only if reading a loss does not wait for the device (on a CPU). Peak
     memory is counted from the start of the window. `announce` writes a `batch` event when a
     step has its batches, which tells a rank that hangs from ranks that wait for it. Raises
     LossNotFiniteError, NotSynchronizedError, and errors of trainer and batches.
     """
-    recorder = StepRecorder(device, clock, write, samples_per_step, read_losses_at_once)
+    recorder = StepRecorder(device, clock, write_lines, samples_per_step, read_losses_at_once)
     course = Course(recorder, warmup_steps, measured_steps, is_warmed_up)
-    only_submits = device.is_asynchronous and not trainer.waits_in_update
 
     while course.window is None:
         waited = 0.0
         loss = None
-        began = asked = clock()
+        asked = clock()
         for micro_batch in range(1, accumulate + 1):
             batch = next(batches)
             waited += clock() - asked
@@ -61,10 +59,7 @@ def train(
             if not last:
                 asked = clock()
         result = trainer.update()
-        submit_seconds = None
-        if only_submits:
-            submit_seconds = clock() - began - waited
-        course.end_step(waited, submit_seconds, loss, result)
+        course.end_step(waited, loss, result)
     return course.window
 
 

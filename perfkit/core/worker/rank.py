@@ -18,32 +18,22 @@ from typing import Any, NamedTuple
 
 from perfkit.core.config import Config, Protocol
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.effective import PrecisionUnknownError
 from perfkit.core.frameworks.facts import AFFINITY
 from perfkit.core.frameworks.inspector import Inspector
 from perfkit.core.frameworks.interface import Backend, backend
 from perfkit.core.frameworks.trainer import Batch
-from perfkit.core.inputs import InputError
 from perfkit.core.results.schema import Effective
 from perfkit.core.system.gpus import run_near
-from perfkit.core.timing import classification
-from perfkit.core.timing.classification import (
-    OUT_OF_MEMORY,
-    UNWRITTEN,
-    WRONG_TRAINING,
-    Classified,
-    ConfigMismatchError,
-    FailurePattern,
-)
-from perfkit.core.timing.devices import Device
-from perfkit.core.timing.input_timer import FEWEST_BATCHES, FEWEST_SECONDS
-from perfkit.core.timing.rank_process import enter_scratch
-from perfkit.core.timing.raw_file import RawFile, rank_file
-from perfkit.core.timing.recorder import LossNotFiniteError
 from perfkit.core.worker.loop import compute_seconds, train
-from perfkit.core.worker.peak import measure_peak
 from perfkit.core.worker.trace import write_trace
 from perfkit.core.worker.warmup import AutoWarmup
+from perfkit.timing.devices import Device
+from perfkit.timing.failure import ConfigMismatchError, classify
+from perfkit.timing.measuring_timer import FEWEST_BATCHES, FEWEST_SECONDS
+from perfkit.timing.peak import measure_peak
+from perfkit.timing.rank_process import enter_scratch
+from perfkit.timing.raw_file import RawFile, rank_file
+from perfkit.timing.recorder import LossNotFiniteError
 
 
 def main(job_file: Path) -> None:
@@ -96,8 +86,13 @@ def open_input(config: Config, rank: int) -> OpenInput:
         settings["dali_prefetch"] = str(config.dali_prefetch)
     framework = backend(config.framework)
     device = framework.open_device(config)
-    module = import_module(f"perfkit.core.inputs.{config.input}")
-    batches = framework.tensors(module.batches(config, rank), config)
+    module = import_module(f"perfkit.inputs.{config.input}")
+    how = {
+        "dali": (FRAMEWORKS[config.framework].dali_plugin,),
+        "dataloader": (framework.data_loader,),
+        "synthetic": (),
+    }
+    batches = framework.tensors(module.batches(config, rank, *how[config.input]), config)
     return OpenInput(framework, device, batches, settings)
 
 
@@ -142,6 +137,7 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict
         counted(batches, sizes),
         device,
         raw.write,
+        raw.write_lines,
         samples_per_step=config.samples_per_step,
         accumulate=config.accumulate,
         warmup_steps=protocol.warmup_steps,
@@ -158,7 +154,6 @@ def measure(config: Config, protocol: Protocol, rank: int, raw: RawFile) -> dict
         "memory_bytes": device.peak_memory_bytes(),
         "skipped_steps": None,
         "loss_scale": trainer.loss_scale,
-        "samples_seen": sum(sizes),
     }
     if effective.loss_scaling:
         end["skipped_steps"] = trainer.skipped_steps
@@ -246,21 +241,6 @@ def check_effective(config: Config, effective: Effective) -> None:
                 f"{name}={value} was requested, but the training has {name}={used} "
                 f"(matrix products: {dtypes}): {config.framework} ignores it on this device"
             )
-
-
-FAILURES = (
-    *WRONG_TRAINING,
-    FailurePattern("precision_unknown", PrecisionUnknownError),
-    *OUT_OF_MEMORY,
-    FailurePattern("bad_input", InputError),
-    UNWRITTEN,
-)
-"""Failures of a rank. The first match counts."""
-
-
-def classify(error: BaseException) -> Classified:
-    """Return the failure code of a rank's exception, and its message."""
-    return classification.classify(error, FAILURES)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perfkit.core.config import Protocol
-from perfkit.core.timing.devices import Clock
-from perfkit.core.timing.raw_file import steady_file
+from perfkit.timing.devices import Clock
+from perfkit.timing.raw_file import steady_file
 
 CHECK_STEPS = 5
 """Steps between two checks, at which the ranks wait for the device and each other."""

@@ -153,6 +153,12 @@ class Llama(nn.Layer):
         x = self.model(ids)
         return self.lm_head(x) if labels is None else self.lm_head.loss(x, labels)
 
+    def most_likely(self, ids: Tensor) -> Tensor:
+        """Return the most likely token after each one (batch * length)."""
+        rows = self.model(ids).flatten(0, 1)
+        parts = [rows[begin : begin + LOSS_ROWS] for begin in range(0, len(rows), LOSS_ROWS)]
+        return paddle.concat([self.lm_head(part).argmax(-1) for part in parts])
+
 
 def rotation(size: LlamaSize) -> tuple[Tensor, Tensor]:
     """Return the cosines and sines by which the pairs of values of a head rotate at each
@@ -165,6 +171,9 @@ def rotation(size: LlamaSize) -> tuple[Tensor, Tensor]:
 
 def rotated(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     """Rotate queries or keys (batch x length x heads x head width), in float32."""
-    first, second = x.astype(cosines.dtype).chunk(2, -1)
+    # As wide as the norms' weights: activations may be bfloat16.
+    wide = paddle.get_default_dtype()
+    first, second = x.astype(wide).chunk(2, -1)
+    cosines, sines = cosines.astype(wide), sines.astype(wide)
     pairs = [first * cosines - second * sines, second * cosines + first * sines]
     return paddle.concat(pairs, -1).astype(x.dtype)

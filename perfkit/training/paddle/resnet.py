@@ -2,10 +2,13 @@
 recognition, 2015). As in the published suites, the 3x3 convolution of a stage's first block has
 the stride ("v1.5")."""
 
+from collections.abc import Sequence
 from functools import partial
 
 from paddle import Tensor, nn
 from paddle.nn.initializer import KaimingNormal
+
+from perfkit.training.models import CLASSES, RESNET_STAGES
 
 EXPANSION = 4
 """Ratio of a block's output channels to its width."""
@@ -51,25 +54,27 @@ class Bottleneck(nn.Layer):
 
 
 class ResNet(nn.Layer):
-    """`blocks`: the number of blocks of each stage; `layout`: NCHW or NHWC, of the images."""
+    """`stages`: width and number of blocks of each stage; `layout`: NCHW or NHWC, of the
+    images."""
 
     def __init__(
         self,
-        blocks: tuple[int, ...] = (3, 4, 6, 3),
-        classes: int = 1000,
+        stages: Sequence[tuple[int, int]] = RESNET_STAGES,
+        classes: int = CLASSES,
         layout: str = "NCHW",
     ) -> None:
         super().__init__()
-        self.conv1 = convolution(3, 64, 7, 2, layout)
-        self.bn1 = nn.BatchNorm2D(64, data_format=layout)
+        stem = stages[0][0]
+        self.conv1 = convolution(3, stem, 7, 2, layout)
+        self.bn1 = nn.BatchNorm2D(stem, data_format=layout)
         self.relu = nn.ReLU()
         self.maxpool = nn.MaxPool2D(3, stride=2, padding=1, data_format=layout)
-        self.layer1 = stage(64, 64, blocks[0], 1, layout)
-        self.layer2 = stage(256, 128, blocks[1], 2, layout)
-        self.layer3 = stage(512, 256, blocks[2], 2, layout)
-        self.layer4 = stage(1024, 512, blocks[3], 2, layout)
+        self.layer1 = stage(stem, *stages[0], 1, layout)
+        self.layer2 = stage(EXPANSION * stages[0][0], *stages[1], 2, layout)
+        self.layer3 = stage(EXPANSION * stages[1][0], *stages[2], 2, layout)
+        self.layer4 = stage(EXPANSION * stages[2][0], *stages[3], 2, layout)
         self.avgpool = nn.AdaptiveAvgPool2D(1, data_format=layout)
-        self.fc = nn.Linear(2048, classes)
+        self.fc = nn.Linear(EXPANSION * stages[3][0], classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits (batch x classes) of images (batch x layout)."""

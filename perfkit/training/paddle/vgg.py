@@ -1,21 +1,30 @@
 """VGG-16 with torchvision's names (Simonyan and Zisserman, Very deep convolutional networks for
 large-scale image recognition, 2014, configuration D)."""
 
+from collections.abc import Sequence
+
 from paddle import ParamAttr, Tensor, nn
 from paddle.nn.initializer import KaimingNormal, Normal
 
-STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
-"""Channels and number of convolutions of each stage, which ends with a 2x2 max-pool."""
+from perfkit.training.models import CLASSES, VGG_DENSE, VGG_STAGES
 
 
 class VGG(nn.Layer):
-    """`layout`: NCHW or NHWC, of the images."""
+    """`stages`: channels and number of convolutions of each stage, which ends with a 2x2
+    max-pool; `dense`: width of the hidden dense layers; `layout`: NCHW or NHWC, of the
+    images."""
 
-    def __init__(self, classes: int = 1000, layout: str = "NCHW") -> None:
+    def __init__(
+        self,
+        stages: Sequence[tuple[int, int]] = VGG_STAGES,
+        dense: int = VGG_DENSE,
+        classes: int = CLASSES,
+        layout: str = "NCHW",
+    ) -> None:
         super().__init__()
         layers: list[nn.Layer] = []
         channels = 3
-        for width, convolutions in STAGES:
+        for width, convolutions in stages:
             for _ in range(convolutions):
                 convolution = nn.Conv2D(
                     channels,
@@ -33,13 +42,13 @@ class VGG(nn.Layer):
         self.avgpool = nn.AdaptiveAvgPool2D(7, data_format=layout)
         weights = ParamAttr(initializer=Normal(std=0.01))
         self.classifier = nn.Sequential(
-            nn.Linear(512 * 7 * 7, 4096, weights),
+            nn.Linear(channels * 7 * 7, dense, weights),
             nn.ReLU(),
             nn.Dropout(),
-            nn.Linear(4096, 4096, weights),
+            nn.Linear(dense, dense, weights),
             nn.ReLU(),
             nn.Dropout(),
-            nn.Linear(4096, classes, weights),
+            nn.Linear(dense, classes, weights),
         )
         self.layout = layout
 

@@ -2,7 +2,11 @@
 recognition, 2015). As in the published suites, the 3x3 convolution of a stage's first block has
 the stride ("v1.5")."""
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
+
+from perfkit.training.models import CLASSES, RESNET_STAGES
 
 EXPANSION = 4
 """Ratio of a block's output channels to its width."""
@@ -34,20 +38,23 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """`blocks`: the number of blocks of each stage."""
+    """`stages`: width and number of blocks of each stage."""
 
-    def __init__(self, blocks: tuple[int, ...] = (3, 4, 6, 3), classes: int = 1000) -> None:
+    def __init__(
+        self, stages: Sequence[tuple[int, int]] = RESNET_STAGES, classes: int = CLASSES
+    ) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
+        stem = stages[0][0]
+        self.conv1 = nn.Conv2d(3, stem, 7, stride=2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(stem)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
-        self.layer1 = stage(64, 64, blocks[0], stride=1)
-        self.layer2 = stage(256, 128, blocks[1], stride=2)
-        self.layer3 = stage(512, 256, blocks[2], stride=2)
-        self.layer4 = stage(1024, 512, blocks[3], stride=2)
+        self.layer1 = stage(stem, *stages[0], stride=1)
+        self.layer2 = stage(EXPANSION * stages[0][0], *stages[1], stride=2)
+        self.layer3 = stage(EXPANSION * stages[1][0], *stages[2], stride=2)
+        self.layer4 = stage(EXPANSION * stages[2][0], *stages[3], stride=2)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(2048, classes)
+        self.fc = nn.Linear(EXPANSION * stages[3][0], classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")

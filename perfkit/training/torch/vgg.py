@@ -1,18 +1,27 @@
 """VGG-16 with torchvision's names (Simonyan and Zisserman, Very deep convolutional networks for
 large-scale image recognition, 2014, configuration D)."""
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
-STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
-"""Channels and number of convolutions of each stage, which ends with a 2x2 max-pool."""
+from perfkit.training.models import CLASSES, VGG_DENSE, VGG_STAGES
 
 
 class VGG(nn.Module):
-    def __init__(self, classes: int = 1000) -> None:
+    """`stages`: channels and number of convolutions of each stage, which ends with a 2x2
+    max-pool; `dense`: width of the hidden dense layers."""
+
+    def __init__(
+        self,
+        stages: Sequence[tuple[int, int]] = VGG_STAGES,
+        dense: int = VGG_DENSE,
+        classes: int = CLASSES,
+    ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         channels = 3
-        for width, convolutions in STAGES:
+        for width, convolutions in stages:
             for _ in range(convolutions):
                 layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(inplace=True)]
                 channels = width
@@ -21,13 +30,13 @@ class VGG(nn.Module):
         # Changes nothing at 224 px; lets images have any size.
         self.avgpool = nn.AdaptiveAvgPool2d(7)
         self.classifier = nn.Sequential(
-            nn.Linear(512 * 7 * 7, 4096),
+            nn.Linear(channels * 7 * 7, dense),
             nn.ReLU(inplace=True),
             nn.Dropout(),
-            nn.Linear(4096, 4096),
+            nn.Linear(dense, dense),
             nn.ReLU(inplace=True),
             nn.Dropout(),
-            nn.Linear(4096, classes),
+            nn.Linear(dense, classes),
         )
         self.apply(initialize)
 

@@ -1,5 +1,5 @@
 """The JAX backend: plain JAX, always compiled. Calls return before their computation is
-complete, also on a CPU; perfkit.core.timing.watched times them."""
+complete, also on a CPU; perfkit.timing.watched times them."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,8 +18,8 @@ from perfkit.core.frameworks.jax import inspector, parallel
 from perfkit.core.frameworks.jax.layers import Forward, contract, param_dtype
 from perfkit.core.frameworks.jax.parallel import REPLICATED, Ranks
 from perfkit.core.frameworks.jax.sharding import Shares, rewrite_layers
-from perfkit.core.timing.devices import Device
-from perfkit.core.timing.watched import WatchedDevice, WatchedGpu
+from perfkit.timing.devices import Device
+from perfkit.timing.watched import WatchedDevice, WatchedGpu
 from perfkit.training.models import MOMENTUM
 
 DTYPES = {"bf16": jnp.bfloat16}

@@ -16,7 +16,7 @@ from perfkit.core.frameworks.functional import trainer as functional
 from perfkit.core.frameworks.interface import converted
 from perfkit.core.frameworks.mxnet import inspector
 from perfkit.core.frameworks.mxnet.layers import Forward
-from perfkit.core.timing.devices import CpuDevice, Device
+from perfkit.timing.devices import CpuDevice, Device
 from perfkit.training.models import MOMENTUM
 
 Batch = tuple[NDArray, ...]

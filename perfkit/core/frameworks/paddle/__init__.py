@@ -1,5 +1,4 @@
-"""Paddle. `presets.py` holds the distributed strategies of published suites, `strategy.py`
-applies them and records the outcome of each option."""
+"""Paddle."""
 
 import re
 from functools import cache
@@ -8,16 +7,9 @@ from typing import ClassVar
 
 from perfkit.core.config import RunConfig
 from perfkit.core.frameworks.facts import Framework, GpuBuild, NodeRank
-from perfkit.core.frameworks.paddle.presets import precision_of
 from perfkit.core.system.software import InterpreterError, ask, read_software
+from perfkit.training.paddle.presets import precision_of
 
-TUNING_FLAGS: dict[str, tuple[str, int | bool]] = {
-    "cudnn_search": ("FLAGS_cudnn_exhaustive_search", True),
-    "persistent_batch_norm": ("FLAGS_cudnn_batchnorm_spatial_persistent", True),
-    "conv_workspace": ("FLAGS_conv_workspace_size_limit", 4096),
-}
-"""GPU setting -> Paddle's flag and its value in NVIDIA's DeepLearningExamples; the convolution
-workspace is in MB."""
 WITHOUT_DUMPS = """
 unset PADDLE_BACKUP_ENV_PATH
 (cd "$0" && rm -f envlog.* backup_env.* *.*.log)
@@ -66,7 +58,7 @@ class Paddle(Framework):
     layout = "NCHW"
     # Tensor cores require NHWC; for fp32, cuDNN's NCHW kernels are faster.
     gpu_layouts = dict.fromkeys(("amp", "pure_fp16", "bf16"), "NHWC")
-    tuning = (*TUNING_FLAGS, "fused_optimizer")
+    tuning = ("cudnn_search", "persistent_batch_norm", "conv_workspace", "fused_optimizer")
     execution = "dynamic"
     rank_variable = "PADDLE_TRAINER_ID"
     log_pattern = "workerlog.{index}"

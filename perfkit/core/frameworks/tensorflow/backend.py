@@ -22,7 +22,7 @@ from perfkit.core.frameworks.interface import converted
 from perfkit.core.frameworks.tensorflow import inspector
 from perfkit.core.frameworks.tensorflow.layers import Forward
 from perfkit.core.frameworks.trainer import INITIAL_LOSS_SCALE
-from perfkit.core.timing.devices import CpuDevice, Device
+from perfkit.timing.devices import CpuDevice, Device
 from perfkit.training.models import MOMENTUM
 
 DTYPES = {"amp": tf.float16, "bf16": tf.bfloat16}

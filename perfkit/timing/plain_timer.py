@@ -1,0 +1,142 @@
+"""perfkit.StepTimer without `perfkit run`: the script trains as before."""
+
+import atexit
+import os
+import shlex
+import sys
+import time
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from perfkit.timing.batches import InputCount, TimedLoader, like_original
+from perfkit.timing.devices import Clock
+from perfkit.timing.session import refuse_child
+from perfkit.timing.told import Told
+from perfkit.timing.training import samples_of_steps, usual_rows
+
+RANK_VARIABLES = ("RANK", "PADDLE_TRAINER_ID", "PERFKIT_RANK")
+"""Environment variables in which launchers pass a rank's number."""
+FEWEST_STEPS = 4
+"""Steps from which on a throughput is told."""
+
+
+class Mark(NamedTuple):
+    """The end of a step by the host's clock, without the pauses before it."""
+
+    step: int
+    seconds: float
+
+
+class PlainTimer:
+    """Reads the host's clock at the end of each step, and prints one line when the process
+    exits: the throughput of the second half of the steps, or more of them."""
+
+    def __init__(self, work: Told, clock: Clock = time.perf_counter) -> None:
+        self.work = work
+        self.clock = clock
+        self.paused_seconds = 0.0
+        self.is_paused = False
+        self.input = InputCount()
+        self.rows = array("q")
+        self.last = Mark(0, clock())
+        # The ends of the steps 1, 2, 4, 8 …, of which the last two are kept.
+        self.before_last_power = self.last_power = Mark(1, 0.0)
+        self.next_power = 1
+
+    def batches(self, loader: Any) -> Any:
+        """See StepTimer."""
+        timed = TimedLoader(loader, self._count, lambda: False, self.clock)
+        return like_original(timed, loader)
+
+    def _count(self, batch: Any, wait_seconds: float) -> None:
+        if not self.is_paused:
+            self.input.add(batch, wait_seconds)
+
+    def note(self, _values: dict[str, Any]) -> None:
+        """See StepTimer."""
+
+    def step(self, _loss: Any = None, *, result: Any = None) -> None:
+        """See StepTimer."""
+        step = self.last.step + 1
+        self.last = Mark(step, self.clock() - self.paused_seconds)
+        self.rows.append(self.input.take().rows)
+        if step == self.next_power:
+            self._pass_power()
+
+    def _pass_power(self) -> None:
+        if self.last.step == 1:
+            refuse_child()
+            atexit.register(self._print_summary)
+        self.next_power *= 2
+        self.before_last_power, self.last_power = self.last_power, self.last
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """See StepTimer."""
+        if self.is_paused:
+            # A pause within a pause, whose time counts once.
+            yield
+            return
+        self.is_paused = True
+        began = self.clock()
+        try:
+            yield
+        finally:
+            self.is_paused = False
+            self.paused_seconds += self.clock() - began
+
+    def _print_summary(self) -> None:
+        if any(os.environ.get(variable, "0") != "0" for variable in RANK_VARIABLES):
+            return
+        print(f"perfkit: {self.summary()}", file=sys.stderr)
+
+    def summary(self) -> str:
+        """Return the line that is printed at the end."""
+        measure = f"To measure it with warm-up, repeats and an interval: {run_command()}"
+        if self.last.step < FEWEST_STEPS:
+            few = "1 step is" if self.last.step == 1 else f"{self.last.step} steps are"
+            return f"{few} too few to tell a throughput. {measure}"
+        first = self._first_counted()
+        steps = self.last.step - first.step
+        told = self.work.samples_per_step
+        usual = usual_rows(self.rows)
+        samples = samples_of_steps(self.rows[first.step :], usual, told)
+        throughput = samples / (self.last.seconds - first.seconds)
+        return (
+            f"{_rounded(throughput)} {self.work.unit}/s of this process in the last {steps} of "
+            f"{self.last.step} steps (the first {first.step} are left out as warm-up), by the "
+            f"host's clock, with the wait for data, without pauses. "
+            f"{odd_samples(told, usual)}{measure}"
+        )
+
+    def _first_counted(self) -> Mark:
+        """Return the end of the latest power of two of steps that leaves half of them."""
+        if 2 * self.last_power.step <= self.last.step:
+            return self.last_power
+        return self.before_last_power
+
+
+def odd_samples(told: int, usual: int | None) -> str:
+    """Return a caution if the samples of a step are no whole multiple of its rows."""
+    if usual is None or told % usual == 0:
+        return ""
+    return (
+        f"Caution: samples_per_step={told}, but a step read {usual} rows, of which it is no "
+        "whole multiple. "
+    )
+
+
+def run_command() -> str:
+    """Return the command that measures this process's script."""
+    script, *arguments = sys.argv
+    command = ["perfkit", "run", script or "SCRIPT"]
+    if arguments:
+        command += ["--", *arguments]
+    return shlex.join(command)
+
+
+def _rounded(rate: float) -> str:
+    """Return a rate with four significant digits or more, but no exponent: "25,004"."""
+    return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.4g}"

@@ -1,0 +1,190 @@
+"""One rank of a script: `python -m perfkit.timing.rank JOB (SCRIPT | -m MODULE) ARGUMENTS…`.
+
+Runs the script or module as Python would, with a session in which its perfkit.StepTimer
+measures. Appends events to the rank's raw file: start, note, told, batch, step, loss, pause,
+warmup, window, peak, modules, end, or failure; for the task `read_input`: start, input, end.
+`docs/results.md` describes the events.
+"""
+
+import contextlib
+import os
+import runpy
+import sys
+import time
+import traceback
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from perfkit.timing.failure import MOST_CHARACTERS, classify, portable
+from perfkit.timing.job import Job
+from perfkit.timing.named_warmup import LateWarmupError
+from perfkit.timing.rank_process import enter_scratch
+from perfkit.timing.raw_file import RawFile, rank_file
+from perfkit.timing.session import JOB_VARIABLE, Session, open_session
+
+USAGE_ERROR = 2
+"""Exit status of argparse, click and others for arguments that they refuse."""
+Failure = dict[str, Any]
+"""The event `failure`."""
+
+
+class LastLine:
+    """The last line that the script has written to sys.stderr."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.write = sys.stderr.write
+        setattr(sys.stderr, "write", self._write)  # noqa: B010
+
+    def _write(self, text: str) -> int:
+        if text.strip():
+            self.text = text.strip().splitlines()[-1]
+        return self.write(text)
+
+
+class Command(NamedTuple):
+    """What a rank runs: a script's file, or a module, and its arguments."""
+
+    file: str
+    module: str | None
+    arguments: list[str]
+
+    @classmethod
+    def of(cls, words: list[str]) -> Self:
+        """Return the command of `SCRIPT ARGUMENTS…` or `-m MODULE ARGUMENTS…`."""
+        first, *arguments = words
+        if first != "-m":
+            return cls(first, None, arguments)
+        module, *arguments = arguments
+        found = find_spec(module)
+        if found is None or found.origin is None:
+            raise ModuleNotFoundError(f"no module named {module!r}")
+        return cls(found.origin, module, arguments)
+
+    def run(self) -> None:
+        """Run it like `python SCRIPT ARGUMENTS`, or `python -m MODULE ARGUMENTS`."""
+        sys.argv[:] = [self.file, *self.arguments]
+        if self.module:
+            runpy.run_module(self.module, run_name="__main__", alter_sys=True)
+            return
+        if not sys.flags.safe_path:
+            # Before, the working directory: `python -m`.
+            sys.path[0] = str(Path(os.path.realpath(self.file)).parent)
+        runpy.run_path(self.file, run_name="__main__")
+
+
+def main(job_file: Path, words: list[str]) -> None:
+    """Run this rank. Exits with status 1 after a `failure` event."""
+    began = time.monotonic()
+    command = Command.of(words)
+    session = begin(job_file, command, began)
+    last_line = LastLine()
+    try:
+        command.run()
+    except BaseException as error:
+        if os.getpid() != session.pid:
+            # A process that the script has forked ends as it would without perfkit.
+            raise
+        ended(session, error, last_line.text)
+    else:
+        if os.getpid() == session.pid:
+            ended(session, None, last_line.text)
+
+
+def begin(job_file: Path, command: Command, began: float) -> Session:
+    """Open the session of this process, and write the event `start`."""
+    job = Job.read(job_file)
+    enter_scratch(job_file.parent)
+    # Set by the launcher; a single process runs without a launcher.
+    rank = int(os.environ.get(job.rank_variable, "0"))
+    raw = RawFile(rank_file(Path(job.raw_folder), rank))
+    session = Session(job, command.file, raw, os.getpid())
+    raw.write({"event": "start", "pid": session.pid, "began": began})
+    if job.cores:
+        # Before the framework is imported: its threads inherit the process's CPU affinity.
+        cores = job.cores[rank % len(job.cores)]
+        os.sched_setaffinity(0, cores)
+        raw.write({"event": "note", "values": {"cores": cores}})
+    os.environ[JOB_VARIABLE] = str(job_file)
+    open_session(session)
+    return session
+
+
+def ended(session: Session, error: BaseException | None, last_line: str) -> None:
+    """Write the event `failure` unless the task is complete, and exit with status 1 then. After
+    the task, whatever the script does is its own affair."""
+    is_exit = error is None or isinstance(error, SystemExit)
+    if not is_exit:
+        traceback.print_exc()
+    if session.has_ended:
+        return
+    is_complete = session.end is not None or session.job.task == "run"
+    if is_complete and session.error is None and exit_status(error) == 0:
+        session.write_end()
+        return
+    failure = failure_of(session, error, last_line)
+    if isinstance(error, SystemExit) and isinstance(error.code, str):
+        print(error.code, file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    try:
+        session.raw.write(failure)
+    finally:
+        # Not sys.exit: remains of the framework (a failed pipeline, a rank waiting for
+        # others) may keep the interpreter alive.
+        os._exit(1)
+
+
+def place_in_script(error: BaseException, script: str) -> str:
+    """Return the line of the script that raised the exception or called what did: "train.py,
+    line 7: "; empty if none did."""
+    calls = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in calls if frame.f_code.co_filename == script]
+    return f"{Path(script).name}, line {lines[-1]}: " if lines else ""
+
+
+def failure_of(session: Session, error: BaseException | None, last_line: str) -> Failure:
+    """Return the failure of a script that has ended before its task was complete: the timer's
+    own error, also if the script has caught it, otherwise how the script has ended. `last_line`
+    on stderr says why arguments were refused."""
+    error = session.error or error
+    if isinstance(error, LateWarmupError):
+        return failure("late_warmup", step=error.step, last_step=error.last_step)
+    if error is not None and not isinstance(error, SystemExit):
+        code, message = classify(error)
+        if code == "worker_error":
+            message = f"{place_in_script(error, session.script)}{message}"
+        return failure(code, detail=message)
+    status = exit_status(error)
+    if status:
+        params: dict[str, Any] = {"status": status, "step": session.step}
+        detail = last_line if status == USAGE_ERROR else ""
+        if isinstance(error, SystemExit) and isinstance(error.code, str):
+            detail = error.code
+        if detail:
+            params["detail"] = " ".join(portable(detail).split())[:MOST_CHARACTERS]
+        return failure("script_exit", **params)
+    if session.step == 0:
+        return failure("timer_unused", timer_made=session.has_timer)
+    return failure("ended_early", step=session.step, steps=session.steps)
+
+
+def failure(code: str, **params: Any) -> Failure:
+    return {"event": "failure", "code": code, "params": params}
+
+
+def exit_status(error: BaseException | None) -> int:
+    """Return the status with which Python exits after this exception, 0 after none."""
+    if error is None:
+        return 0
+    if not isinstance(error, SystemExit):
+        return 1
+    if error.code is None:
+        return 0
+    return error.code if isinstance(error.code, int) else 1
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,138 @@
+"""Ranks of the training scripts train like one process on all samples: under Paddle's launcher
+and torchrun, over gloo."""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from made_once import made_once
+
+from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.core.frameworks.facts import NodeRank
+from perfkit.core.paths import ROOT
+from perfkit.core.request.resolve import resolve
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+SECONDS = 500
+RANKS = 2
+FULL = {"model": "llama", "sharding": "full"}
+CASES = {
+    "paddle": {
+        "vgg16": {"model": "vgg16"},
+        "vgg16-static-accumulate": {"model": "vgg16", "accumulate": 4, "execution": "static"},
+        "vgg16-buckets": {"model": "vgg16", "strategy": "fleetx-fp32", "accumulate": 2},
+        "bert-static": {"model": "bert", "execution": "static"},
+        "bert-lamb-accumulate": {"model": "bert", "optimizer": "lamb", "accumulate": 2},
+        "gpt": {"model": "gpt"},
+        "llama-static-accumulate": {"model": "llama", "execution": "static", "accumulate": 2},
+        "llama-recompute": {"model": "llama", "recompute": "full"},
+    },
+    "torch": {
+        "vgg16": {"model": "vgg16"},
+        "vgg16-static-accumulate": {"model": "vgg16", "accumulate": 2, "execution": "static"},
+        "bert-accumulate": {"model": "bert", "accumulate": 2},
+        "gpt": {"model": "gpt"},
+        "llama-recompute": {"model": "llama", "recompute": "full"},
+        "llama-gradients": {"model": "llama", "sharding": "gradients"},
+        "llama-full-accumulate": {"accumulate": 2} | FULL,
+        "llama-full-recompute": {"recompute": "full"} | FULL,
+        "llama-full-static": {"execution": "static"} | FULL,
+    },
+}
+"""Models without batch norm, whose statistics are local to each rank."""
+EACH = [(framework, case) for framework in CASES for case in CASES[framework]]
+
+
+@contextmanager
+def supervised(folder, name, command):
+    """Run `command`; all its processes have ended afterwards."""
+    scratch = folder / name
+    scratch.mkdir()
+    supervisor = [sys.executable, "-m", "perfkit.core.driver.supervisor", str(scratch), "inf"]
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PADDLE_")}
+    path = f"{ROOT}:{Path(__file__).parent}"
+    with (scratch / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*supervisor, *command],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=env | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            # Closing stdin tells the supervisor to end all remaining processes.
+            process.stdin.close()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def trained(processes, tmp_path_factory):
+    """Returns a folder with what the ranks of a framework have stored for every case, and what
+    a single process has."""
+
+    def folder_of(framework):
+        pytest.importorskip(framework)
+        make = partial(train, framework)
+        return made_once(tmp_path_factory, f"ranks-{framework}", make)
+
+    return folder_of
+
+
+def train(framework, folder):
+    script = Path(__file__).with_name("rank_cases.py")
+    cases = json.dumps(CASES[framework])
+    run = [sys.executable, str(script), framework, cases, str(folder)]
+    request = {"model": "llama", "framework": framework, "device": "cpu", "processes": RANKS}
+    launch = FRAMEWORKS[framework].launch_command
+    logs = folder / "together"
+    command = launch(resolve(request), NodeRank(), logs, "job", [*run, str(RANKS)])
+    with (
+        supervised(folder, "together", command) as together,
+        supervised(folder, "alone", [*run, "1"]) as alone,
+    ):
+        statuses = [together.wait(SECONDS), alone.wait(SECONDS)]
+    ends = [log.read_text()[-3000:] for log in folder.rglob("*log*") if log.is_file()]
+    assert statuses == [0, 0], "\n".join(ends)
+
+
+def stored(folder, case, rank=0, ranks=RANKS):
+    return json.loads((folder / f"{case}-{rank}of{ranks}.json").read_text())
+
+
+@pytest.mark.parametrize(("framework", "case"), EACH)
+def test_ranks_train_like_one_process_on_the_joined_batch(trained, framework, case):
+    folder = trained(framework)
+    alone = stored(folder, case, ranks=1)["losses"]
+    losses = [stored(folder, case, rank)["losses"] for rank in range(RANKS)]
+    # Each rank has its own samples; the loss of all is the mean over the ranks.
+    assert losses[0] != losses[1]
+    means = [sum(of_step) / RANKS for of_step in zip(*losses, strict=True)]
+    assert means == pytest.approx(alone, rel=1e-5)
+    # The weights have changed.
+    assert len({*alone}) == len(alone)
+
+
+@pytest.mark.parametrize("framework", CASES)
+def test_the_time_without_exchange_is_noted_unless_passes_exchange_weights(trained, framework):
+    for case, given in CASES[framework].items():
+        notes = stored(trained(framework), case)["notes"]
+        assert ("compute_seconds" in notes) == ("sharding" not in given), case
+        assert notes.get("compute_seconds", 1.0) > 0
+
+
+@pytest.mark.parametrize("framework", CASES)
+def test_rank_output_is_where_the_driver_expects_it(trained, framework):
+    logs = trained(framework) / "together"
+    pattern = FRAMEWORKS[framework].log_pattern
+    for rank in range(RANKS):
+        files = sorted(logs.glob(pattern.format(index=rank)))
+        output = "".join(file.read_text() for file in files)
+        assert f"this is rank {rank}\n" in output
