@@ -1,15 +1,18 @@
-"""GPT-2 124M or Llama tiny in PyTorch: perfkit's trainer / a bare loop, in interleaved steps.
+"""GPT-2 124M or Llama tiny in PyTorch: perfkit's script / a bare loop, in interleaved steps.
 
 python benchmarks/bare_decoders.py gpt|llama [PAIRS] prints the ratio of the speeds with an
 exact interval. The bare loop is a typical training script without perfkit: a decoder of
 PyTorch's layers with tied embeddings, fused AdamW and gradients clipped at 1. Both run in one
 process, train on the same batch of 1 x 128 tokens and read each loss; their order alternates.
-The cost of perfkit's timer is excluded; `benchmarks/figures.py timer` measures it.
+The script's steps include those of perfkit's timer, by `benchmarks/figures.py timer` some 20 µs
+each.
 """
 
 import argparse
 import os
+import sys
 import time
+from pathlib import Path
 from statistics import median
 
 os.environ.setdefault("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
@@ -18,12 +21,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-import perfkit
-from perfkit.core.frameworks.interface import backend
 from perfkit.core.statistics import median_estimate
-from perfkit.inputs import synthetic
+from perfkit.training.torch import train
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from trained import train_here
 
 WARMUP = 3
+TOKENS = 128
 
 
 class GptBlock(nn.Module):
@@ -165,38 +170,51 @@ def bare_step(decoder, ids, labels):
     return step
 
 
-def suite_step(config, batch):
-    """Return a function that runs one step of perfkit's trainer."""
-    trainer = backend("torch").Trainer(config)
+class Pairs:
+    """Pairs of steps of perfkit's script and of the bare loop: seconds and losses."""
 
-    def step():
-        loss = trainer.backward(batch)
-        trainer.update()
-        return float(loss)
+    def __init__(self, decoder, pairs):
+        self.decoder = decoder
+        self.pairs = pairs
+        self.seconds = {"perfkit": [], "bare loop": []}
+        self.losses = []
 
-    return step
+    def batches(self, original):
+        """Yield perfkit's batch. A step of its script lasts until it asks for the next batch;
+        the bare loop takes its steps in between."""
+        batch = next(original)
+        step = bare_step(self.decoder, *batch)
+        # The script looks at one batch before its first step.
+        yield batch
+        for pair in range(self.pairs):
+            if pair % 2 == 0:
+                self.take_bare(step)
+            began = time.perf_counter()
+            yield batch
+            self.seconds["perfkit"].append(time.perf_counter() - began)
+            if pair % 2 == 1:
+                self.take_bare(step)
+        while True:
+            yield batch
+
+    def take_bare(self, step):
+        began = time.perf_counter()
+        self.losses.append(step())
+        self.seconds["bare loop"].append(time.perf_counter() - began)
 
 
 def main(model, pairs):
-    request = {"framework": "torch", "device": "cpu", "input": "synthetic"}
-    config = perfkit.plan(model, request).config
-    backend("torch").open_device(config)
-    batch = tuple(map(torch.from_numpy, next(synthetic.batches(config, 0))))
-    steps = {
-        "perfkit": suite_step(config, batch),
-        "bare loop": bare_step(DECODERS[model], *batch),
-    }
-    seconds = {name: [] for name in steps}
-    losses = {}
-    order = [*steps]
-    for _pair in range(WARMUP + pairs):
-        order.reverse()
-        for name in order:
-            began = time.perf_counter()
-            losses[name] = steps[name]()
-            seconds[name].append(time.perf_counter() - began)
+    taken = Pairs(DECODERS[model], WARMUP + pairs)
+    new_batches = train.new_batches
+    train.new_batches = lambda *given: taken.batches(new_batches(*given))
+    words = ["--model", model, "--device", "cpu"]
+    words += ["--batch-size", 1, "--sequence-length", TOKENS]
+    # In one step more, the script asks for a batch after the last pair.
+    run = train_here("torch", *words, warmup_steps=WARMUP, measured_steps=pairs + 1)
+    losses = {"perfkit": run.losses[WARMUP + pairs - 1], "bare loop": taken.losses[-1]}
+    seconds = taken.seconds
     for name, values in seconds.items():
-        tokens_per_second = config.sample_size / median(values[WARMUP:])
+        tokens_per_second = TOKENS / median(values[WARMUP:])
         print(f"{name}: {tokens_per_second:.4g} tokens/s, last loss {losses[name]:.3f}")
     ratios = []
     for suite, bare in zip(seconds["perfkit"], seconds["bare loop"], strict=True):

@@ -19,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from measuring import in_ranks
+
 from perfkit.core.paths import ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -37,21 +39,19 @@ from several_nodes import (
 HANGING_SECONDS = 60
 PORT = 29801
 PLANTED = """
-import sys
-if "perfkit.core.worker.rank" in sys.orig_argv:
-    import os, signal, time
-    from pathlib import Path
-    import perfkit.inputs.synthetic as synthetic
-    real = synthetic.batches
+import os, signal, time
+from pathlib import Path
+import perfkit.inputs.synthetic as synthetic
+real = synthetic.batches
 
-    def batches(config, rank):
-        for number, batch in enumerate(real(config, rank)):
-            if rank == 1 and number == 5:
-                Path({happened!r}).touch()
-                {code}
-            yield batch
+def batches(options, rank):
+    for number, batch in enumerate(real(options, rank)):
+        if rank == 1 and number == 5:
+            Path({happened!r}).touch()
+            {code}
+        yield batch
 
-    synthetic.batches = batches
+synthetic.batches = batches
 """
 
 
@@ -186,7 +186,7 @@ def until_end(nodes: Any, fault: Fault) -> tuple[float, str]:
     """Start a driver, cause the fault, and wait for the end; return the seconds between these
     and what the driver has printed last."""
     happened = nodes.folder / "happened"
-    nodes.plant(PLANTED.format(happened=str(happened), code=fault.in_rank))
+    nodes.plant(in_ranks(PLANTED.format(happened=str(happened), code=fault.in_rank)))
     if fault.before:
         fault.before(nodes)
     request = nodes.request(measured_steps=2000, timeout=fault.timeout)

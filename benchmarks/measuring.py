@@ -3,11 +3,13 @@
 import os
 import tempfile
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from runner import PIXELS
 
 import perfkit
+from perfkit.core.driver.supervised import RANK, WORKER
 from perfkit.core.results.schema import Result
 
 
@@ -32,6 +34,13 @@ def as_options(request: dict[str, Any]) -> list[str]:
 def measured(**parameters: Any) -> float:
     """Measure one repeat and return its throughput."""
     return result_of(**parameters).throughput.value
+
+
+def in_ranks(code: str) -> str:
+    """Return `code` for `planted` that only the ranks of measurements run, not the programs
+    that start them, whose last arguments are the command of a rank."""
+    condition = f"not {{{WORKER!r}, {RANK!r}}}.isdisjoint(sys.orig_argv[1:4])"
+    return f"import sys\nif {condition}:\n{indent(code, '    ')}"
 
 
 def planted(folder: str | Path, code: str) -> dict[str, str]:

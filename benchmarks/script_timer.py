@@ -11,9 +11,10 @@ from pathlib import Path
 from runner import PAIRS, of_pairs
 from turns import Turns
 
+from perfkit.core.driver.supervised import RANK
 from perfkit.core.paths import ROOT
 from perfkit.core.system.scratch import Scratch
-from perfkit.timing.job import ScriptJob
+from perfkit.timing.job import Job
 
 SCRIPT = str(ROOT / "benchmarks" / "own_script.py")
 WARMUP, MEASURED = 10, 60
@@ -39,9 +40,9 @@ def _in_turn():
         job_file = scratch.folder / "job.json"
         job_file.write_text(json.dumps(asdict(_job(folder))))
         turns = Turns(Path(folder))
-        module = "perfkit.timing.script"
-        timed = _start([sys.executable, "-m", module, str(job_file)], turns, "a")
-        numbers = map(str, (WARMUP, MEASURED))
+        numbers = [str(WARMUP), str(MEASURED)]
+        rank = [sys.executable, "-m", RANK, str(job_file)]
+        timed = _start([*rank, SCRIPT, "timer", *numbers], turns, "a")
         bare = _start([sys.executable, SCRIPT, "bare", *numbers], turns, "b")
         turns.give(WARMUP + MEASURED + 1)
         printed, _errors = bare.communicate()
@@ -51,10 +52,8 @@ def _in_turn():
 
 
 def _job(folder):
-    return ScriptJob(
-        task="script",
-        script=SCRIPT,
-        arguments=["timer", str(WARMUP), str(MEASURED)],
+    return Job(
+        task="train",
         framework="torch",
         device="cpu",
         ranks=1,
@@ -65,6 +64,7 @@ def _job(folder):
         warmup_limit=None,
         warmup_seconds=None,
         static_modules=[],
+        cores=[],
     )
 
 

@@ -7,7 +7,7 @@ import tempfile
 from functools import partial
 from unittest.mock import patch
 
-from measuring import measured, planted, result_of
+from measuring import in_ranks, measured, planted, result_of
 from runner import PAIRS, SAMPLES, of_pairs, of_trials, paired
 
 
@@ -21,21 +21,22 @@ def cpu_settings():
 
 
 INPUT_ALONE = """
-import sys, time
-from importlib import import_module
-from perfkit.core.request.resolve import resolve
-name, data, batch, count = sys.argv[1], sys.argv[2], 32, 40
-config = resolve(dict(model="resnet50", device="cpu", processes=1, batch_size=batch, input=name,
-                image_size=224, layout="NCHW", data_dir=data, dataloader_workers=2,
-                dali_threads=2))
-batches = import_module(f"perfkit.inputs.{name}").batches(config, 0)
+import time
+from perfkit.training.options import Options
+from perfkit.training.paddle.train import new_batches, open_device
+options = Options.parse("paddle")
+open_device(options)
+batches, count = new_batches(options), 40
 for _ in range(4):
     next(batches)
 began = time.perf_counter()
 for _ in range(count):
     next(batches)
-print(batch * count / (time.perf_counter() - began), flush=True)
+print(options.batch_size * count / (time.perf_counter() - began), flush=True)
 """
+INPUT = ["--model", "resnet50", "--device", "cpu", "--batch-size", "32"]
+INPUT += ["--image-size", "224", "--layout", "NCHW", "--data-dir", str(SAMPLES)]
+INPUT += ["--dataloader-workers", "2", "--dali-threads", "2"]
 
 
 def inputs():
@@ -43,7 +44,7 @@ def inputs():
     2 threads or processes."""
 
     def alone(name):
-        command = [sys.executable, "-c", INPUT_ALONE, name, str(SAMPLES)]
+        command = [sys.executable, "-c", INPUT_ALONE, *INPUT, "--input", name]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         return float(done.stdout)
 
@@ -52,18 +53,16 @@ def inputs():
 
 
 SLEEPING = """
-import sys
-if "perfkit.core.worker.rank" in sys.orig_argv:
-    import time
-    import perfkit.inputs.synthetic as synthetic
-    real = synthetic.batches
+import time
+import perfkit.inputs.synthetic as synthetic
+real = synthetic.batches
 
-    def batches(config, rank):
-        for batch in real(config, rank):
-            time.sleep({seconds}[rank])
-            yield batch
+def batches(options, rank):
+    for batch in real(options, rank):
+        time.sleep({seconds}[rank])
+        yield batch
 
-    synthetic.batches = batches
+synthetic.batches = batches
 """
 """Makes each rank sleep for a known time per batch, longer than all other work."""
 
@@ -81,7 +80,7 @@ TWO_RANKS = {
 def _two_ranks(*seconds):
     """Measure two ranks that sleep for so many seconds per batch."""
     with tempfile.TemporaryDirectory() as folder:
-        variables = planted(folder, SLEEPING.format(seconds=seconds))
+        variables = planted(folder, in_ranks(SLEEPING.format(seconds=seconds)))
         with patch.dict(os.environ, variables):
             return result_of(**TWO_RANKS)
 

@@ -11,46 +11,74 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import repeat
 from typing import Any, get_args
 
 import numpy as np
 
-from perfkit.core.config import Sharding
+from perfkit.core.config import Config, Protocol, Sharding
+from perfkit.core.driver.rank_job import training_arguments
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import MEETING_VARIABLE
 from perfkit.core.frameworks.interface import backend
 from perfkit.core.paths import ROOT
 from perfkit.core.request.resolve import resolve
-from perfkit.inputs import synthetic
+from perfkit.inputs import InputOptions, synthetic
+from perfkit.training.options import Options
+
+sys.path.insert(0, str(ROOT / "tests"))
+from narrow import replace_sizes
+from trained import train_here
 
 SAMPLES, STEPS = 2, 10
+Arrays = tuple[np.ndarray, ...]
 
 
 def train(request: dict[str, Any], *, is_narrow: bool) -> None:
     """Train as one of the ranks, and print the losses as JSON."""
     if is_narrow:
-        sys.path.insert(0, str(ROOT / "tests"))
-        from narrow import replace_sizes
-
         replace_sizes(setattr)
     config = resolve(request)
-    framework = config.framework
-    tools = backend(framework)
+    losses_of = {"torch": losses_of_script, "jax": losses_of_backend}
+    print(json.dumps(losses_of[config.framework](config)))
+
+
+def losses_of_script(config: Config) -> list[float]:
+    """Train as a rank of perfkit's script."""
+    original = synthetic.batches
+
+    def shared(options: Options, rank: int) -> Iterator[Arrays]:
+        arrays = next(original(replace(options, batch_size=SAMPLES), 0))
+        return repeat(share(arrays, options, rank))
+
+    setattr(synthetic, "batches", shared)  # noqa: B010 - mypy forbids an assignment
+    words = training_arguments(config, Protocol.named("quick"))
+    job = {"ranks": config.ranks, "warmup_steps": 1, "measured_steps": STEPS - 1}
+    return train_here(config.framework, *words, **job).losses
+
+
+def losses_of_backend(config: Config) -> list[float]:
+    """Train as a rank by the backend of JAX."""
+    tools = backend(config.framework)
     tools.open_device(config)
     trainer = tools.Trainer(config)
-    inspector = tools.Inspector(trainer)
-    inspector.disable_dropout()
     of_all_ranks = config.model_copy(update={"batch_size": SAMPLES})
-    rank = int(os.environ.get(FRAMEWORKS[framework].rank_variable, "0"))
-    first = rank * config.batch_size
+    rank = int(os.environ.get(FRAMEWORKS[config.framework].rank_variable, "0"))
     arrays = next(synthetic.batches(of_all_ranks, 0))
-    share = tuple(array[first : first + config.batch_size] for array in arrays)
-    (batch,) = tools.tensors(iter([share]), config)
+    (batch,) = tools.tensors(iter([share(arrays, config, rank)]), config)
     losses = []
     for _step in range(STEPS):
         losses.append(float(trainer.backward(batch)))
         trainer.update()
-    print(json.dumps(losses))
+    return losses
+
+
+def share(arrays: Arrays, options: InputOptions, rank: int) -> Arrays:
+    """Return a rank's share of the batch of all ranks."""
+    first = rank * options.batch_size
+    return tuple(array[first : first + options.batch_size] for array in arrays)
 
 
 def trained(

@@ -13,8 +13,9 @@ from measuring import planted
 
 PLANT = """
 import sys
-command = " ".join(sys.orig_argv[1:4])
-if "perfkit.core.worker.rank" in command or "bare_loop.py" in command:
+# A rank: python -m perfkit.timing.rank JOB -m perfkit.training.paddle.train.
+command = " ".join(sys.orig_argv[1:6])
+if "perfkit.training.paddle.train" in command or "bare_loop.py" in command:
     import os, time
     from nvidia.dali.pipeline import Pipeline
     side = os.environ["TURNS_SIDE"]

@@ -71,7 +71,9 @@ MODULES = {
 MODULES |= {str(Path(__file__).with_name("fake_trainer.py"))}
 RUN_HERE = 'for command; do :; done\nexec sh -c "$command"\n'
 IN_WORKER = (
-    "import sys\nif {'perfkit.core.worker.rank', 'perfkit.timing.rank'} & {*sys.orig_argv}:\n"
+    "import sys\n"
+    "ranks = ('perfkit.core.worker.rank', 'perfkit.timing.rank')\n"
+    "if any(rank in sys.orig_argv for rank in ranks):\n"
 )
 """Prefix of code for `plant` that runs only in workers."""
 needs_frameworks = pytest.mark.skipif(

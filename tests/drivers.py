@@ -17,9 +17,9 @@ AT_BATCHES = (
     def lose():
         # Changes the loss itself, because Paddle's CPU kernels turn NaN images or weights into
         # zeros, which keep the loss finite.
-        from perfkit.core.frameworks.paddle.backend import Trainer
-        backward = Trainer.backward
-        Trainer.backward = lambda *args, **how: backward(*args, **how) * float("nan")
+        script = sys.modules["__main__"]
+        loss_of = script.loss_of
+        script.loss_of = lambda *given: loss_of(*given) * float("nan")
 
     def batches(config, rank):
         for number, batch in enumerate(real(config, rank)):

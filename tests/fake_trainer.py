@@ -1,6 +1,6 @@
-"""A fake trainer of known run time that replaces launcher and framework.
+"""A fake training of known run time that replaces launcher and framework.
 
-The worker, with its raw file, loop and failures, is perfkit's own. `planted(seconds)` returns a
+The rank, with its raw file, timer and failures, is perfkit's own. `planted(seconds)` returns a
 sitecustomize.py that makes every notebook kernel start this file instead: a repeat takes
 `seconds` from the start of the process to its last event.
 """
@@ -10,15 +10,13 @@ import os
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 
-import numpy as np
-
-import perfkit.core.driver.workers
+import perfkit
 from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.results.schema import Effective
-from perfkit.core.worker import rank as worker
-from perfkit.timing.devices import CpuDevice
+from perfkit.timing import rank as rank_of_script
+from perfkit.timing.session import current_session
+from perfkit.training.options import Options
 
 PLANTED = """
 import sys
@@ -35,7 +33,9 @@ def planted(seconds):
 
 
 def plant(seconds):
-    """Make measurements of this process use the fake trainer."""
+    """Make measurements of this process use the fake training."""
+    import perfkit.core.driver.workers
+
     perfkit.core.driver.workers.launcher_command = launcher_command(seconds)
 
 
@@ -44,7 +44,10 @@ def launcher_command(seconds):
 
     def command(config, place, _log_dir, _job, worker_command):
         rank = f"{FRAMEWORKS[config.framework].rank_variable}={place.node}"
-        return ["env", rank, sys.executable, __file__, str(seconds), worker_command[-1]]
+        # python -m perfkit.timing.rank JOB -m MODULE ARGUMENTS
+        job, _option, _module, *arguments = worker_command[3:]
+        start = [sys.executable, __file__, str(seconds), job, config.framework]
+        return ["env", rank, *start, *arguments]
 
     return command
 
@@ -57,90 +60,69 @@ def running_seconds():
     return float(uptime) - start_ticks / os.sysconf("SC_CLK_TCK")
 
 
-class Trainer:
-    """Sleeps in its steps until the process is `seconds` old; its loss falls from 7."""
+class Framework(ModuleType):
+    """A framework that trains on a CPU. It has no workloads, because measuring peaks takes
+    time."""
 
-    skipped_steps = 0
-    waits_in_update = False
-    loss_scale = None
+    __version__ = "0.0"
 
-    def __init__(self, seconds, steps):
-        self.seconds, self.steps, self.step = seconds, steps, 0
-        self.step_seconds = 0.0
-
-    def backward(self, batch, *, sync_gradients):
-        return 7.0 - self.step / self.steps
-
-    def update(self):
-        if not self.step:
-            left = self.seconds - running_seconds()
-            self.step_seconds = max(0.001, left / self.steps)
-            print("step_seconds", self.step_seconds, flush=True)
-            self.due = time.monotonic()
-        self.step += 1
-        # With absolute deadlines, a late sleep shortens the next one.
-        self.due += self.step_seconds
-        time.sleep(max(0.0, self.due - time.monotonic()))
-
-    def zero_grad(self):
-        pass
+    def get_device(self):
+        return "cpu"
 
 
-class Inspector:
-    def __init__(self, trainer):
-        self.trainer = trainer
+def new_batches(options):
+    if options.input == "dali":
+        import numpy as np
 
-    def evaluate(self, batch):
-        return self.trainer.backward(batch, sync_gradients=False), 0.0
+        from perfkit.inputs import Batches, dali
 
-    def effective(self, batch):
-        return Effective(
-            precision="fp32",
-            device="cpu",
-            dtypes={},
-            threads={},
-            variables={},
-            parameters=1,
-            optimizer_settings="none: a fake",
-            tf32=False,
-            loss_scaling=None,
-        )
+        return Batches(dali.batches(options, options.rank, ""), np.asarray)
+    from perfkit.inputs import synthetic
+
+    return synthetic.batches(options, options.rank)
 
 
-class Workloads:
-    """Has no workloads, because measuring peaks takes time."""
-
-    def __init__(self, _config):
-        pass
-
-    def matmul(self, size):
-        raise NotImplementedError("a fake has no peak")
-
-
-def tensors(batches, _config):
-    for batch in batches:
-        yield tuple(np.asarray(array) for array in batch)
-
-
-def backend(seconds, steps):
-    return SimpleNamespace(
-        open_device=lambda _config: CpuDevice(),
-        Trainer=lambda _config: Trainer(seconds, steps),
-        Inspector=Inspector,
-        Workloads=Workloads,
-        largest_of_ranks=lambda value: value,
-        tensors=tensors,
+def train(seconds, framework, words):
+    """Sleep in steps until the process is `seconds` old; the loss falls from 7."""
+    options = Options.parse(framework, words)
+    session = current_session()
+    steps = session.job.warmup_steps + session.job.measured_steps
+    timer = perfkit.StepTimer(options.samples_per_step, "images", precision="fp32", exits=False)
+    timer.note(
+        precision="fp32",
+        dtypes={},
+        tf32=False,
+        loss_scaling=None,
+        threads={},
+        variables={},
+        optimizer_settings="none: a fake",
+        settings={},
     )
+    batches = new_batches(options)
+    # The first batch of a real training only shows the precision.
+    next(batches)
+    step_seconds = due = 0.0
+    for step, _batch in enumerate(timer.batches(batches)):
+        if not step:
+            step_seconds = max(0.001, (seconds - running_seconds()) / steps)
+            print("step_seconds", step_seconds, flush=True)
+            due = time.monotonic()
+        # With absolute deadlines, a late sleep shortens the next one.
+        due += step_seconds
+        time.sleep(max(0.0, due - time.monotonic()))
+        timer.step(7.0 - step / steps)
+    timer.note(evaluation={"loss": 6.0, "accuracy": 0.0})
 
 
-def main(seconds, job_file):
-    protocol = json.loads(job_file.read_text())["protocol"]
-    steps = protocol["warmup_steps"] + protocol["measured_steps"]
-    fake = backend(float(seconds), steps)
-    for framework in FRAMEWORKS:
-        sys.modules[f"perfkit.core.frameworks.{framework}.backend"] = fake
-    worker.main(job_file)
+def main(seconds, job_file, framework, *words):
+    """Run this file as a rank of the job."""
+    sys.modules[FRAMEWORKS[framework].module] = Framework(framework)
+    arguments = json.dumps([float(seconds), framework, words])
+    rank_of_script.main(Path(job_file), [__file__, arguments])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    if current_session():
+        train(*json.loads(sys.argv[1]))
+    else:
+        main(*sys.argv[1:])

@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 from perfkit.core.paths import ROOT
 from perfkit.core.system.scratch import lock
-from perfkit.timing.job import ScriptJob
+from perfkit.timing.job import Job
 from perfkit.timing.raw_file import rank_file
 
 JOB = {
-    "task": "script",
-    "arguments": [],
+    "task": "train",
     "framework": "torch",
     "device": "cpu",
     "ranks": 1,
@@ -26,6 +25,7 @@ JOB = {
     "warmup_limit": None,
     "warmup_seconds": None,
     "static_modules": [],
+    "cores": [],
 }
 LIMIT_SECONDS = 120
 
@@ -77,16 +77,16 @@ class ScriptRank:
             place.mkdir(exist_ok=True)
         # A rank whose scratch folder nobody has locked exits.
         self.lock = lock(self.scratch)
-        places = {"script": str(self.script), "raw_folder": str(self.raw_folder)}
-        self.job = ScriptJob(**(JOB | places | changes))
+        self.arguments = changes.pop("arguments", [])
+        self.job = Job(**(JOB | {"raw_folder": str(self.raw_folder)} | changes))
 
     def write_job(self) -> None:
         self.job_file.write_text(json.dumps(asdict(self.job)))
 
     def command(self, *options: str) -> list[str]:
         """Return the command of a rank, with these options of Python."""
-        module = "perfkit.timing.script"
-        return [sys.executable, *options, "-m", module, str(self.job_file)]
+        rank = [sys.executable, *options, "-m", "perfkit.timing.rank", str(self.job_file)]
+        return [*rank, str(self.script), *self.arguments]
 
     def start(self, *options: str, **variables: str) -> subprocess.Popen[str]:
         """Start the rank with these options of Python and environment variables."""

@@ -1,9 +1,9 @@
-"""Configurations, trainers and batches of each framework through one interface."""
+"""Configurations of any framework, and trainers and batches of those without a script through
+one interface."""
 
 import sys
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,8 @@ from perfkit.core.request.resolve import resolve
 from perfkit.inputs import synthetic
 from perfkit.training.models import model_named
 
-PADDLE_2 = version("paddlepaddle").startswith("2.")
-"""Paddle 2 has fewer CPU kernels and copies NumPy arrays."""
-
-SIDES = ("paddle", "torch", "jax", "tensorflow")
+SIDES = ("jax", "tensorflow")
+"""Frameworks that train by a backend, not by a script."""
 
 
 def config(model="resnet50", framework="paddle", **changes):
@@ -73,14 +71,11 @@ class Side:
 
 def side_of(framework):
     pytest.importorskip(framework)
-    if framework == "torch":
-        # The models are small; threads waiting for each other only cost time.
-        sys.modules["torch"].set_num_threads(1)
     return Side(framework, backend(framework))
 
 
 def use_float32():
-    """Undo any backend's `enable_float64` in this process."""
+    """Undo float64 of any framework in this process."""
     for name in ("paddle", "torch"):
         if framework := sys.modules.get(name):
             framework.set_default_dtype("float32" if name == "paddle" else framework.float32)

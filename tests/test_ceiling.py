@@ -1,15 +1,15 @@
 """Peak measurement on fake devices of known speed."""
 
 import pytest
-from perfkit.core.worker.peak import (
+
+from perfkit.timing.devices import CpuDevice
+from perfkit.timing.peak import (
     COPIED_BYTES,
     COPY_SECONDS,
     LARGEST,
     PRODUCT_SECONDS,
     measure_peak,
 )
-
-from perfkit.timing.devices import CpuDevice
 
 
 class Machine:

@@ -96,7 +96,7 @@ def test_comments_docstrings_and_pages_do_not_change_the_identity(package):
     loop = package / "core" / "worker" / "loop.py"
     loop.write_text(f"# A comment.\n{loop.read_text()}")
     change(loop, '"""', '"""In other words: ')
-    change(package / "core" / "inputs" / "__init__.py", '"""', '"""In other words: ')
+    change(package / "inputs" / "__init__.py", '"""', '"""In other words: ')
     add_code(package / "report" / "pages.py")
     add_code(package / "core" / "driver" / "measure.py")
     assert suite_source() == before

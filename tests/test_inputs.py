@@ -31,7 +31,13 @@ def config(data_dir="none", **changes):
 
 
 def batches_of(config, rank=0):
-    return import_module(f"perfkit.inputs.{config.input}").batches(config, rank)
+    module = import_module(f"perfkit.inputs.{config.input}")
+    if config.input == "dali":
+        return module.batches(config, rank, "nvidia.dali.plugin.paddle")
+    if config.input == "dataloader":
+        load = import_module(f"perfkit.training.{config.framework}.batches").loaded
+        return module.batches(config, rank, load)
+    return module.batches(config, rank)
 
 
 def data(tmp_path, text, **files):
@@ -159,6 +165,7 @@ def test_an_unreadable_image_is_named_by_the_data_loader(tmp_path, framework):
     assert re.search(r"InputError: .*_list.txt:1: a.jpeg: cannot identify", message)
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("kind", ["dali", "dataloader"])
 def test_a_data_set_too_small_for_one_step_is_rejected(samples, kind):
     too_large = config(samples, batch_size=5, processes=5, input=kind)

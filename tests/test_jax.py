@@ -51,8 +51,6 @@ def late(array):
 class LateTrainer:
     """A trainer whose gradients of each step are late."""
 
-    waits_in_update = False
-
     def __init__(self, trainer):
         self.trainer = trainer
 
@@ -80,7 +78,8 @@ def timed(trainer, device, steps, warmup_steps=2):
         trainer,
         batches(),
         device,
-        lambda *new: events.extend(new),
+        events.append,
+        lambda lines: events.extend(map(json.loads, lines)),
         samples_per_step=2,
         accumulate=1,
         warmup_steps=warmup_steps,

@@ -1,5 +1,6 @@
 """The timed loop, with a fake trainer of known step time and a fake clock."""
 
+import json
 import time
 from inspect import signature
 from itertools import count
@@ -10,11 +11,7 @@ from perfkit.analysis.warnings import window_disagrees
 from perfkit.core.worker.loop import compute_seconds, train
 from perfkit.timing.course import Course
 from perfkit.timing.devices import CpuDevice
-from perfkit.timing.recorder import (
-    LossNotFiniteError,
-    NotSynchronizedError,
-    StepRecorder,
-)
+from perfkit.timing.recorder import LossNotFiniteError, NotSynchronizedError, StepRecorder
 
 STEP_SECONDS = 0.5
 WAIT_SECONDS = 0.25
@@ -29,8 +26,6 @@ class FakeClock:
 
 class FakeTrainer:
     """Takes STEP_SECONDS per step, and ten times as long for the first two steps."""
-
-    waits_in_update = False
 
     def __init__(self, clock, losses=None):
         self.clock, self.losses, self.steps = clock, losses, 0
@@ -47,11 +42,7 @@ class FakeTrainer:
 
 
 class FakeGpu:
-    """Queues work instantly and runs it in order. A queue of work that would take more than
-    `queue_seconds` makes the host wait."""
-
-    is_asynchronous = True
-    queue_seconds = 1e9
+    """Queues work instantly and runs it in order."""
 
     def __init__(self, clock):
         self.clock, self.busy_until = clock, clock.now
@@ -59,7 +50,6 @@ class FakeGpu:
 
     def queue(self, seconds):
         self.busy_until = max(self.busy_until, self.clock.now) + seconds
-        self.clock.now = max(self.clock.now, self.busy_until - self.queue_seconds)
 
     def synchronize(self):
         self.synchronized += 1
@@ -98,7 +88,6 @@ class Loss:
 
 class FakeGpuTrainer:
     steps = 0
-    waits_in_update = False
 
     def __init__(self, gpu):
         self.gpu = gpu
@@ -130,8 +119,13 @@ def run(clock, trainer=None, device=None, *, wait=0.0, events=None, **changes):
     how |= {"read_losses_at_once": True, "clock": clock} | changes
     input_ = how.pop("batches", batches(clock, wait))
     trainer, device = trainer or FakeTrainer(clock), device or CpuDevice(clock)
-    window = train(trainer, input_, device, lambda *new: events.extend(new), **how)
+    window = train(trainer, input_, device, events.append, written_to(events), **how)
     return window, events
+
+
+def written_to(events):
+    """Return a function that appends the events of JSON lines."""
+    return lambda lines: events.extend(map(json.loads, lines))
 
 
 def run_on(gpu, trainer=None, **changes):
@@ -229,57 +223,6 @@ def test_a_window_differing_from_its_steps_reveals_a_missing_wait(
     assert window_disagrees(window.seconds, steps) is forgotten
 
 
-class SubmittingTrainer(FakeGpuTrainer):
-    """Takes the host's time to submit a step."""
-
-    def __init__(self, gpu, host_seconds):
-        super().__init__(gpu)
-        self.host_seconds = host_seconds
-
-    def update(self):
-        self.gpu.clock.now += self.host_seconds
-        super().update()
-
-
-def submit_seconds(gpu, host_seconds, wait=0.0):
-    """Return the times in which the window's steps were submitted, and the steps' times."""
-    _window, events = run_on(gpu, SubmittingTrainer(gpu, host_seconds), wait=wait)
-    steps = of_kind(events, "step")[2:]
-    return [step["submit_seconds"] for step in steps], [step["seconds"] for step in steps]
-
-
-def test_a_slow_host_takes_the_whole_of_each_step_to_submit_it(clock):
-    host_seconds = STEP_SECONDS * 4
-    submitting, seconds = submit_seconds(FakeGpu(clock), host_seconds)
-    assert submitting == pytest.approx([host_seconds] * 10)
-    assert seconds[1:] == pytest.approx([host_seconds] * 9)
-
-
-def test_a_full_queue_makes_the_host_wait_except_in_the_first_steps_of_the_window(clock):
-    gpu = FakeGpu(clock)
-    gpu.queue_seconds = 2 * STEP_SECONDS
-    submitting, seconds = submit_seconds(gpu, host_seconds=STEP_SECONDS / 10)
-    assert min(submitting) == pytest.approx(STEP_SECONDS / 10)
-    assert submitting[-5:] == pytest.approx([STEP_SECONDS] * 5)
-    assert seconds[1:] == pytest.approx([STEP_SECONDS] * 9)
-
-
-def test_a_step_whose_update_waits_for_the_device_has_no_time_of_submission(clock):
-    """Such as an update that reads whether a gradient overflowed."""
-
-    class Waiting(FakeGpuTrainer):
-        waits_in_update = True
-
-        def update(self):
-            super().update()
-            self.gpu.synchronize()
-
-    gpu = FakeGpu(clock)
-    _window, events = run_on(gpu, Waiting(gpu))
-    assert len(of_kind(events, "step")) == 12
-    assert not any("submit_seconds" in step for step in of_kind(events, "step"))
-
-
 def test_a_nonfinite_loss_ends_the_training_and_keeps_earlier_steps(clock):
     trainer, events = FakeTrainer(clock, losses=[1.0, 0.9, float("nan")]), []
     with pytest.raises(LossNotFiniteError, match="nan at step 3"):
@@ -366,7 +309,7 @@ def test_a_pause_is_excluded_from_its_step_and_the_window_on_any_device(clock):
     """Each step takes its time before and after the pause, in which the device has other work.
     Work that was submitted before the pause belongs to the step."""
     gpu, events = FakeGpu(clock), []
-    recorder = StepRecorder(gpu, clock, lambda *new: events.extend(new), 8, False)
+    recorder = StepRecorder(gpu, clock, written_to(events), 8, False)
     course = Course(recorder, 1, 3, lambda _step: True)
     for _step in range(4):
         gpu.queue(0.5)
@@ -375,7 +318,7 @@ def test_a_pause_is_excluded_from_its_step_and_the_window_on_any_device(clock):
         gpu.queue(0.25)
         with recorder.pause():
             clock.now += 5.0
-        course.end_step(None, None, Loss(gpu), None)
+        course.end_step(None, Loss(gpu), None)
     assert of_kind(events, "step", "seconds") == pytest.approx([0.75] * 4)
     assert course.window.seconds == pytest.approx(3 * 0.75)
     assert recorder.paused_seconds == pytest.approx(3 * 12.0)
@@ -383,9 +326,9 @@ def test_a_pause_is_excluded_from_its_step_and_the_window_on_any_device(clock):
 
 def test_a_step_may_have_no_loss_and_an_unknown_wait_for_data(clock):
     events = []
-    recorder = StepRecorder(CpuDevice(clock), clock, lambda *new: events.extend(new), 8, True)
+    recorder = StepRecorder(CpuDevice(clock), clock, written_to(events), 8, True)
     course = Course(recorder, 0, 2, lambda _step: True)
     while course.window is None:
-        course.end_step(None, None, None, None)
+        course.end_step(None, None, None)
     assert [event["event"] for event in events] == ["step"] * 2
     assert not any("data_wait_seconds" in event for event in events)

@@ -1,78 +1,58 @@
-"""Paddle's networks against the published models, and behaviour specific to Paddle."""
+"""What the models promise besides the outputs of the published ones (test_equal_models.py):
+their FLOPs, initial weights, losses and batches."""
+
+from importlib import import_module
 
 import numpy as np
-import paddle
 import pytest
-from narrow import WORDS, replace_sizes
-from perfkit.core.frameworks.paddle.backend import DenseTensor, as_tensor
-from perfkit.core.frameworks.paddle.layers import Network
-from sides import PADDLE_2, config, side_of, step, use_float32
+from narrow import replace_sizes
+from sides import config
+from trained import train_here
 
-from perfkit.core.frameworks.networks import NETWORKS, network_of
+paddle = pytest.importorskip("paddle")
+torch = pytest.importorskip("torch")
+# ruff: noqa: E402 - the frameworks are optional; the imports below need them
+from perfkit.inputs import synthetic
 from perfkit.training.models import (
     model_named,
     multiply_adds,
     training_flops,
     units_per_sample,
 )
+from perfkit.training.options import Options
+from perfkit.training.paddle import batches as paddle_batches
+from perfkit.training.paddle import models as paddle_models
+from perfkit.training.torch import batches as torch_batches
+from perfkit.training.torch import models as torch_models
+from perfkit.training.torch.verify import TracedTraining
 
-SIDE = side_of("paddle")
-batch = SIDE.batch
+MODELS = {"paddle": paddle_models, "torch": torch_models}
+RESIDUAL = ("c_proj.weight", "o_proj.weight", "down_proj.weight")
+"""Weights of the products that write to the residual stream."""
+SMALL_GPT = ("--model", "gpt", "--device", "cpu", "--batch-size", 2, "--sequence-length", 16)
+both = pytest.mark.parametrize("framework", MODELS)
 
 
 @pytest.fixture
 def narrow(monkeypatch):
     replace_sizes(monkeypatch.setattr)
-
-
-@pytest.fixture
-def network(narrow):
+    # The models are small; threads waiting for each other only cost time.
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
     paddle.seed(0)
-    network = Network(NETWORKS["bert"]())
-    network.eval()
-    with paddle.no_grad():
-        yield network
 
 
-def tokens(count, length):
-    """Return ids, segments and a mask of ones, each of shape (count, length)."""
-    random = np.random.default_rng(0)
-    shape = (count, length)
-    ids = random.integers(0, WORDS, shape, np.int64)
-    segments = random.integers(0, 2, shape, np.int64)
-    mask = np.ones(shape, np.int64)
-    return as_tensor(ids), as_tensor(segments), as_tensor(mask)
+def options(framework, model, **changes):
+    given = {"device": "cpu", "batch_size": 2, "sequence_length": 16} | changes
+    return Options(framework=framework, model=model, **given)
 
 
-def places(*rows):
-    return paddle.to_tensor(rows, dtype="int64")
+def tensors(framework, *arrays):
+    new_tensor = {"paddle": paddle.to_tensor, "torch": torch.tensor}[framework]
+    return tuple(map(new_tensor, arrays))
 
 
-@pytest.mark.parametrize("framework", ["paddle", "torch"])
-@pytest.mark.parametrize(
-    ("model", "size", "count"),
-    [
-        ("resnet50", None, 25_557_032),
-        ("vgg16", None, 138_357_544),
-        ("bert", None, 110_106_428),
-        ("gpt", "124M", 124_475_904),
-        ("gpt", "1558M", 1_557_686_400),
-        ("llama", "1b", 1_235_814_400),
-        ("llama", "8b", 8_030_261_248),
-    ],
-)
-def test_parameter_counts_match_the_published_models(framework, model, size, count):
-    network = network_of(config(model, model_size=size))
-    # Create shapes only: initializing this many weights takes seconds.
-    if framework == "paddle":
-        with paddle.LazyGuard():
-            sizes = [p.size for p in Network(network).parameters() if p.trainable]
-    else:
-        torch = pytest.importorskip("torch")
-        with torch.device("meta"):
-            created = side_of("torch").backend.Network(network)
-        sizes = [p.numel() for p in created.parameters()]
-    assert sum(sizes) == model_named(model, size).parameters == count
+# Work.
 
 
 @pytest.mark.parametrize(("model", "billions"), [("resnet50", 4.09), ("vgg16", 15.47)])
@@ -82,6 +62,14 @@ def test_multiply_adds_match_those_of_the_reference_implementations(model, billi
     assert forward / 1e9 == pytest.approx(billions, rel=0.01)
     # The first convolution computes no gradient of its input.
     assert 5.9 * forward < training_flops(usual) < 6 * forward
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("model", ["resnet50", "vgg16"])
+def test_multiply_adds_match_the_networks_layers_at_an_odd_size(model):
+    given = options("torch", model, image_size=75)
+    traced = TracedTraining(given, torch.device("cpu"), np.float32)
+    assert traced.multiply_adds() == 2 * multiply_adds(given)
 
 
 def test_the_flops_of_a_token_are_those_of_the_published_formula():
@@ -96,149 +84,105 @@ def test_units_are_tokens_for_gpt_and_samples_for_resnet():
     assert units_per_sample(config("resnet50")) == 1
 
 
-@pytest.mark.parametrize("model", ["resnet50", "vgg16"])
-def test_multiply_adds_match_the_networks_layers_at_an_odd_size(narrow, model):
-    counted = SIDE.inspector(model, image_size=75).multiply_adds(batch(model, image_size=75))
-    assert counted == 2 * multiply_adds(config(model, image_size=75))
+# Initial weights.
 
 
-def test_padding_does_not_change_outputs_of_real_tokens(network):
-    ids, segments, ones = tokens(2, 24)
-    is_real = paddle.arange(24) < 16
-    mask = is_real.astype("int64").expand([2, 24])
-    real = places(range(16), range(16))
-    alone = network(ids[:, :16], segments[:, :16], mask[:, :16], real)
-    padded = network(ids, segments, mask, real)
-    unmasked = network(ids, segments, ones, real)
-    for expected, with_mask, without in zip(alone, padded, unmasked, strict=True):
-        assert np.allclose(expected, with_mask, atol=1e-5)
-        assert not np.allclose(expected, without, atol=1e-4)
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("model", ["gpt", "llama"])
+def test_a_decoder_begins_with_gpt2s_deviations(model):
+    """Those of Paddle, JAX and TensorFlow are compared with PyTorch's or Paddle's."""
+    for name, parameter in torch_models.new_model(options("torch", model)).named_parameters():
+        values = parameter.detach().numpy()
+        if name.endswith("bias"):
+            assert (values == 0).all(), name
+        elif values.ndim == 1:
+            assert (values == 1).all(), name
+        else:
+            is_residual = name.endswith(RESIDUAL)
+            deviation = 0.02 / (2 * 2) ** 0.5 if is_residual else 0.02
+            # Six standard errors.
+            tolerance = 6 / values.size**0.5
+            assert values.std() == pytest.approx(deviation, rel=tolerance), name
+            assert abs(values.mean()) < tolerance * deviation, name
 
 
-def test_masked_tokens_are_scored_within_their_own_sequence(network):
-    inputs = tokens(2, 16)
-    masked = [[3, 0, 15], [1, 1, 7]]
-    together, _pairs = network(*inputs, places(*masked))
-    assert together.shape == [6, WORDS]
-    scores_of = together.numpy().reshape(2, 3, WORDS)
-    for row in (0, 1):
-        alone = [part[row : row + 1] for part in inputs]
-        everywhere, _pairs = network(*alone, places(range(16)))
-        assert np.allclose(scores_of[row], everywhere.numpy()[masked[row]], atol=1e-5)
+# Loss, accuracy and gradients.
 
 
-def test_output_projection_shares_the_word_embeddings(network):
-    inputs = tokens(1, 16)
-    unused = WORDS - 1
-    ids, _segments, _mask = inputs
-    assert unused not in ids.numpy()
-    network.word_embeddings.weight[unused] = 0.0
-    network.decoder_bias[unused] = 0.25
-    scores, _pairs = network(*inputs, places([1, 2]))
-    assert scores[:, unused].tolist() == [0.25, 0.25]
-    assert 0.25 not in scores[:, :unused].numpy()
-
-
-def test_bert_loss_is_the_mean_mlm_loss_plus_the_mean_nsp_loss(network):
-    # With zero scores all n choices are equally likely: a cross entropy of log n.
-    scores = paddle.zeros([6, 50]), paddle.zeros([2, 2])
-    loss = network.loss(scores, places([1, 2, 3], [4, 5, 0]), places([0], [1]))
+@both
+def test_berts_loss_is_the_mean_of_the_masked_words_plus_that_of_the_sentences(framework):
+    # With zero logits all n choices are equally likely: a cross entropy of log n.
+    logits = tensors(framework, np.zeros((2, 3, 50), np.float32), np.zeros((2, 2), np.float32))
+    words, sentences = np.array([[1, 2, 3], [4, 5, 0]]), np.array([[0], [1]])
+    batch = tensors(framework, *[np.zeros((2, 3), np.int64)] * 4, words, sentences)
+    loss_of = MODELS[framework].loss_of
+    loss = loss_of(options(framework, "bert"), lambda *_inputs: logits, batch)
     assert float(loss) == pytest.approx(np.log(50) + np.log(2))
 
 
-def test_bert_accepts_sequences_of_512_tokens(network):
-    *inputs, _words, _pairs = batch("bert", size=1, sequence_length=512)
-    words, pairs = network(*inputs)
-    assert words.shape == [80, WORDS]
-    assert pairs.shape == [1, 2]
-    assert np.isfinite(words.numpy()).all()
+@both
+@pytest.mark.usefixtures("narrow")
+def test_padding_does_not_count_in_loss_and_accuracy(framework):
+    models, given = MODELS[framework], options(framework, "bert")
+    model = models.new_model(given)
+    model.eval()
+    *tokens, positions, _labels, next_sentence = next(synthetic.batches(given, 0))
+
+    def evaluated(positions, labels):
+        batch = tensors(framework, *tokens, positions, labels, next_sentence)
+        loss = models.loss_of(given, model, batch)
+        return float(loss.detach()), models.accuracy(given, model, batch)
+
+    words, _sentences = model(*tensors(framework, *tokens, positions))
+    predicted = np.asarray(words.detach()).argmax(-1)
+    # All predictions are wrong but one.
+    labels = 1 + predicted % 100
+    labels[0, 0] = predicted[0, 0]
+    loss, accuracy = evaluated(positions, labels)
+    assert accuracy == pytest.approx(1 / labels.size)
+    margins = ((0, 0), (0, 2))
+    padded = evaluated(np.pad(positions, margins), np.pad(labels, margins))
+    assert padded == pytest.approx((loss, accuracy), rel=1e-5)
 
 
-def test_gpt_attention_is_causal(narrow):
-    network = Network(NETWORKS["gpt"]())
-    ids = np.arange(16, dtype=np.int64)[None]
-    others = ids.copy()
-    others[:, 9:] += 1
-    scores = network(as_tensor(ids)).numpy()
-    other_scores = network(as_tensor(others)).numpy()
-    is_same = np.isclose(scores, other_scores, rtol=1e-4, atol=1e-5).all(1)
-    assert is_same.tolist() == [True] * 9 + [False] * 7
+@both
+@pytest.mark.usefixtures("narrow")
+def test_gpts_gradients_are_clipped_at_norm_1(framework, monkeypatch):
+    """Without clipping, AdamW would take another step after a gradient that is 100 times as
+    long as the one before."""
+    script = import_module(f"perfkit.training.{framework}.train")
+    loss_of = script.loss_of
+
+    def loss_after(*lengths):
+        factors = iter([*lengths, 1.0])
+        monkeypatch.setattr(script, "loss_of", lambda *given: loss_of(*given) * next(factors))
+        run = train_here(framework, *SMALL_GPT)
+        return run.notes["evaluation"]["loss"]
+
+    usual = loss_after(100.0, 100.0, 100.0)
+    assert loss_after(100.0, 10_000.0, 100.0) == pytest.approx(usual, rel=1e-6)
 
 
-@pytest.mark.skipif(PADDLE_2, reason="Paddle 2 has no such kernel on a CPU")
-def test_fused_attention_matches_the_explicit_one(narrow, monkeypatch):
-    """On a CPU this compares Paddle's CPU kernel; GPUs use the fused one."""
-    network = Network(NETWORKS["gpt"]())
-    ids, _labels = batch("gpt", sequence_length=64)
-    written_out = network(ids)
-    monkeypatch.setattr(Network, "has_fused_attention", staticmethod(lambda: True))
-    assert np.allclose(network(ids), written_out, rtol=1e-4, atol=1e-5)
+# Batches.
 
 
-@pytest.mark.slow
-def test_gpt_initialization_matches_gpt2():
-    for name, value in SIDE.inspector("gpt").weights().items():
-        if name.endswith("norm.weight"):
-            assert (value == 1).all(), name
-        elif value.ndim == 1:
-            assert (value == 0).all(), name
-        else:
-            is_residual = name.endswith(("out_proj.weight", "fc2.weight"))
-            deviation = 0.02 / 24**0.5 if is_residual else 0.02
-            assert value.std() == pytest.approx(deviation, rel=0.02), name
-            assert abs(value.mean()) < 1e-4, name
-
-
-def test_lamb_reduces_the_loss_of_bert(narrow):
-    paddle.seed(0)
-    # The learning rate scales with the batch: use that of a larger batch than is trained.
-    trainer = SIDE.trainer("bert", optimizer="lamb", batch_size=1024)
-    same_batch = batch("bert")
-    losses = [step(trainer, same_batch) for _ in range(30)]
-    assert losses[-1] < 0.9 * losses[0]
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
-def test_biases_and_norms_have_no_weight_decay(narrow, optimizer):
-    inspector = SIDE.inspector("bert", optimizer=optimizer)
-    trainer = inspector.trainer
-    before = inspector.weights()
-    for parameter in trainer.network.parameters():
-        # With zero gradients only weight decay changes a parameter.
-        parameter.grad = paddle.zeros_like(parameter)
-    trainer.update()
-    for name, array in inspector.weights().items():
-        is_bias_or_norm = array.ndim == 1
-        assert np.array_equal(before[name], array) == is_bias_or_norm, name
-
-
-def updated_by_gradients_of_size(*sizes):
-    """Return GPT's weights after a step with random gradients of each size."""
-    paddle.seed(0)
-    inspector = SIDE.inspector("gpt")
-    trainer = inspector.trainer
-    random = np.random.default_rng(0)
-    for size in sizes:
-        for parameter in trainer.network.parameters():
-            gradient = size * random.standard_normal(parameter.shape)
-            parameter.grad = paddle.to_tensor(gradient)
-        trainer.update()
-    return inspector.weights()
-
-
-def test_gpt_gradients_are_clipped_at_norm_1(narrow):
-    SIDE.backend.enable_float64()
-    try:
-        weights = updated_by_gradients_of_size(10, 10)
-        others = updated_by_gradients_of_size(10, 10_000)
-    finally:
-        use_float32()
-    for name, value in weights.items():
-        assert np.allclose(value, others[name], rtol=1e-6, atol=1e-9), name
-
-
-def test_tensors_of_dalis_paddle_plugin_are_accepted():
-    for array in (np.ones((2, 3, 4, 4), np.float32), np.ones((2, 1), np.int64)):
-        tensor = DenseTensor()
-        tensor.set(array, paddle.CPUPlace())
-        assert np.array_equal(as_tensor(tensor), array)
+@both
+@pytest.mark.parametrize("source", ["numpy", "dali"])
+def test_arrays_of_an_input_become_tensors_without_a_copy(framework, source, monkeypatch):
+    images = np.random.default_rng(0).standard_normal((2, 8, 8, 3), np.float32)
+    labels = np.asarray([[3], [999]], np.int64)
+    arrays = images, labels
+    if source == "dali":
+        dali = pytest.importorskip("nvidia.dali.tensors")
+        arrays = dali.TensorCPU(images, "NHWC"), dali.TensorCPU(labels)
+    monkeypatch.setattr(synthetic, "batches", lambda *_given: iter([arrays]))
+    given = options(framework, "resnet50", layout="NHWC")
+    if framework == "torch":
+        image_tensor, label_tensor = next(torch_batches.new_batches(given, torch.device("cpu")))
+        # PyTorch's axes, in the memory of the input.
+        image_tensor = image_tensor.permute(0, 2, 3, 1)
+    else:
+        image_tensor, label_tensor = next(paddle_batches.new_batches(given))
+    assert np.array_equal(np.asarray(image_tensor), images)
+    assert np.array_equal(np.asarray(label_tensor), labels)
+    assert image_tensor.data_ptr() == images.ctypes.data

@@ -61,11 +61,12 @@ def test_on_a_cpu_a_script_gets_its_threads_and_nothing_else(environment, framew
 
 
 def test_on_a_cpu_a_rank_sees_no_gpu():
-    module = ["-m", "perfkit.timing.script", "JOB"]
-    on_cpu = ScriptRankJob(config(), AUTO).command("python", Path("JOB"))
-    assert on_cpu == ["env", "CUDA_VISIBLE_DEVICES=", "python", *module]
-    on_gpu = ScriptRankJob(config(device="gpu", gpus=1), AUTO).command("python", Path("JOB"))
-    assert on_gpu == ["python", *module]
+    words = [sys.executable, "-m", "perfkit.timing.rank", "JOB", "/scripts/train.py"]
+    words += ["--name", "two words", "--lr", "0.1"]
+    on_cpu = ScriptRankJob(config(), AUTO).command("measure", Path("JOB"))
+    assert on_cpu == ["env", "CUDA_VISIBLE_DEVICES=", *words]
+    on_gpu = ScriptRankJob(config(device="gpu", gpus=1), AUTO).command("measure", Path("JOB"))
+    assert on_gpu == words
 
 
 @pytest.mark.parametrize("framework", ["torch", "paddle", "jax"])
@@ -102,21 +103,19 @@ def test_an_interpreter_finds_perfkit_alone_after_the_users_own_folders(tmp_path
 
 
 def test_a_single_rank_starts_as_by_python_and_several_by_the_launcher():
-    worker = ["python", "-m", "perfkit.timing.script", "JOB"]
+    worker = ["python", "-m", "perfkit.timing.rank", "JOB", "train.py"]
     alone = launcher_command(config(), NodeRank(), Path("/logs"), "job", worker)
     assert alone == worker
     several = launcher_command(config(processes=2), NodeRank(), Path("/logs"), "job", worker)
     assert several[1:3] == ["-m", "torch.distributed.run"]
-    assert several[-4:] == worker
+    assert several[-5:] == worker
 
 
 @pytest.mark.parametrize(("processes", "variable"), [(1, ""), (2, "RANK")])
 def test_the_job_file_has_all_that_a_rank_must_know(tmp_path, processes, variable):
     job = ScriptRankJob(config(processes=processes), AUTO).content("measure", tmp_path)
     assert job == {
-        "task": "script",
-        "script": "/scripts/train.py",
-        "arguments": ["--name", "two words", "--lr", "0.1"],
+        "task": "train",
         "framework": "torch",
         "device": "cpu",
         "ranks": processes,
@@ -127,6 +126,7 @@ def test_the_job_file_has_all_that_a_rank_must_know(tmp_path, processes, variabl
         "warmup_limit": 1000,
         "warmup_seconds": 600,
         "static_modules": ["model"],
+        "cores": [],
     }
 
 

@@ -1,4 +1,4 @@
-"""One rank of a user's script, run as `python -m perfkit.timing.script JOB`."""
+"""One rank of a user's script, run as `python -m perfkit.timing.rank JOB SCRIPT`."""
 
 import json
 import signal
@@ -184,12 +184,13 @@ while True:
         ([8, 8, 8, 4], 8, 28),  # a short batch
         ([16, 8, 8, 8], 8, 24),  # the first step read ahead
         ([8, 8, 16, 8], 8, 24),  # and a later one, at the begin of an epoch
+        ([8, 5, 8, 5, 8, 5, 8, 5], 8, 44),  # two batches an epoch
         ([30, 17, 21, 25], None, 24),  # padded batches, whose first axis is their length
     ],
 )
 def test_rows_tell_short_batches_only_if_the_others_have_one_size(rows, usual, samples):
     assert usual_rows(rows) == usual
-    assert samples_of_steps(rows if rows[-1] == 4 else rows[1:], usual, 8) == samples
+    assert samples_of_steps(rows if rows[-1] in (4, 5) else rows[1:], usual, 8) == samples
 
 
 def test_the_script_runs_as_python_runs_it(rank, tmp_path):
@@ -437,7 +438,7 @@ print(len(loader))
 for rows in loader:
     print("trains")
 """,
-        task="script_input",
+        task="read_input",
     ).run()
     assert ran.ended().stdout == "5\n"
     assert ran.kinds() == ["start", "input", "end"]
@@ -449,12 +450,12 @@ for rows in loader:
 
 def test_a_generator_that_ends_early_has_no_speed_and_is_told_what_to_pass(rank):
     code = MODEL + "\nfor _ in perfkit.StepTimer(8).batches(iter(range(9))): pass\n"
-    failed_with, params = rank(code, task="script_input").run().failure()
+    failed_with, params = rank(code, task="read_input").run().failure()
     assert failed_with == "worker_error"
     assert "pass an object that can be iterated over again, such as a Data" in params["detail"]
 
 
 def test_a_script_whose_batches_do_not_pass_the_timer_has_no_input_to_read(rank):
-    failed_with, params = rank(TRAINING, task="script_input").run().failure()
+    failed_with, params = rank(TRAINING, task="read_input").run().failure()
     assert failed_with == "worker_error"
     assert "does not read its batches through timer.batches" in params["detail"]

@@ -1,5 +1,7 @@
 """The end of a script's warm-up, which the driver names ahead of all ranks."""
 
+import json
+
 import pytest
 from made import event
 from pydantic_core import to_json
@@ -9,7 +11,7 @@ from perfkit.core.driver import warmup
 from perfkit.core.driver.warmup import Follower, Lead, ScriptWarmup, step_ahead
 from perfkit.core.script_config import ScriptConfig
 from perfkit.timing.devices import CpuDevice
-from perfkit.timing.job import ScriptJob
+from perfkit.timing.job import Job
 from perfkit.timing.named_warmup import MOST_AHEAD, NamedWarmup
 from perfkit.timing.raw_file import rank_file
 from perfkit.timing.recorder import StepRecorder
@@ -108,13 +110,13 @@ class QueuedDevice(CpuDevice):
 def test_a_rank_submits_few_steps_ahead_of_its_device_until_its_warm_up_ends(tmp_path):
     device, events = QueuedDevice(), []
 
-    def write(*written):
-        events.extend(written)
+    def write(lines):
+        events.extend(map(json.loads, lines))
 
     recorder = StepRecorder(device, lambda: 0.0, write, 1, read_losses_at_once=False)
     end = NamedWarmup(script_job(tmp_path), recorder, began=0.0)
     for step in range(1, 101):
-        recorder.stop(step, None, None, None, None)
+        recorder.stop(step, None, None, None)
         assert not end.is_over(step)
         assert len(recorder.pending) <= MOST_AHEAD
     assert events[-1]["step"] == 100 - MOST_AHEAD
@@ -122,11 +124,11 @@ def test_a_rank_submits_few_steps_ahead_of_its_device_until_its_warm_up_ends(tmp
 
 def script_job(folder):
     """Return the job of a rank with an automatic warm-up."""
-    job = {"task": "script", "script": "train.py", "arguments": [], "framework": "torch"}
+    job = {"task": "train", "framework": "torch", "cores": []}
     job |= {"device": "gpu", "ranks": 1, "rank_variable": "", "raw_folder": str(folder)}
     job |= {"warmup_steps": 0, "measured_steps": 5, "warmup_limit": 1000}
     job |= {"warmup_seconds": None, "static_modules": []}
-    return ScriptJob(**job)
+    return Job(**job)
 
 
 def test_recent_steps_alone_predict_the_time_of_the_next_ones():

@@ -7,7 +7,6 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from perfkit.timing.script_peak import UnknownPrecisionError, suite_precision
 from script_rank import ScriptRank
 
 import perfkit
@@ -16,10 +15,11 @@ from perfkit.timing.batches import rows_of
 from perfkit.timing.failure import ConfigMismatchError
 from perfkit.timing.frameworks import Torch
 from perfkit.timing.measuring_timer import MeasuringTimer
+from perfkit.timing.peak import product_precision
 from perfkit.timing.plain_timer import PlainTimer
 from perfkit.timing.raw_file import RawFile, rank_file
 from perfkit.timing.session import Session
-from perfkit.timing.told import ScriptWork
+from perfkit.timing.told import Told
 
 
 class Clock:
@@ -35,7 +35,7 @@ def clock():
 
 
 def plain_timer(clock):
-    return PlainTimer(ScriptWork(8, "images", None, None, None), clock)
+    return PlainTimer(Told(8, "images", None, None, None), clock)
 
 
 def take_steps(timer, clock, count, seconds):
@@ -85,9 +85,26 @@ def test_too_few_steps_tell_no_throughput(clock):
     assert timer.summary().startswith("3 steps are too few to tell a throughput. To measure")
 
 
-def test_the_loader_of_a_script_is_not_touched():
-    loader = [1, 2, 3]
-    assert perfkit.StepTimer(samples_per_step=8).batches(loader) is loader
+@pytest.mark.usefixtures("without_exit")
+def test_a_short_last_batch_counts_with_its_rows(clock):
+    """An epoch has three full batches of 8 and one of 4."""
+    timer = plain_timer(clock)
+    loader = timer.batches([Array(8)] * 3 + [Array(4)])
+    assert len(loader) == 4
+    for _epoch in range(4):
+        for _batch in loader:
+            take_steps(timer, clock, 1, 2.0)
+    assert timer.summary().startswith("3.5 images/s of this process in the last 8 of 16 steps")
+
+
+@pytest.mark.usefixtures("without_exit")
+def test_samples_that_are_no_multiple_of_the_rows_are_told_with_both_numbers(clock):
+    timer = plain_timer(clock)
+    for _batch in timer.batches([Array(6)] * 8):
+        take_steps(timer, clock, 1, 2.0)
+    assert "Caution: samples_per_step=8, but a step read 6 rows, of which it is" in (
+        timer.summary()
+    )
 
 
 @pytest.mark.usefixtures("processes")
@@ -170,13 +187,13 @@ def test_the_rows_of_a_batch_are_those_of_its_first_array(batch, rows):
     ],
 )
 def test_the_peak_is_measured_in_the_precision_that_a_script_tells(told, used):
-    assert suite_precision(told) == used
+    assert product_precision(told) == used
 
 
 @pytest.mark.parametrize("told", [None, "int8", "fp8"])
 def test_the_peak_of_an_unknown_precision_is_not_measured(told):
-    with pytest.raises(UnknownPrecisionError):
-        suite_precision(told)
+    with pytest.raises(ValueError, match="precision"):
+        product_precision(told)
 
 
 DONATED = """
@@ -281,8 +298,8 @@ def measuring_timer(processes, tmp_path, clock):
     pytest.importorskip("torch")
     rank = ScriptRank(tmp_path, "", warmup_steps=5)
     raw = RawFile(rank_file(rank.raw_folder, 0))
-    session = Session(rank.job, raw, os.getpid())
-    return MeasuringTimer(ScriptWork(8, "images", None, None, None), session, clock)
+    session = Session(rank.job, str(rank.script), raw, os.getpid())
+    return MeasuringTimer(Told(8, "images", None, None, None), session, exits=True, clock=clock)
 
 
 def events_of(timer):

@@ -8,7 +8,7 @@ import pytest
 from perfkit.core.paths import ROOT
 
 pytestmark = pytest.mark.usefixtures("processes")
-MODULES = sorted(path.stem for path in (ROOT / "perfkit/core/timing").glob("[a-z]*.py"))
+MODULES = sorted(path.stem for path in (ROOT / "perfkit/timing").glob("[a-z]*.py"))
 
 
 def run_alone(code: str) -> subprocess.CompletedProcess[str]:

@@ -63,7 +63,7 @@ def test_labels_are_the_next_tokens(tmp_path):
     assert ids.tolist() == [*range(32, 48)]
     assert labels.tolist() == [*range(33, 49)]
     assert ids.dtype == labels.dtype == np.int64
-    assert data.sha256 == digest(data.config)
+    assert data.sha256 == digest(config(tmp_path))
     # 99 tokens have a next token: six blocks of 16; the rest is dropped.
     assert len(data) == 6
 

@@ -3,6 +3,7 @@
 import json
 import pickle
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature
 from math import nan
@@ -15,7 +16,7 @@ from conftest import IN_WORKER, as_options
 from filelock import FileLock
 from made import keep as keep_result
 from made import measured
-from sides import SIDES, config, use_float32
+from sides import config, use_float32
 
 from perfkit.analysis.comparison import compare
 from perfkit.analysis.verification import run as verification_run
@@ -32,22 +33,28 @@ from perfkit.analysis.verification.stored import (
 )
 from perfkit.cli import main
 from perfkit.cli.frameworks_option import verified_configs
+from perfkit.core.config import Protocol
+from perfkit.core.driver.rank_job import has_script, training_arguments
 from perfkit.core.frameworks import dimensions
 from perfkit.core.frameworks.dimensions import gpt, llama
 from perfkit.core.request import RequestError
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.store import Measurement
-from perfkit.core.worker.trace import STEPS, write_trace
+from perfkit.core.worker.trace import write_trace
 from perfkit.report.comparison_text import comparison_text
 from perfkit.report.verification import work_equivalence
 from perfkit.training import models
 from perfkit.training.models import MODELS
+from perfkit.training.options import Options
+from perfkit.training.trace import STEPS
 
 pytest.importorskip("paddle")
 torch = pytest.importorskip("torch")
 
-from perfkit.core.frameworks.torch.inspector import Inspector  # noqa: E402
-from perfkit.core.frameworks.torch.layers import Network  # noqa: E402
+# ruff: noqa: E402 - PyTorch is optional; the imports below need it
+from perfkit.training.torch import models as torch_models
+from perfkit.training.torch import verify as torch_verify
+from perfkit.training.torch.bert import SelfAttention
 
 TRANSFORMER = {"LAYERS": 1, "WIDTH": 32, "HEADS": 4, "INNER": 128, "VOCABULARY": 1100}
 NARROW = {
@@ -106,7 +113,12 @@ def run_trace(config, folder):
         events.append(json.loads(line))
 
     try:
-        write_trace(config, folder, write)
+        if has_script(config):
+            words = training_arguments(config, Protocol.named("quick"))
+            script = import_module(f"perfkit.training.{config.framework}.verify")
+            script.write_trace(Options.parse(config.framework, words), folder, write)
+        else:
+            write_trace(config, folder, write)
     finally:
         use_float32()
     return Trace.of(events)
@@ -190,17 +202,19 @@ def test_jax_and_tensorflow_do_the_same_work(against_paddle, framework, model, c
 
 
 def after_creation(change):
-    """Call `change` with PyTorch's layers by name after their creation."""
-    create = Network.create
+    """Call `change` with a new model of PyTorch."""
+    create = torch_models.new_model
 
-    def created(self, network):
-        create(self, network)
-        change(self.modules_by_name)
+    def created(options):
+        model = create(options)
+        change(model)
+        return model
 
-    return lambda patch: patch.setattr(Network, "create", created)
+    return lambda patch: patch.setattr(torch_verify, "new_model", created)
 
 
-def stride_first(layers):
+def stride_first(model):
+    layers = dict(model.named_modules())
     for name, layer in layers.items():
         if name.endswith(".conv2"):
             first = layers[name.replace("conv2", "conv1")]
@@ -230,12 +244,8 @@ def layer_norm_epsilon(epsilon):
 
 
 def unmasked(patch):
-    attention = Network.attention
-
-    def changed(self, x, heads, mask, p):
-        return attention(self, x, heads, 0 * mask, p)
-
-    patch.setattr(Network, "attention", changed)
+    attend = SelfAttention.forward
+    patch.setattr(SelfAttention, "forward", lambda self, x, mask: attend(self, x, 0 * mask))
 
 
 def optimizer(name, **changes):
@@ -250,19 +260,16 @@ def optimizer(name, **changes):
 
 
 def summed_loss(patch):
-    def loss(self, scores, masked_ids, next_sentence):
-        cross_entropy = torch.nn.functional.cross_entropy
-        of_words, of_sentences = scores
-        ids = masked_ids.flatten()
-        words = cross_entropy(of_words, ids, ignore_index=0, reduction="sum")
-        sentences = cross_entropy(of_sentences, next_sentence.flatten())
-        return words + sentences
+    mean = torch_models.masked_loss
 
-    patch.setattr(Network, "loss", loss)
+    def summed(logits, labels):
+        return mean(logits, labels) * (labels != 0).sum()
+
+    patch.setattr(torch_models, "masked_loss", summed)
 
 
 def dropout(patch):
-    patch.setattr(Inspector, "disable_dropout", lambda _self: None)
+    patch.setattr(torch_verify, "disable_dropout", lambda _model: None)
 
 
 LOSS32 = ("first_loss", "fp32")
@@ -298,13 +305,13 @@ def test_planted_differences_are_found(
 
 
 def test_a_missing_bias_is_found_by_its_name(against_paddle, monkeypatch):
-    def without_bias(layers):
-        layers["layers.0.out_proj"].bias = None
+    def without_bias(model):
+        model.bert.encoder.layer[0].attention.output.dense.bias = None
 
     after_creation(without_bias)(monkeypatch)
     checks = against_paddle("bert")
     assert disagreed(checks) == {SHAPES}
-    assert "layers.0.out_proj.bias 32 | none" in checks[SHAPES].where
+    assert "layer.0.attention.output.dense.bias 32 | none" in checks[SHAPES].where
     # Weights of different shapes are not trained.
     assert {*checks} == UNTRAINED
 
@@ -605,17 +612,18 @@ def test_verify_exits_with_1_for_different_work(run, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_failed_framework_is_reported_and_leaves_no_files(in_workers, run, tmp_path):
     code = """
-        from perfkit.core.frameworks.torch.layers import Network
+        from perfkit.training.torch.resnet import ResNet
 
         def broken(*_inputs):
             raise NotImplementedError
 
-        Network.forward = broken
+        ResNet.forward = broken
         """
     in_workers(dedent(code))
     status, printed = run()
     assert status == 1
-    assert "worker_error: rank 0: NotImplementedError" in printed.err
+    assert "worker_error: rank 0: " in printed.err
+    assert "NotImplementedError" in printed.err
     folder = tmp_path / "outputs" / FOLDER
     assert [*folder.iterdir()] == []
 
@@ -659,7 +667,8 @@ def test_a_wrong_verification_request_is_rejected(named, values, why, tmp_path):
 
 def test_all_installed_suitable_frameworks_are_compared(tmp_path):
     parameters = {"outputs_dir": str(tmp_path)}
-    installed = [name for name in SIDES if find_spec(name)]
+    names = ("paddle", "torch", "jax", "tensorflow")
+    installed = [name for name in names if find_spec(name)]
     configs = verified_configs("bert", None, parameters)
     assert [config.framework for config in configs] == installed
     with_lamb = parameters | {"optimizer": "lamb"}

@@ -360,6 +360,10 @@ FRAMEWORKS: dict[str, type[Framework]] = {
 }
 
 
+OF_SCRIPTS = tuple(name for name in FRAMEWORKS if name != MXNet.name)
+"""Frameworks of users' scripts: nothing would tell that one of MXNet does not wait."""
+
+
 def imported_framework(name: str) -> Framework:
     """Return the framework that a script was started with. Raises ConfigMismatchError if the
     script has not imported it, or if the timer does not know it."""

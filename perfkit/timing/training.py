@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,10 @@ from perfkit.timing.raw_file import loss_line, step_line
 from perfkit.timing.recorder import StepRecorder, finite
 from perfkit.timing.session import Session
 from perfkit.timing.told import Told
+
+FEWEST_TURNS = 4
+"""Steps in which two numbers of rows take turns, from which on the larger is that of full
+batches."""
 
 
 class FirstStep(NamedTuple):
@@ -172,15 +177,18 @@ class TimedTraining:
 
 def usual_rows(rows: Sequence[int]) -> int | None:
     """Return the rows of a step with full batches, given those of all steps, 0 where they are
-    unknown: the most frequent number, with two batches an epoch the larger. A loop that reads
-    ahead has more in its first step. None if rows do not tell the samples, as in batches that
-    are padded to their longest sequence, whose first axis is its length."""
-    counts = Counter(number for number in rows[1:] if number)
+    unknown: the most frequent number; of two that take turns, as with two batches an epoch, the
+    larger. A loop that reads ahead has more in its first step. None if rows do not tell the
+    samples, as in batches that are padded to their longest sequence, whose first axis is its
+    length."""
+    later = rows[1:]
+    counts = Counter(number for number in later if number)
     if not counts:
         return None
-    # Of two that alternate, the smaller one may have had one turn more.
-    most = max(counts.values())
-    usual = max(number for number, count in counts.items() if count >= most - (most > 1))
+    usual = max(counts, key=lambda number: (counts[number], number))
+    take_turns = len(counts) == 2 and all(one != other for one, other in pairwise(later))
+    if take_turns and len(later) >= FEWEST_TURNS:
+        usual = max(counts)
     shorter = [number for number in counts if number < usual]
     return usual if len(shorter) <= 1 else None
 

@@ -1,5 +1,10 @@
-"""Training scripts of the built-in models, one folder for each framework.
+"""Trains the built-in models by ordinary scripts, one folder for each framework.
 
-models.py      facts of the models: FLOPs, settings, defaults; no framework
-<framework>/   train.py, a file for each model, verify.py
+models.py      facts of the models: FLOPs, settings, defaults
+frameworks.py  what must be known of a framework without importing it
+options.py     the arguments of the scripts
+effective.py   what a training effectively computes in
+trace.py       traces a few steps, to compare frameworks
+
+`<framework>/train.py` is the script; a file beside it has each model.
 """

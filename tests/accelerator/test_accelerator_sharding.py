@@ -36,7 +36,8 @@ def test_sharded_devices_train_like_those_that_have_everything(answers, options)
     for whole, sharded in zip(answers["whole"], answers[options], strict=True):
         assert len(sharded["losses"]) == 10
         assert sharded["losses"] == pytest.approx(whole["losses"], rel=1e-5)
-        assert sharded["evaluation"] == pytest.approx(whole["evaluation"], rel=1e-5)
+        evaluation = whole["notes"]["evaluation"]
+        assert sharded["notes"]["evaluation"] == pytest.approx(evaluation, rel=1e-5)
 
 
 def test_sharded_devices_have_half_of_the_weights(answers):
@@ -46,5 +47,5 @@ def test_sharded_devices_have_half_of_the_weights(answers):
 
 
 def test_the_settings_name_the_sharded_parameters(answers):
-    settings = answers["sharded"][0]["effective"]["settings"]
+    settings = answers["sharded"][0]["notes"]["settings"]
     assert "15 of 20 parameters" in settings["sharding"]

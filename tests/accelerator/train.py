@@ -13,18 +13,25 @@ import json
 import os
 import sys
 import traceback
+from contextlib import ExitStack
 from itertools import count, pairwise
 from pathlib import Path
+from unittest.mock import patch
 
+import paddle
 from accelerator.fake import NAMES
 from narrow import replace_sizes
+from trained import train_here
 
-from perfkit.core.frameworks.paddle import backend, sharding
+from perfkit.core.config import Protocol
+from perfkit.core.driver.rank_job import training_arguments
 from perfkit.core.request.resolve import resolve
-from perfkit.core.worker.loop import train
-from perfkit.inputs import dataloader, synthetic
+from perfkit.timing import frameworks
+from perfkit.timing.devices import GpuDevice
+from perfkit.training.frameworks import RANK_VARIABLES
+from perfkit.training.paddle import sharding
+from perfkit.training.paddle import train as script
 
-INPUTS = {"synthetic": synthetic, "dataloader": dataloader}
 WARMUP, MEASURED = 2, 2
 KERNELS = ("momentum", "merged_momentum", "adamw_", "adamw", "transpose", "cast", "linear_v2")
 library = ctypes.CDLL(f"{os.environ['CUSTOM_DEVICE_ROOT']}/libfake.so")
@@ -81,77 +88,76 @@ class Counting:
         return [number - before["kernels"] for number in kernels]
 
 
+class Made:
+    """Keeps what the script and its timer make, within a block of `with`: the model, the
+    batches and the device."""
+
+    def __init__(self):
+        self.patches = ExitStack()
+
+    def __enter__(self):
+        self._keep("model", script, "new_model")
+        self._keep("batches", script, "new_batches")
+        self._keep("device", frameworks.Paddle, "open_device", Counting)
+        return self
+
+    def __exit__(self, *error):
+        self.patches.close()
+
+    def _keep(self, name, owner, function, changed=lambda made: made):
+        make = getattr(owner, function)
+
+        def kept(*arguments):
+            made = changed(make(*arguments))
+            setattr(self, name, made)
+            return made
+
+        self.replace(owner, function, kept)
+
+    def replace(self, owner, name, value):
+        self.patches.enter_context(patch.object(owner, name, value))
+
+
 def run(parameters):
     warmup = parameters.pop("warmup", WARMUP)
     overflow = parameters.pop("overflow_at", None)
     kernel_seconds = parameters.pop("kernel_seconds", 0.0)
     forgetful = parameters.pop("forgetful", False)
-    sharding.LEAST_SHARDED_VALUES = parameters.pop("shard_over", sharding.LEAST_SHARDED_VALUES)
+    least_sharded = parameters.pop("shard_over", sharding.LEAST_SHARDED_VALUES)
     config = resolve(parameters, 1)
-    rank = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
-    device = Counting(backend.open_device(config))
-    if forgetful:
-        device.wait_for = lambda _event: None
-    trainer = backend.Trainer(config)
-    host_batches = INPUTS[config.input].batches(config, rank)
-    batches = backend.tensors(host_batches, config)
-    batch = next(batches)
-    inspector = backend.Inspector(trainer)
-    effective = inspector.effective(batch)
-    if overflow:
-        plant_overflow(trainer, overflow)
-    events = Events()
-    library.fake_kernel_seconds(kernel_seconds)
-    window = train(
-        trainer,
-        batches,
-        device,
-        events.write,
-        samples_per_step=config.samples_per_step,
-        accumulate=config.accumulate,
-        warmup_steps=warmup,
-        measured_steps=MEASURED,
-        read_losses_at_once=False,
-    )
-    library.fake_kernel_seconds(0.0)
-    addresses = {next(batches)[0].data_ptr() for _ in range(3)}
+    job = {"device": config.device, "ranks": config.ranks, "warmup_steps": warmup}
+    if config.ranks > 1:
+        job["rank_variable"], _default = RANK_VARIABLES["paddle"]["rank"]
+    with Made() as made:
+        made.replace(sharding, "LEAST_SHARDED_VALUES", least_sharded)
+        if overflow:
+            made.replace(paddle.amp.GradScaler, "step", overflowing_at(overflow))
+        if forgetful:
+            made.replace(GpuDevice, "wait_for", lambda *_: None)
+        words = training_arguments(config, Protocol.named("quick"))
+        library.fake_kernel_seconds(kernel_seconds)
+        try:
+            trained = train_here("paddle", *words, **job, measured_steps=MEASURED)
+        finally:
+            library.fake_kernel_seconds(0.0)
     answer = {
-        "rank": rank,
-        "effective": effective.model_dump(),
-        "losses": events.losses,
-        "seconds": events.step_seconds,
-        "window": window.seconds,
-        "addresses": len(addresses),
-        "skipped_steps": trainer.skipped_steps,
-        "waits_in_update": trainer.waits_in_update,
-        "loss_scale": trainer.loss_scale,
-        "memory_bytes": device.peak_memory_bytes(),
-        "matrix_products": inspector.multiply_adds(batch),
-        "evaluation": inspector.evaluate(batch),
-        "values_held": values_held(inspector),
+        "rank": int(os.environ.get("PADDLE_TRAINER_ID", "0")),
+        "told": trained.told,
+        "notes": trained.notes,
+        "losses": trained.losses,
+        "seconds": trained.step_seconds,
+        "window": trained.window["seconds"],
+        "memory_bytes": trained.memory_bytes,
+        "addresses": len({next(made.batches)[0].data_ptr() for _ in range(3)}),
+        "values_held": values_held(made.model),
     }
-    return answer | about_batch(batch) | counted(device)
+    return answer | about_batch(next(made.batches)) | counted(made.device)
 
 
-def values_held(inspector):
+def values_held(model):
     """Return how many values of the parameters this device has."""
-    shares = [sharding.share_of(parameter) for _name, parameter in inspector.named_parameters()]
+    shares = [getattr(parameter, "fw_storage", parameter) for parameter in model.parameters()]
     return sum(share.size for share in shares)
-
-
-class Events:
-    """The losses and step times that a training writes."""
-
-    def __init__(self):
-        self.losses = []
-        self.step_seconds = []
-
-    def write(self, *events):
-        for event in events:
-            if event["event"] == "loss":
-                self.losses.append(event["value"])
-            elif event["event"] == "step":
-                self.step_seconds.append(event["seconds"])
 
 
 def about_batch(batch):
@@ -179,22 +185,23 @@ def counted(device):
     }
 
 
-def plant_overflow(trainer, step):
-    """Make the gradients of one step overflow."""
-    backward = trainer.backward
+def overflowing_at(overflow):
+    """Return GradScaler.step, which makes the gradients of one step overflow before."""
+    step = paddle.amp.GradScaler.step
     numbers = count(1)
 
-    def infinite(batch, **options):
-        loss = backward(batch, **options)
-        if next(numbers) == step:
-            parameter = next(iter(trainer.network.parameters()))
-            parameter.grad.set_value(parameter.grad * float("inf"))
-        return loss
+    def stepped(scaler, optimizer):
+        if next(numbers) == overflow:
+            gradient = optimizer._parameter_list[0].grad
+            gradient.set_value(gradient * float("inf"))
+        return step(scaler, optimizer)
 
-    trainer.backward = infinite
+    return stepped
 
 
 if __name__ == "__main__":
+    # As the driver sets it without tf32.
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
     replace_sizes(setattr)
     for parameters in json.loads(Path(sys.argv[1]).read_text()):
         try:

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 import perfkit
+from perfkit.core.config import Protocol
+from perfkit.core.driver.rank_job import training_arguments
 from perfkit.core.driver.settings import with_dali_settings, worker_environment
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import NodeRank
@@ -122,7 +124,8 @@ def ask(values, small):
             config = with_dali_settings(config, usable_cores())
             environment = worker_environment(config, NodeRank())
             paths = [str(ROOT), str(ROOT / "tests"), environment.get("PYTHONPATH", "")]
-            question = [function, config.model_dump_json(), json.dumps(small)]
+            words = training_arguments(config, Protocol.named("quick"))
+            question = [function, json.dumps(small), config.framework, *words]
             done = subprocess.run(
                 [sys.executable, DEVICE, *question],
                 capture_output=True,

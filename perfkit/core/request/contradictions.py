@@ -13,7 +13,7 @@ from perfkit.core.request.resolve import resolve, resolve_script
 from perfkit.core.request.script import UNREAD
 from perfkit.core.script_config import AnyConfig
 from perfkit.core.work import work_of
-from perfkit.timing.frameworks import FRAMEWORKS as TIMED
+from perfkit.timing.frameworks import OF_SCRIPTS
 from perfkit.training.models import model_of
 
 DECIDING = {"model", "framework", "device", "nodes", "launcher"}
@@ -52,7 +52,7 @@ def _limits(config: AnyConfig) -> Iterator[Limit]:
         if config.is_sharded:
             yield from _limits_of_sharding(config)
     else:
-        yield Limit("framework", tuple(TIMED), "a script")
+        yield Limit("framework", OF_SCRIPTS, "a script")
     yield Limit("launcher", launchers, f"nodes={config.nodes}")
     if config.node:
         yield Limit("nodes", (1,), f"node={config.node}")

@@ -15,7 +15,7 @@ from perfkit.core.refusals import NoSuchParameter, Refusal, nearest_name
 from perfkit.core.request.script import UNREAD, ScriptContent, read_script
 from perfkit.core.script_config import ScriptConfig
 from perfkit.core.statements import Statement
-from perfkit.timing.frameworks import FRAMEWORKS as TIMED
+from perfkit.timing.frameworks import OF_SCRIPTS
 
 SUFFIX = ".py"
 
@@ -128,7 +128,7 @@ def _framework(file: Path, content: ScriptContent, refused: list[Refusal]) -> st
     """Return the framework that the script imports; the first of all if it is refused."""
     frameworks = content.frameworks
     if not frameworks:
-        every = [FRAMEWORKS[name].module for name in TIMED]
+        every = [FRAMEWORKS[name].module for name in OF_SCRIPTS]
         refused.append(refusals.FrameworkNotImported(script=file.name, frameworks=every))
         return UNREAD.frameworks[0]
     if len(frameworks) > 1:

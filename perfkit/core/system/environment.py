@@ -41,6 +41,7 @@ PACKAGE = ROOT / "perfkit"
 MEASURING = (
     "core/frameworks/**/*.py",
     "inputs/**/*.py",
+    "timing/**/*.py",
     "training/**/*.py",
     "core/worker/**/*.py",
     "core/driver/workers.py",

@@ -3,6 +3,5 @@
 rank.py    one rank of a repeat
 loop.py    the training loop and its timer
 warmup.py  end of an automatic warm-up
-peak.py    peak rates of the device
 trace.py   a framework's work with given weights and one batch
 """

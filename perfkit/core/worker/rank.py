@@ -87,12 +87,12 @@ def open_input(config: Config, rank: int) -> OpenInput:
     framework = backend(config.framework)
     device = framework.open_device(config)
     module = import_module(f"perfkit.inputs.{config.input}")
-    how = {
-        "dali": (FRAMEWORKS[config.framework].dali_plugin,),
-        "dataloader": (framework.data_loader,),
-        "synthetic": (),
-    }
-    batches = framework.tensors(module.batches(config, rank, *how[config.input]), config)
+    how: list[Any] = []
+    if config.input == "dali":
+        how.append(FRAMEWORKS[config.framework].dali_plugin)
+    if config.input == "dataloader":
+        how.append(framework.data_loader)
+    batches = framework.tensors(module.batches(config, rank, *how), config)
     return OpenInput(framework, device, batches, settings)
 
 

@@ -27,6 +27,7 @@ from perfkit.training.paddle.batches import new_batches
 from perfkit.training.paddle.models import accuracy, inputs_of, loss_of, new_model
 from perfkit.training.paddle.precision import checked_precision
 from perfkit.training.paddle.strategy import Strategy
+from perfkit.training.paddle.vgg import VGG
 
 AUTO_CAST = {
     "amp": ("O1", "float16"),
@@ -194,6 +195,8 @@ def new_optimizer(options: Options, model: nn.Layer) -> paddle.optimizer.Optimiz
 
 def blocks_of(model: nn.Layer) -> list[nn.Layer]:
     """Return the stages of an image model, or the layers of a language model."""
+    if isinstance(model, VGG):
+        return [*model.stages, model.classifier]
     stages = [child for child in model.children() if isinstance(child, nn.Sequential)]
     lists = [layer for layer in model.sublayers() if isinstance(layer, nn.LayerList)]
     return stages or [layer for layers in lists for layer in layers]

@@ -30,12 +30,9 @@ class TracedTraining:
             arrays = np.ascontiguousarray(images.transpose(0, 2, 3, 1)), labels
         self.batch = tuple(on_device(array) for array in arrays)
         self.model = new_model(options)
+        disable_dropout(self.model)
         self.transposed = set()
         for path, layer in self.model.named_sublayers():
-            if isinstance(getattr(layer, "dropout", None), float):
-                layer.dropout = 0.0
-            if isinstance(layer, nn.Dropout):
-                layer.p = 0.0
             if isinstance(layer, nn.Linear):
                 # PyTorch stores outputs x inputs.
                 self.transposed.add(f"{path}.weight")
@@ -102,6 +99,14 @@ class TracedTraining:
         for hook in hooks:
             hook.remove()
         return sum(counts)
+
+
+def disable_dropout(model: nn.Layer) -> None:
+    for layer in model.sublayers():
+        if isinstance(getattr(layer, "dropout", None), float):
+            layer.dropout = 0.0
+        if isinstance(layer, nn.Dropout):
+            layer.p = 0.0
 
 
 @contextmanager

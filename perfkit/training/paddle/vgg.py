@@ -23,8 +23,11 @@ class VGG(nn.Layer):
     ) -> None:
         super().__init__()
         layers: list[nn.Layer] = []
+        # Parts of `features` that can be compiled; a list leaves the parameters' names alone.
+        self.stages: list[nn.Layer] = []
         channels = 3
         for width, convolutions in stages:
+            begin = len(layers)
             for _ in range(convolutions):
                 convolution = nn.Conv2D(
                     channels,
@@ -37,6 +40,7 @@ class VGG(nn.Layer):
                 layers += [convolution, nn.ReLU()]
                 channels = width
             layers.append(nn.MaxPool2D(2, data_format=layout))
+            self.stages.append(nn.Sequential(*layers[begin:]))
         self.features = nn.Sequential(*layers)
         # Changes nothing at 224 px; lets images have any size.
         self.avgpool = nn.AdaptiveAvgPool2D(7, data_format=layout)
@@ -54,7 +58,10 @@ class VGG(nn.Layer):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits (batch x classes) of images (batch x layout)."""
-        x = self.avgpool(self.features(images))
+        x = images
+        for stage in self.stages:
+            x = stage(x)
+        x = self.avgpool(x)
         if self.layout == "NHWC":
             # The weights of the classifier expect channels first in both layouts.
             x = x.transpose([0, 3, 1, 2])

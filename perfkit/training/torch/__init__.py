@@ -1,1 +1,14 @@
-"""The models and their training in PyTorch: `python -m perfkit.training.torch.train --help`."""
+"""The models and their training in PyTorch: `python -m perfkit.training.torch.train --help`.
+
+train.py      the training script
+verify.py     traces a few steps, to compare frameworks
+models.py     which model an option names, and its loss
+resnet.py     ResNet-50
+vgg.py        VGG-16
+bert.py       BERT-base
+gpt.py        GPT-2
+llama.py      Llama 3
+batches.py    batches on the device
+precision.py  effective precision and device
+sharding.py   divides Llama among the ranks
+"""

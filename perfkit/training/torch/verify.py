@@ -27,11 +27,7 @@ class TracedTraining:
             self.model.to(memory_format=torch.channels_last)
             images, labels = self.batch
             self.batch = images.contiguous(memory_format=torch.channels_last), labels
-        for layer in self.model.modules():
-            if isinstance(getattr(layer, "dropout", None), float):
-                layer.dropout = 0.0
-            if isinstance(layer, nn.Dropout):
-                layer.p = 0.0
+        disable_dropout(self.model)
         self.optimizer = new_optimizer(options, self.model)
         self.trained = self.model
         if options.execution == "static":
@@ -71,6 +67,14 @@ class TracedTraining:
                 self.model(*inputs_of(self.options, self.batch))
             self.model.train()
         return counter.get_total_flops() // 2
+
+
+def disable_dropout(model: nn.Module) -> None:
+    for layer in model.modules():
+        if isinstance(getattr(layer, "dropout", None), float):
+            layer.dropout = 0.0
+        if isinstance(layer, nn.Dropout):
+            layer.p = 0.0
 
 
 def copied(tensor: Tensor) -> np.ndarray:
