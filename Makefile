@@ -30,8 +30,8 @@ test-slow: .venv/test
 
 ## test-paddle2: the tests of models, strategies and data-parallel training under Paddle 2.6.2
 test-paddle2: .venv-paddle2/test
-	.venv-paddle2/bin/python -m pytest tests/test_models.py tests/test_backends.py \
-		tests/test_strategies.py tests/test_parallel.py
+	.venv-paddle2/bin/python -m pytest tests/test_training.py tests/test_strategies.py \
+		tests/test_ranks.py
 
 ## peers: environments for -p python .venv-NAME/bin/python: other versions and frameworks (6 GB)
 peers: $(PEERS:%=.venv-%/peer)

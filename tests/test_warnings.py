@@ -125,6 +125,15 @@ def test_rows_of_different_numbers_in_a_script_give_a_warning():
     assert "uneven_batches" in codes(changed(result, rows=(4, 8)))
 
 
+def test_samples_that_are_no_multiple_of_the_rows_of_a_step_give_a_warning():
+    result = script_measured([4.0, 4.1, 4.2])
+    samples = result.told.samples_per_step
+    assert "samples_not_of_rows" not in codes(changed(result, rows=(samples, samples)))
+    other = changed(result, rows=(samples - 1, samples - 1))
+    (warning,) = [one for one in warnings_of(other, ()) if one.code == "samples_not_of_rows"]
+    assert f"{samples} samples" in warning.text() and f"{samples - 1} rows" in warning.text()
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

@@ -459,6 +459,20 @@ class UnevenBatches(MeasurementWarning):
     samples: int
 
 
+class SamplesNotOfRows(MeasurementWarning):
+    """A script told a number of samples for a step that is no whole multiple of the rows that
+    its steps read."""
+
+    code = "samples_not_of_rows"
+    severity = "caution"
+    sentence = N_(
+        "The script told %(samples)s samples for each step, which is no whole multiple of the "
+        "%(rows)s rows that a step read: one of the two numbers may be wrong."
+    )
+    samples: int
+    rows: int
+
+
 class ImplausibleFirstLoss(MeasurementWarning):
     """The first loss is not 0.75 to 1.5 times the loss of guessing; not checked for fewer than
     16 images in a rank's step, whose loss depends on chance."""

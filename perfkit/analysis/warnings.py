@@ -34,6 +34,7 @@ from perfkit.analysis.warning_types import (
     PeakDisturbed,
     RawFilesDiffer,
     RawStepsUnreadable,
+    SamplesNotOfRows,
     ShortWindow,
     SingleRepeat,
     SkippedSteps,
@@ -649,13 +650,18 @@ def _about_disturbed_peaks(peaks: Mapping[int, Peak]) -> Warnings:
 
 
 def _about_batches(result: Result) -> Warnings:
-    """Yield a warning if the steps of a script read different numbers of rows."""
+    """Yield a warning if the steps of a script read different numbers of rows, or another
+    number than it told."""
     spans = [repeat.rows for repeat in result.complete_repeats if repeat.rows]
     fewest = min((low for low, _high in spans), default=0)
     most = max((high for _low, high in spans), default=0)
-    if result.told and fewest < most:
-        samples = result.told.samples_per_step
+    if not result.told or not most:
+        return
+    samples = result.told.samples_per_step
+    if fewest < most:
         yield UnevenBatches(fewest=fewest, most=most, samples=samples)
+    elif samples % most:
+        yield SamplesNotOfRows(samples=samples, rows=most)
 
 
 def _about_processes(repeats: list[Repeat]) -> Warnings:

@@ -19,7 +19,7 @@ from perfkit.core.driver.supervised import LOG, close, start_supervised
 from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.results.schema import NodeSeen
-from perfkit.core.script_config import AnyConfig, ScriptConfig
+from perfkit.core.script_config import AnyConfig
 from perfkit.core.system import nccl
 from perfkit.core.system.scratch import Scratch
 from perfkit.timing.failure import portable
@@ -92,7 +92,7 @@ def launcher_command(
 ) -> list[str]:
     """Return the command that starts the workers of one node; `worker` is the command of each
     rank. The only rank of a script starts without a launcher, as by `python train.py`."""
-    if isinstance(config, ScriptConfig) and config.ranks == 1:
+    if has_script(config) and config.ranks == 1:
         return worker
     return FRAMEWORKS[config.framework].launch_command(config, place, log_dir, job, worker)
 
