@@ -137,6 +137,7 @@ def test_every_rank_starts_its_window_at_the_steady_step(measure, plant, monkeyp
         return len(seconds) >= 7
 
     monkeypatch.setattr("perfkit.core.steady.is_warmed_up", is_warmed_up)
+    monkeypatch.setattr("perfkit.core.driver.warmup.load_test", lambda: None)
     measurement = measure(
         framework="torch", input="synthetic", processes=2, warmup_steps="auto"
     )
@@ -144,7 +145,6 @@ def test_every_rank_starts_its_window_at_the_steady_step(measure, plant, monkeyp
     warmup_steps = repeat.warmup.steps
     assert repeat.warmup.ended_by == "steady"
     assert 7 < warmup_steps < 100
-    assert warmup_steps % CHECK_STEPS == 0
     steps_tested, *_others = tested[-1]
     assert steps_tested >= 7
     for _steps, measured_steps, pass_steps in tested:
@@ -166,6 +166,7 @@ def test_paddle_ranks_agree_on_the_limit_without_tests_in_the_window(measure, mo
         return False
 
     monkeypatch.setattr("perfkit.core.steady.is_warmed_up", is_warmed_up)
+    monkeypatch.setattr("perfkit.core.driver.warmup.load_test", lambda: None)
     steps = {"warmup_steps": "auto", "warmup_limit": 7, "measured_steps": 20}
     result = measure(input="synthetic", processes=2, **steps).result
     (repeat,) = result.complete_repeats

@@ -134,6 +134,7 @@ def run(parameters):
             made.replace(paddle.amp.GradScaler, "step", overflowing_at(overflow))
         if forgetful:
             made.replace(GpuDevice, "wait_for", lambda *_: None)
+        # train_here replaces the protocol's steps.
         words = training_arguments(config, Protocol.named("quick"))
         library.fake_kernel_seconds(kernel_seconds)
         try:
@@ -186,7 +187,7 @@ def counted(device):
 
 
 def overflowing_at(overflow):
-    """Return GradScaler.step, which makes the gradients of one step overflow before."""
+    """Return a GradScaler.step before which the gradients of one step overflow."""
     step = paddle.amp.GradScaler.step
     numbers = count(1)
 

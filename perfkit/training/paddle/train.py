@@ -148,6 +148,9 @@ def open_device(options: Options) -> None:
     if options.device == "cpu":
         # A GPU build would select NCCL and the GPUs.
         os.environ["PADDLE_DISTRI_BACKEND"] = "gloo"
+    if options.device == "gpu" and not options.tf32:
+        # Paddle and the libraries below it use TF32 by default.
+        os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
     if options.ranks > 1:
         paddle.distributed.init_parallel_env()
     paddle.set_device(options.device)
