@@ -8,8 +8,8 @@ import paddle
 import pytest
 from sides import forward, side_of
 
-from perfkit.core.frameworks.effective import PrecisionUnknownError
 from perfkit.core.frameworks.functional.xla import Product, factor_dtypes, products_in
+from perfkit.training.effective import PrecisionUnknownError
 
 
 @pytest.fixture(params=["jax", "tensorflow"])

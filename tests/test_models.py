@@ -147,7 +147,7 @@ def test_padding_does_not_count_in_loss_and_accuracy(framework):
 
 @both
 @pytest.mark.usefixtures("narrow")
-def test_gpts_gradients_are_clipped_at_norm_1(framework, monkeypatch):
+def test_gpts_gradients_are_clipped(framework, monkeypatch):
     """Without clipping, AdamW would take another step after a gradient that is 100 times as
     long as the one before."""
     script = import_module(f"perfkit.training.{framework}.train")

@@ -1,5 +1,5 @@
-"""Sharding and recomputation of Llama: what is refused, recomputed layers, and the page. That
-sharded ranks train like one process is in test_parallel.py."""
+"""Sharding and recomputation of Llama: what is refused, JAX's program, and the page. That
+sharded ranks train like one process is in test_ranks.py and, for JAX, in test_parallel.py."""
 
 import numpy as np
 import paddle  # noqa: F401 - excludes this file from the quick check; others may be missing
@@ -88,29 +88,11 @@ def test_the_choices_make_another_measurement_and_are_compared():
 
 
 @pytest.mark.usefixtures("narrow")
-@pytest.mark.parametrize("framework", ["paddle", "torch"])
-def test_recomputed_layers_run_again_in_the_backward_pass(framework):
-    side = side_of(framework)
-    trainer = side.trainer("llama", recompute="full")
-    names = ("layers.0.down", "layers.1.down", "lm_head")
-    calls = []
-    for name in names:
-        layer = trainer.network.modules_by_name[name]
-        register = layer.register_forward_pre_hook
-        register(lambda _layer, _given, name=name: calls.append(name))
-    trainer.backward(side.batch("llama"))
-    assert calls == [*names, "layers.1.down", "layers.0.down"]
-    assert "layer" in side.backend.Inspector(trainer).settings()["recompute"]
-
-
-@pytest.mark.usefixtures("narrow")
-@pytest.mark.parametrize("framework", ["paddle", "torch", "jax"])
-def test_recomputation_changes_no_gradient(framework):
-    side = side_of(framework)
+def test_recomputation_changes_no_gradient_of_jax():
+    side = side_of("jax")
     batch = side.batch("llama")
     gradients = []
     for recompute in ("none", "full"):
-        seed(framework)
         inspector = side.inspector("llama", recompute=recompute)
         inspector.trainer.backward(batch)
         gradients.append(inspector.gradients())
@@ -118,15 +100,6 @@ def test_recomputation_changes_no_gradient(framework):
     assert kept.keys() == recomputed.keys()
     for name, gradient in kept.items():
         assert np.allclose(gradient, recomputed[name], rtol=1e-4, atol=1e-7), name
-
-
-def seed(framework):
-    """Seed a framework's random numbers; JAX has its own key in each trainer."""
-    if framework == "jax":
-        return
-    module = pytest.importorskip(framework)
-    seeding = {"paddle": "seed", "torch": "manual_seed"}
-    getattr(module, seeding[framework])(3)
 
 
 @pytest.mark.slow

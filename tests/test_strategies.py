@@ -4,13 +4,13 @@ import re
 
 import paddle
 import pytest
-from perfkit.core.frameworks.paddle.presets import STRATEGIES, precision_of
-from perfkit.core.frameworks.paddle.strategy import FLAGS, Strategy
 
 from perfkit.core.parameters import choices
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
-from perfkit.core.request.resolve import resolve
+from perfkit.training.options import Options
+from perfkit.training.paddle.presets import STRATEGIES, precision_of
+from perfkit.training.paddle.strategy import FLAGS, Strategy
 
 PRECISIONS = {
     "none": None,
@@ -29,21 +29,20 @@ def no_gpus(monkeypatch):
 
 
 def applied(strategy="fleetx-fp32", **changes):
-    values = {"model": "resnet50", "device": "cpu", "batch_size": 2, "layout": "NCHW"}
-    values |= {"execution": "dynamic", "strategy": strategy, "processes": 1}
-    return Strategy(resolve(values | changes))
+    given = {"model": "resnet50", "device": "cpu", "strategy": strategy} | changes
+    return Strategy(Options(framework="paddle", **given))
 
 
 def states_of(strategy, prefix):
     """Return the states of the options with this prefix."""
     outcomes = strategy.outcomes.items()
-    return {option.state for name, option in outcomes if name.startswith(prefix)}
+    return {option["state"] for name, option in outcomes if name.startswith(prefix)}
 
 
 def reasons_of(strategy, prefix):
     """Return the joined reasons of the options with this prefix."""
     outcomes = strategy.outcomes.items()
-    return " ".join(option.how for name, option in outcomes if name.startswith(prefix))
+    return " ".join(option["how"] for name, option in outcomes if name.startswith(prefix))
 
 
 @pytest.mark.parametrize(("page", "options"), [("fleetx", 12), ("fleetx-vgg16", 6)])
@@ -61,11 +60,11 @@ def test_every_preset_can_be_requested():
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("preset", STRATEGIES)
 def test_every_option_has_a_value_state_and_reason(preset, ranks, execution):
-    outcomes = applied(preset, processes=ranks, execution=execution).outcomes
-    assert {name: option.value for name, option in outcomes.items()} == STRATEGIES[preset]
+    outcomes = applied(preset, ranks=ranks, execution=execution).outcomes
+    assert {name: option["value"] for name, option in outcomes.items()} == STRATEGIES[preset]
     for option in outcomes.values():
-        assert option.state in ("applied", "ignored", "missing")
-        assert len(option.how) > 10
+        assert option["state"] in ("applied", "ignored", "missing")
+        assert len(option["how"]) > 10
 
 
 def test_gradient_buckets_are_ignored_with_one_rank():
@@ -76,7 +75,7 @@ def test_gradient_buckets_are_ignored_with_one_rank():
 
 
 def test_gradient_buckets_have_the_presets_size_with_several_ranks():
-    strategy = applied(processes=2)
+    strategy = applied(ranks=2)
     assert states_of(strategy, "fuse_grad_size_in_MB") == {"applied"}
     assert strategy.data_parallel == {"comm_buffer_size": 16}
 

@@ -56,7 +56,6 @@ from perfkit.core.config import Config
 from perfkit.core.frameworks.effective import (
     EXCHANGED_AFTERWARDS,
     TENSOR_CORES_SINCE,
-    TF32_SINCE,
 )
 from perfkit.core.request.contradictions import contradictions
 from perfkit.core.results.frames import steps_of
@@ -68,6 +67,7 @@ from perfkit.core.results.telemetry import SAMPLING_SECONDS
 from perfkit.core.script_config import ScriptConfig
 from perfkit.core.statistics import median, outliers, relative_width
 from perfkit.core.steady import TOLERANCE, RepeatProfile, Steadiness, profile_repeats
+from perfkit.training.effective import TF32_SINCE
 from perfkit.training.models import (
     Model,
     flops_in_fast_convolutions,
@@ -566,7 +566,7 @@ def _about_tensor_cores(result: Result) -> Warnings:
     if generation < TENSOR_CORES_SINCE:
         return
     parameters = _accepted(result.built_in, precision="amp")
-    if generation >= TF32_SINCE:
+    if generation >= TF32_SINCE[0]:
         parameters += _accepted(result.built_in, precision="bf16")
         parameters += _accepted(result.built_in, tf32=True)
     if parameters:

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from perfkit.core.frameworks.effective import dtype_name, effective_precision
 from perfkit.core.frameworks.networks import loss_parts
 from perfkit.core.frameworks.trainer import Batch
 from perfkit.core.results.schema import Effective, Option
+from perfkit.training.effective import dtype_name, effective_precision
 from perfkit.training.models import model_of
 
 Weights = dict[str, np.ndarray]

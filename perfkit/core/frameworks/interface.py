@@ -12,7 +12,7 @@ from perfkit.timing.devices import Device
 
 
 class Workloads(Protocol):
-    """Workloads of known size for perfkit.core.worker.peak. Each method returns a function that
+    """Workloads of known size for perfkit.timing.peak. Each method returns a function that
     submits the work to the device, in the precision of the training."""
 
     def matmul(self, size: int) -> Callable[[], Any]:

@@ -41,11 +41,6 @@ class Trainer(ABC):
         """Drop the gradients."""
 
     @property
-    def waits_in_update(self) -> bool:
-        """Whether `update` waits for the device, to read whether a gradient overflowed."""
-        return False
-
-    @property
     def loss_scale(self) -> float | None:
         """Current loss scale; None without loss scaling."""
         return None

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from perfkit.core.frameworks.effective import PrecisionUnknownError
+from perfkit.training.effective import PrecisionUnknownError
 
 NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "f64": "float64"}
 """XLA's dtype name -> NumPy's."""

@@ -10,11 +10,12 @@ import numpy as np
 from jax import Array
 from jax.experimental.multihost_utils import process_allgather
 
-from perfkit.core.frameworks.effective import named_threads, rounds_to_tf32
+from perfkit.core.frameworks.effective import named_threads
 from perfkit.core.frameworks.functional import trainer as functional
 from perfkit.core.frameworks.functional.xla import Product, factor_dtypes, products_in
 from perfkit.core.frameworks.jax.parallel import REPLICATED, local
 from perfkit.core.frameworks.trainer import Batch
+from perfkit.training.effective import rounds_to_tf32
 
 POOL = "tf_XLAEigen"
 """Name of XLA's worker threads."""

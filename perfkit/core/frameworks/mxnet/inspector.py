@@ -10,9 +10,9 @@ import mxnet as mx
 import numpy as np
 from mxnet.ndarray import NDArray
 
-from perfkit.core.frameworks.effective import dtype_name
 from perfkit.core.frameworks.functional import trainer as functional
 from perfkit.core.frameworks.trainer import Batch
+from perfkit.training.effective import dtype_name
 
 OPERATORS = ("Convolution", "FullyConnected")
 """MXNet's matrix-product operators."""
