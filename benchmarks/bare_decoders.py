@@ -4,8 +4,7 @@ python benchmarks/bare_decoders.py gpt|llama [PAIRS] prints the ratio of the spe
 exact interval. The bare loop is a typical training script without perfkit: a decoder of
 PyTorch's layers with tied embeddings, fused AdamW and gradients clipped at 1. Both run in one
 process, train on the same batch of 1 x 128 tokens and read each loss; their order alternates.
-The script's steps include those of perfkit's timer, by `benchmarks/figures.py timer` some 20 µs
-each.
+The script's steps include the timer, whose cost `benchmarks/figures.py timer` measures.
 """
 
 import argparse

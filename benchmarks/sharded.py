@@ -53,7 +53,7 @@ def losses_of_script(config: Config) -> list[float]:
         arrays = next(original(replace(options, batch_size=SAMPLES), 0))
         return repeat(share(arrays, options, rank))
 
-    setattr(synthetic, "batches", shared)  # noqa: B010 - mypy forbids an assignment
+    synthetic.batches = shared
     words = training_arguments(config, Protocol.named("quick"))
     job = {"ranks": config.ranks, "warmup_steps": 1, "measured_steps": STEPS - 1}
     return train_here(config.framework, *words, **job).losses
@@ -95,6 +95,7 @@ def trained(
         "model": "llama",
         "framework": framework,
         "device": "cpu",
+        "input": "synthetic",
         "processes": ranks,
         "sharding": sharding,
         "batch_size": SAMPLES // ranks,
