@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from perfkit.timing.devices import Clock
 
@@ -87,14 +87,10 @@ def prepared_batches(loader: Any) -> int:
     return int(processes) * int(each)
 
 
-class StepInput(NamedTuple):
-    """What a script has read through `timer.batches` for a step: the number of batches, the
-    seconds of waiting, and the rows of all batches, 0 if it has read none or they are
-    unknown."""
-
-    batches: int
-    wait_seconds: float
-    rows: int
+StepInput = tuple[int, float, int]
+"""What a script has read through `timer.batches` for a step: the number of batches, the seconds
+of waiting, and the rows of all batches, 0 if it has read none or they are unknown. No
+NamedTuple, which would take 0.3 µs more in every step."""
 
 
 class InputCount:
@@ -102,9 +98,6 @@ class InputCount:
 
     def __init__(self) -> None:
         self.has_read = False
-        self._begin_step()
-
-    def _begin_step(self) -> None:
         self.batches = 0
         self.wait_seconds = 0.0
         self.rows = 0
@@ -117,8 +110,9 @@ class InputCount:
 
     def take(self) -> StepInput:
         """Return what was read since the last call."""
-        step_input = StepInput(self.batches, self.wait_seconds, self.rows)
-        self._begin_step()
+        step_input = self.batches, self.wait_seconds, self.rows
+        self.batches = self.rows = 0
+        self.wait_seconds = 0.0
         return step_input
 
 
@@ -132,13 +126,12 @@ def rows_of(batch: Any) -> int | None:
     """Return the size of the first axis of the first array in a batch, which most often is the
     number of its samples; None if there is no array."""
     for _level in range(DEEPEST):
-        shape = getattr(batch, "shape", None)
-        if shape is not None:
-            return int(shape[0]) if len(shape) else None
-        if isinstance(batch, Mapping):
+        # Lists and tuples first, as most batches are.
+        if isinstance(batch, (list, tuple)):  # noqa: UP038, a union takes 0.1 µs more
+            batch = batch[0] if batch else None
+        elif isinstance(batch, Mapping):
             batch = next(iter(batch.values()), None)
-        elif isinstance(batch, list | tuple) and batch:
-            batch = batch[0]
         else:
-            return None
+            shape = getattr(batch, "shape", None)
+            return int(shape[0]) if shape else None
     return None

@@ -40,6 +40,7 @@ class MeasuringTimer:
         self.clock = clock
         self.began = clock()
         self.input = InputCount()
+        self.is_parallel = session.job.ranks > 1
         self.training: TimedTraining | None = None
         self.is_paused = False
 
@@ -61,7 +62,7 @@ class MeasuringTimer:
         if self.training is None and not self.input.has_read:
             self.began = self.clock() - wait_seconds
         self.input.add(batch, wait_seconds)
-        if self.session.job.ranks > 1 and self.input.batches == 1:
+        if self.is_parallel and self.input.batches == 1:
             self.session.raw.write({"event": "batch", "step": self.session.step + 1})
 
     def note(self, values: dict[str, Any]) -> None:
@@ -88,28 +89,34 @@ class MeasuringTimer:
             raise SystemExit(0)
 
     def _end_step(self, loss: Any, result: Any) -> None:
+        session, training = self.session, self.training
+        if training is None:
+            training = self.training = self._begin_training(loss, result)
+        else:
+            training.end_step(self.input.take(), loss, result)
+        course = training.course
+        session.step = course.step
+        if course.window is not None:
+            session.end = training.write_window()
+
+    def _begin_training(self, loss: Any, result: Any) -> TimedTraining:
+        """End the first step."""
         session = self.session
         if session.job.task == "read_input":
             raise RuntimeError(
                 "the script does not read its batches through timer.batches(loader), so its "
                 "input can't be read without the training"
             )
-        if self.training is None:
-            refuse_child()
-            if session.step > 0:
-                raise RuntimeError(
-                    "the script has made a second StepTimer after the first steps; make one "
-                    "timer, before the first epoch, and use it in all epochs"
-                )
-            seen = first_step(session, self.input.has_read, loss, result)
-            self.training = TimedTraining(
-                session, self.work, seen, self.input.take(), self.began, self.clock
+        refuse_child()
+        if session.step > 0:
+            raise RuntimeError(
+                "the script has made a second StepTimer after the first steps; make one "
+                "timer, before the first epoch, and use it in all epochs"
             )
-        else:
-            self.training.end_step(self.input.take(), loss, result)
-        session.step = self.training.course.step
-        if self.training.course.window is not None:
-            session.end = self.training.write_window()
+        seen = first_step(session, self.input.has_read, loss, result)
+        return TimedTraining(
+            session, self.work, seen, self.input.take(), self.began, self.clock
+        )
 
     @contextmanager
     def pause(self) -> Iterator[None]:

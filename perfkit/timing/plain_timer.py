@@ -61,7 +61,8 @@ class PlainTimer:
         """See StepTimer."""
         step = self.last.step + 1
         self.last = Mark(step, self.clock() - self.paused_seconds)
-        self.rows.append(self.input.take().rows)
+        _batches, _seconds, rows = self.input.take()
+        self.rows.append(rows)
         if step == self.next_power:
             self._pass_power()
 

@@ -85,6 +85,8 @@ class TimedTraining:
         self.device = first.framework.open_device(first.device_type)
         self.reads_losses_at_once = first.device_type == "cpu"
         self.inputs = [first_input]
+        framework = first.framework
+        self.keep = framework.readable if self.reads_losses_at_once else framework.kept
         self.device.synchronize()
         seconds = clock() - began
         self._write_told()
@@ -117,7 +119,8 @@ class TimedTraining:
         self.write(told)
 
     def _write_first_step(self, seconds: float, first_input: StepInput) -> None:
-        wait_seconds = first_input.wait_seconds if self.first.counts_data_wait else None
+        _batches, seconds_waited, _rows = first_input
+        wait_seconds = seconds_waited if self.first.counts_data_wait else None
         lines = [step_line(1, seconds, wait_seconds, self.work.samples_per_step)]
         if self.first.loss is not None:
             loss = self.first.framework.readable(self.first.loss)
@@ -126,12 +129,10 @@ class TimedTraining:
 
     def end_step(self, step_input: StepInput, loss: Any, result: Any) -> None:
         """End a step and, if it is the last one, the window."""
-        framework = self.first.framework
-        keep = framework.readable if self.reads_losses_at_once else framework.kept
         self.inputs.append(step_input)
-        wait_seconds = step_input.wait_seconds if step_input.batches else None
-        watched = framework.watched(loss, result)
-        self.course.end_step(wait_seconds, keep(loss), watched)
+        batches, seconds, _rows = step_input
+        watched = self.first.framework.watched(loss, result)
+        self.course.end_step(seconds if batches else None, self.keep(loss), watched)
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -160,14 +161,14 @@ class TimedTraining:
     def _read_in_window(self) -> dict[str, Any]:
         """Return the samples of the window and, if they are known, the batches that its steps
         have read, and the fewest and most rows of a step."""
-        rows = [step_input.rows for step_input in self.inputs]
+        rows = [rows for _batches, _seconds, rows in self.inputs]
         measured_steps = self.session.job.measured_steps
         rows_of_window = rows[-measured_steps:]
         told = self.work.samples_per_step
         read: dict[str, Any] = {
             "samples": samples_of_steps(rows_of_window, usual_rows(rows), told)
         }
-        batches = [step_input.batches for step_input in self.inputs[-measured_steps:]]
+        batches = [count for count, _seconds, _rows in self.inputs[-measured_steps:]]
         if all(batches):
             read["batches"] = sum(batches)
         if all(rows_of_window):
