@@ -184,7 +184,7 @@ while True:
         ([8, 8, 8, 4], 8, 28),  # a short batch
         ([16, 8, 8, 8], 8, 24),  # the first step read ahead
         ([8, 8, 16, 8], 8, 24),  # and a later one, at the begin of an epoch
-        ([8, 5, 8, 5, 8, 5, 8, 5], 8, 44),  # two batches an epoch
+        ([8, 5, 8, 5, 8, 5, 8, 5], 8, 52),  # two batches an epoch
         ([30, 17, 21, 25], None, 24),  # padded batches, whose first axis is their length
     ],
 )

@@ -126,8 +126,8 @@ def rows_of(batch: Any) -> int | None:
     """Return the size of the first axis of the first array in a batch, which most often is the
     number of its samples; None if there is no array."""
     for _level in range(DEEPEST):
-        # Lists and tuples first, as most batches are.
-        if isinstance(batch, (list, tuple)):  # noqa: UP038, a union takes 0.1 µs more
+        # Lists and tuples first, as most batches are; a union of types takes longer.
+        if isinstance(batch, (list, tuple)):
             batch = batch[0] if batch else None
         elif isinstance(batch, Mapping):
             batch = next(iter(batch.values()), None)
