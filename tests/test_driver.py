@@ -304,7 +304,7 @@ def test_sigkill_of_the_driver_leaves_no_process_and_no_scratch(
     outputs, scratch = tmp_path / "outputs", tmp_path / "scratch"
     driver, _log = start_driver(small(input="synthetic", measured_steps=400))
     (raw,) = wait_for(lambda: started_steps(outputs))
-    assert len(worker_processes()) >= 3
+    assert len(worker_processes()) >= 2
     assert list(scratch.iterdir())
     driver.send_signal(signal.SIGKILL)
     driver.wait()
