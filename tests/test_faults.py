@@ -418,7 +418,7 @@ def test_setting_the_wall_clock_during_a_run_changes_nothing(request_of, plant, 
     _status, driver_time = printed.split()
     assert float(driver_time) - time.time() == pytest.approx(-3600, abs=60)
     measurement = Measurement.read(raw.parents[2])
-    jumps = clock_jumps(measurement.log_file(1, "rank0"))
+    jumps = clock_jumps(measurement.log_file(1, "launcher"))
     assert max(jumps) == pytest.approx(3600, abs=60)
     assert min(jumps) == pytest.approx(-7200, abs=60)
     result = measurement.result

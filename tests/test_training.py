@@ -367,9 +367,11 @@ def test_channels_last_gradients_of_nchw_models_are_aligned():
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(
     ("framework", "model"),
-    [*product(["paddle"], MODELS), ("torch", "resnet50"), ("torch", "llama")],
+    [*product(["paddle"], MODELS), ("torch", "gpt"), ("torch", "llama")],
 )
 def test_static_execution_takes_the_same_steps_as_dynamic(framework, model, monkeypatch):
+    """PyTorch's VGG-16 is compared in float64 in test_verification.py; batch norm of two images
+    makes the rounding of compiled kernels grow from step to step."""
     without_dropout(framework, monkeypatch)
     dynamic = trained(framework, model, execution="dynamic")
     static = trained(framework, model, execution="static")
