@@ -174,14 +174,15 @@ Return nvmlDeviceGetTotalEnergyConsumption(Device device, unsigned long long *mi
     return SUCCESS;
 }
 
-/* Like the real one, bind to the cores near the GPU whatever the process was bound to. */
-Return nvmlDeviceSetCpuAffinity(Device device) {
+/* Like the real one, tell the cores near the GPU whatever the process is bound to. */
+Return nvmlDeviceGetCpuAffinity(Device device, unsigned int words, unsigned long *mask) {
     FAIL_IF_SET(index_of(device));
     char cores[LONG];
     text("cores", index_of(device), "0", cores, sizeof cores);
-    cpu_set_t near;
-    CPU_ZERO(&near);
+    for (unsigned int word = 0; word < words; word++)
+        mask[word] = 0;
     for (char *core = strtok(cores, ","); core; core = strtok(NULL, ","))
-        CPU_SET(atoi(core), &near);
-    return sched_setaffinity(0, sizeof near, &near) ? OPERATING_SYSTEM : SUCCESS;
+        if ((unsigned)atoi(core) / 64 < words)
+            mask[atoi(core) / 64] |= 1UL << atoi(core) % 64;
+    return SUCCESS;
 }

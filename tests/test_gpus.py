@@ -205,26 +205,23 @@ def test_a_mig_instance_has_its_own_readings(tmp_path, nvml, monkeypatch):
     assert sample["memory_used_bytes"] == {"gpu0": GIB} and "clock_mhz" not in sample
 
 
-def test_a_rank_runs_on_its_cores_near_its_gpu(nvml, cores):
-    nvml(f"cores={cores[1]},127")
-    assert gpus.run_near(1) == f"cores {cores[1]}"
-    assert os.sched_getaffinity(0) == {cores[1]}
+def test_a_rank_is_given_the_cores_near_its_gpu(nvml, cores):
+    nvml("gpus=2", f"cores.0={cores[0]}", f"cores.1={cores[1]},127")
+    assert gpus.near_cores(2) == [[cores[0]], [cores[1]]]
 
 
-def test_a_rank_does_not_run_on_cores_that_it_may_not_use(nvml, cores):
+def test_a_rank_is_given_no_core_that_it_may_not_use(nvml, cores):
     os.sched_setaffinity(0, {cores[0]})
     nvml(f"cores={cores[0]},{cores[1]}")
-    assert gpus.run_near(0) == f"cores {cores[0]}"
+    assert gpus.near_cores(1) == [[cores[0]]]
+    # None of those near the GPU: all that are left.
     nvml(f"cores={cores[1]}")
-    assert gpus.run_near(0) == "all cores: none of them is near the GPU"
-    assert os.sched_getaffinity(0) == {cores[0]}
+    assert gpus.near_cores(1) == [[cores[0]]]
 
 
-def test_a_rank_runs_on_all_its_cores_if_none_is_known_to_be_near(nvml):
-    nvml(f"nvmlDeviceSetCpuAffinity={pynvml.NVML_ERROR_NOT_SUPPORTED}")
-    before = os.sched_getaffinity(0)
-    assert gpus.run_near(0) == "all cores: NVMLError_NotSupported: Not Supported"
-    assert os.sched_getaffinity(0) == before
+def test_a_rank_has_all_its_cores_if_none_is_known_to_be_near(nvml):
+    nvml(f"nvmlDeviceGetCpuAffinity={pynvml.NVML_ERROR_NOT_SUPPORTED}")
+    assert gpus.near_cores(1) == []
 
 
 def test_gpu_samples_have_clock_temperature_energy_and_throttling(tmp_path, nvml):

@@ -1,6 +1,7 @@
 """One rank of a user's script, run as `python -m perfkit.timing.rank JOB SCRIPT`."""
 
 import json
+import os
 import signal
 import time
 
@@ -191,6 +192,14 @@ while True:
 def test_rows_tell_short_batches_only_if_the_others_have_one_size(rows, usual, samples):
     assert usual_rows(rows) == usual
     assert samples_of_steps(rows if rows[-1] in (4, 5) else rows[1:], usual, 8) == samples
+
+
+def test_a_rank_runs_on_the_cores_of_its_job(rank):
+    core = min(os.sched_getaffinity(0))
+    code = "import os; print(os.sched_getaffinity(0))"
+    ran = rank(code, task="run", cores=[[core]]).run().ended()
+    assert ran.stdout == f"{{{core}}}\n"
+    assert ran.of_kind("note")[0]["values"] == {"cores": [core]}
 
 
 def test_the_script_runs_as_python_runs_it(rank, tmp_path):

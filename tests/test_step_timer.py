@@ -13,7 +13,7 @@ import perfkit
 from perfkit.core.paths import ROOT
 from perfkit.timing.batches import rows_of
 from perfkit.timing.failure import ConfigMismatchError
-from perfkit.timing.frameworks import Torch
+from perfkit.timing.frameworks import Jax, Torch
 from perfkit.timing.measuring_timer import MeasuringTimer
 from perfkit.timing.peak import product_precision
 from perfkit.timing.plain_timer import PlainTimer
@@ -239,6 +239,15 @@ def test_a_jax_script_without_an_array_to_wait_for_is_refused(tmp_path):
     code, params = ScriptRank(tmp_path, code, framework="jax").run().failure()
     assert code == "worker_error"
     assert "timer.step(loss, result=state)" in params["detail"]
+
+
+@pytest.mark.usefixtures("processes")
+def test_an_array_that_a_jax_script_passes_is_not_copied():
+    jax = pytest.importorskip("jax")
+    loss, result = jax.numpy.ones(()), jax.numpy.ones(3)
+    assert Jax(jax).watched(loss, result) is result
+    assert Jax(jax).watched(loss, None) is loss
+    assert Jax(jax).watched(loss, {"donated": result}) is not result
 
 
 def torch_with(*, allocated_bytes, training_gpu=0):

@@ -20,8 +20,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from perfkit.core.paths import ROOT
 from perfkit.inputs import synthetic
 from perfkit.timing.failure import ConfigMismatchError
+from perfkit.timing.recorder import LossNotFiniteError
 from perfkit.training import models
-from perfkit.training.effective import PrecisionUnknownError, check, effective_precision
+from perfkit.training.effective import (
+    PrecisionUnknownError,
+    check,
+    effective_precision,
+    skipped_steps,
+)
 from perfkit.training.models import MODELS
 from perfkit.training.options import Options
 from perfkit.training.paddle import attention as paddle_attention
@@ -314,6 +320,34 @@ def test_overflows_skip_steps_and_halve_the_loss_scale(monkeypatch):
     # The weights have not changed.
     assert len({*run.losses[: skipped + 1]}) == 1
     assert run.losses[-1] < run.losses[0]
+
+
+def test_skipped_steps_are_unknown_once_the_loss_scale_may_have_grown():
+    assert skipped_steps(2.0**15, 2.0**13, steps=1999, interval=2000) == 2
+    assert skipped_steps(2.0**15, 2.0**15, steps=1999, interval=2000) == 0
+    assert skipped_steps(2.0**15, 2.0**15, steps=2000, interval=2000) is None
+
+
+def test_a_loss_that_is_not_finite_after_the_last_step_ends_the_training(monkeypatch):
+    monkeypatch.setattr(torch_train, "accuracy", lambda *_given: 0.0)
+    losses = iter([1.0, 1.0, 1.0, float("nan")])
+    parameter = torch.nn.Parameter(torch.ones(()))
+    monkeypatch.setattr(torch_train, "loss_of", lambda *_given: parameter * next(losses))
+    with pytest.raises(LossNotFiniteError, match="the loss is nan after the last step"):
+        trained("torch", "gpt")
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "message"),
+    [
+        ("gpt", {"model_size": "8b"}, "model_size=8b: gpt has 124M, 355M, 774M, 1558M"),
+        ("resnet50", {"optimizer": "lamb"}, "optimizer=lamb: resnet50 takes momentum"),
+        ("gpt", {"sharding": "full"}, "sharding and recompute are for llama alone"),
+    ],
+)
+def test_arguments_that_do_not_fit_the_model_are_refused(model, changes, message):
+    with pytest.raises(ValueError, match=message):
+        options("torch", model, **changes)
 
 
 @pytest.mark.parametrize(

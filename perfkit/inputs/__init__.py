@@ -12,30 +12,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from perfkit.training.models import model_of
+from perfkit.training.models import Choice, model_of
 
 PROBLEMS_SHOWN = 5
 
 
-class InputOptions(Protocol):
+class InputOptions(Choice, Protocol):
     """What an input is asked for. Parameters of these names describe themselves."""
 
-    @property
-    def model(self) -> str: ...
-    @property
-    def model_size(self) -> str | None: ...
-    @property
-    def optimizer(self) -> str: ...
     @property
     def device(self) -> str: ...
     @property
     def layout(self) -> str | None: ...
     @property
     def batch_size(self) -> int: ...
-    @property
-    def global_batch(self) -> int: ...
-    @property
-    def sample_size(self) -> int: ...
     @property
     def seed(self) -> int: ...
     @property

@@ -3,12 +3,17 @@ asked for."""
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from math import isfinite, log2
+from statistics import median
 from typing import Any
 
 from perfkit.timing.failure import ConfigMismatchError
+from perfkit.timing.recorder import LossNotFiniteError
 from perfkit.training.options import Options
 
+COMPUTE_STEPS = 3
 VARIABLES = ("OMP_NUM_THREADS", "MKL_DEBUG_CPU_TYPE", "NVIDIA_TF32_OVERRIDE")
 """Environment variables that change what a rank computes in or how fast."""
 TF32_SINCE = (8, 0)
@@ -85,6 +90,35 @@ def host_settings(options: Options) -> dict[str, Any]:
         "variables": {name: os.environ.get(name) for name in VARIABLES},
         "optimizer_settings": options.optimizer_settings.description,
     }
+
+
+def skipped_steps(initial_scale: float, scale: float, steps: int, interval: int) -> int | None:
+    """Return how many steps a loss scaler has skipped: each overflow halves the scale. None if
+    `steps` reach the `interval` of steps without an overflow, after which it doubles."""
+    return round(log2(initial_scale / scale)) if steps < interval else None
+
+
+def evaluation(loss: float, accuracy: float) -> dict[str, float]:
+    """Return a note of a forward pass after the window. Raises LossNotFiniteError."""
+    if not isfinite(loss):
+        raise LossNotFiniteError(f"the loss is {loss} after the last step")
+    return {"loss": loss, "accuracy": accuracy}
+
+
+def seconds_without_exchange(
+    work: Callable[[], None], synchronize: Callable[[], None]
+) -> float:
+    """Return the seconds of `work`, a step's batches, forward and backward passes without
+    waiting for other ranks: the median of COMPUTE_STEPS steps. Inside the window, all ranks
+    step together, so step times do not show which rank the others wait for; this time does."""
+    seconds = []
+    for _step in range(COMPUTE_STEPS):
+        synchronize()
+        began = time.perf_counter()
+        work()
+        synchronize()
+        seconds.append(time.perf_counter() - began)
+    return median(seconds)
 
 
 def input_settings(options: Options) -> dict[str, str]:

@@ -13,6 +13,8 @@ from perfkit.training.models import MODELS, Model, OptimizerSettings
 from perfkit.training.models import model_of as facts_of
 from perfkit.training.models import optimizer_settings as settings_of
 
+PRECISIONS = ("fp32", "amp", "pure_fp16", "bf16", "auto")
+
 
 def option(default: Any, meaning: str, *choices: str) -> Any:
     """Return a field of Options: its default, None for one that depends on model and device,
@@ -29,13 +31,13 @@ class Options:
     model: str = option(MISSING, "model to train", *MODELS)
     model_size: str = option(None, "size of gpt (124M, 355M ...) or llama (tiny, 1b, 8b)")
     device: str = option("gpu", "cpu, gpu, or another type that Paddle has")
-    precision: str = option("fp32", "number format: fp32, amp, pure_fp16, bf16 or auto")
+    precision: str = option("fp32", "number format", *PRECISIONS)
     tf32: bool = option(False, "allow a GPU to round fp32 factors to TF32")
     execution: str = option("dynamic", "how the graph is executed", "dynamic", "static")
     strategy: str = option("none", "preset of distributed-training options (Paddle)")
     sharding: str = option("none", "what ranks divide (llama)", "none", "gradients", "full")
     recompute: str = option("none", "activations computed again (llama)", "none", "full")
-    optimizer: str = option(None, "momentum, adamw or lamb")
+    optimizer: str = option(None, "optimizer", "momentum", "adamw", "lamb")
     layout: str = option(None, "memory layout of images", "NCHW", "NHWC")
     batch_size: int = option(None, "samples of a rank in a micro-batch")
     accumulate: int = option(1, "micro-batches of a step")
@@ -65,6 +67,14 @@ class Options:
         if sizes and self.model_size is None:
             self.model_size = sizes.on_cpu if on_cpu else sizes.on_gpu
         facts = self.facts
+        if sizes and self.model_size not in sizes.names:
+            allowed = ", ".join(sizes.names)
+            raise ValueError(f"model_size={self.model_size}: {self.model} has {allowed}")
+        if self.optimizer not in (None, *facts.optimizers):
+            allowed = ", ".join(facts.optimizers)
+            raise ValueError(f"optimizer={self.optimizer}: {self.model} takes {allowed}")
+        if self.model != "llama" and {self.sharding, self.recompute} != {"none"}:
+            raise ValueError("sharding and recompute are for llama alone")
         defaults: dict[str, Any] = {
             "optimizer": facts.optimizers[0],
             "batch_size": facts.cpu_batch_size if on_cpu else facts.gpu_batch_size,

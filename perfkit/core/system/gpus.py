@@ -153,24 +153,6 @@ def near_cores(count: int) -> list[list[int]]:
     return cores
 
 
-def run_near(index: int) -> str:
-    """Bind this process, and its future children, to its cores near the visible GPU `index`.
-    Return a sentence with the cores, or the reason for using all."""
-    allowed = os.sched_getaffinity(0)
-    try:
-        with session():
-            handles = [*visible_handles().values()]
-            pynvml.nvmlDeviceSetCpuAffinity(handles[index])
-    except (pynvml.NVMLError, IndexError) as error:
-        return f"all cores: {type(error).__name__}: {error}"
-    # NVML ignores the cores that the process was bound to, by Slurm for example.
-    near = os.sched_getaffinity(0) & allowed
-    os.sched_setaffinity(0, near or allowed)
-    if not near:
-        return "all cores: none of them is near the GPU"
-    return f"cores {core_ranges(near)}"
-
-
 def core_ranges(cores: set[int]) -> str:
     """Return `0-3,8` for the cores 0, 1, 2, 3 and 8."""
     ordered = sorted(cores)

@@ -23,7 +23,7 @@ from perfkit.core.frameworks.inspector import Inspector
 from perfkit.core.frameworks.interface import Backend, backend
 from perfkit.core.frameworks.trainer import Batch
 from perfkit.core.results.schema import Effective
-from perfkit.core.system.gpus import run_near
+from perfkit.core.system.gpus import core_ranges, near_cores
 from perfkit.core.worker.loop import compute_seconds, train
 from perfkit.core.worker.trace import write_trace
 from perfkit.core.worker.warmup import AutoWarmup
@@ -78,9 +78,11 @@ def open_input(config: Config, rank: int) -> OpenInput:
     settings = {}
     # Before the framework is imported: its threads inherit the process's CPU affinity.
     if config.device == "gpu":
-        settings[AFFINITY] = "all cores: disabled"
-        if config.tunes(AFFINITY):
-            settings[AFFINITY] = run_near(rank % config.devices)
+        settings[AFFINITY] = "all cores"
+        if config.tunes(AFFINITY) and (near := near_cores(config.devices)):
+            cores = near[rank % config.devices]
+            os.sched_setaffinity(0, cores)
+            settings[AFFINITY] = f"cores {core_ranges({*cores})}"
     if config.input == "dali":
         settings["dali_threads"] = str(config.dali_threads)
         settings["dali_prefetch"] = str(config.dali_prefetch)

@@ -6,11 +6,8 @@ python -m paddle.distributed.launch -m perfkit.training.paddle.train --model ber
 docs/backends.md explains the settings and the alternatives that were tried.
 """
 
-import math
 import os
-import time
 from contextlib import nullcontext, suppress
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -18,9 +15,13 @@ import paddle
 from paddle import Tensor, nn
 
 import perfkit
-from perfkit.inputs import Batches
-from perfkit.timing.recorder import finite
-from perfkit.training.effective import host_settings, input_settings
+from perfkit.training.effective import (
+    evaluation,
+    host_settings,
+    input_settings,
+    seconds_without_exchange,
+    skipped_steps,
+)
 from perfkit.training.models import MOMENTUM, training_flops, units_per_sample
 from perfkit.training.options import Options
 from perfkit.training.paddle.batches import new_batches
@@ -42,7 +43,6 @@ TUNING_FLAGS: dict[str, tuple[str, int | bool]] = {
 }
 """GPU setting -> Paddle's flag and its value in NVIDIA's DeepLearningExamples; the convolution
 workspace is in MB."""
-COMPUTE_STEPS = 3
 
 
 def main() -> None:
@@ -132,15 +132,26 @@ def main() -> None:
 
     if scaler.is_enable():
         scale = float(np.asarray(scaler.state_dict()["scale"]).item())
-        # Each overflow halves it; it doubles only after more steps than a measurement has.
-        timer.note(loss_scale=scale, skipped_steps=round(math.log2(INITIAL_LOSS_SCALE / scale)))
+        skipped = skipped_steps(
+            INITIAL_LOSS_SCALE, scale, options.steps, scaler.get_incr_every_n_steps()
+        )
+        timer.note(loss_scale=scale, skipped_steps=skipped)
     if is_parallel:
-        timer.note(compute_seconds=seconds_without_exchange(options, batches, backward))
+
+        def compute() -> None:
+            for _micro_batch in range(options.accumulate):
+                backward(next(batches), exchanges=False)
+
+        def synchronize() -> None:
+            if options.device != "cpu":
+                paddle.device.synchronize()
+
+        timer.note(compute_seconds=seconds_without_exchange(compute, synchronize))
         optimizer.clear_grad()
     with paddle.no_grad(), auto_cast():
         batch = next(batches)
-        value = finite(loss_of(options, model, batch), options.steps)
-        timer.note(evaluation={"loss": value, "accuracy": accuracy(options, model, batch)})
+        loss = float(loss_of(options, model, batch))
+        timer.note(evaluation=evaluation(loss, accuracy(options, model, batch)))
 
 
 def open_device(options: Options) -> None:
@@ -208,26 +219,6 @@ def blocks_of(model: nn.Layer) -> list[nn.Layer]:
 def parameters_of(model: nn.Layer) -> int:
     """Return the number of trainable parameters; the statistics of batch norms are none."""
     return int(sum(each.size for each in model.parameters() if not each.stop_gradient))
-
-
-def seconds_without_exchange(options: Options, batches: Batches, backward: Any) -> float:
-    """Return the seconds of a step's batches, forward and backward passes without waiting for
-    other ranks. Inside the window, all ranks step together, so step times do not show which
-    rank the others wait for; this time does."""
-    seconds = []
-    for _step in range(COMPUTE_STEPS):
-        synchronize(options)
-        began = time.perf_counter()
-        for _micro_batch in range(options.accumulate):
-            backward(next(batches), exchanges=False)
-        synchronize(options)
-        seconds.append(time.perf_counter() - began)
-    return median(seconds)
-
-
-def synchronize(options: Options) -> None:
-    if options.device != "cpu":
-        paddle.device.synchronize()
 
 
 def settings_in_words(

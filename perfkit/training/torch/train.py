@@ -6,11 +6,8 @@ torchrun --nproc-per-node 8 -m perfkit.training.torch.train --model gpt --precis
 docs/backends.md explains the settings and the alternatives that were tried.
 """
 
-import math
-import time
 from contextlib import nullcontext
 from datetime import timedelta
-from statistics import median
 from typing import Any
 
 import torch
@@ -18,9 +15,13 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import perfkit
-from perfkit.inputs import Batches
-from perfkit.timing.recorder import finite
-from perfkit.training.effective import host_settings, input_settings
+from perfkit.training.effective import (
+    evaluation,
+    host_settings,
+    input_settings,
+    seconds_without_exchange,
+    skipped_steps,
+)
 from perfkit.training.models import MOMENTUM, training_flops, units_per_sample
 from perfkit.training.options import Options
 from perfkit.training.torch.batches import new_batches
@@ -31,7 +32,6 @@ AUTO_CAST = {"amp": torch.float16, "bf16": torch.bfloat16}
 INITIAL_LOSS_SCALE = 2.0**15
 EXCHANGE_TIMEOUT = timedelta(minutes=3)
 """Time that ranks wait for each other; one may compile what the others have cached."""
-COMPUTE_STEPS = 3
 
 
 def main() -> None:
@@ -118,16 +118,27 @@ def main() -> None:
 
     if scaler.is_enabled():
         scale = scaler.get_scale()
-        # Each overflow halves it; it doubles only after more steps than a measurement has.
-        timer.note(loss_scale=scale, skipped_steps=round(math.log2(INITIAL_LOSS_SCALE / scale)))
+        skipped = skipped_steps(
+            INITIAL_LOSS_SCALE, scale, options.steps, scaler.get_growth_interval()
+        )
+        timer.note(loss_scale=scale, skipped_steps=skipped)
     if is_parallel:
-        timer.note(compute_seconds=seconds_without_exchange(options, batches, backward))
+
+        def compute() -> None:
+            for _micro_batch in range(options.accumulate):
+                backward(next(batches), exchanges=False)
+
+        def synchronize() -> None:
+            if options.device == "gpu":
+                torch.cuda.synchronize()
+
+        timer.note(compute_seconds=seconds_without_exchange(compute, synchronize))
         optimizer.zero_grad()
     # A compiled layer of a sharded model would be compiled anew.
     with torch.no_grad(), auto_cast, torch.compiler.set_stance("force_eager"):
         batch = next(batches)
-        value = finite(loss_of(options, model, batch), options.steps)
-        timer.note(evaluation={"loss": value, "accuracy": accuracy(options, model, batch)})
+        loss = float(loss_of(options, model, batch))
+        timer.note(evaluation=evaluation(loss, accuracy(options, model, batch)))
 
 
 def open_device(options: Options) -> torch.device:
@@ -195,26 +206,6 @@ def align_gradients(model: nn.Module) -> None:
         gradient = parameter.grad
         if gradient is not None and gradient.stride() != parameter.stride():
             parameter.grad = torch.empty_like(parameter).copy_(gradient)
-
-
-def seconds_without_exchange(options: Options, batches: Batches, backward: Any) -> float:
-    """Return the seconds of a step's batches, forward and backward passes without waiting for
-    other ranks. Inside the window, all ranks step together, so step times do not show which
-    rank the others wait for; this time does."""
-    seconds = []
-    for _step in range(COMPUTE_STEPS):
-        synchronize(options)
-        began = time.perf_counter()
-        for _micro_batch in range(options.accumulate):
-            backward(next(batches), exchanges=False)
-        synchronize(options)
-        seconds.append(time.perf_counter() - began)
-    return median(seconds)
-
-
-def synchronize(options: Options) -> None:
-    if options.device == "gpu":
-        torch.cuda.synchronize()
 
 
 def settings_in_words(options: Options, sharding: str) -> dict[str, str]:
