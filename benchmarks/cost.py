@@ -20,8 +20,8 @@ from trained import measured_here
 import perfkit
 from perfkit.core.driver import workers as launch
 from perfkit.core.driver.settings import worker_environment
-from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.paths import ROOT
+from perfkit.training.frameworks import NodeRank
 
 TRAINER_SECONDS = 0.5
 QUIET = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)

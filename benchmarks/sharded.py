@@ -20,12 +20,11 @@ import numpy as np
 
 from perfkit.core.config import Config, Protocol, Sharding
 from perfkit.core.driver.rank_job import training_arguments
-from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.facts import MEETING_VARIABLE
 from perfkit.core.frameworks.interface import backend
 from perfkit.core.paths import ROOT
 from perfkit.core.request.resolve import resolve
 from perfkit.inputs import InputOptions, synthetic
+from perfkit.training.frameworks import FRAMEWORKS, MEETING_VARIABLE
 from perfkit.training.options import Options
 
 sys.path.insert(0, str(ROOT / "tests"))

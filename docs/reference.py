@@ -29,7 +29,6 @@ from perfkit.analysis.warning_types import MeasurementWarning
 from perfkit.cli import main
 from perfkit.cli.options import parameter_list
 from perfkit.core.config import PROTOCOLS, Config, Protocol, RunConfig
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.parameters import (
     ABOUT,
     PROTOCOL_PARAMETERS,
@@ -44,6 +43,7 @@ from perfkit.core.results.schema import Result
 from perfkit.core.results.store import write_atomically
 from perfkit.core.results.told import PRECISION, UNIT, UNIT_PER_SECOND
 from perfkit.core.script_config import SCRIPT, SHA256, ScriptConfig
+from perfkit.training.frameworks import FRAMEWORKS
 from perfkit.training.models import MODELS
 
 DOCS = ROOT / "docs"

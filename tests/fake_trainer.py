@@ -13,9 +13,9 @@ from pathlib import Path
 from types import ModuleType
 
 import perfkit
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.timing import rank as rank_of_script
 from perfkit.timing.session import current_session
+from perfkit.training.frameworks import FRAMEWORKS
 from perfkit.training.options import Options
 
 PLANTED = """
@@ -116,7 +116,7 @@ def train(seconds, framework, words):
 
 def main(seconds, job_file, framework, *words):
     """Run this file as a rank of the job."""
-    sys.modules[FRAMEWORKS[framework].module] = Framework(framework)
+    sys.modules[framework] = Framework(framework)
     arguments = json.dumps([float(seconds), framework, words])
     rank_of_script.main(Path(job_file), [__file__, arguments])
 

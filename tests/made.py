@@ -6,7 +6,6 @@ from pathlib import Path
 
 from perfkit.analysis.diagnosis import Diagnosis
 from perfkit.core.config import Protocol
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.identity import Reading, measurement_id
 from perfkit.core.results.repeat import FirstStep, Peak, Rank, Repeat, StepSeconds
@@ -23,6 +22,7 @@ from perfkit.core.results.summarize import NOT_IN_RAW_FILES, summarize
 from perfkit.core.results.told import Told
 from perfkit.core.script_config import ScriptConfig
 from perfkit.core.system import environment
+from perfkit.training.frameworks import FRAMEWORKS
 from perfkit.training.models import model_of, units_per_sample
 
 V100 = "Tesla V100-SXM2-32GB, 32 GiB"

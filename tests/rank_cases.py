@@ -15,9 +15,9 @@ from pathlib import Path
 from narrow import replace_sizes
 from trained import train_here
 
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.inputs import synthetic
 from perfkit.training import models
+from perfkit.training.frameworks import FRAMEWORKS
 
 SAMPLES, STEPS = 8, 4
 """Samples of all ranks per step."""

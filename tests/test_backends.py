@@ -11,10 +11,10 @@ import pytest
 from narrow import replace_sizes
 from sides import SIDES, equal, side_of, step, use_float32
 
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.functional.trainer import EPSILON
 from perfkit.core.frameworks.networks import NETWORKS, Outline
 from perfkit.core.results.schema import Effective
+from perfkit.training.frameworks import FRAMEWORKS
 from perfkit.training.models import MODELS, multiply_adds, optimizer_settings
 from perfkit.training.options import Options
 from perfkit.training.paddle.models import new_model

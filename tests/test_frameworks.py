@@ -10,13 +10,13 @@ import pytest
 from conftest import needs_frameworks
 
 from perfkit.core.driver.settings import cpu_settings
-from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.facts import NodeRank
+from perfkit.core.driver.workers import launcher_command
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.request.resolve import resolve
 from perfkit.core.system import software
+from perfkit.training.frameworks import FRAMEWORKS, NodeRank
 
 NAMES = tuple(FRAMEWORKS)
 ONLY_NODE = NodeRank()
@@ -36,8 +36,7 @@ def problems(framework, **changes):
 def command(framework, place=ONLY_NODE, **changes):
     values = {"model": "resnet50", "framework": framework, "device": "cpu", "batch_size": 4}
     config = resolve(values | changes)
-    launch = FRAMEWORKS[framework].launch_command
-    return launch(config, place, Path("/logs"), "job", ["worker"])
+    return launcher_command(config, place, Path("/logs"), "job", ["worker"])
 
 
 @pytest.mark.parametrize("framework", ["oneflow", "caffe", None, 7, []])
@@ -61,7 +60,7 @@ def test_an_unknown_framework_is_rejected_with_all_other_problems(framework):
     ],
 )
 def test_defaults_depend_on_the_framework(framework, layout, execution, source):
-    if not FRAMEWORKS[framework].version:
+    if not software.installed_version(FRAMEWORKS[framework]):
         pytest.skip("not installed")
     images = planned(framework)
     assert (images.layout, images.execution) == (layout, execution)
@@ -112,7 +111,7 @@ def test_paddle_defaults_to_the_tensor_core_layout_on_a_gpu(device, precision, l
 def test_unsupported_values_are_rejected_with_the_supported_ones(
     monkeypatch, framework, given, message
 ):
-    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", lambda: ["0"])
+    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", lambda: ["0"])
     assert any(message in problem for problem in problems(framework, **given))
 
 
@@ -159,7 +158,7 @@ def test_each_framework_gets_its_cpu_settings(framework, settings):
 @pytest.mark.parametrize("gpus", [["0"], ["0", "1"]])
 @pytest.mark.parametrize("given", [{}, {"device": "gpu"}, {"gpus": 1}])
 def test_tensorflow_on_a_machine_with_gpus_is_refused_in_one_sentence(monkeypatch, gpus, given):
-    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", lambda: gpus)
+    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", lambda: gpus)
     with pytest.raises(RequestError) as refused:
         plan("resnet50", {"framework": "tensorflow", "input": "synthetic"} | given)
     assert refused.value.problems == [
@@ -195,10 +194,10 @@ def test_the_environment_has_only_the_training_frameworks_facts(framework):
 @needs_frameworks
 def test_versions_are_those_of_the_installed_packages():
     # The package's version may lack the CUDA version of its build.
-    torch, _plus, _cuda = FRAMEWORKS["torch"].version.partition("+")
+    torch, _plus, _cuda = software.installed_version(FRAMEWORKS["torch"]).partition("+")
     assert torch == version("torch").partition("+")[0]
-    assert FRAMEWORKS["paddle"].version == version("paddlepaddle")
-    assert FRAMEWORKS["jax"].version == version("jax")
+    assert software.installed_version(FRAMEWORKS["paddle"]) == version("paddlepaddle")
+    assert software.installed_version(FRAMEWORKS["jax"]) == version("jax")
 
 
 def test_version_constants_are_read_without_import(tmp_path, monkeypatch):
@@ -215,8 +214,9 @@ def test_version_constants_are_read_without_import(tmp_path, monkeypatch):
 def test_planning_imports_no_framework_and_no_pandas():
     code = (
         "import sys; from perfkit import plan\n"
-        "from perfkit.core.frameworks import FRAMEWORKS\n"
-        "names = [name for name, framework in FRAMEWORKS.items() if framework.version]\n"
+        "from perfkit.training.frameworks import FRAMEWORKS\n"
+        "from perfkit.core.system.software import installed_version\n"
+        "names = [n for n, framework in FRAMEWORKS.items() if installed_version(framework)]\n"
         "for name in names:\n"
         "    plan('resnet50', {'framework': name, 'input': 'synthetic', 'device': 'cpu'})\n"
         "print({*names, 'pandas', 'matplotlib', 'nvidia.dali'} & set(sys.modules))"

@@ -13,7 +13,6 @@ from conftest import needs_frameworks
 
 from perfkit.core.config import Protocol
 from perfkit.core.driver.measure import measure
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.paths import ROOT
 from perfkit.core.refusals import ArchitectureDropped, ArchitectureMissing
 from perfkit.core.request import RequestError
@@ -21,7 +20,7 @@ from perfkit.core.request.checks import problems as problems_here
 from perfkit.core.request.plan import plan
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.store import read_events
-from perfkit.core.system import gpus
+from perfkit.core.system import devices, gpus
 from perfkit.core.system.environment import read_facts
 from perfkit.core.system.software import Software
 from perfkit.core.system.telemetry import Telemetry
@@ -328,7 +327,7 @@ def test_pytorchs_own_list_of_architectures_decides(nvml, monkeypatch, listed):
     nvml("capability=10.0")
     monkeypatch.setattr("perfkit.core.system.software.constants", lambda *_: {"cuda": "12.8"})
     monkeypatch.setattr(
-        "perfkit.core.frameworks.torch.listed_architectures", lambda _interpreter: listed
+        "perfkit.core.system.devices.torch_architectures", lambda _interpreter: listed
     )
     refusal = refused_architecture(framework="torch", gpus=1)
     if listed == ["sm_80", "sm_90"]:
@@ -340,8 +339,8 @@ def test_pytorchs_own_list_of_architectures_decides(nvml, monkeypatch, listed):
 @pytest.mark.usefixtures("processes")
 def test_the_installed_frameworks_list_their_architectures():
     """Paddle's is a build for the CPU, whose list is empty, as that of PyTorch's would be."""
-    assert FRAMEWORKS["paddle"].architectures(sys.executable) == []
-    listed = FRAMEWORKS["torch"].architectures(sys.executable)
+    assert devices.architectures("paddle", sys.executable) == []
+    listed = devices.architectures("torch", sys.executable)
     is_cpu_build = version("torch").endswith("+cpu")
     assert (listed == []) == is_cpu_build
     assert all(name.startswith("sm_") for name in listed)

@@ -18,7 +18,6 @@ from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.analysis.verdicts import NoDifference
 from perfkit.analysis.warning_types import SEVERITIES
 from perfkit.analysis.warnings import checked_aspects
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.parameters import parameters
 from perfkit.core.paths import ROOT
 from perfkit.core.results.frames import records
@@ -36,6 +35,7 @@ from perfkit.report.summary import Summary
 from perfkit.report.text import language
 from perfkit.report.text.names import fact_name
 from perfkit.report.text.statements import sentence
+from perfkit.training.frameworks import FRAMEWORKS
 
 METHODS = [("**.j2", "jinja2.ext:babel_extract")]
 OPTIONAL = {

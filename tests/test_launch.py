@@ -15,9 +15,9 @@ from perfkit.core.driver.logs import shortened
 from perfkit.core.driver.settings import cpu_settings, with_dali_settings, worker_environment
 from perfkit.core.driver.supervised import close, start_supervised
 from perfkit.core.driver.workers import launcher_command
-from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.request.resolve import resolve
 from perfkit.core.system.scratch import Scratch
+from perfkit.training.frameworks import NodeRank
 
 ESCAPING = """
 import os, subprocess, sys, time
@@ -64,7 +64,7 @@ def test_on_a_cpu_the_launcher_gets_a_process_count():
 
 
 def test_on_gpus_the_launcher_gets_the_first_visible_devices(monkeypatch):
-    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", lambda: ["3", "5", "6"])
+    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", lambda: ["3", "5", "6"])
     command = command_of(config(device="gpu", gpus=2))
     assert command[-2:] == ["--devices", "3,5"]
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from made_once import made_once
 
-from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.facts import NodeRank
+from perfkit.core.driver.workers import launcher_command
 from perfkit.core.request.resolve import resolve
+from perfkit.training.frameworks import FRAMEWORKS, NodeRank
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SECONDS = 500
@@ -59,7 +59,8 @@ TESTS, FRAMEWORK, RANKS, STEPS, SAMPLES, CASES, FOLDER = json.loads(sys.argv[1])
 sys.path.insert(0, TESTS)
 from sides import side_of
 
-from perfkit.core.frameworks import FRAMEWORKS, networks
+from perfkit.core.frameworks import networks
+from perfkit.training.frameworks import FRAMEWORKS
 from perfkit.core.frameworks.dimensions import bert, gpt, llama, vgg16
 from perfkit.training import models
 from perfkit.core.worker.loop import compute_seconds
@@ -239,8 +240,7 @@ def train(framework, folder):
     request = {"model": "llama", "framework": framework, "device": "cpu", "processes": RANKS}
     config = resolve(request)
     logs = folder / "together"
-    launch = FRAMEWORKS[framework].launch_command
-    command = launch(config, NodeRank(), logs, "job", [*run, "together"])
+    command = launcher_command(config, NodeRank(), logs, "job", [*run, "together"])
     with (
         supervised(folder, "together", command) as together,
         supervised(folder, "alone", [*run, "alone"]) as alone,
@@ -298,9 +298,8 @@ def test_jaxs_ranks_share_out_right_sums_of_large_gradients(tmp_path):
     request = {"model": "llama", "framework": "jax", "device": "cpu"}
     request |= {"processes": RANKS, "sharding": "full"}
     run = [sys.executable, str(script), json.dumps(request)]
-    launch = FRAMEWORKS["jax"].launch_command
     logs = tmp_path / "together"
-    command = launch(resolve(request), NodeRank(), logs, "job", run)
+    command = launcher_command(resolve(request), NodeRank(), logs, "job", run)
     with supervised(tmp_path, "together", command) as together:
         status = together.wait(SECONDS)
     ends = [log.read_text()[-3000:] for log in logs.glob("*log")]

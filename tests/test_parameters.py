@@ -102,7 +102,7 @@ def test_every_configuration_is_valid_on_its_target_hardware(file, monkeypatch, 
     constants = {"cuda_version": "12.6", "cuda": "12.6"}
     monkeypatch.setattr("perfkit.core.system.software.constants", lambda *_: constants)
     labels = list("01234567")
-    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", lambda: labels)
+    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", lambda: labels)
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "16")
     monkeypatch.setenv("SLURMD_NODENAME", "node1")
     for request in expand(FOLDER / f"{file}.yaml"):

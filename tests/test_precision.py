@@ -4,11 +4,11 @@ is in test_training.py."""
 import paddle
 import pytest
 
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.request.resolve import resolve
 from perfkit.core.results.schema import Effective
 from perfkit.core.worker.rank import check_effective
 from perfkit.timing.failure import ConfigMismatchError
+from perfkit.training.frameworks import FRAMEWORKS
 
 
 def effective(**changes):

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from made_once import made_once
 
-from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.facts import NodeRank
+from perfkit.core.driver.workers import launcher_command
 from perfkit.core.paths import ROOT
 from perfkit.core.request.resolve import resolve
+from perfkit.training.frameworks import FRAMEWORKS, NodeRank
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SECONDS = 500
@@ -91,9 +91,8 @@ def train(framework, folder):
     cases = json.dumps(CASES[framework])
     run = [sys.executable, str(script), framework, cases, str(folder)]
     request = {"model": "llama", "framework": framework, "device": "cpu", "processes": RANKS}
-    launch = FRAMEWORKS[framework].launch_command
     logs = folder / "together"
-    command = launch(resolve(request), NodeRank(), logs, "job", [*run, str(RANKS)])
+    command = launcher_command(resolve(request), NodeRank(), logs, "job", [*run, str(RANKS)])
     with (
         supervised(folder, "together", command) as together,
         supervised(folder, "alone", [*run, "1"]) as alone,

@@ -11,7 +11,6 @@ from conftest import cli, needs_frameworks
 import perfkit
 from perfkit.cli.options import separated
 from perfkit.core.config import Protocol
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.parameters import parameters
 from perfkit.core.paths import ROOT, outputs_path, stored_path
 from perfkit.core.refusals import CpuBuild
@@ -23,6 +22,7 @@ from perfkit.core.system.gpus import select
 from perfkit.core.system.software import Software
 from perfkit.inputs.samples import make_sequences
 from perfkit.timing.failure import portable
+from perfkit.training.frameworks import FRAMEWORKS
 from perfkit.training.models import MODELS
 
 CPU_BUILD = "framework: this Paddle is a CPU build"
@@ -31,7 +31,7 @@ NO_DRIVER = "gpus: no NVIDIA driver answers"
 
 @pytest.fixture(autouse=True)
 def no_gpus(monkeypatch):
-    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", list)
+    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", list)
     no_driver(monkeypatch, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
 
@@ -344,7 +344,7 @@ def test_a_missing_data_folder_or_unwritable_outputs_are_rejected_with_a_fix(tmp
     ],
 )
 def test_auto_selects_all_gpus_or_the_cpu(monkeypatch, gpu_build, gpus, given, expected):
-    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", lambda: gpus)
+    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", lambda: gpus)
     planned = plan("resnet50", {"input": "synthetic"} | given)
     config = planned.config
     assert (config.device, config.topology, planned.protocol.name) == expected
@@ -421,7 +421,7 @@ def test_jax_with_its_cuda_plugin_trains_on_all_visible_gpus(monkeypatch):
         "perfkit.core.request.requirements.software_for",
         lambda _config: Software("3.12.1", of_gpus, []),
     )
-    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", lambda: ["0", "1"])
+    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", lambda: ["0", "1"])
     for tf32, precision in ((False, "fp32"), (True, "fp32"), (False, "bf16")):
         request = {"framework": "jax", "input": "synthetic"}
         config = plan("resnet50", request | {"tf32": tf32, "precision": precision}).config

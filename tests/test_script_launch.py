@@ -11,9 +11,8 @@ from perfkit.core.config import Protocol
 from perfkit.core.driver.node_files import LAST_STEP, tell_last_step, told_last_step
 from perfkit.core.driver.rank_job import ScriptRankJob
 from perfkit.core.driver.workers import launcher_command
-from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.script_config import ScriptConfig
+from perfkit.training.frameworks import NodeRank
 
 AUTO = Protocol.named("published", warmup_steps="auto")
 LABELS = ["GPU-a", "GPU-b", "GPU-c"]
@@ -38,8 +37,7 @@ def config(**changes):
 def environment(monkeypatch, tmp_path):
     """Returns the environment variables that a script's ranks have more than this process."""
     monkeypatch.setattr("os.environ", {"HOME": "/root"})
-    for framework in FRAMEWORKS.values():
-        monkeypatch.setattr(type(framework), "visible_devices", lambda *_: LABELS)
+    monkeypatch.setattr("perfkit.core.driver.settings.visible_devices", lambda *_: LABELS)
 
     def added(place=None, **changes):
         scratch = tmp_path / str(len([*tmp_path.iterdir()]))

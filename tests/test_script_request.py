@@ -24,7 +24,7 @@ TRAIN = "import torch\nimport perfkit\n"
 
 @pytest.fixture(autouse=True)
 def no_gpus(monkeypatch):
-    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", list)
+    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", list)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ PRECISIONS = {
 
 @pytest.fixture(autouse=True)
 def no_gpus(monkeypatch):
-    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", list)
+    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", list)
 
 
 def applied(strategy="fleetx-fp32", **changes):

@@ -274,7 +274,7 @@ def test_a_sweep_imports_no_module_from_its_folder(sweep, sweep_file, tmp_path, 
 def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
     monkeypatch, tmp_path
 ):
-    monkeypatch.setattr("perfkit.core.frameworks.facts.visible_gpus", list)
+    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", list)
     file = ROOT / "parameters" / "fleetx-resnet50.yaml"
     configurations, _problems = read_sweep(file)
     count = len(configurations)

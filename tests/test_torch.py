@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from sides import config
 
-from perfkit.core.frameworks.facts import NodeRank
-from perfkit.core.frameworks.torch import FRAMEWORK
+from perfkit.core.driver.workers import launcher_command
 from perfkit.core.paths import ROOT
+from perfkit.training.frameworks import NodeRank
 
 pytest.importorskip("torch")
 OVERLAP = """
@@ -70,7 +70,7 @@ def test_compiled_models_overlap_communication_with_the_backward_pass(tmp_path):
     script.write_text(OVERLAP)
     run = [sys.executable, str(script), *WORDS.split()]
     two = config(framework="torch", processes=2)
-    command = FRAMEWORK.launch_command(two, NodeRank(), tmp_path, "job", run)
+    command = launcher_command(two, NodeRank(), tmp_path, "job", run)
     path = f"{ROOT}:{Path(__file__).parent}"
     env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     done = subprocess.run(command, env=env, check=False, timeout=200)

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from perfkit.core.config import Config
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.parameters import FIELDS, select
 from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan, typed
+from perfkit.core.system.software import installed_version
+from perfkit.training.frameworks import FRAMEWORKS
 from perfkit.training.models import find_model
 
 FIXED = {"device": "cpu", "input": "synthetic", "protocol": "quick"}
@@ -106,6 +107,8 @@ def _installed_for(model: str, optimizer: str | None) -> list[str]:
         optimizer = facts.optimizers[0]
     names = []
     for name, framework in FRAMEWORKS.items():
-        if framework.version and framework.takes(model=model, optimizer=optimizer or ""):
+        if installed_version(framework) and framework.takes(
+            model=model, optimizer=optimizer or ""
+        ):
             names.append(name)
     return names

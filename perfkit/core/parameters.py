@@ -7,9 +7,9 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from perfkit.core.config import PROTOCOLS, Config, Protocol, RunConfig, about_of
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.paths import URL, absolute_path, results_path
 from perfkit.core.script_config import ScriptConfig
+from perfkit.training.frameworks import FRAMEWORKS
 from perfkit.training.models import MODELS
 
 NOT_PARAMETERS = ("model", "script_sha256", "modules", "statistic")

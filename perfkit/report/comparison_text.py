@@ -23,7 +23,6 @@ from perfkit.analysis.ratios import Method, Ratio
 from perfkit.analysis.verdicts import WORDS, Verdict
 from perfkit.analysis.wording import arguments_text, long_title, own_options
 from perfkit.core.format import amount, interval, number, percent, plain
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.report.text.names import (
     TOO_FEW,
     interval_words,
@@ -33,6 +32,7 @@ from perfkit.report.text.names import (
 )
 from perfkit.report.text.terminal import coloured, tabulated, wrapped
 from perfkit.report.words import counted_warnings, machine_words
+from perfkit.training.frameworks import FRAMEWORKS
 
 MOST_NAMES = 10
 """Most measurements without a partner that are listed; the JSON has all."""

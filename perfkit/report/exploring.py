@@ -9,9 +9,9 @@ import pandas as pd
 import perfkit
 from perfkit.analysis.comparison.blocks import with_told
 from perfkit.core.format import interval, number, one_line, shortened
-from perfkit.core.frameworks import DISPLAY_NAMES
 from perfkit.core.paths import ROOT
 from perfkit.report.style import COLOURS
+from perfkit.training.frameworks import DISPLAY_NAMES
 
 EXAMPLES = ROOT / "outputs" / "examples"
 TRAITS = ["framework", "precision", "batch_size", "topology", "input"]

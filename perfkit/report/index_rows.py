@@ -18,7 +18,6 @@ from perfkit.analysis.wording import (
     work_title,
 )
 from perfkit.core.format import number
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.results.frames import topology_size
 from perfkit.core.statements import N_
 from perfkit.report.elements import Text, code, joined, severity_mark, span, strong
@@ -27,6 +26,7 @@ from perfkit.report.rendering import page_warnings
 from perfkit.report.text.language import enumerated, file_name, translations
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import device_name, interval_words, traits
+from perfkit.training.frameworks import FRAMEWORKS
 
 SORTED_SEVERITIES = (None, "undecided", "notice", "caution", "error")
 """Severities in the order in which the index sorts them."""

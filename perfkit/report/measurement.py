@@ -10,7 +10,6 @@ from perfkit.analysis.diagnosis import Diagnosis, read_diagnosis
 from perfkit.analysis.warnings import MeasurementChecks, check
 from perfkit.core.config import Config
 from perfkit.core.format import amount, minute, plain
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.remedies import remedy
 from perfkit.core.results.schema import Result
@@ -28,10 +27,12 @@ from perfkit.report.pages import (
 )
 from perfkit.report.section import Section
 from perfkit.report.step_charts import step_charts
+from perfkit.report.style import COLOURS
 from perfkit.report.text import names
 from perfkit.report.text.language import LANGUAGES, in_language
 from perfkit.report.text.language import gettext as _
 from perfkit.report.words import number_words, warning_words
+from perfkit.training.frameworks import DISPLAY_NAMES
 from perfkit.training.models import model_of
 
 
@@ -54,8 +55,8 @@ def checked(measurement: Measurement, site: Site | None = None) -> CheckedMeasur
     checks = check(measurement)
     charts = Section()
     if not checks.steps.empty:
-        framework = FRAMEWORKS[result.config.framework]
-        charts = step_charts(checks.steps, framework.colour)
+        colour = COLOURS[DISPLAY_NAMES[result.config.framework]]
+        charts = step_charts(checks.steps, colour)
     return CheckedMeasurement(folder, result, checks, charts, site or Site(folder.parent))
 
 

@@ -19,15 +19,29 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from perfkit.analysis.comparison.stored import PairResult, Variant
 from perfkit.core.format import interval, number
-from perfkit.core.frameworks import DISPLAY_NAMES, FRAMEWORKS
 from perfkit.report.text.names import verdict_name
+from perfkit.training.frameworks import DISPLAY_NAMES
 
 INK, FAINT = "#24292f", "#8c959f"  # as in chart.mplstyle
 ACCENT, WAIT, IDEAL = "#1f5fbf", "#8a5a2b", "#57606a"
-COLOURS = {framework.display_name: framework.colour for framework in FRAMEWORKS.values()}
-MARKERS = {framework.display_name: framework.marker for framework in FRAMEWORKS.values()}
-COLOURS["OneFlow"], MARKERS["OneFlow"] = "#3f8fa8", "P"
-"""Colour and marker by the framework's name in texts; only published tables have OneFlow."""
+COLOURS = {
+    "Paddle": "#1f5fbf",
+    "PyTorch": "#d1495b",
+    "JAX": "#2a9d6f",
+    "TensorFlow": "#e08a00",
+    "MXNet": "#7a5cc0",
+    "OneFlow": "#3f8fa8",
+}
+"""Colour by the framework's name in texts, distinguishable in greyscale too; only published
+tables have OneFlow."""
+MARKERS = {
+    "Paddle": "o",
+    "PyTorch": "s",
+    "JAX": "^",
+    "TensorFlow": "D",
+    "MXNet": "v",
+    "OneFlow": "P",
+}
 SHADES = ["#86aee8", "#1f5fbf", "#0a2a5e"]
 """Light to dark, for ordered lines."""
 STYLE = Path(__file__).parent / "chart.mplstyle"

@@ -15,7 +15,6 @@ from perfkit.analysis.warnings import checked_aspects
 from perfkit.analysis.wording import arguments_text, long_title
 from perfkit.core.config import Config, Protocol
 from perfkit.core.format import change, number, percent, plain
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.request.plan import Plan
 from perfkit.core.results.failures import (
     Failure,
@@ -48,11 +47,13 @@ from perfkit.report.elements import (
 from perfkit.report.measurement import CheckedMeasurement, checked, stored_diagnosis
 from perfkit.report.rendering import render
 from perfkit.report.section import Section
+from perfkit.report.style import COLOURS
 from perfkit.report.text import names
 from perfkit.report.text.language import enumerated, ngettext, translations
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence
 from perfkit.timing.failure import portable
+from perfkit.training.frameworks import DISPLAY_NAMES
 
 MOST_LOGS = 8
 """Logs beside a failure, at most; the section of raw files has all."""
@@ -95,7 +96,7 @@ def plan(plan: Plan) -> Section:
 
 def _model(config: Config) -> Markup:
     """Return the work of a built-in model and how it runs, in words."""
-    framework = FRAMEWORKS[config.framework].display_name
+    framework = DISPLAY_NAMES[config.framework]
     name = long_title(config.model, config.model_size, translations())
     title = strong(enumerated([name, framework, config.precision]))
     facts = {"topology": config.topology, "device": config.device, "size": config.batch_size}
@@ -108,7 +109,7 @@ def _model(config: Config) -> Markup:
 
 def _script(config: ScriptConfig) -> Markup:
     """Return a script with its arguments and how it runs, in words."""
-    framework = FRAMEWORKS[config.framework].display_name
+    framework = DISPLAY_NAMES[config.framework]
     words = [plain(config.file_name), arguments_text(config.arguments)]
     title = strong(f"{' '.join(filter(None, words))}, {framework}")
     facts = {"topology": config.topology, "device": config.device}
@@ -213,7 +214,7 @@ def dot_chart(result: Result) -> DotChart:
     if throughput.interval:
         start, end = map(across, throughput.interval)
         interval = (start, round(end - start, 1))
-    colour = FRAMEWORKS[result.config.framework].colour
+    colour = COLOURS[DISPLAY_NAMES[result.config.framework]]
     return DotChart(colour, dots, across(throughput.value), interval)
 
 

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from perfkit.core.format import number, plain, shortened
-from perfkit.core.frameworks import DISPLAY_NAMES
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
 from perfkit.core.results.told import Told
@@ -17,6 +16,7 @@ from perfkit.report.elements import Text, code, foreign, note, paragraph, strong
 from perfkit.report.section import Section
 from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
+from perfkit.training.frameworks import DISPLAY_NAMES
 
 MOST_CHARACTERS = 1000
 """Longest text of a script that is shown whole."""

@@ -98,7 +98,7 @@ class PlainTimer:
         measure = f"To measure it with warm-up, repeats and an interval: {run_command()}"
         if self.last.step < FEWEST_STEPS:
             few = "1 step is" if self.last.step == 1 else f"{self.last.step} steps are"
-            return f"{few} too few to tell a throughput. {measure}"
+            return f"{few} too few to tell a throughput, which takes {FEWEST_STEPS}. {measure}"
         first = self._first_counted()
         steps = self.last.step - first.step
         told = self.work.samples_per_step

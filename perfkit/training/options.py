@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-from perfkit.training.frameworks import RANK_VARIABLES, default_layout
+from perfkit.training.frameworks import FRAMEWORKS, default_layout
 from perfkit.training.models import MODELS, Model, OptimizerSettings
 from perfkit.training.models import model_of as facts_of
 from perfkit.training.models import optimizer_settings as settings_of
@@ -116,7 +116,7 @@ class Options:
             )
         place = {
             name: int(environment.get(variable, default))
-            for name, (variable, default) in RANK_VARIABLES[framework].items()
+            for name, (variable, default) in FRAMEWORKS[framework].rank_variables.items()
         }
         given: dict[str, Any] = {**vars(parser.parse_args(words)), **place}
         return cls(framework=framework, **given)

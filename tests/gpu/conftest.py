@@ -16,13 +16,12 @@ import perfkit
 from perfkit.core.config import Protocol
 from perfkit.core.driver.rank_job import training_arguments
 from perfkit.core.driver.settings import with_dali_settings, worker_environment
-from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.paths import ROOT
 from perfkit.core.request.resolve import resolve
 from perfkit.core.system import gpus
 from perfkit.core.system.environment import usable_cores
-from perfkit.core.system.software import find_version
+from perfkit.core.system.software import find_version, installed_version
+from perfkit.training.frameworks import FRAMEWORKS, NodeRank
 
 CHECKED = ("paddle", "torch", "jax")
 DEVICE = Path(__file__).with_name("device.py")
@@ -77,10 +76,10 @@ def nothing_was_checked(reason):
 def absence(name):
     """Return why a framework can't be checked; None if it is installed as a build for GPUs."""
     facts = FRAMEWORKS[name]
-    if not facts.version:
+    if not installed_version(facts):
         return f"{facts.display_name} is not installed"
     if not find_version(*facts.versions[facts.gpu_fact]):
-        return f"{facts.display_name} {facts.version} is no build for GPUs"
+        return f"{facts.display_name} {installed_version(facts)} is no build for GPUs"
     return None
 
 

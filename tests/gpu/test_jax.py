@@ -4,8 +4,8 @@ import pytest
 
 import perfkit
 from perfkit.analysis.warnings import check
-from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.system.software import find_version
+from perfkit.core.system.software import find_version, installed_version
+from perfkit.training.frameworks import FRAMEWORKS
 
 pytestmark = pytest.mark.gpu
 
@@ -16,7 +16,7 @@ MODULES_OF_A_MEASUREMENT = ("filelock", "h5py", "PIL", "threadpoolctl")
 def measured(small, tmp_path):
     """Measures ResNet-50 in JAX on one GPU and returns the measurement."""
     facts = FRAMEWORKS["jax"]
-    if not facts.version or not find_version(*facts.versions["jax_cuda_plugin"]):
+    if not installed_version(facts) or not find_version(*facts.versions["jax_cuda_plugin"]):
         pytest.skip("JAX is not installed as a build for GPUs")
     for module in MODULES_OF_A_MEASUREMENT:
         pytest.importorskip(module, reason=f"a measurement needs {module}")

@@ -19,11 +19,11 @@ from perfkit.analysis.comparison.keys import (
 )
 from perfkit.analysis.comparison.stored import InterleavedComparison
 from perfkit.analysis.wording import column_value, size_text, telling_apart, work_title
-from perfkit.core.frameworks import DISPLAY_NAMES
 from perfkit.core.parameters import ABOUT
 from perfkit.core.results.frames import records, topology_size
 from perfkit.core.results.identity import NOT_IDENTITY
 from perfkit.core.statements import ENGLISH, N_
+from perfkit.training.frameworks import DISPLAY_NAMES
 
 FACTS = [*HARDWARE, "driver", "driver_cuda", "os", "kernel"]
 MACHINE = ["nodes_differ", "statistic", *(f"environment.{name}" for name in FACTS)]

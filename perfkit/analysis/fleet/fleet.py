@@ -30,12 +30,12 @@ from perfkit.analysis.fleet.stored import (
     Quantity,
     name_order,
 )
-from perfkit.core.frameworks import DISPLAY_NAMES
 from perfkit.core.results.frames import as_frame, row_of
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement, write_atomically
 from perfkit.core.statements import ENGLISH, N_
 from perfkit.core.units import GIGA, TERA
+from perfkit.training.frameworks import DISPLAY_NAMES
 
 REQUESTED = [name for name in WORK if name != "node"]
 WORKLOAD = [*REQUESTED, "precision", "topology", "arguments", *PROTOCOL, *MACHINE]

@@ -5,8 +5,8 @@ from typing import Literal
 
 import pandas as pd
 
-from perfkit.core.frameworks import DISPLAY_NAMES
 from perfkit.core.results.frames import records
+from perfkit.training.frameworks import DISPLAY_NAMES
 from perfkit.training.models import Unit, model_named
 
 FRAMEWORK_NAMES = DISPLAY_NAMES | {"pytorch": "PyTorch", "oneflow": "OneFlow"}

@@ -3,8 +3,8 @@
 import shlex
 
 from perfkit.core.config import Config
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.request.resolve import resolve
+from perfkit.training.frameworks import FRAMEWORKS
 
 WORK = ("model_size", "image_size", "sequence_length", "optimizer", "outputs_dir")
 """Parameters that the command sets if they are not the default."""

@@ -21,12 +21,12 @@ from perfkit.analysis.verification.stored import (
 )
 from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.repeat import TaskError, perform
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.paths import stored_path
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.store import write_atomically
 from perfkit.core.units import GIGA
+from perfkit.training.frameworks import FRAMEWORKS
 from perfkit.training.models import model_of
 from perfkit.training.trace import COPIES, STEPS
 

@@ -14,11 +14,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from perfkit.core.config import Config, FrameworkName, ModelName, ModelSize
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.results.base import NonNegative, Stored
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import ResultError, read_as
+from perfkit.training.frameworks import FRAMEWORKS
 
 FOLDER = "verified"
 SCHEMA_VERSION: Literal[1] = 1

@@ -35,8 +35,6 @@ from perfkit.core.driver.node_files import (
 )
 from perfkit.core.driver.programs import NodePrograms
 from perfkit.core.driver.workers import Launcher, WorkerGroup
-from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.request.hosts import route_address
 from perfkit.core.results.failures import (
     NodesDiffer,
@@ -47,6 +45,7 @@ from perfkit.core.results.failures import (
 from perfkit.core.results.schema import NodeSeen
 from perfkit.core.script_config import AnyConfig, ScriptConfig
 from perfkit.core.system.environment import package_source
+from perfkit.training.frameworks import FRAMEWORKS, NodeRank
 
 FACT_LENGTH = 200
 """Longest text of a fact that differs."""

@@ -19,10 +19,10 @@ from perfkit.core.driver.node_files import (
 )
 from perfkit.core.driver.programs import ENDING_SECONDS, NodePrograms
 from perfkit.core.driver.workers import LocalWorkers, WorkerGroup
-from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.results.failures import Failure, WorkerDied
 from perfkit.core.script_config import AnyConfig, ScriptConfig
 from perfkit.core.system.scratch import Scratch
+from perfkit.training.frameworks import NodeRank
 
 
 class ClusterWorkers(WorkerGroup):

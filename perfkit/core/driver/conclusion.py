@@ -12,7 +12,6 @@ from perfkit.core.driver.failures import cause, finished, timed_out
 from perfkit.core.driver.rank_job import has_script
 from perfkit.core.driver.script_failures import ScriptRun, script_failure
 from perfkit.core.driver.workers import Launcher
-from perfkit.core.frameworks.facts import AFFINITY
 from perfkit.core.results.failures import Failure, Interrupted, WorkerError
 from perfkit.core.results.repeat import Repeat
 from perfkit.core.results.schema import Effective
@@ -31,6 +30,7 @@ from perfkit.core.system.gpus import core_ranges
 from perfkit.core.work import work_of
 from perfkit.timing.failure import portable
 from perfkit.timing.raw_file import rank_file
+from perfkit.training.frameworks import AFFINITY
 
 INVALID_EVENTS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 """Errors that the raw events of an unfinished rank can cause."""

@@ -9,7 +9,6 @@ from perfkit.core.config import Config, Protocol
 from perfkit.core.driver.cluster import ClusterLauncher, remove_abandoned
 from perfkit.core.driver.failures import NodeError
 from perfkit.core.format import amount
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.paths import stored_path
 from perfkit.core.refusals import Mebibytes
 from perfkit.core.request.checks import sample_count
@@ -20,6 +19,7 @@ from perfkit.core.results.failures import Failure
 from perfkit.core.script_config import AnyConfig, ScriptConfig
 from perfkit.core.statements import Statement
 from perfkit.core.system.gpus import forbidden_count
+from perfkit.training.frameworks import FRAMEWORKS
 from perfkit.training.models import model_of
 
 MOST_SECONDS = 60

@@ -18,7 +18,6 @@ from perfkit.core.driver.progress import RepeatsProgress, display
 from perfkit.core.driver.repeat import run_repeat
 from perfkit.core.driver.workers import Launcher
 from perfkit.core.format import minute
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.paths import stored_path
 from perfkit.core.refusals import DriverFails, NoFileLocks
 from perfkit.core.request import RequestError
@@ -40,6 +39,7 @@ from perfkit.core.results.schema import SCHEMA_VERSION, InputData, NodeSeen, Res
 from perfkit.core.results.store import Measurement, ResultError, Store
 from perfkit.core.results.summarize import check_against_raw
 from perfkit.core.script_config import AnyConfig, ScriptConfig
+from perfkit.core.system.devices import visible_devices
 from perfkit.inputs import InputError
 from perfkit.inputs.data_set import examine
 from perfkit.timing.failure import portable
@@ -60,9 +60,8 @@ def measure(config: AnyConfig, protocol: Protocol) -> Measurement:
 
     In a notebook, the last line of the progress replaces the output of the cell.
     """
-    framework = FRAMEWORKS[config.framework]
     try:
-        devices = framework.visible_devices(config.device, config.interpreter)
+        devices = visible_devices(config.framework, config.device, config.interpreter)
     except OSError as error:
         raise RequestError([DriverFails(reason=str(error))]) from None
     if wrong := problems(config, len(devices)):

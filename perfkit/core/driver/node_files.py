@@ -40,16 +40,16 @@ from pydantic import BaseModel, ConfigDict
 
 from perfkit.core.config import Protocol
 from perfkit.core.data import digest
-from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.request.hosts import own_addresses, route_address
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.request.script import script_digest
 from perfkit.core.results.identity import identity
 from perfkit.core.results.store import write_atomically
 from perfkit.core.script_config import AnyConfig, ScriptConfig, StoredConfig
+from perfkit.core.system.devices import visible_devices
 from perfkit.core.system.environment import package_source
 from perfkit.timing.raw_file import rank_file
+from perfkit.training.frameworks import NodeRank
 
 PREFIX = ".nodes-"
 """Beginning of the name of the shared folder."""
@@ -207,7 +207,7 @@ def read_facts(config: AnyConfig, first_address: str, address: str = "") -> Node
     """Return this machine's facts. `address` is its own; if empty, the one towards
     `first_address`. Raises OSError, and ValueError for an interpreter that does not run."""
     environment = read_environment(config.framework, config.data_folder, config.interpreter)
-    labels = FRAMEWORKS[config.framework].visible_devices(config.device, config.interpreter)
+    labels = visible_devices(config.framework, config.device, config.interpreter)
     address = address or route_address(first_address)
     facts = identity(environment)
     facts |= {"data": digest(config), "package": package_source()}

@@ -15,17 +15,18 @@ from perfkit.core.driver.settings import (
     worker_environment,
 )
 from perfkit.core.driver.supervised import RANK, WORKER
-from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.facts import AFFINITY, NodeRank, visible_variable
 from perfkit.core.script_config import AnyConfig, ScriptConfig
+from perfkit.core.system.devices import visible_variable
 from perfkit.core.system.environment import usable_cores
 from perfkit.core.system.gpus import near_cores
 from perfkit.timing.job import Job, Task
-from perfkit.training.frameworks import RANK_VARIABLES
+from perfkit.training.frameworks import AFFINITY, FRAMEWORKS, NodeRank
 from perfkit.training.options import Options, options
 
 LINKS = "python"
 """Folder in the scratch folder in which a script's interpreter finds perfkit."""
+HAVE_SCRIPTS = ("paddle", "torch")
+"""Frameworks whose built-in models train by scripts."""
 TASKS: dict[str, Task] = {
     "measure": "train",
     "read_input": "read_input",
@@ -36,7 +37,7 @@ TASKS: dict[str, Task] = {
 
 def has_script(config: AnyConfig) -> bool:
     """Whether a script trains: the user's, or that of a built-in model."""
-    return isinstance(config, ScriptConfig) or config.framework in RANK_VARIABLES
+    return isinstance(config, ScriptConfig) or config.framework in HAVE_SCRIPTS
 
 
 class RankJob(ABC):

@@ -3,11 +3,11 @@
 import os
 
 from perfkit.core.config import Config, RunConfig
-from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.facts import NodeRank, visible_variable
 from perfkit.core.script_config import ScriptConfig
+from perfkit.core.system.devices import visible_devices, visible_variable
 from perfkit.core.system.environment import cpu_vendor, usable_cores
 from perfkit.core.system.software import search_path
+from perfkit.training.frameworks import FRAMEWORKS, NodeRank
 
 MOST_DALI_THREADS = 10
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -69,7 +69,7 @@ def _network_settings(place: NodeRank) -> dict[str, str]:
 
 def _labels(config: RunConfig) -> list[str]:
     """Return the labels of the visible devices of the type that trains."""
-    return FRAMEWORKS[config.framework].visible_devices(config.device, config.interpreter)
+    return visible_devices(config.framework, config.device, config.interpreter)
 
 
 def _accelerator_settings(config: Config) -> dict[str, str]:

@@ -10,10 +10,10 @@ from typing import Annotated, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfkit.core.config import Protocol, RunConfig
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.results.told import UNIT
 from perfkit.core.statistics import median
 from perfkit.timing.named_warmup import MOST_AHEAD
+from perfkit.training.frameworks import FRAMEWORKS
 
 MOST_STEPS = 10**9
 WARMUP_TEST_SHARE = 0.05

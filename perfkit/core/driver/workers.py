@@ -16,14 +16,14 @@ from perfkit.core.driver.logs import shortened
 from perfkit.core.driver.rank_job import has_script, rank_job
 from perfkit.core.driver.rank_processes import RankProcesses
 from perfkit.core.driver.supervised import LOG, close, start_supervised
-from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.facts import NodeRank
 from perfkit.core.results.schema import NodeSeen
 from perfkit.core.script_config import AnyConfig
 from perfkit.core.system import nccl
+from perfkit.core.system.devices import visible_devices
 from perfkit.core.system.scratch import Scratch
 from perfkit.timing.failure import portable
 from perfkit.timing.raw_file import steady_file
+from perfkit.training.frameworks import FRAMEWORKS, NodeRank, Ranks
 
 STACKS_SECONDS = 1.0
 WATCH_SECONDS = 0.1
@@ -91,10 +91,20 @@ def launcher_command(
     config: AnyConfig, place: NodeRank, log_dir: Path, job: str, worker: list[str]
 ) -> list[str]:
     """Return the command that starts the workers of one node; `worker` is the command of each
-    rank. The only rank of a script starts without a launcher, as by `python train.py`."""
-    if has_script(config) and config.ranks == 1:
+    rank. A single rank starts without a launcher, as by `python train.py`."""
+    launch = FRAMEWORKS[config.framework].launch
+    if config.ranks == 1 or launch is None:
         return worker
-    return FRAMEWORKS[config.framework].launch_command(config, place, log_dir, job, worker)
+    ranks = Ranks(
+        command=worker,
+        interpreter=config.interpreter,
+        devices=config.devices,
+        labels=visible_devices(config.framework, config.device, config.interpreter),
+        place=place,
+        log_folder=log_dir,
+        job=job,
+    )
+    return launch(ranks)
 
 
 class LocalWorkers(WorkerGroup):

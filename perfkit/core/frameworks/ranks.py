@@ -1,8 +1,8 @@
 """Starts the ranks of a node as plain processes, for frameworks without a launcher:
 `python -m perfkit.core.frameworks.ranks LOGS FIRST COUNT ADDRESS COMMAND…`.
 
-COUNT processes run COMMAND; each finds its rank, from FIRST on, in RANK_VARIABLE, and the
-address where all ranks meet, `host:port`, in MEETING_VARIABLE; no proxy is used for that host.
+COUNT processes run COMMAND; each finds its rank, from FIRST on, in PERFKIT_RANK, and the
+address where all ranks meet, `host:port`, in PERFKIT_MEETING; no proxy is used for that host.
 ADDRESS `-` stands for a free port of this machine. The output of the node's rank i goes to
 LOGS/rank<i>.log. The first rank that fails ends this program with its exit status; the
 supervisor then ends the others.
@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from perfkit.core.frameworks.facts import MEETING_VARIABLE, RANK_VARIABLE
+from perfkit.training.frameworks import JAX, MEETING_VARIABLE
 
 POLL_SECONDS = 0.05
 PROXY_EXCEPTIONS = ("no_proxy", "NO_PROXY", "no_grpc_proxy")
@@ -30,7 +30,7 @@ def run(logs: Path, first: int, count: int, address: str, command: list[str]) ->
     meeting = {MEETING_VARIABLE: address, **without_proxy(address)}
     running = []
     for index in range(count):
-        place = {RANK_VARIABLE: str(first + index), **meeting}
+        place = {JAX.rank_variable: str(first + index), **meeting}
         with (logs / f"rank{index}.log").open("wb") as log:
             process = subprocess.Popen(
                 command, env=os.environ | place, stdout=log, stderr=subprocess.STDOUT

@@ -5,8 +5,6 @@ from typing import Any, NamedTuple
 
 from perfkit.core import refusals
 from perfkit.core.config import ALL, Config, RunConfig
-from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.facts import AFFINITY
 from perfkit.core.parameters import ABOUT, fields_of
 from perfkit.core.refusals import Refusal
 from perfkit.core.request.resolve import resolve, resolve_script
@@ -14,7 +12,9 @@ from perfkit.core.request.script import UNREAD
 from perfkit.core.script_config import AnyConfig
 from perfkit.core.work import work_of
 from perfkit.timing.frameworks import OF_SCRIPTS
+from perfkit.training.frameworks import AFFINITY, FRAMEWORKS
 from perfkit.training.models import model_of
+from perfkit.training.paddle.presets import precision_of
 
 DECIDING = {"model", "framework", "device", "nodes", "launcher"}
 """Parameters from which the default values of all others follow."""
@@ -142,7 +142,7 @@ def _too_long(config: Config) -> Iterator[Refusal]:
 
 def _beyond_limits(config: RunConfig) -> Iterator[Refusal]:
     framework = FRAMEWORKS[config.framework]
-    alone = not framework.several_processes
+    alone = framework.launch is None
     if config.ranks > 1 and alone and not _needs_cpu(config):
         yield refusals.OneProcessOnly(framework=config.framework)
     if config.nodes > 1 and not config.accelerated and framework.one_node_on_cpu:
@@ -151,7 +151,7 @@ def _beyond_limits(config: RunConfig) -> Iterator[Refusal]:
 
 def _wrong_precision(config: Config) -> Iterator[Refusal]:
     framework = FRAMEWORKS[config.framework]
-    preset = framework.preset_precision(config.strategy)
+    preset = precision_of(config.strategy)
     if config.precision == "auto" and preset != "auto":
         yield refusals.AutoNeedsStrategy()
     elif preset not in (None, config.precision):

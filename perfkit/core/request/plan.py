@@ -7,7 +7,6 @@ from typing import Any
 
 from perfkit.core import refusals
 from perfkit.core.config import Config, Protocol, RunConfig
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.parameters import (
     PROTOCOL_PARAMETERS,
     choices,
@@ -33,6 +32,8 @@ from perfkit.core.request.requested_script import (
 from perfkit.core.request.resolve import resolve, resolve_script
 from perfkit.core.request.script import ScriptContent
 from perfkit.core.script_config import SCRIPT, AnyConfig, ScriptConfig, built_in
+from perfkit.core.system.devices import visible_devices
+from perfkit.training.frameworks import FRAMEWORKS
 from perfkit.training.models import MODELS
 
 Values = dict[str, Any]
@@ -192,10 +193,10 @@ def _visible_devices(
         if is_accelerated and not values.get("gpus"):
             refused.append(refusals.GpusUnknown())
         return 0
-    framework = FRAMEWORKS.get(str(values.get("framework")), FRAMEWORKS["paddle"])
+    framework = str(values.get("framework", "paddle"))
     interpreter = interpreter_path(str(values.get("python") or ""))
     try:
-        return len(framework.visible_devices(accelerator, interpreter))
+        return len(visible_devices(framework, accelerator, interpreter))
     except OSError as error:
         if values.get("device") == "cpu" or values.get("gpus") == 0:
             return 0

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from perfkit.core import refusals
 from perfkit.core.config import RunConfig
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.parameters import FIELDS, SCRIPT_FIELDS, fields_of, is_open
 from perfkit.core.paths import stored_path
 from perfkit.core.refusals import NoSuchParameter, Refusal, nearest_name
@@ -128,8 +127,9 @@ def _framework(file: Path, content: ScriptContent, refused: list[Refusal]) -> st
     """Return the framework that the script imports; the first of all if it is refused."""
     frameworks = content.frameworks
     if not frameworks:
-        every = [FRAMEWORKS[name].module for name in OF_SCRIPTS]
-        refused.append(refusals.FrameworkNotImported(script=file.name, frameworks=every))
+        refused.append(
+            refusals.FrameworkNotImported(script=file.name, frameworks=[*OF_SCRIPTS])
+        )
         return UNREAD.frameworks[0]
     if len(frameworks) > 1:
         refused.append(refusals.SeveralFrameworks(script=file.name, frameworks=frameworks))

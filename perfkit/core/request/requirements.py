@@ -9,15 +9,14 @@ from pathlib import Path
 
 from perfkit.core import refusals
 from perfkit.core.config import Config, RunConfig
-from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.facts import Framework, GpuBuild
 from perfkit.core.paths import constraints_path, extra_path, in_checkout
 from perfkit.core.refusals import Refusal
 from perfkit.core.results.identity import Reading
 from perfkit.core.script_config import AnyConfig
-from perfkit.core.system import gpus
+from perfkit.core.system import devices, gpus
 from perfkit.core.system.environment import UNAVAILABLE, read_facts, usable_cores
 from perfkit.core.system.software import PACKAGES, InterpreterError, Software, read_software
+from perfkit.training.frameworks import FRAMEWORKS, Framework, GpuBuild
 
 WORKER = ("numpy", "pydantic", "threadpoolctl")
 """Modules that every worker imports, besides those of the framework and the input."""
@@ -53,20 +52,21 @@ def software_for(config: AnyConfig) -> Software:
     framework = FRAMEWORKS[config.framework]
     if not isinstance(config, Config):
         # perfkit's timer needs the standard library alone.
-        return read_software(config.interpreter, framework.versions, [framework.module])
-    modules = [*WORKER, framework.module, *OF_INPUT[config.input]]
+        return read_software(config.interpreter, framework.versions, [framework.name])
+    modules = [*WORKER, framework.name, *OF_INPUT[config.input]]
     if config.device == "gpu":
         modules.append("pynvml")
     return read_software(config.interpreter, framework.versions, modules)
 
 
-def lacking(config: AnyConfig, devices: int) -> Iterator[Refusal]:
-    """Yield the requirements that this machine, with so many visible devices, does not meet."""
+def lacking(config: AnyConfig, visible: int) -> Iterator[Refusal]:
+    """Yield the requirements that this machine does not meet. `visible`: its number of devices
+    that may train."""
     is_known = FRAMEWORKS[config.framework].takes(device=config.device)
-    if config.accelerated and is_known and not 0 < config.gpus <= devices:
-        yield _too_few_devices(config, devices)
-        if config.device == "gpu" and max(config.gpus, 1) > devices:
-            yield from _unseen_gpus(devices)
+    if config.accelerated and is_known and not 0 < config.gpus <= visible:
+        yield _too_few_devices(config, visible)
+        if config.device == "gpu" and max(config.gpus, 1) > visible:
+            yield from _unseen_gpus(visible)
     cores = usable_cores()
     if config.processes > cores:
         yield refusals.TooFewCores(requested=config.processes, cores=cores)
@@ -89,15 +89,15 @@ def _words_for_pip(config: AnyConfig, lacking: list[str]) -> list[str]:
     """Return the words with which pip installs these modules for the workers."""
     framework = FRAMEWORKS[config.framework]
     build = _gpu_build(config)
-    lacks_framework = framework.module in lacking
+    lacks_framework = framework.name in lacking
     index = []
     if lacks_framework and build and build.package_index:
         index = ["--extra-index-url", build.package_index]
     if lacks_framework and build and isinstance(config, Config):
         return [*index, "-e", extra_path(build.extra)]
-    names = PIP_NAMES | {framework.module: framework.package}
+    names = PIP_NAMES | {framework.name: framework.package}
     if build:
-        names |= {framework.module: build.package, "nvidia.dali": _dali_of(build)}
+        names |= {framework.name: build.package, "nvidia.dali": _dali_of(build)}
     packages = [names.get(module, module) for module in lacking]
     if lacks_framework:
         # Tested versions would replace those that another version of the framework needs.
@@ -135,7 +135,7 @@ def _dali_of(build: GpuBuild) -> str:
 def _too_few_devices(config: RunConfig, visible: int) -> Refusal:
     framework = FRAMEWORKS[config.framework]
     if not visible and config.device != "gpu":
-        types = ["cpu", "gpu", *framework.other_devices(config.interpreter)]
+        types = ["cpu", "gpu", *devices.other_devices(config.framework, config.interpreter)]
         return refusals.NoDeviceOfType(
             device=config.device, framework=framework.display_name, types=types
         )
@@ -169,7 +169,7 @@ def _lacking_packages(config: RunConfig, software: Software) -> Iterator[Refusal
         command, download = build.install, None
     command = in_checkout(command)
     is_cpu_build = not software.versions.get(framework.gpu_fact, "none")
-    if framework.module in software.lacking:
+    if framework.name in software.lacking:
         yield refusals.FrameworkMissing(
             framework=framework.display_name, command=command, download=download
         )
@@ -188,7 +188,7 @@ def _lacking_architecture(config: RunConfig) -> Iterator[Refusal]:
     try:
         names = gpus.visible_names()[: config.gpus]
         capabilities = gpus.compute_capabilities()
-        architectures = framework.architectures(config.interpreter)
+        architectures = devices.architectures(config.framework, config.interpreter)
     except (*UNAVAILABLE, InterpreterError):
         return
     for name, capability in zip(names, capabilities, strict=False):

@@ -6,12 +6,11 @@ from contextlib import suppress
 from typing import Any
 
 from perfkit.core.config import Config, RunConfig
-from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.facts import Framework
 from perfkit.core.parameters import FIELDS, fields_of, is_open, select
 from perfkit.core.paths import portable_path
 from perfkit.core.request.script import ScriptContent
 from perfkit.core.script_config import ScriptConfig
+from perfkit.training.frameworks import FRAMEWORKS, Framework, default_layout
 from perfkit.training.models import Model, model_named
 
 
@@ -113,9 +112,7 @@ def _defaults_of_work(
         if model.cpu_sequence_length:
             defaults["sequence_length"] = model.cpu_sequence_length
     if model.sample == "image":
-        defaults["layout"] = framework.layout
-        if device == "gpu":
-            defaults["layout"] = framework.gpu_layouts.get(str(precision), framework.layout)
+        defaults["layout"] = default_layout(framework.name, device, str(precision))
     return defaults
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfkit.core.frameworks import FRAMEWORKS
+from perfkit.training.frameworks import FRAMEWORKS
 
 IMPLIED_BY = {
     "torch": (
@@ -96,7 +96,7 @@ def _digest(contents: dict[str, bytes]) -> str:
 
 def _frameworks(packages: set[str]) -> list[str]:
     """Return the frameworks among the imported packages, or those that the packages imply."""
-    by_name = [name for name, facts in FRAMEWORKS.items() if facts.module in packages]
+    by_name = [name for name in FRAMEWORKS if name in packages]
     if by_name:
         return by_name
     return [name for name, implying in IMPLIED_BY.items() if packages.intersection(implying)]

@@ -5,9 +5,9 @@ import shutil
 from pathlib import Path
 
 from perfkit.core.config import Config, RunConfig
-from perfkit.core.frameworks import FRAMEWORKS
 from perfkit.core.refusals import Refusal, SharedMemoryTooSmall
 from perfkit.inputs.data_set import data_set_class
+from perfkit.training.frameworks import FRAMEWORKS
 
 FOLDER = Path("/dev/shm")
 BATCHES_PER_PROCESS = 2

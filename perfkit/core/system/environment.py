@@ -46,6 +46,7 @@ MEASURING = (
     "core/worker/**/*.py",
     "core/driver/workers.py",
     "core/driver/settings.py",
+    "core/system/devices.py",
     "core/system/gpus.py",
 )
 """Code that affects a measured number, besides the resolved configuration."""

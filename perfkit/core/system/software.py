@@ -13,10 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from perfkit.training.frameworks import CUDA_VERSIONS, Framework
+
 OLDEST = (3, 11)
 """The oldest Python that workers run on."""
-CUDA_VERSIONS = tuple(str(major) for major in range(11, 20))
-"""CUDA versions at the end of NVIDIA's package names, as in nvidia-cudnn-cu12."""
 Sources = Mapping[str, Sequence[str]]
 """Fact -> sources of its version, in order of preference: a distribution (`jax`), or a string
 assigned in a module's file (`torch/version.py:cuda`)."""
@@ -122,6 +122,11 @@ def find_version(*places: str) -> str | None:
         if release:
             return release
     return None
+
+
+def installed_version(framework: Framework) -> str | None:
+    """Return a framework's version; None if this interpreter does not have it."""
+    return find_version(*framework.versions[framework.facts[0]])
 
 
 def _assigned(place: str) -> str | None:

@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfkit.core.config import Config, Protocol
-from perfkit.core.frameworks import FRAMEWORKS
-from perfkit.core.frameworks.facts import AFFINITY
 from perfkit.core.frameworks.inspector import Inspector
 from perfkit.core.frameworks.interface import Backend, backend
 from perfkit.core.frameworks.trainer import Batch
@@ -34,6 +32,10 @@ from perfkit.timing.peak import measure_peak
 from perfkit.timing.rank_process import enter_scratch
 from perfkit.timing.raw_file import RawFile, rank_file
 from perfkit.timing.recorder import LossNotFiniteError
+from perfkit.training.frameworks import AFFINITY, FRAMEWORKS
+
+DALI_PLUGINS = {"jax": "nvidia.dali.plugin.jax"}
+"""Framework -> module of DALI whose iterator yields its tensors on a GPU."""
 
 
 def main(job_file: Path) -> None:
@@ -91,7 +93,7 @@ def open_input(config: Config, rank: int) -> OpenInput:
     module = import_module(f"perfkit.inputs.{config.input}")
     how: list[Any] = []
     if config.input == "dali":
-        how.append(FRAMEWORKS[config.framework].dali_plugin)
+        how.append(DALI_PLUGINS.get(config.framework, ""))
     if config.input == "dataloader":
         how.append(framework.data_loader)
     batches = framework.tensors(module.batches(config, rank, *how), config)

@@ -11,7 +11,6 @@ from perfkit.analysis.verdicts import Verdict
 from perfkit.core import config
 from perfkit.core.command import run_command
 from perfkit.core.format import interval, number, percent, plain
-from perfkit.core.frameworks import DISPLAY_NAMES
 from perfkit.core.parameters import ABOUT, parameters, select, takes
 from perfkit.core.results.schema import Result
 from perfkit.core.script_config import SCRIPT, ScriptConfig
@@ -19,6 +18,7 @@ from perfkit.core.statements import N_
 from perfkit.core.statistics import median
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import translations
+from perfkit.training.frameworks import DISPLAY_NAMES
 
 TOO_FEW = N_("too few repeats to test")
 """Beside a ratio, in place of an interval that does not reach the level."""

@@ -18,14 +18,14 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from perfkit.core.config import Config
-from perfkit.core.frameworks.facts import MEETING_VARIABLE, RANK_VARIABLE
+from perfkit.training.frameworks import JAX, MEETING_VARIABLE
 
 AXIS = "ranks"
 REPLICATED, SPLIT = PartitionSpec(), PartitionSpec(AXIS)
 
 
 def this_rank() -> int:
-    return int(os.environ.get(RANK_VARIABLE, "0"))
+    return int(os.environ.get(JAX.rank_variable, "0"))
 
 
 def own_device(config: Config) -> int:
