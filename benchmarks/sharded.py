@@ -18,12 +18,11 @@ from typing import Any, get_args
 
 import numpy as np
 
-from perfkit.core.config import Config, Protocol, Sharding
+from perfkit.core.config import Config, Sharding
 from perfkit.core.driver.rank_job import training_arguments
-from perfkit.core.frameworks.interface import backend
 from perfkit.core.paths import ROOT
 from perfkit.core.request.resolve import resolve
-from perfkit.inputs import InputOptions, synthetic
+from perfkit.inputs import synthetic
 from perfkit.training.frameworks import FRAMEWORKS, MEETING_VARIABLE
 from perfkit.training.options import Options
 
@@ -39,13 +38,10 @@ def train(request: dict[str, Any], *, is_narrow: bool) -> None:
     """Train as one of the ranks, and print the losses as JSON."""
     if is_narrow:
         replace_sizes(setattr)
-    config = resolve(request)
-    losses_of = {"torch": losses_of_script, "jax": losses_of_backend}
-    print(json.dumps(losses_of[config.framework](config)))
+    print(json.dumps(losses_of(resolve(request))))
 
 
-def losses_of_script(config: Config) -> list[float]:
-    """Train as a rank of perfkit's script."""
+def losses_of(config: Config) -> list[float]:
     original = synthetic.batches
 
     def shared(options: Options, rank: int) -> Iterator[Arrays]:
@@ -53,28 +49,12 @@ def losses_of_script(config: Config) -> list[float]:
         return repeat(share(arrays, options, rank))
 
     synthetic.batches = shared
-    words = training_arguments(config, Protocol.named("quick"))
+    words = training_arguments(config)
     job = {"ranks": config.ranks, "warmup_steps": 1, "measured_steps": STEPS - 1}
     return train_here(config.framework, *words, **job).losses
 
 
-def losses_of_backend(config: Config) -> list[float]:
-    """Train as a rank by the backend of JAX."""
-    tools = backend(config.framework)
-    tools.open_device(config)
-    trainer = tools.Trainer(config)
-    of_all_ranks = config.model_copy(update={"batch_size": SAMPLES})
-    rank = int(os.environ.get(FRAMEWORKS[config.framework].rank_variable, "0"))
-    arrays = next(synthetic.batches(of_all_ranks, 0))
-    (batch,) = tools.tensors(iter([share(arrays, config, rank)]), config)
-    losses = []
-    for _step in range(STEPS):
-        losses.append(float(trainer.backward(batch)))
-        trainer.update()
-    return losses
-
-
-def share(arrays: Arrays, options: InputOptions, rank: int) -> Arrays:
+def share(arrays: Arrays, options: Options, rank: int) -> Arrays:
     """Return a rank's share of the batch of all ranks."""
     first = rank * options.batch_size
     return tuple(array[first : first + options.batch_size] for array in arrays)
@@ -106,11 +86,14 @@ def trained(
         MEETING_VARIABLE: f"127.0.0.1:{port}",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        "WORLD_SIZE": str(ranks),
+    }
+    variables = {
+        name: variable for name, (variable, _) in FRAMEWORKS[framework].rank_variables.items()
     }
     processes = []
     for rank in range(ranks):
-        place = {FRAMEWORKS[framework].rank_variable: str(rank)}
+        numbers = {"rank": rank, "ranks": ranks, "local_rank": rank, "devices": ranks}
+        place = {variables[name]: str(number) for name, number in numbers.items()}
         command = [sys.executable, __file__, framework, "--request", json.dumps(request)]
         if is_narrow:
             command.append("--narrow")

@@ -65,16 +65,11 @@ SMALL = {
 MODULES = {
     "perfkit.core.driver.supervisor",
     "paddle.distributed.launch",
-    "perfkit.core.worker.rank",
     "perfkit.timing.rank",
 }
 MODULES |= {str(Path(__file__).with_name("fake_trainer.py"))}
 RUN_HERE = 'for command; do :; done\nexec sh -c "$command"\n'
-IN_WORKER = (
-    "import sys\n"
-    "ranks = ('perfkit.core.worker.rank', 'perfkit.timing.rank')\n"
-    "if any(rank in sys.orig_argv for rank in ranks):\n"
-)
+IN_WORKER = "import sys\nif 'perfkit.timing.rank' in sys.orig_argv:\n"
 """Prefix of code for `plant` that runs only in workers."""
 needs_frameworks = pytest.mark.skipif(
     not all(map(find_spec, ("torch", "jax", "tensorflow"))),
@@ -225,6 +220,15 @@ def gpu_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "perfkit.core.system.software.constants", lambda *_: {"cuda_version": "12.6"}
     )
+
+
+@pytest.fixture(scope="session")
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """JAX finds again what an earlier test of this process has compiled."""
+    jax = pytest.importorskip("jax")
+    folder = tmp_path_factory.mktemp("compiled")
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,7 @@ from importlib import import_module
 from perfkit.inputs import dataloader
 
 config, rank, count = pickle.load(sys.stdin.buffer)
-if config.framework in ("paddle", "torch"):
-    load = import_module(f"perfkit.training.{config.framework}.batches").loaded
-else:
-    load = import_module(f"perfkit.core.frameworks.{config.framework}.backend").data_loader
+load = import_module(f"perfkit.training.{config.framework}.batches").loaded
 batches = dataloader.batches(config, rank, load)
 taken = [[np.array(field) for field in next(batches)] for _ in range(count)]
 sys.stdout.buffer.write(pickle.dumps(taken))

@@ -386,9 +386,6 @@ def _events(result, repeat, rank):
     events += [event("step", step=number, **step) for number in range(1, last_step + 1)]
     losses = {1: repeat.loss_first or 7.0, last_step: repeat.loss_last or 6.5}
     events += [event("loss", step=number, value=loss) for number, loss in losses.items()]
-    if repeat.first_step:
-        parts = {"import_seconds", "build_seconds", "first_batch_seconds"}
-        events.append(event("ready", **repeat.first_step.model_dump(include=parts)))
     if repeat.warmup:
         events.append(event("warmup", **repeat.warmup.model_dump()))
     if repeat.pauses_seconds:
@@ -396,23 +393,28 @@ def _events(result, repeat, rank):
     if repeat.late_modules:
         events.append(event("modules", late=repeat.late_modules))
     if repeat.evaluation:
-        events.append(event("evaluation", **repeat.evaluation.model_dump()))
+        events.append(event("note", values={"evaluation": repeat.evaluation.model_dump()}))
     if repeat.peak:
         events.append(event("peak", **_peak_of_rank(repeat)))
     end = {
         "memory_bytes": rank.memory_bytes,
         "compute_seconds": rank.compute_seconds,
-        "samples_seen": rank.samples_seen,
         "loss_scale": repeat.loss_scale,
         "skipped_steps": repeat.skipped_steps,
     }
-    window = event("window", samples=rank.samples, seconds=rank.window_seconds, began=0.0)
+    began = 0.0
+    if repeat.first_step:
+        later_steps = result.warmup_steps(repeat) - 1
+        began = repeat.first_step.seconds + later_steps * step["seconds"]
+    window = event("window", samples=rank.samples, seconds=rank.window_seconds, began=began)
+    if not result.told:
+        window["batches"] = measured_steps * result.config.accumulate
     return [*events, window, event("end", **end)]
 
 
 def _peak_of_rank(repeat):
     """Return the rates of one rank: equal shares of all ranks' together."""
-    rates = repeat.peak.model_dump(exclude={"disturbance"}, exclude_none=True)
+    rates = repeat.peak.model_dump(exclude_none=True)
     return {name: rate / len(repeat.ranks) for name, rate in rates.items()}
 
 
@@ -466,13 +468,7 @@ def with_start(result, memory_bytes, first_step_seconds):
         memory = {"memory_bytes": memory_bytes}
         ranks = [rank.model_copy(update=memory) for rank in repeat.ranks]
         step_seconds = ranks[0].window_seconds / result.protocol.measured_steps
-        first_step = FirstStep(
-            seconds=first_step_seconds,
-            import_seconds=0.5,
-            build_seconds=first_step_seconds - 0.75 - step_seconds,
-            first_batch_seconds=0.25,
-            step_seconds=step_seconds,
-        )
+        first_step = FirstStep(seconds=first_step_seconds, step_seconds=step_seconds)
         changes = {"ranks": ranks, "first_step": first_step}
         repeats.append(repeat.model_copy(update=changes))
     return result.model_copy(update={"repeats": repeats})

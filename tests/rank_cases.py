@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from dataclasses import replace
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from perfkit.training.frameworks import FRAMEWORKS
 
 SAMPLES, STEPS = 8, 4
 """Samples of all ranks per step."""
+ALL_ROWS, ROWS_OF_PARTS = 8192, 48
+"""Rows of which the logits of JAX's Llama exist at the same time, usually and in cases whose
+name ends with `parts`."""
 FRAMEWORK, CASES, FOLDER, RANKS = sys.argv[1:]
 
 
@@ -42,6 +46,8 @@ def shared(options, rank):
 
 def without_dropout():
     models.BERT_SIZE = models.BERT_SIZE._replace(dropout=0.0)
+    if FRAMEWORK == "jax":
+        return
     functional = sys.modules[FRAMEWORK].nn.functional
     functional.dropout = lambda x, *_rest, **_named: x
     if FRAMEWORK == "paddle":
@@ -67,10 +73,15 @@ for name, case in json.loads(CASES).items():
     words = ["--device", "cpu", "--input", "synthetic"]
     for option, value in given.items():
         words += [f"--{option.replace('_', '-')}", value]
+    if FRAMEWORK == "jax":
+        llama = import_module("perfkit.training.jax.llama")
+        llama.LOSS_ROWS = ROWS_OF_PARTS if name.endswith("parts") else ALL_ROWS
     job = {"ranks": ranks, "measured_steps": STEPS - 1}
     run = train_here(FRAMEWORK, *words, **job)
     stored = {"losses": run.losses, "notes": run.notes}
     Path(f"{FOLDER}/{name}-{rank}of{ranks}.json").write_text(json.dumps(stored))
+    # The ranks meet once.
     if FRAMEWORK == "torch":
-        # The ranks meet once.
         sys.modules["torch"].distributed.init_process_group = lambda *_given, **_named: None
+    if FRAMEWORK == "jax":
+        sys.modules["perfkit.training.jax.parallel"].join = lambda _options: None

@@ -57,8 +57,7 @@ def test_only_worker_code_imports_a_framework():
         if FRAMEWORKS & {name.split(".")[0] for name in imported(file)}
     }
     workers = re.compile(
-        r"core/frameworks/(jax|tensorflow|mxnet)/\w+\.py|inputs/dali\.py"
-        r"|training/(paddle|torch)/\w+\.py"
+        r"inputs/dali\.py|training/(paddle|torch|jax|tensorflow|mxnet)/\w+\.py"
     )
     assert importers and all(workers.fullmatch(name) for name in importers)
 

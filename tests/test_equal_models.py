@@ -1,5 +1,7 @@
 """PyTorch's models give the logits of torchvision's and transformers' with the same weights,
-and Paddle's those of PyTorch's."""
+and Paddle's, JAX's and TensorFlow's those of PyTorch's."""
+
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,8 +10,14 @@ torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
 transformers = pytest.importorskip("transformers")
 paddle = pytest.importorskip("paddle")
+jax = pytest.importorskip("jax")
 # ruff: noqa: E402 - the frameworks are optional; the imports below need them
 from perfkit.training import models
+from perfkit.training.jax import bert as jax_bert
+from perfkit.training.jax import gpt as jax_gpt
+from perfkit.training.jax import llama as jax_llama
+from perfkit.training.jax import resnet as jax_resnet
+from perfkit.training.jax.verify import from_pytorchs_axes
 from perfkit.training.paddle import bert as paddle_bert
 from perfkit.training.paddle import gpt as paddle_gpt
 from perfkit.training.paddle import llama as paddle_llama
@@ -44,8 +52,13 @@ def seed():
 
 def difference(ours, theirs):
     """Return the largest difference of two tensors as a share of the largest value."""
-    ours, theirs = (np.asarray(each.detach()) for each in (ours, theirs))
+    ours, theirs = map(as_array, (ours, theirs))
     return abs(ours - theirs).max() / abs(theirs).max()
+
+
+def as_array(tensor):
+    is_tensorflows = not hasattr(tensor, "detach")
+    return tensor.numpy() if is_tensorflows else np.asarray(tensor.detach())
 
 
 def tensors(*arrays):
@@ -181,6 +194,84 @@ def test_paddles_language_models_give_pytorchs_logits(of_paddle, of_torch, size,
         given, expected = (given,), (expected,)
     for one, other in zip(given, expected, strict=True):
         assert difference(one, other) < ROUNDING
+
+
+def weights_of(model, shapes):
+    """Return the weights of a model of PyTorch with the axes of JAX's."""
+    weights = {}
+    for name, parameter in model.named_parameters():
+        array = from_pytorchs_axes(name, parameter.detach().numpy())
+        weights[name] = jax.numpy.asarray(array)
+    assert {name: each.shape for name, each in weights.items()} == shapes
+    return weights
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_jaxs_resnet_gives_pytorchs_logits_and_statistics(layout):
+    theirs = ResNet()
+    expected = theirs(torch.tensor(IMAGES))
+    weights = weights_of(theirs, jax_resnet.shapes())
+    before = jax_resnet.initial_statistics()
+    images = IMAGES if layout == "NCHW" else IMAGES.transpose(0, 2, 3, 1)
+    run = jax.jit(jax_resnet.resnet, static_argnames="layout")
+    logits, statistics = run(weights, before, images, layout=layout)
+    # Batch norms of two images, of which the deepest have 2 x 2 pixels, add to the rounding.
+    assert difference(jax.device_get(logits), expected) < 20 * ROUNDING
+    buffers = {name: value.numpy() for name, value in theirs.named_buffers() if value.ndim}
+    assert statistics.keys() == buffers.keys()
+    for name, value in statistics.items():
+        if name.endswith("mean"):
+            scale = abs(buffers[name]).max()
+            assert np.allclose(value, buffers[name], atol=1e-4 * scale), name
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "of_torch", "size", "inputs"),
+    [
+        (jax_bert, jax_bert.bert, BertForPreTraining, BERT, BERT_INPUTS),
+        (jax_gpt, jax_gpt.gpt, GPT, GPT2, (IDS,)),
+        (jax_llama, jax_llama.llama, Llama, TIED, (IDS,)),
+        (jax_llama, jax_llama.llama, Llama, UNTIED, (IDS,)),
+    ],
+)
+def test_jaxs_language_models_give_pytorchs_logits(module, function, of_torch, size, inputs):
+    theirs = of_torch(size).eval()
+    expected = theirs(*tensors(*inputs))
+    weights = weights_of(theirs, module.shapes(size))
+    given = jax.jit(partial(function, size=size))(weights, *inputs)
+    if not isinstance(given, tuple):
+        given, expected = (given,), (expected,)
+    for one, other in zip(given, expected, strict=True):
+        assert difference(jax.device_get(one), other) < ROUNDING
+
+
+def parameters_of(model):
+    return {name: each.detach().numpy() for name, each in model.named_parameters()}
+
+
+def test_tensorflows_resnet_gives_pytorchs_logits():
+    tf = pytest.importorskip("tensorflow")
+    from perfkit.training.tensorflow.resnet import ResNet as OfTensorFlow
+    from perfkit.training.tensorflow.verify import load
+
+    theirs, ours = ResNet().eval(), OfTensorFlow(models.RESNET_STAGES)
+    load(ours, parameters_of(theirs))
+    images = tf.constant(IMAGES.transpose(0, 2, 3, 1))
+    with torch.no_grad():
+        assert difference(ours(images), theirs(torch.tensor(IMAGES))) < ROUNDING
+
+
+def test_tensorflows_bert_gives_pytorchs_logits():
+    tf = pytest.importorskip("tensorflow")
+    from perfkit.training.tensorflow.bert import BertForPreTraining as OfTensorFlow
+    from perfkit.training.tensorflow.verify import load
+
+    theirs, ours = BertForPreTraining(BERT).eval(), OfTensorFlow(BERT)
+    load(ours, parameters_of(theirs))
+    for given, expected in zip(
+        ours(*map(tf.constant, BERT_INPUTS)), theirs(*tensors(*BERT_INPUTS)), strict=True
+    ):
+        assert difference(given, expected) < ROUNDING
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 import pytest
 
-from perfkit.training.models import flops_per_token, model_named
+from perfkit.analysis.token_flops import flops_per_token
+from perfkit.training.models import model_named
 
 LLAMA_8B = {"parameters": 8_030_261_248, "layers": 32, "hidden_size": 4096}
 

@@ -174,12 +174,12 @@ def test_jax_on_the_cpus_of_several_nodes_is_refused():
 
 
 def test_jax_ranks_are_plain_processes_that_meet_at_the_first_node():
-    launcher = "perfkit.core.frameworks.ranks"
-    alone = [sys.executable, "-P", "-m", launcher, "/logs", "0", "2", "-", "worker"]
+    launcher = "perfkit.training.jax.launch"
+    alone = [sys.executable, "-P", "-m", launcher, "/logs", "0", "2", "2", "-", "worker"]
     assert command("jax", processes=2) == alone
     second = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
     words = command("jax", second, nodes=2, processes=3)
-    assert words[4:] == ["/logs", "3", "3", "10.0.0.1:29500", "worker"]
+    assert words[4:] == ["/logs", "3", "3", "6", "10.0.0.1:29500", "worker"]
 
 
 @pytest.mark.parametrize("framework", NAMES)

@@ -1,4 +1,4 @@
-"""JAX specifics: asynchronous steps, compilation, settings of a GPU."""
+"""JAX specifics: asynchronous steps, compilation, memory, ranks, settings of a GPU."""
 
 import json
 import os
@@ -14,25 +14,37 @@ import pytest
 from jax import numpy as jnp
 from narrow import replace_sizes
 from retried import holds_once
-from sides import side_of, step
+from trained import train_here
 
 from perfkit.analysis.warnings import window_disagrees
-from perfkit.core.config import Protocol
-from perfkit.core.frameworks.functional.xla import Product
-from perfkit.core.frameworks.jax import backend
-from perfkit.core.frameworks.jax.inspector import Inspector
-from perfkit.core.worker import rank as worker
-from perfkit.core.worker.loop import train
+from perfkit.timing.frameworks import Jax
 from perfkit.timing.watched import WatchedDevice, WatchedGpu
+from perfkit.training.effective import named_threads
+from perfkit.training.jax import layers, llama, precision, resnet
+from perfkit.training.jax import train as script
+from perfkit.training.jax.batches import new_batches, on_device
+from perfkit.training.jax.models import loss_of
+from perfkit.training.jax.optimizer import new_slots
+from perfkit.training.jax.programs import backward_program, update_program
+from perfkit.training.options import Options
+from perfkit.training.xla import Product, products_in
 
-SIDE = side_of("jax")
-MODEL = "gpt"
+pytestmark = pytest.mark.usefixtures("compiled_once")
+SMALL = ("--device", "cpu", "--batch-size", "2", "--sequence-length", "16")
+POOL = "tf_XLAEigen"
+"""Name of XLA's threads."""
+GPT = ("--model", "gpt", *SMALL)
 """The model that compiles fastest."""
+LLAMA = ("--model", "llama", *SMALL)
 
 
 @pytest.fixture
 def narrow(monkeypatch):
     replace_sizes(monkeypatch.setattr)
+
+
+def options(*words):
+    return Options.parse("jax", words)
 
 
 @jax.jit
@@ -48,90 +60,90 @@ def late(array):
     return array + _waste(jnp.ones((1000, 1000)), array.ravel()[0] * 0)
 
 
-class LateTrainer:
-    """A trainer whose gradients of each step are late."""
+def late_update(given, submitted):
+    """Return the program of the optimizer's step, for which a gradient is late. `submitted`
+    gets the time of each step."""
+    take_step = update_program(given)
 
-    def __init__(self, trainer):
-        self.trainer = trainer
+    def slowed(weights, gradients, slots, step):
+        submitted.append(time.perf_counter())
+        name, gradient = next(iter(gradients.items()))
+        return take_step(weights, gradients | {name: late(gradient)}, slots, step)
 
-    def backward(self, batch, *, sync_gradients):
-        loss = self.trainer.backward(batch, sync_gradients=sync_gradients)
-        name, gradient = next(iter(self.trainer.gathered.items()))
-        self.trainer.gathered[name] = late(gradient)
-        return loss
-
-    def update(self):
-        return self.trainer.update()
+    return slowed
 
 
-def timed(trainer, device, steps, warmup_steps=2):
-    """Return the window, the events and the times at which steps were submitted."""
-    events, submitted = [], []
-    batch = SIDE.batch(MODEL)
+class Stepped:
+    """A training, step by step."""
 
-    def batches():
-        while True:
-            submitted.append(time.perf_counter())
-            yield batch
+    def __init__(self, given, take_step=None):
+        self.weights = script.new_weights(given)
+        self.slots = new_slots(given.optimizer_settings, self.weights)
+        self.batch = next(new_batches(given))
+        self.backward = backward_program(given)
+        self.take_step = take_step or update_program(given)
+        self.steps = 0
 
-    window = train(
-        trainer,
-        batches(),
-        device,
-        events.append,
-        lambda lines: events.extend(map(json.loads, lines)),
-        samples_per_step=2,
-        accumulate=1,
-        warmup_steps=warmup_steps,
-        measured_steps=steps,
-        read_losses_at_once=True,
-    )
-    seconds = [event["seconds"] for event in events if event["event"] == "step"]
-    return window, seconds[warmup_steps:], submitted[warmup_steps:]
+    def step(self):
+        """Return the loss and the number that tells the step's end."""
+        self.steps += 1
+        loss, _statistics, gradients, _rng = self.backward(
+            self.weights, {}, None, None, self.batch
+        )
+        self.weights, self.slots, number = self.take_step(
+            self.weights, gradients, self.slots, self.steps
+        )
+        return loss, number
 
 
-def test_steps_are_submitted_without_waiting_and_timed_when_their_update_is_ready(narrow):
+# Steps.
+
+
+@pytest.mark.usefixtures("narrow")
+def test_steps_are_submitted_without_waiting_and_timed_when_their_update_is_ready(monkeypatch):
     late(jnp.ones(2)).block_until_ready()
-    trainer = LateTrainer(SIDE.trainer(MODEL))
 
     def check(_attempt):
-        window, seconds, submitted = timed(trainer, WatchedDevice(jax), steps=4)
+        submitted = []
+        monkeypatch.setattr(
+            script, "update_program", lambda given, *_none: late_update(given, submitted)
+        )
+        run = train_here("jax", *GPT, warmup_steps=2, measured_steps=4)
+        seconds = run.step_seconds[2:]
         assert min(seconds) > 0.5 * max(seconds)
-        assert not window_disagrees(window.seconds, seconds)
-        # The last step was submitted before the first one could be complete.
-        assert submitted[-1] - submitted[0] < seconds[0]
+        assert not window_disagrees(run.window["seconds"], seconds)
+        # The last step was submitted before the first one of the window could be complete.
+        assert submitted[-1] - submitted[2] < seconds[0]
 
     holds_once(check)
 
 
-def test_an_event_completes_with_the_update_not_with_the_loss(narrow):
-    trainer = SIDE.trainer(MODEL)
-    batch = SIDE.batch(MODEL)
+@pytest.mark.usefixtures("narrow")
+def test_an_event_completes_with_the_update_not_with_the_loss():
+    given = options(*GPT)
+    training = Stepped(given, late_update(given, []))
     late(jnp.ones(2)).block_until_ready()
-    step(trainer, batch)
+    training.step()
     device = WatchedDevice(jax)
     device.synchronize()
-    slow = LateTrainer(trainer)
-    loss = slow.backward(batch, sync_gradients=True)
-    event = device.record_event(slow.update())
+    loss, number = training.step()
+    event = device.record_event(number)
     loss.block_until_ready()
     assert not device.is_complete(event)
     device.wait_for(event)
-    updated = jax.tree.leaves((trainer.values, trainer.slots))
+    updated = jax.tree.leaves((training.weights, training.slots))
     assert all(value.is_ready() for value in updated)
     assert device.is_complete(event)
 
 
-def test_only_the_number_of_an_update_outlives_the_next_step(narrow):
-    """Watching a parameter would fail: its memory is donated to the next step."""
-    trainer = SIDE.trainer(MODEL)
-    batch = SIDE.batch(MODEL)
-    trainer.backward(batch)
-    number = trainer.update()
-    parameter = next(iter(trainer.values.values()))
-    trainer.backward(batch)
-    trainer.update()
-    assert parameter.is_deleted()
+@pytest.mark.usefixtures("narrow")
+def test_only_the_number_of_an_update_outlives_the_next_step():
+    """Watching a weight would fail: its memory is donated to the next step."""
+    training = Stepped(options(*GPT))
+    _loss, number = training.step()
+    weight = next(iter(training.weights.values()))
+    training.step()
+    assert weight.is_deleted()
     assert np.isfinite(float(number))
 
 
@@ -159,30 +171,46 @@ def test_a_synchronized_device_has_completed_all_arrays_and_events():
     assert device.is_complete(event)
 
 
+@pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_all_programs_are_compiled_in_the_first_step(narrow, accumulate):
-    compiled = []
+def test_all_programs_are_compiled_before_the_second_step(monkeypatch, accumulate):
+    compiled, counts = [], []
 
     def record(event, _seconds, **_details):
         if event.endswith("backend_compile_duration"):
             compiled.append(event)
 
-    trainer = SIDE.trainer(MODEL, accumulate=accumulate)
-    batch = SIDE.batch(MODEL)
+    def counting(given, *_none):
+        take_step = update_program(given)
+
+        def run(*state):
+            counts.append(len(compiled))
+            return take_step(*state)
+
+        return run
+
+    monkeypatch.setattr(script, "update_program", counting)
     jax.monitoring.register_event_duration_secs_listener(record)
     try:
-        counts = []
-        for _step in range(4):
-            loss = None
-            for micro_batch in range(1, accumulate + 1):
-                share = trainer.backward(batch, sync_gradients=micro_batch == accumulate)
-                loss = share if loss is None else loss + share
-            trainer.update()
-            counts.append(len(compiled))
+        train_here("jax", *GPT, "--accumulate", accumulate, measured_steps=3)
     finally:
         jax.monitoring.unregister_event_duration_listener(record)
-    assert counts[0] >= 2
-    assert counts == [counts[0]] * 4
+    first, second, *later = counts
+    assert 0 < first < second
+    assert later == [second] * 2
+
+
+@pytest.mark.parametrize("source", ["numpy", "dali"])
+def test_arrays_of_an_input_become_equal_arrays(source):
+    images = np.random.default_rng(0).standard_normal((2, 8, 8, 3), np.float32)
+    labels = np.asarray([[3], [999]], np.int64)
+    arrays = images, labels
+    if source == "dali":
+        dali = pytest.importorskip("nvidia.dali.tensors")
+        arrays = dali.TensorCPU(images, "NHWC"), dali.TensorCPU(labels)
+    image_array, label_array = map(on_device, arrays)
+    assert np.array_equal(image_array, images)
+    assert np.array_equal(label_array, labels)
 
 
 def test_a_batch_does_not_share_memory_that_the_input_may_overwrite():
@@ -192,17 +220,17 @@ def test_a_batch_does_not_share_memory_that_the_input_may_overwrite():
     array[:] = 1
     # JAX copies an array of the host only after what is pending.
     pending = late(jnp.ones(1))
-    (tensor,) = SIDE.tensors((array,))
+    copied = on_device(array)
     array[:] = 2
-    assert np.all(np.asarray(tensor) == 1)
+    assert np.all(np.asarray(copied) == 1)
     pending.block_until_ready()
 
 
-def test_products_of_the_measured_peak_are_ready_on_return_only_on_a_cpu():
+def test_products_of_the_measured_peak_are_ready_on_return_only_on_a_cpu(monkeypatch):
     """A GPU completes them in their order, and waiting for each would cost 10 %."""
-    on_cpu = backend.Workloads(SIDE.config()).matmul(1500)
-    assert on_cpu().is_ready()
-    on_gpu = backend.Workloads(SIDE.config(device="gpu", gpus=1)).matmul(1500)
+    assert Jax(jax).matmul(1500, "fp32")().is_ready()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    on_gpu = Jax(jax).matmul(1500, "fp32")
     on_gpu()
     assert not on_gpu().is_ready()
 
@@ -211,19 +239,132 @@ def test_xla_has_the_threads_of_its_process():
     (jnp.ones((500, 500)) @ jnp.ones((500, 500))).block_until_ready()
     # TensorFlow's threads have the same name, if another test imported TensorFlow.
     cores = len(os.sched_getaffinity(0))
-    threads = Inspector(None).threads()
-    assert threads in ({"tf_XLAEigen": cores}, {"tf_XLAEigen": 2 * cores})
+    assert named_threads([POOL])[POOL] in (cores, 2 * cores)
+
+
+# Layers.
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_dropout_drops_its_share_and_keeps_the_mean(rate):
+    ones, rng = jnp.ones((400, 500)), jax.random.key(0)
+    dropped = np.asarray(layers.dropout(ones, rate, rng))
+    assert (dropped == 0).mean() == pytest.approx(rate, abs=0.01)
+    assert dropped.mean() == pytest.approx(1, abs=0.01)
+    assert {*np.unique(dropped)} == {np.float32(0), np.float32(1) / np.float32(1 - rate)}
+    assert np.array_equal(layers.dropout(ones, rate, None), ones)
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_batch_norm_updates_its_statistics_with_those_of_the_batch(layout):
+    images = np.random.default_rng(0).standard_normal((4, 5, 6, 3), np.float32) * 3 + 1
+    mean, variance = images.mean((0, 1, 2)), images.var((0, 1, 2))
+    weights = {"bn1.weight": jnp.full(3, 2.0), "bn1.bias": jnp.ones(3)}
+    statistics = {"bn1.running_mean": jnp.zeros(3), "bn1.running_var": jnp.ones(3)}
+    x = images.transpose(0, 3, 1, 2) if layout == "NCHW" else images
+    y = np.asarray(resnet.batch_norm(weights, statistics, "bn1", jnp.asarray(x), layout=layout))
+    y = y.transpose(0, 2, 3, 1) if layout == "NCHW" else y
+    assert np.allclose(y, 2 * (images - mean) / np.sqrt(variance + 1e-5) + 1, atol=1e-5)
+    assert np.allclose(statistics["bn1.running_mean"], 0.1 * mean, atol=1e-6)
+    assert np.allclose(statistics["bn1.running_var"], 0.9 + 0.1 * variance, atol=1e-5)
+
+
+@pytest.mark.parametrize("pixels", [8, 7])
+def test_the_gradient_of_max_pooling_goes_to_the_first_of_equal_values(pixels):
+    torch = pytest.importorskip("torch")
+    random = np.random.default_rng(0)
+    # Small integers give many ties.
+    values = random.integers(0, 3, (2, 3, pixels, pixels)).astype(np.float32)
+    theirs = torch.tensor(values, requires_grad=True)
+    expected = torch.nn.functional.max_pool2d(theirs, 3, 2, 1)
+    weights = random.standard_normal(expected.shape).astype(np.float32)
+    (expected * torch.tensor(weights)).sum().backward()
+    pooled, back = jax.vjp(lambda x: resnet.max_pool(x, 3, 2, 1, "NCHW"), jnp.asarray(values))
+    (gradient,) = back(jnp.asarray(weights))
+    assert np.array_equal(pooled, expected.detach())
+    assert np.allclose(gradient, theirs.grad, atol=1e-6)
+
+
+# Memory.
+
+
+@pytest.mark.usefixtures("narrow")
+def test_no_matrix_of_all_pairs_of_tokens_is_a_constant():
+    given = options(*LLAMA[:-1], "300")
+    weights = script.new_weights(given)
+    batch = next(new_batches(given))
+    traced = jax.make_jaxpr(lambda weights: loss_of(given, weights, {}, None, batch))(weights)
+    assert not [constant for constant in traced.consts if constant.size >= 300 * 300]
+
+
+def temporary_bytes(*words):
+    given = options(*LLAMA, *words)
+    weights = script.new_weights(given)
+    batch = next(new_batches(given))
+    lowered = backward_program(given).lower(weights, {}, None, None, batch)
+    return lowered.compile().memory_analysis().temp_size_in_bytes
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("narrow")
+def test_a_loss_in_parts_needs_less_memory(monkeypatch):
+    whole = temporary_bytes("--sequence-length", "1024")
+    monkeypatch.setattr(llama, "LOSS_ROWS", 128)
+    logits = 2 * 1024 * 1100 * 4
+    assert temporary_bytes("--sequence-length", "1024") < whole - logits
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("narrow")
+def test_recomputation_needs_less_memory():
+    words = ("--sequence-length", "512")
+    assert temporary_bytes(*words, "--recompute", "full") < temporary_bytes(*words)
+
+
+def test_the_peak_memory_of_a_gpu_is_that_of_the_process(monkeypatch):
+    gpu = SimpleNamespace(memory_stats=lambda: {"peak_bytes_in_use": 3 * 2**30})
+    monkeypatch.setattr(jax, "local_devices", lambda: [gpu])
+    device = WatchedGpu(jax)
+    device.reset_peak_memory()
+    assert device.peak_memory_bytes() == 3 * 2**30
+
+
+# A measurement.
+
+
+@pytest.mark.slow
+def test_a_measurement_has_the_steps_and_settings_that_its_script_noted(measure):
+    measurement = measure(framework="jax", input="synthetic")
+    result = measurement.result
+    assert result.status == "complete", result.failure
+    effective = result.effective
+    assert (effective.device, effective.step_clock) == ("cpu", "watcher")
+    assert effective.precision == "fp32"
+    assert {*effective.dtypes} == {"float32"}
+    assert {*effective.threads} == {POOL}
+    assert {*effective.variables} == {*script.VARIABLES}
+    assert effective.parameters == 25_557_032
+    assert effective.loss_scaling is None
+    (repeat,) = result.repeats
+    (rank,) = repeat.ranks
+    assert rank.samples == 4
+    assert rank.memory_bytes > 2**28
+    assert repeat.evaluation.loss < repeat.loss_first
+    assert repeat.peak.matmul_flops_per_second > 0
+
+
+# Ranks.
 
 
 RANK = """
 import json, os, sys
 import jax, psutil
-from perfkit.core.config import Config
-from perfkit.core.frameworks.jax import backend
-device = backend.open_device(Config.model_validate_json(sys.argv[1]))
+from perfkit.training.jax.train import open_device
+from perfkit.training.options import Options
+options = Options.parse("jax", sys.argv[1:])
+open_device(options)
 connections = psutil.Process().net_connections()
 facts = {
-    "device": type(device).__name__,
     "platform": jax.config.jax_platforms,
     "gpu": jax.config.values["jax_cuda_visible_devices"],
     "precision": jax.config.jax_default_matmul_precision,
@@ -236,24 +377,18 @@ print(json.dumps(facts))
 """Opens the device of a rank and joins the others. JAX is set up for a GPU, but opens none."""
 
 
-def launch(folder, count, variables=None, **changes):
-    """Start `count` ranks by the launcher, and return its exit status."""
-    command = [sys.executable, "-m", "perfkit.core.frameworks.ranks", str(folder), "0"]
-    rank = [sys.executable, "-c", RANK, SIDE.config(**changes).model_dump_json()]
-    environment = os.environ | (variables or {})
-    return subprocess.run(
-        [*command, str(count), "-", *rank], env=environment, timeout=100, check=False
-    ).returncode
-
-
 @pytest.fixture
 def joined(processes, tmp_path):
-    """Has `count` ranks join, and returns what each has printed."""
+    """Has two ranks join, and returns what each has printed."""
 
-    def join(count, variables=None, **changes):
-        status = launch(tmp_path, count, variables, timeout=40, **changes)
-        logs = [(tmp_path / f"rank{index}.log").read_text() for index in range(count)]
-        assert status == 0, logs
+    def join(*words, **variables):
+        launch = [sys.executable, "-m", "perfkit.training.jax.launch", str(tmp_path)]
+        rank = [sys.executable, "-c", RANK, "--model", "gpt", *words]
+        command = [*launch, "0", "2", "2", "-", *rank]
+        environment = os.environ | variables
+        done = subprocess.run(command, env=environment, timeout=100, check=False)
+        logs = [(tmp_path / f"rank{index}.log").read_text() for index in range(2)]
+        assert done.returncode == 0, logs
         return [json.loads(log.splitlines()[-1]) for log in logs]
 
     return join
@@ -269,14 +404,15 @@ SLURM = {
 """Variables of the Slurm task that starts all ranks of a node."""
 
 
-@pytest.mark.parametrize(("tf32", "precision"), [(False, "highest"), (True, "tensorfloat32")])
+@pytest.mark.parametrize(
+    ("words", "precision"), [((), "highest"), (("--tf32",), "tensorfloat32")]
+)
 def test_each_rank_under_slurm_uses_its_own_gpu_in_the_requested_precision(
-    joined, tf32, precision
+    joined, words, precision
 ):
-    ranks = joined(4, SLURM, device="gpu", gpus=2, nodes=2, tf32=tf32)
-    assert [rank["gpu"] for rank in ranks] == ["0", "1", "0", "1"]
+    ranks = joined(*words, **SLURM)
+    assert [rank["gpu"] for rank in ranks] == ["0", "1"]
     for rank in ranks:
-        assert rank["device"] == "WatchedGpu"
         assert rank["platform"] == "cuda"
         assert rank["precision"] == precision
 
@@ -285,7 +421,7 @@ def test_a_rank_alone_uses_the_first_gpu(monkeypatch):
     """The settings are JAX's own; no GPU is opened."""
     set_to = {}
     monkeypatch.setattr(jax.config, "update", set_to.__setitem__)
-    backend.open_device(SIDE.config(device="gpu", gpus=1))
+    script.open_device(options("--model", "gpt"))
     assert set_to["jax_cuda_visible_devices"] == "0"
 
 
@@ -296,24 +432,19 @@ def test_ranks_meet_without_the_proxy_of_the_environment(joined, name):
         dead.bind(("127.0.0.1", 0))
         proxy = f"http://127.0.0.1:{dead.getsockname()[1]}"
         proxies = {"http_proxy": proxy, "https_proxy": proxy, name: "other.example"}
-        ranks = joined(2, proxies, processes=2)
+        ranks = joined("--device", "cpu", **proxies)
     assert [rank["no_proxy"] for rank in ranks] == ["other.example,127.0.0.1"] * 2
 
 
 def test_ranks_of_one_node_meet_where_no_other_machine_can_connect(joined):
-    first, second = joined(2, processes=2)
+    first, second = joined("--device", "cpu")
     (address,) = first["listens_at"]
     # An IPv6 socket may listen at an IPv4 address.
     assert address.removeprefix("::ffff:") == "127.0.0.1"
     assert second["listens_at"] == []
 
 
-@pytest.mark.usefixtures("processes")
-def test_a_rank_waits_for_the_others_as_long_as_a_repeat_may_take(tmp_path):
-    began = time.monotonic()
-    assert launch(tmp_path, 1, processes=2, timeout=2) != 0
-    assert time.monotonic() - began < 60
-    assert "DEADLINE_EXCEEDED" in (tmp_path / "rank0.log").read_text()
+# Precision.
 
 
 HIGHEST, DEFAULT = Product("float32", is_highest=True), Product("float32", is_highest=False)
@@ -330,72 +461,23 @@ HIGHEST, DEFAULT = Product("float32", is_highest=True), Product("float32", is_hi
 )
 def test_tf32_is_read_from_the_compiled_products(monkeypatch, capability, products, rounds):
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
-    monkeypatch.setattr(Inspector, "device", "gpu")
     gpu = SimpleNamespace(compute_capability=capability)
     monkeypatch.setattr(jax, "local_devices", lambda: [gpu])
-    inspector = Inspector(None)
-    inspector.products = products
-    assert inspector.tf32() is rounds
+    assert precision.rounds_factors(products) is rounds
 
 
-def test_compiled_products_have_the_requested_precision(narrow):
+@pytest.mark.usefixtures("narrow")
+def test_compiled_products_have_the_requested_precision():
     """XLA's text for a CPU has the precision that only matters on a GPU."""
+    given = options(*GPT)
+    weights, batch = script.new_weights(given), next(new_batches(given))
     before = jax.config.jax_default_matmul_precision
     try:
-        for precision, is_highest in (("highest", True), ("tensorfloat32", False)):
-            jax.config.update("jax_default_matmul_precision", precision)
-            inspector = SIDE.inspector(MODEL)
-            inspector.effective(SIDE.batch(MODEL))
-            assert inspector.products
-            assert {product.is_highest for product in inspector.products} == {is_highest}
+        for name, is_highest in (("highest", True), ("tensorfloat32", False)):
+            jax.config.update("jax_default_matmul_precision", name)
+            lowered = backward_program(given).lower(weights, {}, None, None, batch)
+            products = products_in(lowered.compile().as_text())
+            assert products
+            assert {product.is_highest for product in products} == {is_highest}
     finally:
         jax.config.update("jax_default_matmul_precision", before)
-
-
-@pytest.mark.parametrize(
-    ("before_training", "warmed_up", "after_window", "expected"),
-    [
-        (2 * 2**30, 3 * 2**30, 3 * 2**30, 3 * 2**30),
-        (2 * 2**30, 2 * 2**30, 3 * 2**30, 3 * 2**30),
-        (2 * 2**30, 2 * 2**30, 2 * 2**30, None),
-    ],
-)
-def test_peak_memory_of_a_gpu_is_unknown_where_more_was_allocated_before_the_training(
-    monkeypatch, before_training, warmed_up, after_window, expected
-):
-    statistics = {}
-    gpu = SimpleNamespace(memory_stats=lambda: statistics)
-    monkeypatch.setattr(jax, "local_devices", lambda: [gpu])
-    device = WatchedGpu(jax)
-    for peak in (before_training, warmed_up):
-        statistics["peak_bytes_in_use"] = peak
-        device.reset_peak_memory()
-    statistics["peak_bytes_in_use"] = after_window
-    assert device.peak_memory_bytes() == expected
-
-
-def test_the_memory_of_the_speed_measurement_before_does_not_count(
-    narrow, monkeypatch, tmp_path
-):
-    """The device is a CPU, of which a GPU's counts are asked."""
-    calls = []
-
-    def measure_speed(*_arguments):
-        calls.append("measure_peak")
-        return {}
-
-    class CountedDevice(WatchedDevice):
-        def reset_peak_memory(self):
-            calls.append("reset_peak_memory")
-
-        def peak_memory_bytes(self):
-            calls.append("peak_memory_bytes")
-
-    monkeypatch.setattr(worker, "measure_peak", measure_speed)
-    monkeypatch.setattr(backend, "open_device", lambda _config: CountedDevice(jax))
-    protocol = Protocol(name="quick", warmup_steps=1, measured_steps=1, repeats=1)
-    raw = worker.RawFile(tmp_path / "rank0.jsonl")
-    end = worker.measure(SIDE.config(MODEL), protocol, 0, raw)
-    assert end["memory_bytes"] is None
-    resets = ["reset_peak_memory"] * 2
-    assert calls == ["measure_peak", *resets, "peak_memory_bytes", "measure_peak"]

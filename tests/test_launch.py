@@ -125,7 +125,8 @@ def test_jax_takes_memory_of_a_gpu_as_it_needs_it_unless_the_user_decides(
 PLACE = """
 import os, sys, time
 rank = int(os.environ["PERFKIT_RANK"])
-print(rank, os.environ["PERFKIT_MEETING"], flush=True)
+names = ("RANK", "RANKS", "LOCAL_RANK", "DEVICES", "MEETING")
+print(*(os.environ["PERFKIT_" + name] for name in names), flush=True)
 if rank == 1 and sys.argv[1] == "fails":
     sys.exit(7)
 if rank == 1 and sys.argv[1] == "is killed":
@@ -137,18 +138,27 @@ time.sleep(0.1 if sys.argv[1] == "ends" else 1000)
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(("what", "status"), [("ends", 0), ("fails", 7), ("is killed", 137)])
 def test_plain_ranks_get_their_places_and_the_first_failure_ends_them(tmp_path, what, status):
-    launch = [sys.executable, "-m", "perfkit.core.frameworks.ranks", str(tmp_path), "0", "2"]
+    launch = [sys.executable, "-m", "perfkit.training.jax.launch", str(tmp_path)]
     rank = [sys.executable, "-c", PLACE, what]
-    with supervised(str(tmp_path), "60", *launch, "-", *rank) as supervisor:
+    with supervised(str(tmp_path), "60", *launch, "0", "2", "2", "-", *rank) as supervisor:
         assert supervisor.wait(60) == status
     addresses = set()
     for index in range(2):
-        number, address = (tmp_path / f"rank{index}.log").read_text().split()
-        assert int(number) == index
+        *place, address = (tmp_path / f"rank{index}.log").read_text().split()
+        assert place == [str(index), "2", str(index), "2"]
         addresses.add(address)
     (address,) = addresses
     assert address.startswith("127.0.0.1:")
     wait_for(lambda: not left_over(PLACE), 10)
+
+
+@pytest.mark.usefixtures("processes")
+def test_plain_ranks_of_the_second_node_follow_those_of_the_first(tmp_path):
+    launch = [sys.executable, "-m", "perfkit.training.jax.launch", str(tmp_path)]
+    rank = [sys.executable, "-c", PLACE, "ends"]
+    subprocess.run([*launch, "2", "2", "4", "10.0.0.1:29500", *rank], check=True, timeout=60)
+    lines = [(tmp_path / f"rank{index}.log").read_text() for index in range(2)]
+    assert lines == ["2 4 0 2 10.0.0.1:29500\n", "3 4 1 2 10.0.0.1:29500\n"]
 
 
 @pytest.mark.usefixtures("processes")

@@ -11,8 +11,13 @@ from trained import train_here
 
 paddle = pytest.importorskip("paddle")
 torch = pytest.importorskip("torch")
+jax = pytest.importorskip("jax")
 # ruff: noqa: E402 - the frameworks are optional; the imports below need them
 from perfkit.inputs import synthetic
+from perfkit.training import models as training_models
+from perfkit.training.jax import bert as jax_bert
+from perfkit.training.jax import optimizer as jax_optimizer
+from perfkit.training.jax.train import new_weights
 from perfkit.training.models import (
     model_named,
     multiply_adds,
@@ -21,16 +26,15 @@ from perfkit.training.models import (
 )
 from perfkit.training.options import Options
 from perfkit.training.paddle import batches as paddle_batches
-from perfkit.training.paddle import models as paddle_models
 from perfkit.training.torch import batches as torch_batches
 from perfkit.training.torch import models as torch_models
 from perfkit.training.torch.verify import TracedTraining
 
-MODELS = {"paddle": paddle_models, "torch": torch_models}
 RESIDUAL = ("c_proj.weight", "o_proj.weight", "down_proj.weight")
 """Weights of the products that write to the residual stream."""
 SMALL_GPT = ("--model", "gpt", "--device", "cpu", "--batch-size", 2, "--sequence-length", 16)
-both = pytest.mark.parametrize("framework", MODELS)
+both = pytest.mark.parametrize("framework", ["paddle", "torch"])
+all_frameworks = pytest.mark.parametrize("framework", ["paddle", "torch", "tensorflow", "jax"])
 
 
 @pytest.fixture
@@ -47,9 +51,21 @@ def options(framework, model, **changes):
     return Options(framework=framework, model=model, **given)
 
 
+def models_of(framework):
+    pytest.importorskip(framework)
+    return import_module(f"perfkit.training.{framework}.models")
+
+
 def tensors(framework, *arrays):
-    new_tensor = {"paddle": paddle.to_tensor, "torch": torch.tensor}[framework]
-    return tuple(map(new_tensor, arrays))
+    names = {"paddle": "to_tensor", "torch": "tensor", "tensorflow": "constant"}
+    if framework == "jax":
+        return tuple(map(jax.numpy.asarray, arrays))
+    module = import_module(framework)
+    return tuple(map(getattr(module, names[framework]), arrays))
+
+
+def as_array(tensor):
+    return np.asarray(tensor.detach() if hasattr(tensor, "detach") else tensor)
 
 
 # Work.
@@ -90,7 +106,7 @@ def test_units_are_tokens_for_gpt_and_samples_for_resnet():
 @pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("model", ["gpt", "llama"])
 def test_a_decoder_begins_with_gpt2s_deviations(model):
-    """Those of Paddle, JAX and TensorFlow are compared with PyTorch's or Paddle's."""
+    """Those of the other frameworks are compared with PyTorch's or Paddle's."""
     for name, parameter in torch_models.new_model(options("torch", model)).named_parameters():
         values = parameter.detach().numpy()
         if name.endswith("bias"):
@@ -109,32 +125,67 @@ def test_a_decoder_begins_with_gpt2s_deviations(model):
 # Loss, accuracy and gradients.
 
 
-@both
-def test_berts_loss_is_the_mean_of_the_masked_words_plus_that_of_the_sentences(framework):
+@all_frameworks
+def test_berts_loss_is_the_mean_of_the_masked_words_plus_that_of_the_sentences(
+    framework, monkeypatch
+):
+    loss_of = models_of(framework).loss_of
     # With zero logits all n choices are equally likely: a cross entropy of log n.
     logits = tensors(framework, np.zeros((2, 3, 50), np.float32), np.zeros((2, 2), np.float32))
     words, sentences = np.array([[1, 2, 3], [4, 5, 0]]), np.array([[0], [1]])
     batch = tensors(framework, *[np.zeros((2, 3), np.int64)] * 4, words, sentences)
-    loss_of = MODELS[framework].loss_of
-    loss = loss_of(options(framework, "bert"), lambda *_inputs: logits, batch)
+    given = options(framework, "bert")
+    if framework == "jax":
+        monkeypatch.setattr(jax_bert, "bert", lambda *_inputs, **_named: logits)
+        loss, _statistics = loss_of(given, {}, {}, None, batch)
+    else:
+        loss = loss_of(given, lambda *_inputs, **_named: logits, batch)
     assert float(loss) == pytest.approx(np.log(50) + np.log(2))
 
 
-@both
+class Bert:
+    """A BERT without dropout in any framework."""
+
+    def __init__(self, framework):
+        self.framework = framework
+        self.models, self.options = models_of(framework), options(framework, "bert")
+        if framework == "jax":
+            self.model = new_weights(self.options), {}, None
+        else:
+            self.model = self.models.new_model(self.options)
+
+    def words(self, *inputs):
+        """Return the logits of the masked words."""
+        inputs = tensors(self.framework, *inputs)
+        if self.framework == "jax":
+            logits, _statistics = self.models.logits_of(self.options, *self.model, inputs)
+        else:
+            logits = self.model(*inputs)
+        words, _sentences = logits
+        return as_array(words)
+
+    def loss_and_accuracy(self, *batch):
+        batch = tensors(self.framework, *batch)
+        if self.framework == "jax":
+            loss, _statistics = self.models.loss_of(self.options, *self.model, batch)
+            return float(loss), float(self.models.accuracy(self.options, *self.model, batch))
+        loss = self.models.loss_of(self.options, self.model, batch)
+        accuracy = self.models.accuracy(self.options, self.model, batch)
+        return float(as_array(loss)), accuracy
+
+
+@all_frameworks
 @pytest.mark.usefixtures("narrow")
-def test_padding_does_not_count_in_loss_and_accuracy(framework):
-    models, given = MODELS[framework], options(framework, "bert")
-    model = models.new_model(given)
-    model.eval()
-    *tokens, positions, _labels, next_sentence = next(synthetic.batches(given, 0))
+def test_padding_does_not_count_in_loss_and_accuracy(framework, monkeypatch):
+    without_dropout = training_models.BERT_SIZE._replace(dropout=0.0)
+    monkeypatch.setattr(training_models, "BERT_SIZE", without_dropout)
+    bert = Bert(framework)
+    *tokens, positions, _labels, next_sentence = next(synthetic.batches(bert.options, 0))
 
     def evaluated(positions, labels):
-        batch = tensors(framework, *tokens, positions, labels, next_sentence)
-        loss = models.loss_of(given, model, batch)
-        return float(loss.detach()), models.accuracy(given, model, batch)
+        return bert.loss_and_accuracy(*tokens, positions, labels, next_sentence)
 
-    words, _sentences = model(*tensors(framework, *tokens, positions))
-    predicted = np.asarray(words.detach()).argmax(-1)
+    predicted = bert.words(*tokens, positions).argmax(-1)
     # All predictions are wrong but one.
     labels = 1 + predicted % 100
     labels[0, 0] = predicted[0, 0]
@@ -161,6 +212,19 @@ def test_gpts_gradients_are_clipped(framework, monkeypatch):
 
     usual = loss_after(100.0, 100.0, 100.0)
     assert loss_after(100.0, 10_000.0, 100.0) == pytest.approx(usual, rel=1e-6)
+
+
+def test_jaxs_clipped_gradients_have_the_norm_of_the_limit():
+    gradients = {"a": jax.numpy.full(3, 4.0), "b": jax.numpy.full((2, 2), -3.0)}
+    for scale in (1.0, 100.0):
+        given = {name: scale * gradient for name, gradient in gradients.items()}
+        clipped = jax_optimizer.clipped(given, 1.0, jax_optimizer.sum_of)
+        norm = sum(float((each**2).sum()) for each in clipped.values()) ** 0.5
+        assert norm == pytest.approx(1.0)
+        assert clipped["a"][0] / clipped["b"][0, 0] == pytest.approx(4 / -3)
+    small = {"a": jax.numpy.full(3, 1e-3)}
+    unchanged = jax_optimizer.clipped(small, 1.0, jax_optimizer.sum_of)
+    assert np.array_equal(unchanged["a"], small["a"])
 
 
 # Batches.

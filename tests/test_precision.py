@@ -1,36 +1,25 @@
 """Effective precision: rejection of a training that differs from the request. That of a script
 is in test_training.py."""
 
+from dataclasses import replace
+
 import paddle
 import pytest
 
-from perfkit.core.request.resolve import resolve
-from perfkit.core.results.schema import Effective
-from perfkit.core.worker.rank import check_effective
 from perfkit.timing.failure import ConfigMismatchError
-from perfkit.training.frameworks import FRAMEWORKS
+from perfkit.training import effective, frameworks
+from perfkit.training.options import Options
+
+SEEN = {"device": "cpu", "precision": "fp32", "tf32": False}
+"""What a training in fp32 on a CPU shows."""
 
 
-def effective(**changes):
-    """Return what fp32 training on the CPU reports, with changes."""
-    values = {
-        "precision": "fp32",
-        "device": "cpu",
-        "tf32": False,
-        "dtypes": {"float32": 109},
-        "threads": {},
-        "variables": {},
-        "parameters": 1,
-        "optimizer_settings": "",
-        "loss_scaling": None,
-    }
-    return Effective(**values | changes)
-
-
-def check(requested, **reported):
-    """Compare JAX's training of a request with what it reports."""
-    values = {"model": "resnet50", "framework": "jax", "device": "cpu", "batch_size": 2}
-    check_effective(resolve(values | requested), effective(**reported))
+def check(requested, **shown):
+    """Compare JAX's training of a request with what it shows."""
+    options = Options(**{"framework": "jax", "model": "resnet50", "device": "cpu"} | requested)
+    seen = SEEN | shown
+    effective.check(options, seen["device"], seen["precision"], {"float32": 109})
+    effective.check_tf32(options, seen["tf32"])
 
 
 def test_training_that_matches_the_request_is_accepted():
@@ -85,7 +74,8 @@ def test_the_numpy_version_works_with_paddles_loss_scaler():
 
 @pytest.mark.slow
 def test_an_ignored_precision_ends_the_run_before_its_first_step(measure, monkeypatch):
-    monkeypatch.setattr(FRAMEWORKS["paddle"], "cpu_precisions", ("fp32", "amp"))
+    as_if = replace(frameworks.PADDLE, cpu_precisions=("fp32", "amp"))
+    monkeypatch.setitem(frameworks.FRAMEWORKS, "paddle", as_if)
     measurement = measure(precision="amp", input="synthetic")
     result = measurement.result
     assert (result.status, result.failure.code) == ("failed", "config_mismatch")

@@ -35,7 +35,7 @@ def tree(process):
     process(5, 1, seconds=1000)
     process(10, 5, "perfkit.core.driver.supervisor", seconds=1)
     process(11, 10, "paddle.distributed.launch", seconds=2)
-    process(12, 11, "perfkit.core.worker.rank", seconds=30)
+    process(12, 11, "perfkit.timing.rank", seconds=30)
     return ProcessTree(find_supervisor(12))
 
 
@@ -52,7 +52,7 @@ def test_cpu_time_of_ended_children_is_kept(tree, process, tmp_path):
     process(13, 12, seconds=4)
     assert tree.cpu_seconds() == 37
     shutil.rmtree(tmp_path / "13")
-    process(12, 11, "perfkit.core.worker.rank", seconds=30, children_seconds=4)
+    process(12, 11, "perfkit.timing.rank", seconds=30, children_seconds=4)
     assert tree.cpu_seconds() == 37
     shutil.rmtree(tmp_path / "12")
     process(11, 10, seconds=2, children_seconds=34)
@@ -88,5 +88,5 @@ def test_a_pid_that_is_no_local_rank_has_no_supervisor(tree, rank):
 
 
 def test_a_rank_without_a_local_supervisor_has_none(process):
-    process(12, 1, "perfkit.core.worker.rank")
+    process(12, 1, "perfkit.timing.rank")
     assert find_supervisor(12) is None

@@ -17,14 +17,12 @@ from perfkit.cli.frameworks_option import verified_configs
 from perfkit.core.paths import ROOT
 from perfkit.core.refusals import PackagesMissing
 from perfkit.core.request import RequestError
-from perfkit.core.request.requirements import WORKER, read_environment
+from perfkit.core.request.requirements import read_environment
 from perfkit.core.system import software
 from perfkit.core.system.software import Software
 from perfkit.sweep.jobs import read_jobs
 from perfkit.timing.failure import portable
 
-PYDANTIC = {"pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
-"""Pydantic's dependencies."""
 BLOCKING = """
 import sys
 from importlib.abc import MetaPathFinder
@@ -35,7 +33,7 @@ class Blocked(MetaPathFinder):
             raise ModuleNotFoundError("blocked: " + name)
 
 sys.meta_path.insert(0, Blocked())
-import perfkit.core.worker.rank, perfkit.inputs.synthetic
+import perfkit.timing.rank, perfkit.training.options, perfkit.inputs.synthetic
 print("imported")
 """
 
@@ -54,9 +52,17 @@ def problem(**request):
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_worker_needs_few_packages_besides_its_framework():
-    blocked = packages_distributions().keys() - {*WORKER, *PYDANTIC, "perfkit"}
-    assert {"pandas", "papermill", "scipy", "matplotlib", "psutil", "pynvml"} <= blocked
+def test_a_rank_needs_numpy_alone_besides_its_framework():
+    blocked = packages_distributions().keys() - {"numpy", "perfkit"}
+    assert {
+        "pandas",
+        "papermill",
+        "pydantic",
+        "scipy",
+        "matplotlib",
+        "psutil",
+        "pynvml",
+    } <= blocked
     command = [sys.executable, "-c", BLOCKING.format(blocked=blocked)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     printed = subprocess.check_output(command, text=True, env=environment)

@@ -72,7 +72,7 @@ def test_all_problems_are_reported_with_a_suggestion_for_misspelt_names():
         (
             "warmup_steps",
             "Auto",
-            "a whole number of at least 0 and at most 1000000, or auto",
+            "a whole number of at least 1 and at most 1000000, or auto",
         ),
         ("cpu_tuning", "yes", "True or False"),
         ("label", "../up", "letters, digits, - and _"),
@@ -354,7 +354,7 @@ def test_auto_selects_all_gpus_or_the_cpu(monkeypatch, gpu_build, gpus, given, e
 
 def test_every_protocol_field_can_be_overridden():
     given = {"input": "synthetic", "protocol": "published"}
-    steps = {"warmup_steps": 0, "measured_steps": 1, "repeats": 9, "interval_target": 0.5}
+    steps = {"warmup_steps": 1, "measured_steps": 1, "repeats": 9, "interval_target": 0.5}
     steps |= {"budget": 7, "warmup_limit": 6, "warmup_seconds": 5}
     assert {*steps} == {*Protocol.model_fields} - {"name", "statistic"}
     assert plan("resnet50", given | steps).protocol == Protocol(name="published", **steps)

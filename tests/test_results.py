@@ -57,8 +57,8 @@ WALL, VALUE = '"wall_seconds": null', '"value": 4.0'
         (VALUE, '"value": 4.0, "later": 1', r"throughput\.later: Extra inputs"),
         ('"batch_size": 4', '"batch_size": 0', r"config\.batch_size: .*greater than"),
         ('"created": "2026-', '"created": "x-', "created: .*isoformat"),
-        ('"schema_version": 6', '"schema_version": 5', "is 5, this perfkit reads 6"),
-        ('"schema_version": 6,', "", "schema_version: Field required"),
+        ('"schema_version": 7', '"schema_version": 6', "is 6, this perfkit reads 7"),
+        ('"schema_version": 7,', "", "schema_version: Field required"),
     ],
 )
 def test_an_invalid_field_is_named(tmp_path, old, new, why):

@@ -119,7 +119,7 @@ def test_the_job_file_has_all_that_a_rank_must_know(tmp_path, processes, variabl
         "ranks": processes,
         "rank_variable": variable,
         "raw_folder": str(tmp_path),
-        "warmup_steps": 0,
+        "warmup_steps": 1,
         "measured_steps": 100,
         "warmup_limit": 1000,
         "warmup_seconds": 600,

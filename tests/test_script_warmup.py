@@ -1,4 +1,4 @@
-"""The end of a script's warm-up, which the driver names ahead of all ranks."""
+"""The end of an automatic warm-up, which the driver names ahead of all ranks."""
 
 import json
 
@@ -8,13 +8,13 @@ from pydantic_core import to_json
 
 from perfkit.core.config import Protocol
 from perfkit.core.driver import warmup
-from perfkit.core.driver.warmup import Follower, Lead, ScriptWarmup, step_ahead
+from perfkit.core.driver.warmup import Follower, Lead, WarmupEnd, step_ahead
 from perfkit.core.script_config import ScriptConfig
 from perfkit.timing.devices import CpuDevice
 from perfkit.timing.job import Job
-from perfkit.timing.named_warmup import MOST_AHEAD, NamedWarmup
-from perfkit.timing.raw_file import rank_file
+from perfkit.timing.raw_file import rank_file, steady_file
 from perfkit.timing.recorder import StepRecorder
+from perfkit.timing.warmup import LOOK_SECONDS, MOST_AHEAD, LateWarmupError, Warmup
 
 
 class Rank:
@@ -49,9 +49,15 @@ LEAD = Lead(steps=3, seconds=1.0)
 AUTO = Protocol.named("steady", warmup_steps="auto", measured_steps=20)
 
 
+def end_of(protocol, processes=2):
+    """Return what ends the warm-up of ranks on the CPU of one node."""
+    config = script_config(device="cpu", gpus=0, processes=processes, nodes=1)
+    return WarmupEnd(config, protocol)
+
+
 def test_the_named_step_lies_ahead_of_what_rank_0_did_meanwhile(rank, monkeypatch):
     first = rank(AUTO, seconds=0.1)
-    end = ScriptWarmup(AUTO, LEAD)
+    end = end_of(AUTO)
 
     def is_warmed_up(seconds, *_):
         # The rank goes on while the driver tests.
@@ -107,28 +113,81 @@ class QueuedDevice(CpuDevice):
         self.complete = max(self.complete, event)
 
 
+class Ranks:
+    """The warm-ups of ranks, by a clock of their own."""
+
+    def __init__(self, folder, ranks=1, device=None, **limits):
+        job = {"task": "train", "framework": "torch", "cores": [], "static_modules": []}
+        job |= {"device": "gpu", "ranks": ranks, "rank_variable": "", "warmup_steps": 1}
+        job |= {"raw_folder": str(folder), "measured_steps": 5, "warmup_limit": 1000}
+        job |= {"warmup_seconds": None}
+        self.now, self.events = 0.0, []
+        self.device = device or CpuDevice(lambda: self.now)
+        self.recorder = StepRecorder(self.device, lambda: self.now, self.write, 1, False)
+        job = Job(**job | limits)
+        self.warmup = Warmup(job, self.recorder, began=0.0, clock=lambda: self.now)
+
+    def write(self, lines):
+        self.events.extend(map(json.loads, lines))
+
+    def is_over(self, step):
+        self.now += 2 * LOOK_SECONDS
+        return self.warmup.is_over(step)
+
+
 def test_a_rank_submits_few_steps_ahead_of_its_device_until_its_warm_up_ends(tmp_path):
-    device, events = QueuedDevice(), []
-
-    def write(lines):
-        events.extend(map(json.loads, lines))
-
-    recorder = StepRecorder(device, lambda: 0.0, write, 1, read_losses_at_once=False)
-    end = NamedWarmup(script_job(tmp_path), recorder, began=0.0)
+    ranks = Ranks(tmp_path, device=QueuedDevice())
     for step in range(1, 101):
-        recorder.stop(step, None, None, None)
-        assert not end.is_over(step)
-        assert len(recorder.pending) <= MOST_AHEAD
-    assert events[-1]["step"] == 100 - MOST_AHEAD
+        ranks.recorder.stop(step, None, None, None)
+        assert not ranks.is_over(step)
+        assert len(ranks.recorder.pending) <= MOST_AHEAD
+    assert ranks.events[-1]["step"] == 100 - MOST_AHEAD
 
 
-def script_job(folder):
-    """Return the job of a rank with an automatic warm-up."""
-    job = {"task": "train", "framework": "torch", "cores": []}
-    job |= {"device": "gpu", "ranks": 1, "rank_variable": "", "raw_folder": str(folder)}
-    job |= {"warmup_steps": 0, "measured_steps": 5, "warmup_limit": 1000}
-    job |= {"warmup_seconds": None, "static_modules": []}
-    return Job(**job)
+def test_a_single_rank_ends_its_warm_up_as_soon_as_the_driver_calls_it_steady(tmp_path):
+    rank = Ranks(tmp_path)
+    assert not any(map(rank.is_over, range(1, 8)))
+    steady_file(tmp_path).write_text("5")
+    assert rank.is_over(8)
+    (end,) = rank.events
+    assert (end["steps"], end["ended_by"]) == (8, "steady")
+
+
+def test_several_ranks_end_their_warm_up_after_the_named_step(tmp_path):
+    rank = Ranks(tmp_path, ranks=2)
+    steady_file(tmp_path).write_text("5")
+    assert not any(map(rank.is_over, range(1, 5)))
+    assert rank.is_over(5)
+    assert rank.events[0]["ended_by"] == "steady"
+    late = Ranks(tmp_path, ranks=2)
+    with pytest.raises(LateWarmupError, match="ends after step 5, but this is step 6"):
+        late.is_over(6)
+
+
+def test_a_warm_up_ends_at_its_limits_without_the_driver(tmp_path):
+    rank = Ranks(tmp_path, warmup_limit=7, warmup_seconds=30)
+    assert not any(map(rank.is_over, range(1, 7)))
+    assert rank.is_over(7)
+    assert rank.events[0]["ended_by"] == "steps"
+    rank = Ranks(tmp_path, warmup_seconds=30)
+    rank.now = 31.0
+    assert rank.is_over(1)
+    assert rank.events[0]["ended_by"] == "seconds"
+
+
+def test_the_drivers_file_is_looked_for_ten_times_a_second(tmp_path):
+    rank = Ranks(tmp_path)
+    steady_file(tmp_path).write_text("1")
+    rank.now = LOOK_SECONDS / 2
+    assert not rank.warmup.is_over(1)
+    rank.now = LOOK_SECONDS
+    assert rank.warmup.is_over(2)
+
+
+def test_a_single_rank_is_told_the_step_that_is_steady(rank):
+    protocol = Protocol.named("steady", warmup_steps="auto", measured_steps=20)
+    first = rank(protocol, seconds=0.001)
+    assert end_of(protocol, processes=1).last_step(first.read(500)) == 500
 
 
 def test_recent_steps_alone_predict_the_time_of_the_next_ones():
@@ -143,20 +202,20 @@ def test_steps_without_a_duration_have_a_finite_lead():
 def test_fast_steps_that_are_steady_are_named_up_to_the_limit(rank):
     # The limit of 1000 steps is near, but is no reason to call them unsteady.
     first = rank(AUTO, seconds=0.001)
-    end = ScriptWarmup(AUTO, LEAD)
+    end = end_of(AUTO)
     assert end.last_step(first.read(500)) == 1000
 
 
 def test_a_warm_up_has_at_least_its_fewest_steps(rank):
     protocol = Protocol.named("steady", warmup_steps=300, warmup_limit=400, measured_steps=20)
     first = rank(protocol, seconds=60.0)
-    assert ScriptWarmup(protocol, LEAD).last_step(first.read(50)) == 300
+    assert end_of(protocol).last_step(first.read(50)) == 300
 
 
 def test_the_driver_ends_a_warm_up_that_takes_too_long(rank, monkeypatch):
     protocol = Protocol.named("steady", warmup_steps="auto", warmup_seconds=30)
     first = rank(protocol, seconds=1.0)
-    end = ScriptWarmup(protocol, LEAD)
+    end = end_of(protocol)
     now = 100.0
     monkeypatch.setattr(warmup.time, "monotonic", lambda: now)
     assert end.last_step(first.read(3)) is None
@@ -169,12 +228,12 @@ def test_the_driver_ends_a_warm_up_that_takes_too_long(rank, monkeypatch):
 def test_a_fixed_warm_up_needs_no_word_of_the_driver(rank):
     protocol = Protocol.named("published")
     first = rank(protocol, seconds=1.0)
-    assert ScriptWarmup(protocol, LEAD).last_step(first.read(500)) is None
+    assert end_of(protocol).last_step(first.read(500)) is None
 
 
 def test_no_step_is_named_once_a_rank_has_ended_its_warm_up(rank):
     first = rank(AUTO, seconds=0.001)
-    end = ScriptWarmup(AUTO, LEAD)
+    end = end_of(AUTO)
     first.take(1000)
     with first.path.open("ab") as stream:
         over = event("warmup", steps=1000, seconds=1.0, ended_by="steps")

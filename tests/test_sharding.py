@@ -1,5 +1,5 @@
 """Sharding and recomputation of Llama: what is refused, JAX's program, and the page. That
-sharded ranks train like one process is in test_ranks.py and, for JAX, in test_parallel.py."""
+sharded ranks train like one process is in test_ranks.py."""
 
 import numpy as np
 import paddle  # noqa: F401 - excludes this file from the quick check; others may be missing
@@ -8,7 +8,7 @@ from conftest import cli
 from made import keep, made_result
 from narrow import replace_sizes
 from sharded import trained
-from sides import config, side_of
+from sides import config
 
 from perfkit import report
 from perfkit.analysis.wording import traits
@@ -17,9 +17,19 @@ from perfkit.core.request.plan import plan
 from perfkit.core.results.frames import row_of
 from perfkit.core.results.repeat import Rank, Repeat
 from perfkit.core.results.schema import Throughput
+from perfkit.training.options import Options
+
+pytest.importorskip("jax")
+from perfkit.training.jax.batches import new_batches
+from perfkit.training.jax.models import shapes_of
+from perfkit.training.jax.parallel import joined, mesh_of_ranks
+from perfkit.training.jax.programs import backward_program
+from perfkit.training.jax.sharding import Shares
+from perfkit.training.jax.train import new_weights
 
 TWO = {"processes": 2, "framework": "torch"}
 ELSEWHERE = ("machine", "requirements", "data")
+LLAMA = ("--model", "llama", "--device", "cpu", "--batch-size", "2", "--sequence-length", "16")
 
 
 @pytest.fixture
@@ -84,57 +94,49 @@ def test_the_choices_make_another_measurement_and_are_compared():
         assert config("llama", "torch", processes=2, **change).identity != usual.identity
 
 
-# Recomputation.
+# JAX's program.
 
 
-@pytest.mark.usefixtures("narrow")
+@pytest.mark.usefixtures("narrow", "compiled_once")
 def test_recomputation_changes_no_gradient_of_jax():
-    side = side_of("jax")
-    batch = side.batch("llama")
     gradients = []
     for recompute in ("none", "full"):
-        inspector = side.inspector("llama", recompute=recompute)
-        inspector.trainer.backward(batch)
-        gradients.append(inspector.gradients())
+        given = Options.parse("jax", [*LLAMA, "--recompute", recompute])
+        batch = next(new_batches(given))
+        state = new_weights(given), {}, None, None
+        gradients.append(backward_program(given)(*state, batch)[2])
     kept, recomputed = gradients
-    assert kept.keys() == recomputed.keys()
     for name, gradient in kept.items():
         assert np.allclose(gradient, recomputed[name], rtol=1e-4, atol=1e-7), name
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("narrow")
-def test_jaxs_program_needs_less_memory_with_recomputation():
-    side = side_of("jax")
-    batch = side.batch("llama", sequence_length=512)
-
-    def temporary_bytes(recompute):
-        trainer = side.trainer("llama", sequence_length=512, recompute=recompute)
-        state = (trainer.values, trainer.statistics, trainer.gathered, trainer.key)
-        program = trainer.backward_pass.lower(*state, batch).compile()
-        return program.memory_analysis().temp_size_in_bytes
-
-    assert temporary_bytes("full") < temporary_bytes("none")
-
-
 @pytest.mark.usefixtures("narrow")
 def test_jaxs_program_gathers_again_with_full_sharding_alone():
-    side = side_of("jax")
-    batch = side.batch("llama")
+    # Of this process alone, which is all of the mesh.
+    mesh = mesh_of_ranks()
 
-    def gatherings(**options):
-        # Of this process alone, which is all of the mesh.
-        trainer = side.trainer("llama", processes=2, **options)
-        state = (trainer.values, trainer.statistics, trainer.gathered, trainer.key)
-        program = trainer.backward_pass.lower(*state, trainer.joined(batch))
+    def gatherings(sharding, recompute="none"):
+        words = [*LLAMA, "--sharding", sharding, "--recompute", recompute]
+        given = Options.parse("jax", words)
+        shares = Shares(shapes_of(given), 1, np.float32)
+        state = new_weights(given, mesh, shares), {}, None, None
+        batch = joined(next(new_batches(given)), mesh)
+        program = backward_program(given, mesh, shares).lower(*state, batch)
         return program.as_text().count("stablehlo.all_gather")
 
-    once = gatherings(sharding="gradients")
-    again = gatherings(sharding="full")
+    once, again = gatherings("gradients"), gatherings("full")
     assert 0 < once < again < 2 * once
-    assert gatherings(sharding="gradients", recompute="full") == once
+    assert gatherings("gradients", recompute="full") == once
     # A layer that is computed again needs weights that the backward pass alone does not.
-    assert again <= gatherings(sharding="full", recompute="full") < 2 * once
+    assert again <= gatherings("full", recompute="full") < 2 * once
+
+
+def test_an_array_is_divided_along_its_first_axis_that_the_ranks_divide_evenly():
+    shares = Shares({"a": (6, 4), "b": (3, 4), "c": (3, 5), "d": (8,)}, 2, np.float32)
+    assert shares.axes == {"a": 0, "b": 1, "c": None, "d": 0}
+
+
+# PyTorch's layers.
 
 
 @pytest.mark.slow

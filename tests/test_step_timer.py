@@ -51,6 +51,20 @@ def without_exit(monkeypatch):
 
 
 @pytest.mark.usefixtures("without_exit")
+def test_a_step_waits_for_the_loss_of_the_step_before(clock):
+    """JAX submits steps in no time."""
+
+    class Loss:
+        def block_until_ready(self):
+            clock.now += 0.5
+
+    timer = plain_timer(clock)
+    for _step in range(16):
+        timer.step(Loss())
+    assert timer.summary().startswith("16 images/s of this process in the last 8 of 16")
+
+
+@pytest.mark.usefixtures("without_exit")
 @pytest.mark.parametrize(("steps", "counted"), [(4, 2), (7, 5), (8, 4), (15, 11), (100, 68)])
 def test_the_line_at_the_end_tells_the_throughput_of_at_least_half_of_the_steps(
     clock, monkeypatch, steps, counted
@@ -82,7 +96,9 @@ def test_pauses_do_not_count_in_the_line_at_the_end(clock):
 def test_too_few_steps_tell_no_throughput(clock):
     timer = plain_timer(clock)
     take_steps(timer, clock, 3, 2.0)
-    assert timer.summary().startswith("3 steps are too few to tell a throughput. To measure")
+    assert timer.summary().startswith(
+        "3 steps are too few to tell a throughput, which takes 4. To measure"
+    )
 
 
 @pytest.mark.usefixtures("without_exit")

@@ -60,32 +60,7 @@ def test_warm_up_steps_are_excluded():
     assert repeat.loss_last == 7.0
 
 
-def test_the_shortest_submission_of_the_window_counts():
-    events = rank(2.0)
-    assert summary(events).ranks[0].submit_seconds is None
-    steps = [event for event in events if event["event"] == "step"]
-    for step, seconds in zip(steps, (0.1, 0.3, 0.2), strict=True):
-        step["submit_seconds"] = seconds
-    assert summary(events).ranks[0].submit_seconds == 0.2
-
-
-def ready(**seconds):
-    """Return the event that a model can be trained, with these times."""
-    times = {"import_seconds": 3.0, "build_seconds": 2.0, "first_batch_seconds": 0.5}
-    return event("ready", **times | seconds)
-
-
-def test_the_time_to_the_first_step_is_that_of_the_slowest_rank():
-    fast, slow = rank(2.0), rank(2.0)
-    fast.insert(1, ready())
-    slow.insert(1, ready(build_seconds=7.0))
-    first_step = summary(fast, slow).first_step
-    assert first_step.build_seconds == 7.0
-    assert first_step.step_seconds == 1.0
-    assert first_step.seconds == 3.0 + 7.0 + 0.5 + 1.0
-
-
-def test_a_scripts_first_step_ends_before_the_rest_of_its_warm_up():
+def test_the_first_step_ends_before_the_rest_of_its_warm_up():
     start, *events = script_rank(2.0, event("pause", step=1, seconds=4.0))
     (window,) = (each for each in events if each["event"] == "window")
     # The warm-up's only step takes 1 s. The pause after it lies in the window.
@@ -93,7 +68,6 @@ def test_a_scripts_first_step_ends_before_the_rest_of_its_warm_up():
     first_step = summary([start | {"began": 100.0}, *events]).first_step
     assert first_step.seconds == 130.0 - 100.0
     assert first_step.step_seconds == 1.0
-    assert first_step.import_seconds is None
     protocol = Protocol.named("quick", warmup_steps=2, measured_steps=1, repeats=1)
     longer = summarize(1, protocol, [[start | {"began": 100.0}, *events]], 9.0)
     # Now step 2 and the pause before it belong to the warm-up.

@@ -1,10 +1,12 @@
-"""The training scripts of the built-in models in Paddle and PyTorch, on narrow models."""
+"""The training scripts of the built-in models in Paddle, PyTorch, JAX and TensorFlow, on narrow
+models."""
 
 import os
 import subprocess
 import sys
 from contextlib import nullcontext
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import product
 
 import numpy as np
@@ -14,6 +16,7 @@ from trained import measured_here, train_here
 
 paddle = pytest.importorskip("paddle")
 torch = pytest.importorskip("torch")
+jax = pytest.importorskip("jax")
 # ruff: noqa: E402 - the frameworks are optional; the imports below need them
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -28,6 +31,13 @@ from perfkit.training.effective import (
     effective_precision,
     skipped_steps,
 )
+from perfkit.training.jax import bert as jax_bert
+from perfkit.training.jax import layers as jax_layers
+from perfkit.training.jax import llama as jax_llama
+from perfkit.training.jax import models as jax_models
+from perfkit.training.jax import optimizer as jax_optimizer
+from perfkit.training.jax import train as jax_train
+from perfkit.training.jax.verify import in_pytorchs_axes
 from perfkit.training.models import MODELS
 from perfkit.training.options import Options
 from perfkit.training.paddle import attention as paddle_attention
@@ -40,13 +50,22 @@ from perfkit.training.torch import models as torch_models
 from perfkit.training.torch import train as torch_train
 from perfkit.training.torch.train import align_gradients
 
-# PyTorch's compiler uses deprecated parts of PyTorch.
-pytestmark = pytest.mark.filterwarnings("ignore:::torch.*")
+needs_tensorflow = pytest.mark.skipif(
+    find_spec("tensorflow") is None, reason="needs TensorFlow: make .venv/test"
+)
+pytestmark = [
+    # PyTorch's compiler uses deprecated parts of PyTorch.
+    pytest.mark.filterwarnings("ignore:::torch.*"),
+    pytest.mark.usefixtures("compiled_once"),
+]
 BOTH = ("paddle", "torch")
+TENSORFLOW = pytest.param("tensorflow", marks=needs_tensorflow)
+OF_JAX = ("resnet50", "bert", "gpt", "llama")
+OF_TENSORFLOW = ("resnet50", "bert")
 SMALL = ("--device", "cpu", "--batch-size", 2)
 RATE = {"resnet50": 32, "vgg16": 96}
 """Batch size that sets the learning rate for training two samples, by default 2."""
-SCRIPTS = {"paddle": paddle_train, "torch": torch_train}
+SCRIPTS = {"paddle": paddle_train, "torch": torch_train, "jax": jax_train}
 
 
 @pytest.fixture(autouse=True)
@@ -79,16 +98,27 @@ def new_model(framework, given):
 
 
 both = pytest.mark.parametrize("framework", BOTH)
-each = pytest.mark.parametrize(("framework", "model"), [*product(BOTH, MODELS)])
+all_frameworks = pytest.mark.parametrize("framework", [*BOTH, "jax", TENSORFLOW])
+JAXS = [*product(["jax"], OF_JAX)]
+TENSORFLOWS = [
+    pytest.param("tensorflow", model, marks=needs_tensorflow) for model in OF_TENSORFLOW
+]
+each = pytest.mark.parametrize(
+    ("framework", "model"), [*product(BOTH, MODELS), *JAXS, *TENSORFLOWS]
+)
 
 
 # The script.
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_script_trains_by_itself_and_prints_its_throughput(tmp_path):
-    command = [sys.executable, "-m", "perfkit.training.torch.train"]
-    command += ["--model", "resnet50", "--batch-size", "2", "--device", "cpu"]
+@pytest.mark.parametrize(
+    ("framework", "model"),
+    [("torch", "resnet50"), pytest.param("jax", "resnet50", marks=pytest.mark.slow)],
+)
+def test_a_script_trains_by_itself_and_prints_its_throughput(tmp_path, framework, model):
+    command = [sys.executable, "-m", f"perfkit.training.{framework}.train"]
+    command += ["--model", model, "--batch-size", "2", "--device", "cpu"]
     command += ["--image-size", "32", "--steps", "5"]
     done = subprocess.run(
         command,
@@ -120,6 +150,8 @@ def test_the_loss_falls_on_a_repeated_batch(framework, model, monkeypatch):
 
 
 def without_dropout(framework, monkeypatch):
+    if framework == "jax":
+        return
     module = sys.modules[framework].nn.functional
     monkeypatch.setattr(module, "dropout", lambda x, *_rest, **_named: x)
 
@@ -139,7 +171,7 @@ def test_the_script_tells_what_it_trains(framework, model):
     assert run.memory_bytes > 1e6
 
 
-@both
+@all_frameworks
 def test_a_seed_gives_the_same_losses(framework):
     first = trained(framework, "bert", seed=1)
     assert trained(framework, "bert", seed=1).losses == first.losses
@@ -173,6 +205,20 @@ def test_pytorch_computes_in_the_lower_precision_on_a_cpu(model, precision):
     assert run.notes["loss_scaling"] == (2.0**15 if precision == "amp" else None)
 
 
+@pytest.mark.parametrize("model", ["bert", "llama"])
+def test_jax_computes_in_the_lower_precision_on_a_cpu(model):
+    run = trained("jax", model, precision="bf16")
+    assert run.notes["precision"] == run.told["precision"] == "bf16"
+    assert {*run.notes["dtypes"]} - {"float32"} == {"bfloat16"}
+    assert run.notes["loss_scaling"] is None
+
+
+def test_jax_that_ignores_the_precision_is_refused_before_the_first_step(monkeypatch):
+    monkeypatch.setattr(jax_models, "dtype_of", lambda _options: jax.numpy.float32)
+    with pytest.raises(ConfigMismatchError, match="but the training has precision=fp32"):
+        trained("jax", "gpt", precision="bf16")
+
+
 def test_pytorch_that_ignores_the_precision_is_refused_before_the_first_step(monkeypatch):
     monkeypatch.setattr(torch, "autocast", lambda *_given, **_named: nullcontext())
     with pytest.raises(
@@ -181,6 +227,26 @@ def test_pytorch_that_ignores_the_precision_is_refused_before_the_first_step(mon
         trained("torch", "gpt", precision="bf16")
     assert "has precision=fp32" in str(error.value)
     assert error.value.failure_code == "config_mismatch"
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("precision", ["amp", "bf16"])
+@pytest.mark.parametrize("model", OF_TENSORFLOW)
+def test_tensorflow_computes_in_the_lower_precision_on_a_cpu(model, precision):
+    run = trained("tensorflow", model, precision=precision)
+    assert run.notes["precision"] == run.told["precision"] == precision
+    assert {*run.notes["dtypes"]} == {{"amp": "float16", "bf16": "bfloat16"}[precision]}
+    assert run.notes["loss_scaling"] == (2.0**15 if precision == "amp" else None)
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("execution", ["dynamic", "static"])
+def test_tensorflow_that_ignores_the_precision_is_refused(execution, monkeypatch):
+    from perfkit.training.tensorflow import train
+
+    monkeypatch.setattr(train, "POLICIES", {})
+    with pytest.raises(ConfigMismatchError, match="precision=bf16 was requested, but the"):
+        trained("tensorflow", "bert", precision="bf16", execution=execution)
 
 
 @pytest.mark.parametrize("precision", ["amp", "pure_fp16", "bf16"])
@@ -211,10 +277,10 @@ def test_training_on_another_device_is_refused():
         check(options("paddle", "gpt", device="gpu", precision="auto"), "cpu", "bf16", {})
 
 
-@pytest.mark.parametrize("framework", BOTH)
+@all_frameworks
 def test_the_timer_refuses_another_device_than_the_script_was_asked_for(framework):
     with pytest.raises(ConfigMismatchError, match="trains on the device cpu"):
-        trained(framework, "gpt", {"device": "gpu"})
+        trained(framework, "bert", {"device": "gpu"})
 
 
 # Settings.
@@ -294,6 +360,16 @@ def test_biases_and_norms_have_no_weight_decay(framework, optimizer):
         assert is_unchanged == (parameter.ndim == 1), name
 
 
+def test_jaxs_adamw_decays_matrices_alone():
+    given = options("jax", "bert")
+    weights = jax_train.new_weights(given)
+    slots = jax_optimizer.new_slots(given.optimizer_settings, weights)
+    zeros = jax.tree.map(jax.numpy.zeros_like, weights)
+    updated, _slots = jax_optimizer.update(given.optimizer_settings, weights, zeros, slots, 1)
+    for name, weight in weights.items():
+        assert np.array_equal(updated[name], weight) == (weight.ndim == 1), name
+
+
 def test_lamb_reduces_the_loss_of_bert(monkeypatch):
     # The learning rate scales with the batch: use that of a larger batch than is trained.
     settings = options("paddle", "bert", optimizer="lamb", batch_size=1024).optimizer_settings
@@ -314,6 +390,21 @@ def test_a_fused_first_step_that_overflows_finds_momentum():
 def test_overflows_skip_steps_and_halve_the_loss_scale(monkeypatch):
     monkeypatch.setattr(torch_train, "INITIAL_LOSS_SCALE", 2.0**40)
     run = trained("torch", "gpt", {"measured_steps": 40}, precision="amp")
+    skipped = run.notes["skipped_steps"]
+    assert skipped > 0
+    assert run.notes["loss_scale"] == 2.0 ** (40 - skipped)
+    # The weights have not changed.
+    assert len({*run.losses[: skipped + 1]}) == 1
+    assert run.losses[-1] < run.losses[0]
+
+
+@needs_tensorflow
+def test_overflows_skip_steps_of_tensorflow_and_halve_its_loss_scale(monkeypatch):
+    from perfkit.training.tensorflow import train
+
+    monkeypatch.setattr(train, "INITIAL_LOSS_SCALE", 2.0**40)
+    monkeypatch.setattr(models, "BERT_SIZE", models.BERT_SIZE._replace(dropout=0.0))
+    run = trained("tensorflow", "bert", {"measured_steps": 40}, precision="amp")
     skipped = run.notes["skipped_steps"]
     assert skipped > 0
     assert run.notes["loss_scale"] == 2.0 ** (40 - skipped)
@@ -345,21 +436,42 @@ def test_a_loss_that_is_not_finite_after_the_last_step_ends_the_training(monkeyp
         ("gpt", {"sharding": "full"}, "sharding and recompute are for llama alone"),
     ],
 )
-def test_arguments_that_do_not_fit_the_model_are_refused(model, changes, message):
-    with pytest.raises(ValueError, match=message):
+def test_arguments_that_do_not_fit_the_model_are_refused(capsys, model, changes, message):
+    with pytest.raises(SystemExit):
         options("torch", model, **changes)
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("model", "framework"), [("llama", "paddle"), ("llama", "torch"), ("bert", "torch")]
+    ("model", "changes", "allowed"),
+    [
+        ("vgg16", {}, "--model: invalid choice: 'vgg16' (choose from"),
+        ("bert", {"optimizer": "lamb"}, "(choose from 'momentum', 'adamw')"),
+        ("gpt", {"input": "dataloader"}, "(choose from 'dali', 'synthetic')"),
+        ("gpt", {"precision": "amp"}, "(choose from 'fp32', 'bf16')"),
+    ],
+)
+def test_what_a_framework_lacks_is_refused_with_what_it_has(capsys, model, changes, allowed):
+    with pytest.raises(SystemExit):
+        options("jax", model, **changes)
+    message = capsys.readouterr().err
+    # Python 3.12 writes the choices without quotes.
+    assert allowed.replace("'", "") in message.replace("'", "")
+
+
+@pytest.mark.parametrize(
+    ("model", "framework"),
+    [
+        ("llama", "paddle"),
+        *product(["llama", "bert"], ["torch", "jax"]),
+        pytest.param("bert", "tensorflow", marks=needs_tensorflow),
+    ],
 )
 def test_accumulated_micro_batches_equal_one_step_on_the_whole_batch(
     monkeypatch, framework, model
 ):
     """Excludes ResNet-50, whose batch norm sees each micro-batch alone."""
-    without_dropout(framework, monkeypatch)
-    if model == "bert":
-        monkeypatch.setattr(models, "BERT_SIZE", models.BERT_SIZE._replace(dropout=0.0))
+    monkeypatch.setattr(models, "BERT_SIZE", models.BERT_SIZE._replace(dropout=0.0))
     whole = next(synthetic.batches(options(framework, model, batch_size=4), 0))
 
     def parts(given, _rank):
@@ -401,12 +513,19 @@ def test_channels_last_gradients_of_nchw_models_are_aligned():
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(
     ("framework", "model"),
-    [*product(["paddle"], MODELS), ("torch", "gpt"), ("torch", "llama")],
+    [
+        *product(["paddle"], MODELS),
+        ("torch", "gpt"),
+        ("torch", "llama"),
+        pytest.param("tensorflow", "bert", marks=needs_tensorflow),
+    ],
 )
 def test_static_execution_takes_the_same_steps_as_dynamic(framework, model, monkeypatch):
     """PyTorch's VGG-16 is compared in float64 in test_verification.py; batch norm of two images
     makes the rounding of compiled kernels grow from step to step."""
-    without_dropout(framework, monkeypatch)
+    monkeypatch.setattr(models, "BERT_SIZE", models.BERT_SIZE._replace(dropout=0.0))
+    if framework != "tensorflow":
+        without_dropout(framework, monkeypatch)
     dynamic = trained(framework, model, execution="dynamic")
     static = trained(framework, model, execution="static")
     assert static.losses == pytest.approx(dynamic.losses, rel=1e-4)
@@ -446,7 +565,7 @@ def test_a_step_of_pytorch_reads_nothing_back_but_the_timers_loss(model, precisi
 
 
 @pytest.mark.parametrize("model", ["vgg16", "bert"])
-def test_dropout_has_the_same_places_and_rates_in_both_frameworks(model, monkeypatch):
+def test_dropout_has_the_same_places_and_rates_in_all_frameworks(model, monkeypatch):
     rates = {framework: [] for framework in BOTH}
 
     def counting(drop, of_framework):
@@ -480,13 +599,68 @@ def test_dropout_has_the_same_places_and_rates_in_both_frameworks(model, monkeyp
         work.loss_of(given, work.new_model(given), batch)
     assert sorted(rates["torch"]) == sorted(rates["paddle"])
     assert len(rates["torch"]) == (2 if model == "vgg16" else 1 + 3 * 2)
+    if model == "bert":
+        assert sorted(rates["torch"]) == sorted(rates_of_jaxs_bert(monkeypatch))
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_initial_weights_have_the_same_spread_in_both_frameworks(model):
-    ours = dict(new_model("paddle", options("paddle", model)).named_parameters())
+def rates_of_jaxs_bert(monkeypatch):
+    rates = []
+
+    def dropped(x, rate, _rng):
+        rates.append((rate, x.size))
+        return x
+
+    for module in (jax_bert, jax_layers):
+        monkeypatch.setattr(module, "dropout", dropped)
+    given = options("jax", "bert")
+    batch = next(import_module("perfkit.training.jax.batches").new_batches(given))
+    weights = jax_train.new_weights(given)
+    jax.eval_shape(lambda: jax_models.loss_of(given, weights, {}, jax.random.key(0), batch))
+    return rates
+
+
+@needs_tensorflow
+def test_dropout_of_tensorflow_has_the_places_and_rates_of_the_others(monkeypatch):
+    import tensorflow as tf
+
+    rates = []
+    drop = tf.nn.dropout
+
+    def dropped(x, rate):
+        rates.append((rate, x.shape.num_elements()))
+        return drop(x, rate)
+
+    monkeypatch.setattr(tf.nn, "dropout", dropped)
+    trained("tensorflow", "bert")
+    activations, attention = (0.1, 2 * 16 * 192), (0.1, 2 * 4 * 16 * 16)
+    # Embeddings; weights of the attention and two outputs of each layer.
+    expected = [activations, *[attention, activations, activations] * 2]
+    # Traced once; the loss and the accuracy after the window are computed by themselves.
+    assert rates == expected * 3
+
+
+def initial_weights(framework, model):
+    """Return the initial weights of Paddle, JAX or TensorFlow by name; those of the latter two
+    have PyTorch's axes."""
+    given = options(framework, model)
+    if framework == "jax":
+        return in_pytorchs_axes(jax_train.new_weights(given))
+    created = new_model(framework, given)
+    if framework == "tensorflow":
+        from perfkit.training.tensorflow.verify import named_parameters
+
+        named = named_parameters(created)
+        return {name: each.in_pytorch(each.variable) for name, each in named}
+    return {name: parameter.numpy() for name, parameter in created.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    ("framework", "model"), [*product(["paddle"], MODELS), *JAXS, *TENSORFLOWS]
+)
+def test_initial_weights_have_the_names_and_the_spread_of_pytorchs(framework, model):
+    ours = initial_weights(framework, model)
     for name, theirs in new_model("torch", options("torch", model)).named_parameters():
-        expected, values = theirs.detach().numpy(), ours[name].numpy()
+        expected, values = theirs.detach().numpy(), ours.pop(name)
         assert values.size == expected.size, name
         if expected.ndim == 1 and "fc" not in name:
             assert np.array_equal(values, expected), name
@@ -495,11 +669,15 @@ def test_initial_weights_have_the_same_spread_in_both_frameworks(model):
             tolerance = 6 / expected.size**0.5
             assert values.std() == pytest.approx(expected.std(), rel=tolerance), name
             assert abs(values.mean()) < tolerance * expected.std(), name
+    # Paddle's statistics are parameters.
+    assert all("_mean" in name or "_variance" in name for name in ours)
 
 
 def test_the_loss_of_a_batch_without_a_masked_word_is_zero():
     logits = torch.ones(1, 2, 5)
     assert torch_models.masked_loss(logits, torch.zeros(1, 2, dtype=torch.int64)).item() == 0.0
+    logits = jax.numpy.ones((1, 2, 5))
+    assert jax_models.masked_loss(logits, jax.numpy.zeros((1, 2), int)) == 0.0
 
 
 @pytest.mark.skipif(paddle.__version__.startswith("2."), reason="no such kernel on a CPU")
@@ -561,6 +739,16 @@ def test_a_loss_in_parts_equals_the_loss_of_all_rows_at_once(framework, size, mo
     assert sorted(rows[3:6]) == [8, 20, 20]
 
 
+@pytest.mark.parametrize("size", ["tiny", "8b"])
+def test_jaxs_loss_in_parts_equals_the_loss_of_all_rows_at_once(size, monkeypatch):
+    changes = {"model_size": size, "sequence_length": 24}
+    whole = trained("jax", "llama", **changes)
+    monkeypatch.setattr(jax_llama, "LOSS_ROWS", 20)
+    parts = trained("jax", "llama", **changes)
+    assert parts.losses == pytest.approx(whole.losses, rel=1e-5)
+    assert parts.notes["evaluation"] == pytest.approx(whole.notes["evaluation"], rel=1e-5)
+
+
 def test_pytorch_makes_no_matrix_of_all_pairs_of_tokens():
     shapes = set()
 
@@ -588,10 +776,10 @@ def test_tensors_of_dalis_paddle_plugin_are_accepted():
         assert np.array_equal(as_tensor(tensor), array)
 
 
-@both
+@all_frameworks
 def test_the_input_alone_is_read_at_full_speed(framework, monkeypatch):
     monkeypatch.setattr("perfkit.timing.measuring_timer.FEWEST_SECONDS", 0.0)
-    script = SCRIPTS[framework]
+    script = import_module(f"perfkit.training.{framework}.train")
     monkeypatch.setattr(sys, "argv", ["train.py", *map(str, words("resnet50"))])
     with pytest.raises(SystemExit), measured_here(framework, task="read_input") as run:
         script.main()

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import sys
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,7 +17,7 @@ from conftest import IN_WORKER, as_options
 from filelock import FileLock
 from made import keep as keep_result
 from made import measured
-from sides import config, use_float32
+from sides import config
 
 from perfkit.analysis.comparison import compare
 from perfkit.analysis.verification import run as verification_run
@@ -33,14 +34,10 @@ from perfkit.analysis.verification.stored import (
 )
 from perfkit.cli import main
 from perfkit.cli.frameworks_option import verified_configs
-from perfkit.core.config import Protocol
-from perfkit.core.driver.rank_job import has_script, training_arguments
-from perfkit.core.frameworks import dimensions
-from perfkit.core.frameworks.dimensions import gpt, llama
+from perfkit.core.driver.rank_job import training_arguments
 from perfkit.core.request import RequestError
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.store import Measurement
-from perfkit.core.worker.trace import write_trace
 from perfkit.report.comparison_text import comparison_text
 from perfkit.report.verification import work_equivalence
 from perfkit.training import models
@@ -56,25 +53,7 @@ from perfkit.training.torch import models as torch_models
 from perfkit.training.torch import verify as torch_verify
 from perfkit.training.torch.bert import SelfAttention
 
-TRANSFORMER = {"LAYERS": 1, "WIDTH": 32, "HEADS": 4, "INNER": 128, "VOCABULARY": 1100}
 NARROW = {
-    "resnet50": {"STEM": 8, "STAGES": ((8, 2), (16, 1), (16, 1), (16, 1))},
-    "vgg16": {"STAGES": ((8, 1), (16, 2)), "DENSE": 32},
-    "bert": TRANSFORMER,
-    "gpt": {
-        "SIZES": {"124M": gpt.Size(1, 32, 4, 128, 6e-4)},
-        "VOCABULARY": 1100,
-    },
-    "llama": {
-        "SIZES": {
-            "tiny": llama.Size(1, 32, 4, 2, 64, is_tied=True),
-            "8b": llama.Size(1, 32, 4, 2, 64, is_tied=False),
-        },
-        "VOCABULARY": 1100,
-    },
-}
-"""Small networks with every layer type of the real ones."""
-FACTS = {
     "RESNET_STAGES": ((8, 2), (16, 1), (16, 1), (16, 1)),
     "VGG_STAGES": ((8, 1), (16, 2)),
     "VGG_DENSE": 32,
@@ -86,7 +65,7 @@ FACTS = {
     },
     "END_OF_TEXT": 1100,
 }
-"""Their sizes."""
+"""Small networks with every layer type of the real ones."""
 SHAPES = ("parameters", None)
 UNTRAINED = {SHAPES, ("multiply_adds", None), ("training_flops", None)}
 """The checks that need no training."""
@@ -95,13 +74,18 @@ UNTRAINED = {SHAPES, ("multiply_adds", None), ("training_flops", None)}
 @pytest.fixture(scope="module")
 def narrow():
     with pytest.MonkeyPatch.context() as patch:
-        for model, sizes in NARROW.items():
-            module = getattr(dimensions, model)
-            for name, value in sizes.items():
-                patch.setattr(module, name, value)
-        for name, value in FACTS.items():
+        for name, value in NARROW.items():
             patch.setattr(models, name, value)
         yield
+
+
+def use_float32():
+    """Undo float64 of any framework in this process."""
+    for name in ("paddle", "torch"):
+        if framework := sys.modules.get(name):
+            framework.set_default_dtype("float32" if name == "paddle" else framework.float32)
+    if jax := sys.modules.get("jax"):
+        jax.config.update("jax_enable_x64", False)
 
 
 def run_trace(config, folder):
@@ -113,12 +97,9 @@ def run_trace(config, folder):
         events.append(json.loads(line))
 
     try:
-        if has_script(config):
-            words = training_arguments(config, Protocol.named("quick"))
-            script = import_module(f"perfkit.training.{config.framework}.verify")
-            script.write_trace(Options.parse(config.framework, words), folder, write)
-        else:
-            write_trace(config, folder, write)
+        words = training_arguments(config)
+        script = import_module(f"perfkit.training.{config.framework}.verify")
+        script.write_trace(Options.parse(config.framework, words), folder, write)
     finally:
         use_float32()
     return Trace.of(events)
@@ -183,6 +164,7 @@ def test_compiled_pytorch_does_the_same_work(against_paddle):
     ("framework", "model", "changes"),
     [
         ("jax", "resnet50", {}),
+        ("jax", "resnet50", {"layout": "NCHW"}),
         ("jax", "bert", {}),
         ("jax", "gpt", {}),
         ("jax", "llama", {}),
@@ -552,13 +534,8 @@ def in_workers(narrow, plant):
     """Return a function that plants narrow networks and `code` into the workers."""
 
     def planted(code=""):
-        lines = ["import pickle", "from perfkit.core.frameworks import dimensions, networks"]
-        lines.append("from perfkit.training import models")
-        for model, sizes in NARROW.items():
-            for name, value in sizes.items():
-                stored = pickle.dumps(value)
-                lines.append(f"dimensions.{model}.{name} = pickle.loads({stored!r})")
-        lines.append(f"vars(models).update(pickle.loads({pickle.dumps(FACTS)!r}))")
+        lines = ["import pickle", "from perfkit.training import models"]
+        lines.append(f"vars(models).update(pickle.loads({pickle.dumps(NARROW)!r}))")
         lines += code.splitlines()
         plant(IN_WORKER + indent("\n".join(lines) + "\n", "    "))
 

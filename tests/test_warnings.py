@@ -9,7 +9,6 @@ from perfkit.analysis.published import published
 from perfkit.analysis.utilization import datasheet, utilization
 from perfkit.analysis.warning_types import (
     HighLastLoss,
-    LaunchBound,
     MeasurementWarning,
     Outlier,
     SingleRepeat,
@@ -21,12 +20,12 @@ from perfkit.analysis.warnings import (
     highest_share,
     warnings_of,
 )
-from perfkit.core.frameworks.effective import EXCHANGED_AFTERWARDS, EXCHANGED_MEANWHILE
 from perfkit.core.request.plan import plan
 from perfkit.core.results.frames import load_steps
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.repeat import Evaluation, TelemetrySummary
 from perfkit.core.steady import profile_repeats
+from perfkit.training.effective import EXCHANGED_AFTERWARDS, EXCHANGED_MEANWHILE
 
 QUIET = [100.0, 100.2, 99.9, 100.1, 99.8, 100.0, 100.1]
 A100 = "NVIDIA A100-SXM4-40GB, 40 GiB"
@@ -223,18 +222,6 @@ def test_a_rising_loss_on_a_constant_batch_gives_a_warning():
     assert codes(rising) == []
 
 
-def test_missing_samples_give_a_warning():
-    result = measured(QUIET)
-    (rank,) = result.repeats[0].ranks
-    samples = result.protocol.steps * result.config.samples_per_step
-    all_seen = rank.model_copy(update={"samples_seen": samples})
-    whole = changed(result, ranks=[all_seen])
-    assert codes(whole) == []
-    one_missing = rank.model_copy(update={"samples_seen": samples - 1})
-    short = changed(result, ranks=[one_missing])
-    assert codes(short) == ["fewer_samples"]
-
-
 def test_throughput_above_the_datasheet_gives_a_warning():
     # 15.7 TFLOP/s / 24.3 GFLOP per image = 646 images/s. 37 % of the FLOPs are in 3x3
     # convolutions with stride 1; with a quarter of their multiplications, 895 images/s.
@@ -345,45 +332,6 @@ def test_an_exchange_after_the_backward_pass_gives_a_warning(exchange, expected)
     assert codes(result.model_copy(update={"effective": effective})) == expected
 
 
-def with_submissions(result, shares):
-    """Return the result whose ranks need these shares of the median step to submit a step."""
-    repeats = []
-    for repeat in result.repeats:
-        ranks = []
-        for rank, share in zip(repeat.ranks, shares, strict=True):
-            submit_seconds = share and share * repeat.step_seconds.median
-            ranks.append(rank.model_copy(update={"submit_seconds": submit_seconds}))
-        repeats.append(repeat.model_copy(update={"ranks": ranks}))
-    return result.model_copy(update={"repeats": repeats})
-
-
-@pytest.mark.parametrize(
-    ("shares", "expected"),
-    [((None, None), []), ((0.2, 0.89), []), ((0.2, 0.91), ["launch_bound"])],
-)
-def test_a_rank_whose_host_takes_most_of_a_step_to_submit_it_gives_a_warning(shares, expected):
-    result = with_submissions(measured(QUIET, device="gpu", gpus=2), shares)
-    assert codes(result) == expected
-    if expected:
-        (warning,) = warnings_of(result, [])
-        assert warning.repeats == [repeat.index for repeat in result.repeats]
-        assert warning.share == pytest.approx(0.91)
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"device": "cpu", "processes": 1, "framework": "jax"},
-        {"device": "gpu", "gpus": 1, "accumulate": 2},
-        {"device": "gpu", "gpus": 1, "model": "gpt", "sequence_length": 128, **LANGUAGE},
-    ],
-    ids=["host and device are the same cores", "accumulation", "language"],
-)
-def test_nothing_is_launch_bound_whose_submission_may_wait_for_room_in_the_queue(parameters):
-    result = measured(QUIET, **parameters)
-    assert "launch_bound" not in codes(with_submissions(result, (0.99,)))
-
-
 def resolved(result, option):
     """Return the configuration that the measurement's request and one option plan."""
     _p, name, text = option.split()
@@ -394,21 +342,6 @@ def resolved(result, option):
     request |= {"input": "synthetic", name: value}
     checked = plan(config.model, request, ["machine", "requirements", "data"])
     return checked.config
-
-
-@pytest.mark.parametrize(("framework", "execution"), [("torch", "dynamic"), ("jax", "static")])
-def test_a_launch_bound_run_is_told_other_parameters_that_its_framework_has(
-    framework, execution
-):
-    how = {"device": "gpu", "gpus": 1, "framework": framework, "execution": execution}
-    result = with_submissions(measured(QUIET, **how), (0.95,))
-    (warning,) = [each for each in warnings_of(result, []) if isinstance(each, LaunchBound)]
-    expected = ["-p batch_size 32"]
-    if execution == "dynamic":
-        expected.append("-p execution static")
-    assert warning.parameters == expected
-    for option in warning.parameters:
-        assert resolved(result, option) != result.config
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ warning_types.py the kinds of warnings about a measurement, with severities and 
 warnings.py      which warnings a measurement has: disturbed repeats, implausible losses
 distinctions.py  facts that tell measurements apart which read alike
 wording.py       facts and parameters in words, in the reader's language
+token_flops.py   FLOPs per token from a number of parameters
 utilization.py   throughput as a share of the devices' peak
 datasheets.py    the datasheet of a GPU by its name
 gpu_peaks.csv    peak speeds of GPUs from their datasheets

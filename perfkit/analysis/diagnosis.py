@@ -138,11 +138,8 @@ def _input_speed(measurement: Measurement) -> float:
 
 
 def _batches_per_step(measurement: Measurement) -> float:
-    """Return the batches that a step reads; of a script, on rank 0 in the first complete
-    repeat."""
+    """Return the batches that a step reads, on rank 0 in the first complete repeat."""
     result = measurement.result
-    if isinstance(result.config, Config):
-        return result.config.accumulate
     first, steps = result.complete_repeats[0].index, result.protocol.measured_steps
     window = _event("window", read_events(measurement.rank_file(first, 0)))
     # Unknown if steps of the window read none.

@@ -8,9 +8,10 @@ Utilization can exceed 100 %, since fast convolution algorithms save multiplicat
 from typing import NamedTuple
 
 from perfkit.analysis.datasheets import Datasheet, datasheet_of
+from perfkit.analysis.token_flops import flops_per_token
 from perfkit.core.config import Config
 from perfkit.core.results.schema import Result
-from perfkit.training.models import flops_per_token, model_of
+from perfkit.training.models import model_of
 
 PRECISIONS = {"fp32": "fp32", "amp": "fp16", "pure_fp16": "fp16", "bf16": "bf16"}
 """Effective precision -> column of the datasheet; with TF32, fp32 becomes `tf32`."""

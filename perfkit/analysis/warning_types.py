@@ -93,16 +93,6 @@ class AboveDatasheet(MeasurementWarning):
         return self.sentence
 
 
-class FewerSamples(MeasurementWarning):
-    """A rank's batches had fewer samples than steps × batch size."""
-
-    code = "fewer_samples"
-    severity = "error"
-    sentence = N_("A rank trained on %(seen)s samples; steps × batch size is %(wanted)s.")
-    seen: int
-    wanted: int
-
-
 class ConstantLoss(MeasurementWarning):
     """The last loss equals the first, to 0.0001."""
 
@@ -264,20 +254,6 @@ class ToldAbovePeak(MeasurementWarning):
     share: Share
 
 
-class PeakDisturbed(MeasurementWarning):
-    """One of the two measurements of the peak was over 10 % lower."""
-
-    code = "peak_disturbed"
-    severity = "caution"
-    sentence = N_(
-        "%(repeats)s: the device's peak was up to %(share)s lower at one of the two times it "
-        "was measured, before and after the training. Other load or a lower clock disturbed "
-        "it; the share of the peak may be too high."
-    )
-    repeats: Repeats
-    share: Share
-
-
 class WarmUpLimited(MeasurementWarning):
     """The warm-up ended at `warmup_limit` or `warmup_seconds`, before the steps were steady."""
 
@@ -395,28 +371,6 @@ class SkippedSteps(MeasurementWarning):
     sentence = N_("Loss scaling skipped %(count)s of %(steps)s steps after an overflow.")
     count: int
     steps: int
-
-
-class LaunchBound(MeasurementWarning):
-    """On a GPU: the host needs at least 90 % of a step's time to submit its work. This is the
-    shortest submission of a rank's window over the median step: while a GPU's queue is full,
-    the host waits within a submission, but the queue is empty at the start of the window. A
-    host that is the limit takes the whole step for every submission; 10 % are left for the
-    difference between its fastest and its median step. Not checked where a submission may
-    contain waiting for the GPU: with loss scaling that the host reads in each step, with
-    accumulation, and for language models, whose step has more kernels than CUDA queues (about
-    1,024)."""
-
-    code = "launch_bound"
-    severity = "caution"
-    sentence = N_(
-        "%(repeats)s: submitting a step took the host %(share)s of the step's time, so the "
-        "device waited for the host. A faster core changes that, or these parameters: "
-        "%(parameters)s"
-    )
-    repeats: Repeats
-    share: Share
-    parameters: list[str]
 
 
 class LateExchange(MeasurementWarning):

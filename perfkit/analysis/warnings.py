@@ -15,7 +15,6 @@ from perfkit.analysis.warning_types import (
     AbovePeak,
     ConstantLoss,
     Drift,
-    FewerSamples,
     HighLastLoss,
     ImplausibleFirstLoss,
     ImpossibleAccuracy,
@@ -24,14 +23,12 @@ from perfkit.analysis.warning_types import (
     KilledAfterEnd,
     LateExchange,
     LateModules,
-    LaunchBound,
     LossNotFalling,
     MeasurementWarning,
     NcclOverSockets,
     NeverSteady,
     OtherLoad,
     Outlier,
-    PeakDisturbed,
     RawFilesDiffer,
     RawStepsUnreadable,
     SamplesNotOfRows,
@@ -53,10 +50,6 @@ from perfkit.analysis.warning_types import (
     worst_first,
 )
 from perfkit.core.config import Config
-from perfkit.core.frameworks.effective import (
-    EXCHANGED_AFTERWARDS,
-    TENSOR_CORES_SINCE,
-)
 from perfkit.core.request.contradictions import contradictions
 from perfkit.core.results.frames import steps_of
 from perfkit.core.results.repeat import Evaluation, Peak, Repeat, TelemetrySummary
@@ -67,7 +60,11 @@ from perfkit.core.results.telemetry import SAMPLING_SECONDS
 from perfkit.core.script_config import ScriptConfig
 from perfkit.core.statistics import median, outliers, relative_width
 from perfkit.core.steady import TOLERANCE, RepeatProfile, Steadiness, profile_repeats
-from perfkit.training.effective import TF32_SINCE
+from perfkit.training.effective import (
+    EXCHANGED_AFTERWARDS,
+    TENSOR_CORES_SINCE,
+    TF32_SINCE,
+)
 from perfkit.training.models import (
     Model,
     flops_in_fast_convolutions,
@@ -91,8 +88,6 @@ STANDING = 1e-4
 """A loss that changes by less from the first step to the last is constant. NaN in images or
 weights can leave a loss finite if operators treat NaN as zero."""
 ROUNDING = 0.01
-LAUNCH_BOUND = 0.9
-"""Share of a step from which on submitting it limits the device; see LaunchBound."""
 SOCKETS = "Socket"
 """NCCL's name of a TCP network."""
 FEWEST_GUESSES = 16
@@ -133,8 +128,6 @@ FEWER_MULTIPLICATIONS = 4.0
 """Factor by which fast algorithms reduce the multiplications of 3x3 convolutions with stride 1
 (Winograd's F(4x4, 3x3): Lavin and Gray, 2016), so that a network of them may exceed 100 % of
 the peak. Published fp32 runs of VGG-16 do."""
-DISTURBED_PEAK = 0.1
-"""Largest relative difference between two peaks of one device within a repeat."""
 GAP_SECONDS, GAP_SHARE = 5.0, 0.2
 """Telemetry may miss this much of a window, or this share of it."""
 SAME_WINDOW = 0.02
@@ -488,7 +481,7 @@ def _about_accuracy(result: Result) -> Warnings:
 
 
 def _about_work(result: Result) -> Warnings:
-    yield from _about_samples(result)
+    yield from _about_skipped_steps(result)
     yield from _about_peaks(result)
     yield from _about_execution(result)
     yield from _about_tensor_cores(result)
@@ -498,8 +491,6 @@ def _about_told(result: Result) -> Warnings:
     """Yield warnings about a script whose work follows from what it told."""
     used, sheet = utilization(result), datasheet(result)
     shares = [*used.shares] if used else []
-    if used:
-        yield from _about_disturbed_peaks(_peaks(result))
     if sheet:
         shares.append(share_of_datasheet(result, sheet) or 0.0)
     highest = max(shares, default=0.0)
@@ -507,36 +498,20 @@ def _about_told(result: Result) -> Warnings:
         yield ToldAbovePeak(share=highest)
 
 
-def _about_samples(result: Result) -> Warnings:
-    """Yield warnings about skipped steps and missing samples."""
+def _about_skipped_steps(result: Result) -> Warnings:
+    """Yield a warning about steps that loss scaling has skipped."""
     repeats = result.complete_repeats
     skipped = sum(repeat.skipped_steps or 0 for repeat in repeats)
     if skipped:
         steps = sum(result.steps(repeat) for repeat in repeats)
         yield SkippedSteps(count=skipped, steps=steps)
-    too_few = []
-    for repeat in repeats:
-        wanted = result.steps(repeat) * (result.work.samples_per_step or 0)
-        for rank in repeat.ranks:
-            if rank.samples_seen is not None and rank.samples_seen < wanted:
-                too_few.append(FewerSamples(seen=rank.samples_seen, wanted=wanted))
-    if too_few:
-        yield min(too_few, key=lambda warning: warning.seen)
 
 
 def _about_execution(result: Result) -> Warnings:
-    """Yield warnings about slower execution than the devices allow."""
+    """Yield a warning about an exchange of gradients that hides behind nothing."""
     settings = result.effective.settings if result.effective else {}
     if settings.get("gradient_exchange") == EXCHANGED_AFTERWARDS:
         yield LateExchange()
-    shares = submission_shares(result)
-    bound = [repeat for repeat, share in shares.items() if share >= LAUNCH_BOUND]
-    if bound and result.config.device == "gpu":
-        config = result.built_in
-        parameters = _accepted(config, batch_size=2 * config.batch_size)
-        if config.execution != "static":
-            parameters += _accepted(config, execution="static")
-        yield LaunchBound(repeats=bound, share=max(shares.values()), parameters=parameters)
 
 
 def _accepted(config: Config, **changes: Any) -> list[str]:
@@ -571,21 +546,6 @@ def _about_tensor_cores(result: Result) -> Warnings:
         parameters += _accepted(result.built_in, tf32=True)
     if parameters:
         yield TensorCoresUnused(capability=capability, parameters=parameters)
-
-
-def submission_shares(result: Result) -> dict[int, float]:
-    """Return the repeats with known times of submission, and the share of a median step in
-    which the host submits a step, the largest of all ranks. None if a step may have more
-    kernels than CUDA queues (about 1,024), for whose room the host waits within the step: with
-    several micro-batches, and for language models."""
-    shares: dict[int, float] = {}
-    if result.work.kind != "image" or result.built_in.accumulate > 1:
-        return shares
-    for repeat in result.complete_repeats:
-        submitting = [rank.submit_seconds for rank in repeat.ranks if rank.submit_seconds]
-        if submitting and repeat.step_seconds and repeat.step_seconds.median:
-            shares[repeat.index] = max(submitting) / repeat.step_seconds.median
-    return shares
 
 
 def _about_network(result: Result) -> Warnings:
@@ -626,7 +586,6 @@ def _about_measured_peaks(
     result: Result, shares: list[float], plausible_share: float
 ) -> Warnings:
     peaks = _peaks(result)
-    yield from _about_disturbed_peaks(peaks)
     exceeding = [
         repeat for repeat, share in zip(peaks, shares, strict=True) if share > plausible_share
     ]
@@ -637,13 +596,6 @@ def _about_measured_peaks(
 def _peaks(result: Result) -> dict[int, Peak]:
     """Return the peaks by repeat."""
     return {repeat.index: repeat.peak for repeat in result.complete_repeats if repeat.peak}
-
-
-def _about_disturbed_peaks(peaks: Mapping[int, Peak]) -> Warnings:
-    disturbances = {repeat: peak.disturbance or 0.0 for repeat, peak in peaks.items()}
-    disturbed = [repeat for repeat, lower in disturbances.items() if lower > DISTURBED_PEAK]
-    if disturbed:
-        yield PeakDisturbed(repeats=disturbed, share=max(disturbances.values()))
 
 
 # What the processes did besides training.

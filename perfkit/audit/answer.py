@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from perfkit.analysis.datasheets import Datasheet, datasheet_named
+from perfkit.analysis.token_flops import flops_per_token
 from perfkit.audit.figure import (
     LEAST_RATE,
     MOST_RATE,
@@ -24,7 +25,6 @@ from perfkit.audit.statements import ByCommand, EveryExpertCounted, SourcedFact
 from perfkit.audit.timed import Basis, Timed
 from perfkit.core.results.base import Stored
 from perfkit.core.units import TERA
-from perfkit.training.models import flops_per_token
 
 PERIODS: tuple[Period, ...] = ("steady", "protocol", "warm", "all")
 """Periods of the answer; the first that the log has counts."""

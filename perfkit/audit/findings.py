@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfkit.analysis.datasheets import datasheet_named
+from perfkit.analysis.token_flops import flops_per_token
 from perfkit.analysis.warnings import STANDING
 from perfkit.audit.answer import TOKENS, Answer, every_expert_counted, tokens_of_sample
 from perfkit.audit.figure import (
@@ -37,7 +38,6 @@ from perfkit.audit.statements import (
 )
 from perfkit.audit.steps import WARMUP, slow_first
 from perfkit.core.units import PERCENT, TERA
-from perfkit.training.models import flops_per_token
 
 APART = 0.005
 """Share by which two figures must differ to count as different."""

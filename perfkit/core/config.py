@@ -348,7 +348,7 @@ class Protocol(BaseModel):
 
     name: Annotated[Literal["published", "steady", "quick"], replace(IGNORED, unset="auto")]
     """the protocol that provides the defaults"""
-    warmup_steps: Annotated[int, Field(ge=0, le=10**6)]
+    warmup_steps: Annotated[int, Field(ge=1, le=10**6)]
     """steps dropped at the start of a repeat; auto: until the steps are steady"""
     measured_steps: Annotated[int, Field(ge=1, le=10**6)]
     """steps in the window, after the warm-up"""
@@ -409,7 +409,7 @@ class Protocol(BaseModel):
         return cls.model_validate({"name": name} | PROTOCOLS[name] | values)
 
 
-AUTO_WARMUP: dict[str, Any] = {"warmup_steps": 0, "warmup_limit": 1000, "warmup_seconds": 600}
+AUTO_WARMUP: dict[str, Any] = {"warmup_steps": 1, "warmup_limit": 1000, "warmup_seconds": 600}
 """What warmup_steps=auto stands for."""
 
 PROTOCOLS: dict[str, dict[str, Any]] = {

@@ -7,27 +7,22 @@ A picture is a "dead leaves" image: overlapping opaque discs with power-law radi
 the edges and scale invariance of photographs (Lee, Mumford and Huang, Occlusion models for
 natural images, IJCV 41, 2001), plus noise of several octaves (1/f).
 
-The text of sequences is Python's language reference, `pydoc_data.topics`, and so depends on the
-Python release. It is converted to lower case and split into words and punctuation marks, each
-with its own id. A sequence is [CLS] A [SEP] B [SEP], where B is from another topic half the
-time, masked as in Devlin et al., BERT: pre-training of deep bidirectional transformers, 2018.
-As in the public recipes, one sequence in ten is shortened, and the text is reused with other
-cuts and masks.
+A sequence is [CLS] A [SEP] B [SEP] of random words, masked as in Devlin et al., BERT:
+pre-training of deep bidirectional transformers, 2018; as in the public recipes, one in ten is
+shorter.
 
-Tokens are the bytes of the same text, in original case, with an end-of-text token after each
-topic: a byte-level vocabulary needs no merges file. In files of 32-bit tokens, the end-of-text
-token is the first id after the bytes, which the vocabulary of every size of a model has.
+Tokens are the bytes of Python's language reference, `pydoc_data.topics`, with an end-of-text
+token after each topic, and so depend on the Python release: a byte-level vocabulary needs no
+merges file. In files of 32-bit tokens, the end-of-text token is the first id after the bytes,
+which the vocabulary of every size of a model has.
 """
 
 import io
 import os
 import platform
-import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from itertools import cycle, islice
 from math import isqrt
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -139,102 +134,40 @@ def make_images(folder: Path, count: int, _size: int = 0) -> Iterator[int]:
         file.write_text("".join(lines))
 
 
-def documents(texts: dict[str, str]) -> list[np.ndarray]:
-    """Return the word ids of each text, sorted by the texts' names. Ids are assigned by
-    frequency, from BERT_SIZE.first_word. Lines without a letter or digit, rulers, are
-    dropped."""
-    words_of_texts = [_words(texts[name]) for name in sorted(texts)]
-    counts: Counter[str] = Counter()
-    for words in words_of_texts:
-        counts.update(words)
-    by_frequency = sorted(counts, key=lambda word: (-counts[word], word))
-    ids = {word: number for number, word in enumerate(by_frequency, BERT_SIZE.first_word)}
-    ids_of_texts = []
-    for words in words_of_texts:
-        ids_of_texts.append(np.array([ids[word] for word in words], np.int64))
-    return ids_of_texts
-
-
-def _words(text: str) -> list[str]:
-    """Return the words and the punctuation marks of a text, in lower case."""
-    lines = [line for line in text.lower().splitlines() if re.search(r"\w", line)]
-    return re.findall(r"\w+|[^\w\s]", "\n".join(lines))
-
-
-def pairs(
-    texts: list[np.ndarray], room: int, bits: np.random.PCG64
-) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
-    """Yield pairs of segments, up to `room` words together, and whether the second segment is
-    random, endlessly. Requires at least two texts of at least two words, and `room` >= 2."""
+def sequence(number: int, length: int) -> dict[str, np.ndarray]:
+    """Return sample sequence `number` of up to `length` tokens: a row of a shard, by field,
+    with the types of public shards. 15 % of the words are masked; of ten masked words eight
+    become [MASK], one a random word, and one stays."""
+    bits = np.random.PCG64(number)
+    first_word, most = BERT_SIZE.first_word, predictions(length)
 
     def below(limit: int) -> int:
         return int(bits.random_raw() % limit)
 
-    for number, text in cycle(enumerate(texts)):
-        start = below(1 + min(room, len(text)) // 4)
-        while len(text) - start >= 2:
-            length = room
-            is_short = below(10) == 0
-            if is_short:
-                length = 2 + below(room - 1)
-            longest = min(length, len(text) - start)
-            first = text[start : start + 1 + below(longest - 1)]
-            start += len(first)
-            remaining = length - len(first)
-            is_random = below(2) == 1
-            if is_random:
-                distance = 1 + below(len(texts) - 1)
-                other = texts[(number + distance) % len(texts)]
-                offset = below(max(1, len(other) - remaining + 1))
-                second = other[offset : offset + remaining]
-            else:
-                second = text[start : start + remaining]
-                start += len(second)
-            yield first, second, is_random
+    def words(count: int) -> np.ndarray:
+        numbers = bits.random_raw(count) % (BERT_SIZE.vocabulary - first_word)
+        return first_word + numbers.astype(np.int64)
 
-
-def mask(
-    ids: np.ndarray, most: int, vocabulary: int, bits: np.random.PCG64
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mask 15 % of the words in `ids`, at least 1 and at most `most`, but no special tokens.
-    `vocabulary` is the number of words. Returns the masked ids, the sorted positions of masked
-    words, and their original ids."""
-    words = np.flatnonzero(ids >= BERT_SIZE.first_word)
-    rounded_share = (15 * len(words) + 50) // 100
-    size = min(most, max(1, rounded_share))
-    keys = bits.random_raw(len(words))
-    chosen = np.argsort(keys, kind="stable")[:size]
-    positions = words[np.sort(chosen)]
-    originals = ids[positions]
-    draw = bits.random_raw(size) % 10
-    random_numbers = bits.random_raw(size) % vocabulary
-    random_words = BERT_SIZE.first_word + random_numbers.astype(np.int64)
-    masked = ids.copy()
-    # 80 % become [MASK], 10 % a random word, and 10 % stay.
-    masked[positions] = np.select([draw < 8, draw == 8], [MASK, random_words], originals)
-    return masked, positions, originals
-
-
-def sequences(texts: dict[str, str], length: int) -> Iterator[dict[str, np.ndarray]]:
-    """Yield sequences of `length` tokens from `texts`, endlessly: rows of a shard, by field,
-    with the types of public shards."""
-    bits = np.random.PCG64(0)
-    ids_of_texts = documents(texts)
-    highest = max(int(ids.max()) for ids in ids_of_texts)
-    vocabulary = highest + 1 - BERT_SIZE.first_word
-    most = predictions(length)
-    for first, second, is_random in pairs(ids_of_texts, length - 3, bits):
-        ids = np.concatenate([[CLS], first, [SEP], second, [SEP]])
-        masked, positions, words = mask(ids, most, vocabulary, bits)
-        segments = np.arange(len(ids)) > len(first) + 1
-        yield {
-            "input_ids": _padded(masked, length, np.int32),
-            "segment_ids": _padded(segments, length, np.int8),
-            "input_mask": _padded(np.ones(len(ids)), length, np.int8),
-            "masked_lm_positions": _padded(positions, most, np.int32),
-            "masked_lm_ids": _padded(words, most, np.int32),
-            "next_sentence_labels": np.array(is_random, np.int8),
-        }
+    is_short = below(10) == 0
+    tokens = 5 + below(length - 4) if is_short else length
+    end_of_first = 2 + below(tokens - 4)
+    ids = words(tokens)
+    ids[[0, end_of_first, tokens - 1]] = CLS, SEP, SEP
+    places = np.flatnonzero(ids >= first_word)
+    count = min(most, max(1, 15 * len(places) // 100))
+    keys = bits.random_raw(len(places))
+    masked = np.sort(places[np.argsort(keys, kind="stable")[:count]])
+    originals = ids[masked]
+    draw = bits.random_raw(count) % 10
+    ids[masked] = np.select([draw < 8, draw == 8], [MASK, words(count)], originals)
+    return {
+        "input_ids": _padded(ids, length, np.int32),
+        "segment_ids": _padded(np.arange(tokens) > end_of_first, length, np.int8),
+        "input_mask": _padded(np.ones(tokens), length, np.int8),
+        "masked_lm_positions": _padded(masked, most, np.int32),
+        "masked_lm_ids": _padded(originals, most, np.int32),
+        "next_sentence_labels": np.array(below(2), np.int8),
+    }
 
 
 def _padded(values: np.ndarray, width: int, dtype: type[np.integer]) -> np.ndarray:
@@ -248,9 +181,9 @@ def make_sequences(folder: Path, count: int, length: int) -> Iterator[int]:
     """Write folder/SHARD with `count` sequences of `length` tokens; yields the bytes of each.
     Unlike public shards it is not compressed, since the bytes would depend on zlib."""
     rows = []
-    for row in islice(sequences(topics, length), count):
-        rows.append(row)
-        yield sum(field.nbytes for field in row.values())
+    for number in range(count):
+        rows.append(sequence(number, length))
+        yield sum(field.nbytes for field in rows[-1].values())
     with whole(folder / SHARD) as path, h5py.File(path, "w") as file:
         for name in FIELDS:
             file.create_dataset(name, data=np.stack([row[name] for row in rows]))
@@ -297,7 +230,7 @@ class SampleData(NamedTuple):
 
 SAMPLE_DATA = {
     "images": SampleData(LIST, 512, make_images),
-    "shards": SampleData(SHARD, 2048, make_sequences, SOURCE),
+    "shards": SampleData(SHARD, 2048, make_sequences),
     "tokens": SampleData(TOKENS, 2048, make_tokens, SOURCE),
     "tokens32": SampleData(TOKENS, 2048, make_wide_tokens, SOURCE),
 }

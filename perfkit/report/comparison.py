@@ -242,9 +242,9 @@ def _about_peaks() -> Section:
     return note(
         _(
             "The measured peak is the speed of the framework's matrix product in the same "
-            "processes, the higher one of before and after the training; the share is the "
-            "median over repeats. The highest peak is the highest of all variants and repeats: "
-            "relative to it, a variant with a low peak does not look efficient."
+            "processes, after the window; the share is the median over repeats. The highest "
+            "peak is the highest of all variants and repeats: relative to it, a variant with a "
+            "low peak does not look efficient."
         )
     )
 

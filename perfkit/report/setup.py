@@ -1,6 +1,7 @@
 """Sections of a measurement's page about its setup: parameters, settings, environment, work
 equivalence, method."""
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ from markupsafe import Markup
 
 from perfkit.core import parameters as notebook
 from perfkit.core.config import Config
+from perfkit.core.driver.rank_job import training_arguments
 from perfkit.core.format import percent
 from perfkit.core.results.schema import Effective, Result
 from perfkit.core.results.store import Measurement
@@ -66,7 +68,18 @@ def _about_command(result: Result) -> list[Text]:
     if c.input != "synthetic" and c.data_dir == model_of(c).data_dir:
         samples = code(f"perfkit samples --for {c.model}")
         texts += [_("The input was sample data:"), samples]
+    texts += [_("Each rank ran this script, which also trains by itself:"), _script(result)]
     return texts
+
+
+def _script(result: Result) -> Markup:
+    """Return the command line of a built-in model's training script."""
+    config, effective = result.built_in, result.effective
+    words = ["python", "-m", f"perfkit.training.{config.framework}.train"]
+    words += training_arguments(config)
+    variables = effective.variables if effective else {}
+    settings = [f"{name}={value}" for name, value in variables.items() if value is not None]
+    return code(shlex.join([*settings, *words]))
 
 
 def effective_settings(measurement: Measurement) -> Section:

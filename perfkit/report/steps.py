@@ -1,7 +1,7 @@
 """Sections of a measurement's page about its repeats: step times, warnings, repeats and ranks,
 telemetry, raw files."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -10,13 +10,13 @@ from perfkit.analysis.diagnosis import FILE as DIAGNOSIS
 from perfkit.analysis.diagnosis import RAW_FOLDER
 from perfkit.analysis.verdicts import few_repeats
 from perfkit.analysis.warning_types import severity
-from perfkit.analysis.warnings import checked_aspects, submission_shares
+from perfkit.analysis.warnings import checked_aspects
 from perfkit.core.config import Config
 from perfkit.core.format import change, number, percent, plain, spread
 from perfkit.core.results.repeat import Rank, Repeat, TelemetrySummary
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
-from perfkit.core.statistics import detectable_difference, median
+from perfkit.core.statistics import detectable_difference
 from perfkit.core.steady import FEWEST_STEPS, PUBLISHED_STEPS, RepeatProfile
 from perfkit.core.units import GIB
 from perfkit.report.elements import (
@@ -235,34 +235,9 @@ def _repeat_notes(result: Result) -> list[str]:
             "shown at a level of %(level)s."
         )
         notes.append(words % {"level": "95 %"})
-    shares = submission_shares(result)
-    if shares:
-        words = _(
-            "The host submits a step's work in %(share)s of the step's time, by the shortest "
-            "submission of each window. Near 100 %%, the device waits for the host."
-        )
-        notes.append(words % {"share": f"{spread(shares.values(), 0.01)} %"})
-    notes += _first_step_notes(result)
     if result.input == "synthetic" and result.complete_repeats:
         notes.append(_("Synthetic input repeats one batch, so the loss is not meaningful."))
     return notes
-
-
-def _first_step_notes(result: Result) -> Iterator[str]:
-    """Yield what the time to the first step consists of."""
-    parts: dict[str, list[float]] = {}
-    for repeat in result.complete_repeats:
-        if repeat.first_step and repeat.first_step.build_seconds is not None:
-            for name, seconds in repeat.first_step.model_dump().items():
-                parts.setdefault(name, []).append(seconds)
-    if parts:
-        words = _(
-            "To the first step, without perfkit's checks before the training, medians: "
-            "framework, device and input %(import_seconds)s s, model and optimizer "
-            "%(build_seconds)s s, first batch %(first_batch_seconds)s s, first step, with "
-            "compilation, %(step_seconds)s s."
-        )
-        yield words % {name: number(median(seconds), 3) for name, seconds in parts.items()}
 
 
 def _rank_table(result: Result, ranks: Mapping[int, Sequence[Rank]]) -> Section:

@@ -12,7 +12,7 @@ job.py              what the driver asks of a rank
 session.py          the measurement in which this process takes part
 rank_process.py     the process of a rank
 frameworks.py       the frameworks as the timer sees them
-named_warmup.py     end of an automatic warm-up
+warmup.py           end of an automatic warm-up
 peak.py             peak speed of the device
 local_modules.py    modules that a script has imported
 recorder.py         records the steps of a training

@@ -6,7 +6,7 @@ import shlex
 import sys
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -40,6 +40,7 @@ class PlainTimer:
         self.is_paused = False
         self.input = InputCount()
         self.rows = array("q")
+        self.wait_for_last: Callable[[], Any] = lambda: None
         self.last = Mark(0, clock())
         # The ends of the steps 1, 2, 4, 8 …, of which the last two are kept.
         self.before_last_power = self.last_power = Mark(1, 0.0)
@@ -57,8 +58,11 @@ class PlainTimer:
     def note(self, _values: dict[str, Any]) -> None:
         """See StepTimer."""
 
-    def step(self, _loss: Any = None, *, result: Any = None) -> None:
-        """See StepTimer."""
+    def step(self, loss: Any = None, *, result: Any = None) -> None:
+        """See StepTimer. Waits for the loss of the step before: JAX submits many steps before
+        one has ended, also on a CPU, so the host's clock alone would tell how fast."""
+        self.wait_for_last()
+        self.wait_for_last = getattr(loss, "block_until_ready", lambda: None)
         step = self.last.step + 1
         self.last = Mark(step, self.clock() - self.paused_seconds)
         _batches, _seconds, rows = self.input.take()

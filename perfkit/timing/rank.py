@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, Self
 
 from perfkit.timing.failure import MOST_CHARACTERS, classify, portable
 from perfkit.timing.job import Job
-from perfkit.timing.named_warmup import LateWarmupError
 from perfkit.timing.rank_process import enter_scratch
 from perfkit.timing.raw_file import RawFile, rank_file
 from perfkit.timing.session import JOB_VARIABLE, Session, open_session
+from perfkit.timing.warmup import LateWarmupError
 
 USAGE_ERROR = 2
 """Exit status of argparse, click and others for arguments that they refuse."""

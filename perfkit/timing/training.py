@@ -14,12 +14,12 @@ from perfkit.timing.devices import Clock
 from perfkit.timing.failure import ConfigMismatchError
 from perfkit.timing.frameworks import Framework, imported_framework
 from perfkit.timing.local_modules import late_modules
-from perfkit.timing.named_warmup import NamedWarmup
 from perfkit.timing.peak import peak_event
 from perfkit.timing.raw_file import loss_line, step_line
 from perfkit.timing.recorder import StepRecorder, finite
 from perfkit.timing.session import Session
 from perfkit.timing.told import Told
+from perfkit.timing.warmup import Warmup
 
 FEWEST_TURNS = 4
 """Steps in which two numbers of rows take turns, from which on the larger is that of full
@@ -39,11 +39,6 @@ def first_step(session: Session, counts_data_wait: bool, loss: Any, result: Any)
     """Return what the first call of `timer.step` shows. Raises ConfigMismatchError if the
     script does not train as requested, and ValueError if it can't be measured."""
     job = session.job
-    if job.warmup_limit is None and job.warmup_steps < 1:
-        raise ValueError(
-            "warmup_steps=0 was requested, but nothing tells when the first step of a script "
-            "begins: the warm-up must have at least one step, -p warmup_steps 1"
-        )
     check_loss(loss)
     framework = imported_framework(job.framework)
     device_type = framework.device_type(loss, result)
@@ -98,7 +93,7 @@ class TimedTraining:
             self.reads_losses_at_once,
         )
         self._write_first_step(seconds, first_input)
-        warmup = NamedWarmup(session.job, self.recorder, began, clock)
+        warmup = Warmup(session.job, self.recorder, began, clock)
         job = session.job
         self.course = Course(
             self.recorder, job.warmup_steps, job.measured_steps, warmup.is_over, step=1

@@ -54,22 +54,12 @@ class WatchedDevice(CpuDevice):
 
 
 class WatchedGpu(WatchedDevice):
-    """This process's GPU. JAX counts the peak of allocated memory since the process's start and
-    can't reset it. The peak since the first `reset_peak_memory` is known only where it exceeds
-    the peak before."""
-
-    earlier_peak_bytes: int | None = None
+    """This process's GPU. JAX counts the peak of allocated memory since the process's start,
+    and can't reset it."""
 
     def reset_peak_memory(self) -> None:
-        if self.earlier_peak_bytes is None:
-            self.earlier_peak_bytes = self._peak_bytes_of_process()
+        """Do nothing; see above."""
 
-    def peak_memory_bytes(self) -> int | None:
-        peak_bytes = self._peak_bytes_of_process()
-        if self.earlier_peak_bytes is not None and peak_bytes <= self.earlier_peak_bytes:
-            return None
-        return peak_bytes
-
-    def _peak_bytes_of_process(self) -> int:
+    def peak_memory_bytes(self) -> int:
         statistics: dict[str, Any] = self.jax.local_devices()[0].memory_stats()
         return int(statistics["peak_bytes_in_use"])

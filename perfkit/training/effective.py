@@ -5,7 +5,9 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from math import isfinite, log2
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -14,8 +16,24 @@ from perfkit.timing.recorder import LossNotFiniteError
 from perfkit.training.options import Options
 
 COMPUTE_STEPS = 3
-VARIABLES = ("OMP_NUM_THREADS", "MKL_DEBUG_CPU_TYPE", "NVIDIA_TF32_OVERRIDE")
-"""Environment variables that change what a rank computes in or how fast."""
+VARIABLES = {
+    "torch": ("OMP_NUM_THREADS", "NVIDIA_TF32_OVERRIDE"),
+    "paddle": ("OMP_NUM_THREADS", "MKL_DEBUG_CPU_TYPE", "NVIDIA_TF32_OVERRIDE"),
+    "jax": (
+        *("NPROC", "XLA_FLAGS", "NVIDIA_TF32_OVERRIDE"),
+        *("XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_MEM_FRACTION"),
+    ),
+    "tensorflow": ("TF_NUM_INTRAOP_THREADS", "TF_ENABLE_ONEDNN_OPTS", "XLA_FLAGS"),
+    "mxnet": ("OMP_NUM_THREADS", "MXNET_CPU_WORKER_NTHREADS", "MXNET_SUBGRAPH_BACKEND"),
+}
+"""Framework -> environment variables that change what a rank computes in or how fast."""
+THREADS = {"jax": ("tf_XLAEigen",), "tensorflow": ("tf_Compute", "tf_XLAEigen")}
+"""Framework -> names of the threads of its pools, if threadpoolctl does not know these."""
+EXCHANGED_MEANWHILE = "during the backward pass"
+EXCHANGED_AFTERWARDS = "after the backward pass"
+"""Values of the setting `gradient_exchange`: when ranks begin to exchange gradients."""
+TENSOR_CORES_SINCE = 7
+"""First compute capability (Volta) with tensor cores."""
 TF32_SINCE = (8, 0)
 """First compute capability (Ampere) whose tensor cores support TF32."""
 
@@ -86,8 +104,8 @@ def host_settings(options: Options) -> dict[str, Any]:
     """Return the fields of a note about the process: thread pools and environment variables,
     optimizer and loss in words."""
     return {
-        "threads": threads(),
-        "variables": {name: os.environ.get(name) for name in VARIABLES},
+        "threads": threads(options.framework),
+        "variables": {name: os.environ.get(name) for name in VARIABLES[options.framework]},
         "optimizer_settings": options.optimizer_settings.description,
     }
 
@@ -130,10 +148,22 @@ def input_settings(options: Options) -> dict[str, str]:
     }
 
 
-def threads() -> dict[str, int]:
+def threads(framework: str) -> dict[str, int]:
     """Return thread pool -> number of threads; {} where threadpoolctl is not installed."""
+    if framework in THREADS:
+        return named_threads(THREADS[framework])
     try:
         from threadpoolctl import threadpool_info
     except ImportError:
         return {}
     return {pool["prefix"]: pool["num_threads"] for pool in threadpool_info()}
+
+
+def named_threads(names: Iterable[str]) -> dict[str, int]:
+    """Return name -> number of threads of this process with that name."""
+    threads = []
+    for path in Path("/proc/self/task").glob("*/comm"):
+        # The thread may end meanwhile.
+        with suppress(OSError):
+            threads.append(path.read_text().strip())
+    return {name: threads.count(name) for name in names}

@@ -210,13 +210,14 @@ def torchrun(ranks: Ranks) -> list[str]:
 
 
 def plain_processes(ranks: Ranks) -> list[str]:
-    """Return the command of perfkit.core.frameworks.ranks."""
+    """Return the command of perfkit.training.jax.launch."""
     place = ranks.place
     numbers = place.ranks(ranks.devices)
     # The ranks' interpreter may lack perfkit's packages, if they run a script.
-    launch = [sys.executable, "-P", "-m", "perfkit.core.frameworks.ranks"]
+    launch = [sys.executable, "-P", "-m", "perfkit.training.jax.launch"]
     launch += [str(ranks.log_folder), str(numbers.start), str(ranks.devices)]
-    return [*launch, place.master or "-", *ranks.command]
+    all_ranks = place.nodes * ranks.devices
+    return [*launch, str(all_ranks), place.master or "-", *ranks.command]
 
 
 PADDLE_GPU = GpuBuild(

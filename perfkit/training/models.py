@@ -58,9 +58,8 @@ class Model:
     `sizes` are the sizes in which the model exists. `data` is the format of the training data.
     `cpu_sequence_length` is the default on a CPU if different; `longest_sequence` is the number
     of positions. `choices`: number of classes for each part of the loss. Rows with
-    `ignored_label` count neither in the loss nor in the accuracy. `in_fast_convolutions`: the
-    multiply-adds of 3x3 convolutions with stride 1, which fast algorithms compute with fewer
-    multiplications; None without such.
+    `ignored_label` count neither in the loss nor in the accuracy. `convolutions`: those of an
+    image model, by the pixels of a side.
     """
 
     name: str
@@ -83,7 +82,7 @@ class Model:
     longest_sequence: int | None = None
     decoder: "DecoderSize | None" = None
     ignored_label: int | None = None
-    in_fast_convolutions: Callable[[int], MultiplyAdds] | None = None
+    convolutions: "Callable[[int], list[ConvolutionSize]] | None" = None
 
     @property
     def optimizers(self) -> tuple[str, ...]:
@@ -128,7 +127,7 @@ def resnet_convolutions(size: int) -> list[ConvolutionSize]:
             side = ceil(side / stride)
             convolutions.append(ConvolutionSize(width, width, 3, stride, side))
             convolutions.append(ConvolutionSize(width, outputs, 1, 1, side))
-            if block == 0:
+            if stride != 1 or inputs != outputs:
                 convolutions.append(ConvolutionSize(inputs, outputs, 1, stride, side))
             inputs = outputs
     return convolutions
@@ -154,26 +153,41 @@ VGG_DENSE = 4096
 """Width of VGG-16's two hidden dense layers, which get 7 x 7 pixels."""
 
 
-def resnet_multiply_adds(size: int) -> MultiplyAdds:
-    """See MultiplyAdds."""
-    first, *others = resnet_convolutions(size)
-    dense = 4 * RESNET_STAGES[-1][0] * CLASSES
-    return first.multiply_adds, sum(one.multiply_adds for one in others) + dense
+def image_model(
+    *,
+    name: str,
+    short_name: str,
+    parameters: int,
+    convolutions: Callable[[int], list[ConvolutionSize]],
+    dense: Callable[[], int],
+    optimizer: OptimizerDefaults,
+    gpu_batch_size: int,
+    cpu_batch_size: int,
+) -> Model:
+    """Return the facts of an image classifier. `dense` returns the multiply-adds of its dense
+    layers."""
 
+    def multiply_adds(size: int) -> MultiplyAdds:
+        first, *others = convolutions(size)
+        return first.multiply_adds, dense() + sum(one.multiply_adds for one in others)
 
-def vgg_multiply_adds(size: int) -> MultiplyAdds:
-    """See MultiplyAdds."""
-    first, *others = vgg_convolutions(size)
-    dense = VGG_DENSE * (7 * 7 * VGG_STAGES[-1][0] + VGG_DENSE + CLASSES)
-    return first.multiply_adds, sum(one.multiply_adds for one in others) + dense
-
-
-def in_fast_convolutions(convolutions: list[ConvolutionSize]) -> MultiplyAdds:
-    """Return the multiply-adds of the 3x3 convolutions with stride 1; see MultiplyAdds."""
-    first, *others = [
-        one.multiply_adds if one.kernel == 3 and one.stride == 1 else 0 for one in convolutions
-    ]
-    return first, sum(others)
+    return Model(
+        name=name,
+        short_name=short_name,
+        parameters=parameters,
+        sample="image",
+        data="images",
+        unit="images/s",
+        inputs=("dali", "dataloader", "synthetic"),
+        optimizer_defaults={"momentum": optimizer},
+        multiply_adds=multiply_adds,
+        choices=(CLASSES,),
+        gpu_batch_size=gpu_batch_size,
+        cpu_batch_size=cpu_batch_size,
+        data_dir="data/samples",
+        default_image_size=224,
+        convolutions=convolutions,
+    )
 
 
 class BertSize(NamedTuple):
@@ -299,43 +313,28 @@ LLAMA_SIZES = {
 LLAMA_NAMES = {"tiny": "Llama 3 tiny", "1b": "Llama 3.2 1B", "8b": "Llama 3.1 8B"}
 
 
-IMAGE_INPUTS = ("dali", "dataloader", "synthetic")
 SEQUENCE_INPUTS = ("dataloader", "synthetic")
-RESNET50 = Model(
+RESNET50 = image_model(
     name="ResNet-50 v1.5",
     short_name="ResNet-50",
     parameters=25_557_032,
-    sample="image",
-    data="images",
-    unit="images/s",
-    inputs=IMAGE_INPUTS,
+    convolutions=resnet_convolutions,
+    dense=lambda: 4 * RESNET_STAGES[-1][0] * CLASSES,
     # He et al.
-    optimizer_defaults={"momentum": OptimizerDefaults(linear_rate(0.1), 1e-4)},
-    multiply_adds=resnet_multiply_adds,
-    choices=(CLASSES,),
+    optimizer=OptimizerDefaults(linear_rate(0.1), 1e-4),
     gpu_batch_size=128,
     cpu_batch_size=4,
-    data_dir="data/samples",
-    default_image_size=224,
-    in_fast_convolutions=lambda size: in_fast_convolutions(resnet_convolutions(size)),
 )
-VGG16 = Model(
+VGG16 = image_model(
     name="VGG-16",
     short_name="VGG-16",
     parameters=138_357_544,
-    sample="image",
-    data="images",
-    unit="images/s",
-    inputs=IMAGE_INPUTS,
+    convolutions=vgg_convolutions,
+    dense=lambda: VGG_DENSE * (7 * 7 * VGG_STAGES[-1][0] + VGG_DENSE + CLASSES),
     # Simonyan and Zisserman.
-    optimizer_defaults={"momentum": OptimizerDefaults(linear_rate(0.01), 5e-4)},
-    multiply_adds=vgg_multiply_adds,
-    choices=(CLASSES,),
+    optimizer=OptimizerDefaults(linear_rate(0.01), 5e-4),
     gpu_batch_size=64,
     cpu_batch_size=2,
-    data_dir="data/samples",
-    default_image_size=224,
-    in_fast_convolutions=lambda size: in_fast_convolutions(vgg_convolutions(size)),
 )
 BERT = Model(
     name="BERT-base pre-training",
@@ -533,45 +532,14 @@ def flops_with_backward(choice: Choice, forward: Amount) -> Amount:
 
 
 def flops_in_fast_convolutions(choice: Choice) -> int:
-    """Return the FLOPs of one sample's forward and backward pass that fast algorithms compute
-    with fewer multiplications."""
-    count = model_of(choice).in_fast_convolutions
-    if count is None:
+    """Return the FLOPs of one sample's forward and backward pass in 3x3 convolutions with
+    stride 1, which fast algorithms compute with fewer multiplications (Lavin and Gray, Fast
+    algorithms for convolutional neural networks, 2015)."""
+    convolutions = model_of(choice).convolutions
+    if convolutions is None:
         return 0
-    first, others = count(choice.sample_size)
-    return 4 * first + 6 * others
-
-
-class TokenFlops(NamedTuple):
-    """FLOPs of training per token, and the formula that they come from."""
-
-    flops: float
-    formula: str
-
-
-def flops_per_token(
-    parameters: float,
-    layers: int | None = None,
-    hidden_size: int | None = None,
-    sequence_length: int | None = None,
-    *,
-    causal: bool = False,
-) -> TokenFlops:
-    """Return the FLOPs of forward and backward pass per token of a model with this many
-    parameters (Chowdhery et al., PaLM, 2022, appendix B).
-
-    6 N is forward and backward pass of N weights: 2 N and 4 N. Attention of L layers of width d
-    over T tokens adds 12 L d T, each token to all others, as nanoGPT and torchtitan count it;
-    `causal` counts 6 L d T, each token to those before it, as newer Megatron-LM and llm.c do.
-    It counts only if layers, hidden size and sequence length are all given; the formula tells.
-    d is heads times head size, for most models the hidden size. Recomputed activations do not
-    count: with them the share is the hardware's (HFU), not the model's (MFU). Suites differ in
-    N: PaLM counts the weights of matrix products, others all parameters or those without
-    embeddings.
-    """
-    weights = 6 * parameters
-    if not layers or not hidden_size or not sequence_length:
-        return TokenFlops(weights, "6 N")
-    factor = 6 if causal else 12
-    attention = factor * layers * hidden_size * sequence_length
-    return TokenFlops(weights + attention, f"6 N + {factor} L d T")
+    first, *others = [
+        one.multiply_adds if one.kernel == 3 and one.stride == 1 else 0
+        for one in convolutions(choice.sample_size)
+    ]
+    return 4 * first + 6 * sum(others)

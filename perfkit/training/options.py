@@ -2,12 +2,14 @@
 names: `--batch-size` is `batch_size`. Others follow from the model and the device."""
 
 import os
+import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
+from perfkit.timing.session import current_session
 from perfkit.training.frameworks import FRAMEWORKS, default_layout
 from perfkit.training.models import MODELS, Model, OptimizerSettings
 from perfkit.training.models import model_of as facts_of
@@ -33,7 +35,7 @@ class Options:
     device: str = option("gpu", "cpu, gpu, or another type that Paddle has")
     precision: str = option("fp32", "number format", *PRECISIONS)
     tf32: bool = option(False, "allow a GPU to round fp32 factors to TF32")
-    execution: str = option("dynamic", "how the graph is executed", "dynamic", "static")
+    execution: str = option(None, "how the graph is executed", "dynamic", "static")
     strategy: str = option("none", "preset of distributed-training options (Paddle)")
     sharding: str = option("none", "what ranks divide (llama)", "none", "gradients", "full")
     recompute: str = option("none", "activations computed again (llama)", "none", "full")
@@ -55,7 +57,7 @@ class Options:
     dali_device_padding: int = option(211_025_920, "nvJPEG's device memory, bytes")
     dali_host_padding: int = option(140_544_512, "nvJPEG's pinned memory, bytes")
     dataloader_workers: int = option(4, "processes of the framework's DataLoader")
-    steps: int = option(100, "steps to train; perfkit ends the training at its window's end")
+    steps: int = option(None, "steps to train: 100, or until perfkit ends the training")
     rank: int = 0
     ranks: int = 1
     local_rank: int = 0
@@ -81,6 +83,8 @@ class Options:
             "image_size": facts.default_image_size,
             "sequence_length": facts.default_sequence_length,
             "data_dir": facts.data_dir,
+            "execution": FRAMEWORKS[self.framework].execution,
+            "steps": sys.maxsize if current_session() else 100,
         }
         if on_cpu and facts.cpu_sequence_length:
             defaults["sequence_length"] = facts.cpu_sequence_length
@@ -99,7 +103,8 @@ class Options:
     ) -> Self:
         """Return the options of a command line, by default this process's, with the place that
         the framework's launcher tells."""
-        parser = ArgumentParser(description=f"Trains a built-in model in {framework}.")
+        facts = FRAMEWORKS[framework]
+        parser = ArgumentParser(description=f"Trains a built-in model in {facts.display_name}.")
         for each in options():
             name = "--" + each.name.replace("_", "-")
             meaning = each.metadata["help"]
@@ -111,15 +116,18 @@ class Options:
                 type=each.type,
                 default=None if each.default is MISSING else each.default,
                 required=each.default is MISSING,
-                choices=each.metadata["choices"],
+                choices=facts.supports.get(each.name, each.metadata["choices"]),
                 help=meaning,
             )
         place = {
             name: int(environment.get(variable, default))
-            for name, (variable, default) in FRAMEWORKS[framework].rank_variables.items()
+            for name, (variable, default) in facts.rank_variables.items()
         }
         given: dict[str, Any] = {**vars(parser.parse_args(words)), **place}
-        return cls(framework=framework, **given)
+        try:
+            return cls(framework=framework, **given)
+        except ValueError as error:
+            parser.error(str(error))
 
     @property
     def facts(self) -> Model:

@@ -23,12 +23,11 @@ from accelerator.fake import NAMES
 from narrow import replace_sizes
 from trained import train_here
 
-from perfkit.core.config import Protocol
 from perfkit.core.driver.rank_job import training_arguments
 from perfkit.core.request.resolve import resolve
 from perfkit.timing import frameworks
 from perfkit.timing.devices import GpuDevice
-from perfkit.training.frameworks import RANK_VARIABLES
+from perfkit.training.frameworks import PADDLE
 from perfkit.training.paddle import sharding
 from perfkit.training.paddle import train as script
 
@@ -127,7 +126,7 @@ def run(parameters):
     config = resolve(parameters, 1)
     job = {"device": config.device, "ranks": config.ranks, "warmup_steps": warmup}
     if config.ranks > 1:
-        job["rank_variable"], _default = RANK_VARIABLES["paddle"]["rank"]
+        job["rank_variable"] = PADDLE.rank_variable
     with Made() as made:
         made.replace(sharding, "LEAST_SHARDED_VALUES", least_sharded)
         if overflow:
@@ -135,7 +134,7 @@ def run(parameters):
         if forgetful:
             made.replace(GpuDevice, "wait_for", lambda *_: None)
         # train_here replaces the protocol's steps.
-        words = training_arguments(config, Protocol.named("quick"))
+        words = training_arguments(config)
         library.fake_kernel_seconds(kernel_seconds)
         try:
             trained = train_here("paddle", *words, **job, measured_steps=MEASURED)

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.core.config import Protocol
 from perfkit.core.driver.rank_job import training_arguments
 from perfkit.core.driver.settings import with_dali_settings, worker_environment
 from perfkit.core.paths import ROOT
@@ -123,7 +122,7 @@ def ask(values, small):
             config = with_dali_settings(config, usable_cores())
             environment = worker_environment(config, NodeRank())
             paths = [str(ROOT), str(ROOT / "tests"), environment.get("PYTHONPATH", "")]
-            words = training_arguments(config, Protocol.named("quick"))
+            words = training_arguments(config)
             question = [function, json.dumps(small), config.framework, *words]
             done = subprocess.run(
                 [sys.executable, DEVICE, *question],

@@ -20,7 +20,7 @@ from perfkit.core.driver.node_files import (
 from perfkit.core.driver.programs import ENDING_SECONDS, NodePrograms
 from perfkit.core.driver.workers import LocalWorkers, WorkerGroup
 from perfkit.core.results.failures import Failure, WorkerDied
-from perfkit.core.script_config import AnyConfig, ScriptConfig
+from perfkit.core.script_config import AnyConfig
 from perfkit.core.system.scratch import Scratch
 from perfkit.training.frameworks import NodeRank
 
@@ -87,8 +87,7 @@ class ClusterWorkers(WorkerGroup):
 
     def end_warmup(self, last_step: int) -> None:
         self.local.end_warmup(last_step)
-        if isinstance(self.config, ScriptConfig):
-            tell_last_step(self.folder, last_step)
+        tell_last_step(self.folder, last_step)
 
     def end(self, *, dump_stacks: bool = False) -> None:
         if self.deadline:

@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from perfkit.core.config import Config
 from perfkit.core.driver.exit_info import ExitInfo
 from perfkit.core.driver.failures import cause, finished, timed_out
-from perfkit.core.driver.rank_job import has_script
 from perfkit.core.driver.script_failures import ScriptRun, script_failure
 from perfkit.core.driver.workers import Launcher
 from perfkit.core.results.failures import Failure, Interrupted, WorkerError
@@ -102,9 +100,7 @@ class EndedRepeat:
         config = self.launcher.config
         if isinstance(config, ScriptConfig):
             return Reported(told=told_by(events[0]), nccl_network=network)
-        if has_script(config):
-            return Reported(effective=_noted_effective(config, events[0]), nccl_network=network)
-        return Reported(effective=_effective(events), nccl_network=network)
+        return Reported(effective=_effective(config, events[0]), nccl_network=network)
 
     def _why_failed(self, events: list[Events]) -> Failure | None:
         """Return why a repeat failed; None if all ranks finished and their logs are stored, and
@@ -148,16 +144,7 @@ class EndedRepeat:
         return repeat.model_copy(update=changes)
 
 
-def _effective(events: Sequence[Events]) -> Effective | None:
-    """Return the effective settings that the first rank to do so has reported."""
-    for event in chain.from_iterable(events):
-        if event["event"] == "effective":
-            settings = {name: value for name, value in event.items() if name != "event"}
-            return Effective.model_validate(settings)
-    return None
-
-
-def _noted_effective(config: Config, events: Events) -> Effective | None:
+def _effective(config: Config, events: Events) -> Effective | None:
     """Return the effective settings that a rank has noted and told by its first step."""
     told = told_by(events)
     if told is None:

@@ -124,8 +124,8 @@ def run_repeat(folder: Path, node: int | None) -> None:
 
 def wait_for_end(folder: Path, workers: LocalWorkers, job: RepeatJob) -> End | None:
     """Wait until the workers exit, or return what the driver says about their end. Meanwhile,
-    pass on to a script's ranks which is the last step of their warm-up."""
-    awaits_last_step = isinstance(job.config, ScriptConfig)
+    pass on to the ranks which is the last step of their warm-up."""
+    awaits_last_step = job.protocol.warmup_limit is not None
     while not workers.wait(POLL_SECONDS):
         if END in listed(folder):
             return read(folder, END, End)

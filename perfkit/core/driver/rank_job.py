@@ -1,5 +1,4 @@
-"""What the ranks of a node run: a script of the user's, the script of a built-in model, or the
-worker of a framework that has no script yet."""
+"""What the ranks of a node run: a script of the user's, or the script of a built-in model."""
 
 import os
 from abc import ABC, abstractmethod
@@ -14,7 +13,7 @@ from perfkit.core.driver.settings import (
     with_dali_settings,
     worker_environment,
 )
-from perfkit.core.driver.supervised import RANK, WORKER
+from perfkit.core.driver.supervised import RANK
 from perfkit.core.script_config import AnyConfig, ScriptConfig
 from perfkit.core.system.devices import visible_variable
 from perfkit.core.system.environment import usable_cores
@@ -25,19 +24,12 @@ from perfkit.training.options import Options, options
 
 LINKS = "python"
 """Folder in the scratch folder in which a script's interpreter finds perfkit."""
-HAVE_SCRIPTS = ("paddle", "torch")
-"""Frameworks whose built-in models train by scripts."""
 TASKS: dict[str, Task] = {
     "measure": "train",
     "read_input": "read_input",
     "verify": "run",
 }
-"""Task of workers -> its name in the job file of a script."""
-
-
-def has_script(config: AnyConfig) -> bool:
-    """Whether a script trains: the user's, or that of a built-in model."""
-    return isinstance(config, ScriptConfig) or config.framework in HAVE_SCRIPTS
+"""Task of workers -> its name in the job file."""
 
 
 class RankJob(ABC):
@@ -54,26 +46,6 @@ class RankJob(ABC):
     @abstractmethod
     def environment(self, place: NodeRank, scratch: Path) -> dict[str, str]:
         """Return the environment of the ranks of the node at `place`."""
-
-
-class WorkerRankJob(RankJob):
-    def __init__(self, config: Config, protocol: Protocol) -> None:
-        self.config = config
-        self.protocol = protocol
-
-    def command(self, _task: str, job_file: Path) -> list[str]:
-        return [self.config.interpreter, "-m", WORKER, str(job_file)]
-
-    def content(self, task: str, raw_folder: Path) -> dict[str, Any]:
-        return {
-            "task": task,
-            "config": with_dali_settings(self.config, usable_cores()).model_dump(),
-            "protocol": self.protocol.model_dump(),
-            "raw_folder": str(raw_folder.resolve()),
-        }
-
-    def environment(self, place: NodeRank, _scratch: Path) -> dict[str, str]:
-        return worker_environment(self.config, place)
 
 
 def job_content(
@@ -107,10 +79,12 @@ class ModelRankJob(RankJob):
     def command(self, task: str, job_file: Path) -> list[str]:
         config = self.config
         script = "verify" if task == "verify" else "train"
+        asked = with_dali_settings(config, usable_cores())
+        asked = asked.model_copy(update={"data_dir": str(config.data_folder)})
         return [
             *(config.interpreter, "-m", RANK, str(job_file)),
             *("-m", f"perfkit.training.{config.framework}.{script}"),
-            *training_arguments(with_dali_settings(config, usable_cores()), self.protocol),
+            *training_arguments(asked),
         ]
 
     def content(self, task: str, raw_folder: Path) -> dict[str, Any]:
@@ -126,13 +100,12 @@ class ModelRankJob(RankJob):
         return worker_environment(self.config, place)
 
 
-def training_arguments(config: Config, protocol: Protocol) -> list[str]:
-    """Return the arguments of a training script that differ from its defaults. The steps are
-    the most that the protocol allows; the timer ends the training at the window's end."""
-    steps = (protocol.warmup_limit or protocol.warmup_steps) + protocol.measured_steps
-    asked = {**config.model_dump(), "steps": steps}
-    if config.input != "synthetic":
-        asked["data_dir"] = str(config.data_folder)
+def training_arguments(config: Config) -> list[str]:
+    """Return the arguments of a training script that differ from its defaults. The timer ends
+    the training after the window."""
+    asked = config.model_dump()
+    if config.input == "synthetic":
+        del asked["data_dir"]
     usual = Options(framework=config.framework, model=config.model, device=config.device)
     words = []
     for each in options():
@@ -187,6 +160,4 @@ class ScriptRankJob(RankJob):
 def rank_job(config: AnyConfig, protocol: Protocol) -> RankJob:
     if isinstance(config, ScriptConfig):
         return ScriptRankJob(config, protocol)
-    if has_script(config):
-        return ModelRankJob(config, protocol)
-    return WorkerRankJob(config, protocol)
+    return ModelRankJob(config, protocol)

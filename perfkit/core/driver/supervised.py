@@ -12,10 +12,8 @@ PYTHON = (sys.executable, "-P")
 like a module of the standard library would take its place."""
 SUPERVISOR = "perfkit.core.driver.supervisor"
 """The module of the supervisor above the ranks of a node."""
-WORKER = "perfkit.core.worker.rank"
-"""The module of a rank's process that trains a built-in model without a script."""
 RANK = "perfkit.timing.rank"
-"""The module of a rank's process that runs a script."""
+"""The module of a rank's process."""
 LOG = "supervisor.log"
 """The file in the scratch folder with the output of a supervisor and its command."""
 ENDING_SECONDS = 12.0
@@ -57,7 +55,7 @@ def find_supervisor(rank: int) -> psutil.Process | None:
     this machine: in a separate container, its PID differs."""
     try:
         process = psutil.Process(rank)
-        if not {WORKER, RANK} & {*process.cmdline()}:
+        if RANK not in process.cmdline():
             return None
         while SUPERVISOR not in process.cmdline():
             process = psutil.Process(process.ppid())

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from perfkit.core.config import Protocol, RunConfig
 from perfkit.core.results.told import UNIT
 from perfkit.core.statistics import median
-from perfkit.timing.named_warmup import MOST_AHEAD
+from perfkit.timing.warmup import MOST_AHEAD
 from perfkit.training.frameworks import FRAMEWORKS
 
 MOST_STEPS = 10**9
@@ -79,35 +79,28 @@ def step_ahead(step: int, step_seconds: Sequence[float], lead: Lead) -> int:
 
 
 def load_test() -> None:
-    """Load the libraries of the warm-up's test, which takes seconds on a busy machine: a script
-    may take all steps of its warm-up within a second."""
+    """Load the libraries of the warm-up's test, which takes seconds on a busy machine, while a
+    training may take all steps of its warm-up within a second."""
     from perfkit.core.steady import FEWEST_STEPS, is_warmed_up
 
     is_warmed_up([1.0] * FEWEST_STEPS, 1)
 
 
-class ModelWarmup:
-    """Ends the warm-up of workers, which agree on its last step themselves."""
+class WarmupEnd:
+    """Ends the warm-up: tells a single rank that it is steady, and several after which step all
+    are to end it, without an exchange in the process group of the user: it names a step that
+    lies ahead of all ranks.
 
-    def __init__(self, protocol: Protocol, pass_steps: float | None) -> None:
-        self.test = WarmupTest(protocol, pass_steps)
-
-    def last_step(self, first: "Follower") -> int | None:
-        """Return the step of rank 0 that is steady; once."""
-        return first.step if self.test.ends_with(first.step_seconds) else None
-
-
-class ScriptWarmup:
-    """Ends the warm-up on all ranks of a script after the same step, without an exchange in the
-    process group of the user: it names a step that lies ahead of all ranks.
-
-    A rank that has passed the step fails. Ranks end the warm-up at its limit of steps
-    without being told.
+    A rank that has passed the step fails. Ranks end the warm-up at its limit of steps, and a
+    single one after the longest time, without being told.
     """
 
-    def __init__(self, protocol: Protocol, lead: Lead, pass_steps: float | None = None) -> None:
+    def __init__(
+        self, config: RunConfig, protocol: Protocol, pass_steps: float | None = None
+    ) -> None:
+        self.is_alone = config.ranks == 1
         self.protocol = protocol
-        self.lead = lead
+        self.lead = Lead.of(config)
         self.test = WarmupTest(protocol, pass_steps)
         self.has_named = protocol.warmup_limit is None
         if not self.has_named:
@@ -120,6 +113,8 @@ class ScriptWarmup:
         if not self._takes_too_long(first) and not self.test.ends_with(first.step_seconds):
             return None
         self.has_named = True
+        if self.is_alone:
+            return first.step
         # The test took a while.
         first.read_on()
         step = step_ahead(first.step, first.step_seconds, self.lead)
@@ -128,7 +123,9 @@ class ScriptWarmup:
 
     def _takes_too_long(self, first: "Follower") -> bool:
         limit = self.protocol.warmup_seconds
-        return limit is not None and first.seconds_since_first_step() >= limit
+        if self.is_alone or limit is None:
+            return False
+        return first.seconds_since_first_step() >= limit
 
 
 Count = Annotated[int, Field(ge=0, le=10**9)]

@@ -4,14 +4,12 @@ import time
 
 import psutil
 
-from perfkit.core.config import Config, Protocol
+from perfkit.core.config import Config
 from perfkit.core.driver.progress import RepeatsProgress
-from perfkit.core.driver.rank_job import has_script
 from perfkit.core.driver.supervised import find_supervisor
-from perfkit.core.driver.warmup import Follower, Lead, ModelWarmup, ScriptWarmup
+from perfkit.core.driver.warmup import Follower, WarmupEnd
 from perfkit.core.driver.workers import Launcher, WorkerGroup
 from perfkit.core.results.telemetry import SAMPLING_SECONDS
-from perfkit.core.script_config import AnyConfig
 from perfkit.core.system.telemetry import Telemetry
 from perfkit.core.work import work_of
 from perfkit.timing.raw_file import rank_file
@@ -38,7 +36,10 @@ class Watch:
         self.ranks = config.ranks
         self.units_per_sample = work_of(config).units_per_sample
         self.first_rank = Follower(rank_file(workers.raw_folder, 0), launcher.protocol)
-        self.warmup = _warmup(config, launcher.protocol, samples)
+        pass_steps = None
+        if isinstance(config, Config) and samples:
+            pass_steps = samples / config.global_batch
+        self.warmup = WarmupEnd(config, launcher.protocol, pass_steps)
         self.supervisor: psutil.Process | None = None
 
     def until_exit(self, deadline: float) -> bool:
@@ -70,15 +71,3 @@ class Watch:
         self.progress.show(
             self.index, first.planned_step, throughput, warmup_step=first.warmup_step
         )
-
-
-def _warmup(
-    config: AnyConfig, protocol: Protocol, samples: int | None
-) -> ModelWarmup | ScriptWarmup:
-    """Return what ends the warm-up; `samples` is the size of a model's data set."""
-    pass_steps = None
-    if isinstance(config, Config) and samples:
-        pass_steps = samples / config.global_batch
-    if has_script(config):
-        return ScriptWarmup(protocol, Lead.of(config), pass_steps)
-    return ModelWarmup(protocol, pass_steps)

@@ -13,7 +13,7 @@ from perfkit.core.config import Protocol
 from perfkit.core.driver.after_end import AfterEnd
 from perfkit.core.driver.exit_info import ExitInfo, killed_for_memory
 from perfkit.core.driver.logs import shortened
-from perfkit.core.driver.rank_job import has_script, rank_job
+from perfkit.core.driver.rank_job import rank_job
 from perfkit.core.driver.rank_processes import RankProcesses
 from perfkit.core.driver.supervised import LOG, close, start_supervised
 from perfkit.core.results.schema import NodeSeen
@@ -48,8 +48,8 @@ class WorkerGroup(ABC):
 
     @abstractmethod
     def end_warmup(self, last_step: int) -> None:
-        """Tell the workers that the warm-up is over; ranks of a script, that it ends after
-        `last_step`."""
+        """Tell the ranks that the warm-up ends after `last_step`; a single one, that it is
+        over."""
 
     @abstractmethod
     def end(self, *, dump_stacks: bool = False) -> None:
@@ -131,9 +131,7 @@ class LocalWorkers(WorkerGroup):
         self.raw_folder = raw_folder
         self.processes = RankProcesses(raw_folder, self.ranks)
         self.killed_before = killed_for_memory()
-        self.after_end: AfterEnd | None = None
-        if has_script(config):
-            self.after_end = AfterEnd(raw_folder, self.ranks)
+        self.after_end = AfterEnd(raw_folder, self.ranks)
         self.killed_after_end = False
         of_rank = rank_job(config, protocol)
         with contextlib.ExitStack() as opened:
@@ -155,7 +153,7 @@ class LocalWorkers(WorkerGroup):
 
     def wait(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
-        if self.after_end and self.after_end.is_overdue():
+        if self.after_end.is_overdue():
             self.killed_after_end = self.process.poll() is None
             return True
         while True:

@@ -18,8 +18,6 @@ from perfkit.core.system.environment import UNAVAILABLE, read_facts, usable_core
 from perfkit.core.system.software import PACKAGES, InterpreterError, Software, read_software
 from perfkit.training.frameworks import FRAMEWORKS, Framework, GpuBuild
 
-WORKER = ("numpy", "pydantic", "threadpoolctl")
-"""Modules that every worker imports, besides those of the framework and the input."""
 OF_INPUT = {"dali": ("nvidia.dali", "PIL"), "dataloader": ("PIL", "h5py"), "synthetic": ()}
 PIP_NAMES = {
     "nvidia.dali": "nvidia-dali-cuda120",
@@ -53,7 +51,7 @@ def software_for(config: AnyConfig) -> Software:
     if not isinstance(config, Config):
         # perfkit's timer needs the standard library alone.
         return read_software(config.interpreter, framework.versions, [framework.name])
-    modules = [*WORKER, framework.name, *OF_INPUT[config.input]]
+    modules = ["numpy", framework.name, *OF_INPUT[config.input]]
     if config.device == "gpu":
         modules.append("pynvml")
     return read_software(config.interpreter, framework.versions, modules)

@@ -21,35 +21,25 @@ class Rank(Stored):
     """time of the window spent waiting for input; None if a script does not tell it"""
     memory_bytes: int | None = None
     """peak memory: on a GPU, allocated by the framework's allocator since the window's start;
-    with JAX since the warm-up's start, None if the measurement of the peak speed before it took
-    as much; on a CPU, of the process"""
+    with JAX since the process's start; on a CPU, of the process"""
     compute_seconds: float | None = None
     """time for the batches, forward and backward pass of a step without waiting for other
     ranks: median of three after the window; None for a single rank, and with sharding, whose
     passes wait for the other ranks' weights"""
-    submit_seconds: NonNegative | None = None
-    """shortest host time without data wait in which a step of the window was submitted: a
-    device's full queue makes the host wait in other steps; None if a call of the
-    step waits for the device"""
-    samples_seen: int | None = None
-    """samples counted in the batches, warm-up included"""
 
 
 class Peak(Stored):
     """Peak speed of all ranks' devices together, from the framework's own matrix product and
-    copy."""
+    copy after the window."""
 
     matmul_flops_per_second: Positive
     """a multiply-add counts as two operations"""
     copy_bytes_per_second: Positive
     """bytes read and written"""
     sustained_matmul_flops_per_second: Positive
-    """mean over a second, before and after the training"""
+    """mean over a second"""
     sustained_copy_bytes_per_second: Positive
-    """mean over 0.3 seconds, before and after the training"""
-    disturbance: Annotated[float | None, Field(ge=0, lt=1)] = None
-    """relative difference of the product's speed before and after the training, 1 - slower /
-    faster; None if it was measured once"""
+    """mean over 0.3 seconds"""
 
 
 class Evaluation(Stored):
@@ -77,19 +67,11 @@ class StepSeconds(Stored):
 
 
 class FirstStep(Stored):
-    """Time from the start of a worker to the end of its first step, seconds, of the rank that
-    took longest. Without the checks and the measurement of the peak that perfkit makes before
-    the training."""
+    """Time from the start of a rank's process to the end of its first step, seconds, of the
+    rank that took longest."""
 
     seconds: NonNegative
     """the whole time"""
-    import_seconds: NonNegative | None = None
-    """loading the framework and opening the device and the input; None for a script, as the
-    next two"""
-    build_seconds: NonNegative | None = None
-    """creating model and optimizer"""
-    first_batch_seconds: NonNegative | None = None
-    """until the first batch has arrived, which starts the input's workers"""
     step_seconds: NonNegative
     """the first step, which compiles the graph and loads kernels"""
 

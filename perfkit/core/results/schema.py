@@ -20,7 +20,7 @@ from perfkit.core.statistics import median, median_interval, relative_width
 from perfkit.core.units import TERA
 from perfkit.core.work import Work, work_of
 
-SCHEMA_VERSION: Literal[6] = 6
+SCHEMA_VERSION: Literal[7] = 7
 Status = Literal["complete", "partial", "failed"]
 Ending = Literal["repeats", "interval", "budget"]
 """The rule of the protocol that ended the repeats."""
@@ -157,7 +157,7 @@ class NodeSeen(Stored):
 class Result(Stored):
     """One measurement: configuration, protocol, environment and its repeats."""
 
-    schema_version: Literal[6]
+    schema_version: Literal[7]
     """readers refuse any other"""
     id: str
     """name of its folder"""

@@ -4,7 +4,6 @@ against these."""
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from perfkit.core.config import Protocol
@@ -129,20 +128,10 @@ def _first_step(events_of_ranks: Sequence[EventsByKind], warmup_steps: int) -> F
 
 
 def _first_step_of_rank(events: EventsByKind, warmup_steps: int) -> FirstStep | None:
-    """Return the time to the end of a rank's first step; None if its clock contradicts it."""
+    """Return the time to the end of a rank's first step, which is what the other steps of the
+    warm-up leave of the time from its start to its window; None if its clock contradicts
+    that."""
     step_seconds = events["step"][0]["seconds"]
-    if not events["ready"]:
-        return _first_step_of_script(events, warmup_steps, step_seconds)
-    parts = _fields(FirstStep, events["ready"][-1])
-    seconds = step_seconds + sum(parts.values())
-    return FirstStep(seconds=seconds, step_seconds=step_seconds, **parts)
-
-
-def _first_step_of_script(
-    events: EventsByKind, warmup_steps: int, step_seconds: float
-) -> FirstStep | None:
-    """Return the time to the end of a script's first step, which is what the other steps of the
-    warm-up leave of the time from its start to its window."""
     start, window = events["start"][-1], events["window"][-1]
     warmup_seconds = sum(
         step["seconds"] for step in events["step"] if step["step"] <= warmup_steps
@@ -168,7 +157,6 @@ def _rank(number: int, events: EventsByKind, steps: Events, units: int) -> Rank:
     """Return the window of a rank, of which these are the steps."""
     window, end = events["window"][-1], events["end"][-1] | noted(events["note"])
     units_per_count = units if events["told"] else 1
-    submitting = [step["submit_seconds"] for step in steps if "submit_seconds" in step]
     waits = [step["data_wait_seconds"] for step in steps if "data_wait_seconds" in step]
     # A script may count the wait in some steps only, of which the sum would be too small.
     knows_wait = len(waits) == len(steps)
@@ -179,8 +167,6 @@ def _rank(number: int, events: EventsByKind, steps: Events, units: int) -> Rank:
         data_wait_seconds=sum(waits) if knows_wait else None,
         memory_bytes=end.get("memory_bytes"),
         compute_seconds=end.get("compute_seconds"),
-        submit_seconds=min(submitting, default=None),
-        samples_seen=end.get("samples_seen"),
     )
 
 
@@ -245,50 +231,23 @@ def _straggler(compute_seconds: list[float]) -> int | None:
 
 
 def _evaluation(rank0: EventsByKind) -> Evaluation | None:
-    """Return the loss and the accuracy after the window; None if they could not be computed."""
+    """Return the loss and the accuracy after the window; None if a script tells none."""
     event = noted(rank0["note"]).get("evaluation")
-    if rank0["evaluation"]:
-        event = rank0["evaluation"][-1]
-    if event is None or "missing" in event:
+    if event is None:
         return None
     return Evaluation(loss=event["loss"], accuracy=event["accuracy"])
 
 
 def _peak(events_of_ranks: Sequence[EventsByKind]) -> Peak | None:
-    """Return the peak of all ranks' devices together; None unless every rank has one. Each
-    rank measures before and after the training, and the faster one counts."""
-    flops, copies = [], []
-    peaks_of_ranks = []
+    """Return the peak of all ranks' devices together; None unless every rank has one."""
+    rates: dict[str, float] = dict.fromkeys(Peak.model_fields, 0.0)
     for events in events_of_ranks:
         peaks = [event for event in events["peak"] if "missing" not in event]
         if not peaks:
             return None
-        peaks_of_ranks.append(peaks)
-        flops.append([peak["matmul_flops_per_second"] for peak in peaks])
-        copies.append([peak["copy_bytes_per_second"] for peak in peaks])
-    before_and_after = [sum(of_ranks) for of_ranks in zip(*flops, strict=False)]
-    disturbance = None
-    if len(before_and_after) > 1:
-        disturbance = 1 - min(before_and_after) / max(before_and_after)
-    return Peak(
-        matmul_flops_per_second=sum(max(of_rank) for of_rank in flops),
-        copy_bytes_per_second=sum(max(of_rank) for of_rank in copies),
-        disturbance=disturbance,
-        sustained_matmul_flops_per_second=_sum_of_means(
-            peaks_of_ranks, "sustained_matmul_flops_per_second"
-        ),
-        sustained_copy_bytes_per_second=_sum_of_means(
-            peaks_of_ranks, "sustained_copy_bytes_per_second"
-        ),
-    )
-
-
-PeaksOfRanks = Sequence[Sequence[Mapping[str, Any]]]
-"""The `peak` events of each rank."""
-
-
-def _sum_of_means(peaks_of_ranks: PeaksOfRanks, name: str) -> float:
-    return sum(fmean(peak[name] for peak in peaks) for peaks in peaks_of_ranks)
+        for name in rates:
+            rates[name] += peaks[-1][name]
+    return Peak(**rates)
 
 
 def check_against_raw(measurement: Measurement) -> str:

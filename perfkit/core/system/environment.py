@@ -39,11 +39,10 @@ UUID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECAS
 CPU_FEATURES = ["avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_tile"]
 PACKAGE = ROOT / "perfkit"
 MEASURING = (
-    "core/frameworks/**/*.py",
     "inputs/**/*.py",
     "timing/**/*.py",
     "training/**/*.py",
-    "core/worker/**/*.py",
+    "core/driver/rank_job.py",
     "core/driver/workers.py",
     "core/driver/settings.py",
     "core/system/devices.py",

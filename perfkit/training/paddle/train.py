@@ -16,6 +16,8 @@ from paddle import Tensor, nn
 
 import perfkit
 from perfkit.training.effective import (
+    EXCHANGED_AFTERWARDS,
+    EXCHANGED_MEANWHILE,
     evaluation,
     host_settings,
     input_settings,
@@ -132,8 +134,9 @@ def main() -> None:
 
     if scaler.is_enable():
         scale = float(np.asarray(scaler.state_dict()["scale"]).item())
+        steps = number // options.accumulate
         skipped = skipped_steps(
-            INITIAL_LOSS_SCALE, scale, options.steps, scaler.get_incr_every_n_steps()
+            INITIAL_LOSS_SCALE, scale, steps, scaler.get_incr_every_n_steps()
         )
         timer.note(loss_scale=scale, skipped_steps=skipped)
     if is_parallel:
@@ -239,8 +242,9 @@ def settings_in_words(
         settings["recompute"] = "each layer, by fleet.utils.recompute"
     if is_parallel:
         has_buckets = len(trained.group_indices) > 1
-        when = "during" if has_buckets else "after"
-        settings["gradient_exchange"] = f"{when} the backward pass"
+        settings["gradient_exchange"] = (
+            EXCHANGED_MEANWHILE if has_buckets else EXCHANGED_AFTERWARDS
+        )
     if options.device == "gpu":
         # Read back, because a strategy may have changed the flags.
         for flag, _value in TUNING_FLAGS.values():

@@ -17,8 +17,10 @@ class Attention(nn.Module):
         self.c_proj = nn.Linear(size.width, size.width)
 
     def forward(self, x: Tensor) -> Tensor:
-        by_head = self.c_attn(x).unflatten(-1, (3 * self.heads, -1)).transpose(1, 2)
-        query, key, value = by_head.chunk(3, dim=1)
+        query, key, value = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in self.c_attn(x).chunk(3, dim=-1)
+        )
         y = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         return self.c_proj(y.transpose(1, 2).flatten(2))
 

@@ -26,12 +26,17 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
         query, key, value = (
-            product(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
+            product(x).unflatten(-1, (-1, self.head_width))
             for product in (self.q_proj, self.k_proj, self.v_proj)
         )
+        # Rotated before they are transposed, which saves copies in the backward pass.
         query, key = rotated(query, cosines, sines), rotated(key, cosines, sines)
         y = functional.scaled_dot_product_attention(
-            query, key, value, is_causal=True, enable_gqa=True
+            query.transpose(1, 2),
+            key.transpose(1, 2),
+            value.transpose(1, 2),
+            is_causal=True,
+            enable_gqa=True,
         )
         return self.o_proj(y.transpose(1, 2).flatten(2))
 
@@ -134,7 +139,8 @@ def rotation(size: LlamaSize) -> tuple[Tensor, Tensor]:
 
 
 def rotated(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """Rotate queries or keys (batch x heads x length x head width), in float32."""
+    """Rotate queries or keys (batch x length x heads x head width), in float32."""
     first, second = x.chunk(2, -1)
+    cosines, sines = cosines[:, None], sines[:, None]
     pairs = first * cosines - second * sines, second * cosines + first * sines
     return torch.cat(pairs, -1).to(x.dtype)

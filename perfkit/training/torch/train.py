@@ -118,9 +118,8 @@ def main() -> None:
 
     if scaler.is_enabled():
         scale = scaler.get_scale()
-        skipped = skipped_steps(
-            INITIAL_LOSS_SCALE, scale, options.steps, scaler.get_growth_interval()
-        )
+        steps = number // options.accumulate
+        skipped = skipped_steps(INITIAL_LOSS_SCALE, scale, steps, scaler.get_growth_interval())
         timer.note(loss_scale=scale, skipped_steps=skipped)
     if is_parallel:
 

@@ -1,1 +1,0 @@
-"""Dimensions of the networks in perfkit.core.frameworks.networks."""

@@ -1,1 +1,0 @@
-"""MXNet; trains the networks of perfkit.core.frameworks.functional."""

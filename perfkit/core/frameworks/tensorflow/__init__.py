@@ -1,1 +1,0 @@
-"""TensorFlow; trains the networks of perfkit.core.frameworks.functional."""
