@@ -37,8 +37,8 @@ from perfkit.core.parameters import (
     parameters,
 )
 from perfkit.core.paths import ROOT
-from perfkit.core.request import PATTERNS
 from perfkit.core.request.described import Described, described
+from perfkit.core.request.values import PATTERNS
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import write_atomically
 from perfkit.core.results.told import PRECISION, UNIT, UNIT_PER_SECOND

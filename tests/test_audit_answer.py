@@ -74,7 +74,7 @@ WITHOUT_BATCH = SUITES["mmcv"].text(HALF_A_SECOND)
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["-p", "batchsize", "8"], "did you mean batch_size? known: batch_size, global_"),
+        (["-p", "batchsize", "8"], "precision; did you mean 'batch_size'?"),
         (["-p", "batch_size", "8.5"], "-p batch_size: 8.5 is no positive number"),
         (["-p", "devices", "0"], "-p devices: 0 is no positive number"),
     ],

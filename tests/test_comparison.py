@@ -17,7 +17,6 @@ from scipy.stats import mannwhitneyu
 
 import perfkit
 from perfkit.analysis.comparison.keys import HARDWARE, KEYS, format_pair
-from perfkit.analysis.comparison.refusals import PairDiffers
 from perfkit.analysis.comparison.stored import Comparison
 from perfkit.core import statistics
 from perfkit.core.paths import ROOT
@@ -267,15 +266,6 @@ def test_all_differences_are_reported_together(sides):
     message = refused(*folders, across=["layout"])
     assert "batch_size: 32 | 8" in message
     assert "--across layout --across batch_size" in message
-
-
-def test_a_rejected_comparison_has_its_refusals(sides):
-    folders = sides([measured(BASE)], [measured(BASE, batch_size=8)])
-    with pytest.raises(perfkit.ComparisonError) as error:
-        perfkit.compare(*folders)
-    (refusal,) = error.value.refusals
-    assert isinstance(refusal, PairDiffers)
-    assert refusal.keys == ["batch_size"]
 
 
 def test_across_input_does_not_allow_another_data_set(sides):

@@ -14,7 +14,7 @@ from conftest import as_options, cli, needs_frameworks
 import perfkit
 from perfkit.core.driver import network
 from perfkit.core.driver.node_files import PREFIX, Answer, NodeFacts, Reached, read, write
-from perfkit.core.request import RequestError, shared_memory
+from perfkit.core.request import RequestError, requirements
 
 FACTS = NodeFacts(
     name="here", address="127.0.0.1", interface="lo", first_address="", gpus=0, facts={}
@@ -63,7 +63,7 @@ def have_shared_memory(monkeypatch, free):
     usage = shutil.disk_usage
 
     def disk_usage(path):
-        return SimpleNamespace(free=free) if path == shared_memory.FOLDER else usage(path)
+        return SimpleNamespace(free=free) if path == requirements.SHARED_MEMORY else usage(path)
 
     monkeypatch.setattr(shutil, "disk_usage", disk_usage)
 

@@ -247,7 +247,9 @@ def test_all_problems_are_reported_first_with_their_variant(compare, tmp_path):
     assert f"{first}precisoin: no such parameter; did you mean 'precision'?" in message
     assert f"{second}batch_size: 0 is out of range; allowed: at least 1" in message
     assert f"{second}input: set for all variants by -p" in message
-    assert "\n  image_size: 16 is out of range; allowed: at least 32\n" in message
+    assert (
+        "\n  image_size: 16 is out of range; allowed: at least 32 and at most 1024\n" in message
+    )
     assert "budget: not for --live" in message
 
 

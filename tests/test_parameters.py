@@ -191,6 +191,7 @@ def test_matrix_exclude_and_include_expand_to_the_expected_configurations(
     ("text", "message"),
     [
         ("paramters: {gpus: 8}", "paramters: no such name; did you mean 'parameters'?"),
+        ("paramters: {gpus: 8}\nmatrx: {}", "matrx: no such name; did you mean 'matrix'?"),
         ("parameters: {gpu: 8}", "parameters.gpu: no such name; did you mean 'gpus'?"),
         ("matrix: {gpus: [8]}\nexclude: [{gpu: 8}]", "exclude.0.gpu: no such name"),
         ("matrix: {gpus: 8}", "matrix.gpus: must be a list: [A, B]"),
@@ -233,16 +234,14 @@ def test_a_file_without_a_valid_notebook_is_rejected(sweep_file, notebook, messa
 
 
 def test_all_problems_of_a_file_are_reported_in_line_order(sweep_file):
-    text = "paramters: {image_size: 3, gpus: 1}\nmatrix:\n batchsize: [1, 2]\n input: [foo]"
+    text = "parameters: {image_size: 3, gpus: 1}\nmatrix:\n batchsize: [1, 2]\n input: [foo]"
     with pytest.raises(SweepError) as refused:
-        read_jobs(sweep_file(text, "notebok: resnet50\n"), {}, elsewhere=True)
+        read_jobs(sweep_file(text), {}, elsewhere=True)
     found = []
     for problem in refused.value.problems:
         _path, line, name, _rest = problem.split(":", 3)
         found.append(f"{line}:{name}")
     assert found == [
-        "1: notebok",
-        "2: paramters",
         "2: image_size",
         "4: matrix.batchsize",
         "5: input",

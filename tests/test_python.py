@@ -15,7 +15,6 @@ import perfkit
 from perfkit.analysis.comparison.interleaved_plan import plan_interleaved
 from perfkit.cli.frameworks_option import verified_configs
 from perfkit.core.paths import ROOT
-from perfkit.core.refusals import PackagesMissing
 from perfkit.core.request import RequestError
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.system import software
@@ -49,6 +48,15 @@ def problem(**request):
         plan(**request)
     (sentence,) = refused.value.problems
     return sentence
+
+
+def packages_for(model="resnet50", **request):
+    """Return the words with which pip installs what an interpreter lacks."""
+    usual = {} if model == "script" else {"input": "synthetic"}
+    with pytest.raises(RequestError) as refused:
+        perfkit.plan(model, usual | request)
+    (problem,) = [each for each in refused.value.problems if each.startswith("python: ")]
+    return problem.partition(" -m pip install ")[2]
 
 
 @pytest.mark.usefixtures("processes")
@@ -87,10 +95,7 @@ def test_for_gpus_a_missing_framework_is_installed_as_a_build_for_gpus(
     monkeypatch.chdir(ROOT)
     python = portable(new_environment(empty=True))
     request = {"framework": framework, "device": "gpu", "gpus": 8, "python": python}
-    with pytest.raises(RequestError) as refused:
-        plan(**request)
-    refusal = next(each for each in refused.value.refusals if each.parameter == "python")
-    assert refusal.packages == packages
+    assert packages_for(**request) == packages
     monkeypatch.chdir("/")
     with pytest.raises(RequestError, match=re.escape(f" -e '{ROOT}[")):
         plan(**request)
@@ -113,8 +118,9 @@ def test_for_a_blackwell_gpu_a_missing_framework_is_installed_as_a_build_that_ha
 ):
     nvml("capability=12.0")
     monkeypatch.chdir(ROOT)
-    refusal = refusal_of_python(new_environment(empty=True), framework=framework)
-    assert refusal.packages == packages
+    python = portable(new_environment(empty=True))
+    request = {"framework": framework, "device": "gpu", "gpus": 1, "python": python}
+    assert packages_for(**request) == packages
 
 
 @pytest.mark.parametrize(
@@ -136,9 +142,9 @@ def test_a_script_on_a_gpu_needs_the_framework_alone_and_not_perfkit_with_its_pa
     monkeypatch.chdir(ROOT)
     script = tmp_path / "train.py"
     script.write_text(f"import {framework}\nimport perfkit\n")
-    python = new_environment(empty=True)
-    refusal = refusal_of_python(python, "script", script=str(script))
-    assert refusal.packages == package
+    python = portable(new_environment(empty=True))
+    request = {"script": str(script), "device": "gpu", "gpus": 1, "python": python}
+    assert packages_for("script", **request) == package
 
 
 @pytest.mark.parametrize(
@@ -153,17 +159,8 @@ def test_for_gpus_a_missing_dali_is_that_of_the_extra_with_its_bounds(
         "perfkit.core.request.requirements.software_for",
         lambda _config: Software("3.12.1", {}, ["nvidia.dali"]),
     )
-    refusal = refusal_of_python(sys.executable, framework="torch", input="dali")
-    assert shlex.split(refusal.packages) == [package]
-
-
-def refusal_of_python(python, notebook="resnet50", **request):
-    """Return the refusal of an interpreter's packages for a training on one GPU."""
-    request |= {"device": "gpu", "gpus": 1, "python": portable(python)}
-    with pytest.raises(RequestError) as refused:
-        perfkit.plan(notebook, request)
-    (refusal,) = [each for each in refused.value.refusals if each.parameter == "python"]
-    return refusal
+    request = {"framework": "torch", "device": "gpu", "gpus": 1, "python": sys.executable}
+    assert shlex.split(packages_for(**request, input="dali")) == [package]
 
 
 @pytest.mark.usefixtures("processes")
@@ -195,14 +192,11 @@ def test_missing_packages_are_listed_with_the_install_command(new_environment):
     python = portable(new_environment(empty=True))
     with pytest.raises(RequestError) as refused:
         plan(python=python, input="dataloader", data_dir=str(ROOT))
-    *_others, missing = refused.value.refusals
-    assert missing == PackagesMissing(
-        python=python,
-        modules=["numpy", "pydantic", "threadpoolctl", "paddle", "PIL", "h5py"],
-        packages="-c constraints.txt numpy pydantic threadpoolctl paddlepaddle pillow h5py",
+    *_others, problem = refused.value.problems
+    assert problem == (
+        f"python: {python} has no numpy, paddle, PIL, h5py; to install: {python} -m pip "
+        "install -c constraints.txt numpy paddlepaddle pillow h5py"
     )
-    command = f"{python} -m pip install -c constraints.txt numpy pydantic"
-    assert f"to install: {command}" in missing.text()
 
 
 def test_versions_are_read_from_the_workers_environment(new_environment):

@@ -165,7 +165,7 @@ def test_the_id_follows_from_name_content_and_arguments_but_not_from_the_path(fo
 
 
 def test_arguments_that_are_quoted_differently_are_the_same_work(folder):
-    config = planned(arguments="--name 'a b'   --lr \"0.1\"")
+    config = planned(arguments="--name 'a b'   --lr \"0.1\"\n")
     assert config.arguments == "--name 'a b' --lr 0.1"
     assert config.argument_list == ["--name", "a b", "--lr", "0.1"]
 
@@ -235,7 +235,7 @@ def throughput(unit):
 @pytest.fixture
 def without_framework(monkeypatch):
     """Machines of these tests need not have the framework of a script."""
-    monkeypatch.setattr("perfkit.core.request.checks.lacking", lambda _config, _gpus: [])
+    monkeypatch.setattr("perfkit.core.request.checks.lacking", lambda _config: [])
     monkeypatch.setattr("perfkit.core.driver.doctor._software", lambda _config: [])
 
 

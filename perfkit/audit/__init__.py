@@ -34,7 +34,6 @@ matching.py        published numbers and the logs that match them
 rate_check.py      printed rates against batch and time
 findings.py        findings about one log
 dlperf.py          DLPerf's own summary of a folder in its layout
-refusals.py        reasons why an audit is refused
 audit.py           the stored form of an audit
 auditing.py        files to an audit
 """

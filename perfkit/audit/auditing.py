@@ -30,18 +30,9 @@ from perfkit.audit.printed import PrintedQuantity, printed_quantities
 from perfkit.audit.quantity import EXAMPLES, read_claim
 from perfkit.audit.reader import read_logs
 from perfkit.audit.recompute import Figures, inside
-from perfkit.audit.refusals import (
-    NegativeShare,
-    NoClaim,
-    NoFileIn,
-    NoLog,
-    NoSuchFile,
-    SeveralLogs,
-)
 from perfkit.audit.statements import FactValue
 from perfkit.core.format import plain
-from perfkit.core.refusals import NotAvailable, Refusal
-from perfkit.core.request import RequestError
+from perfkit.core.request import RequestError, not_available
 from perfkit.timing.failure import portable
 
 LONGEST_REASON = 2000
@@ -51,12 +42,9 @@ LONGEST_REASON = 2000
 def files_of(paths: Sequence[Path]) -> list[Path]:
     """Return the files under `paths`, without duplicates; a folder stands for all regular files
     in it and below, sorted by name. Raises RequestError."""
-    missing: list[Refusal] = []
-    for path in paths:
-        if not path.exists():
-            missing.append(NoSuchFile(parameter="FILE", path=str(path)))
+    missing = [path for path in paths if not path.exists()]
     if missing:
-        raise RequestError(missing)
+        raise RequestError([f"FILE: no file or folder {path}" for path in missing])
     by_target: dict[Path, Path] = {}
     for path in paths:
         files = [path]
@@ -65,8 +53,7 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
         for file in files:
             by_target[file.resolve()] = file
     if not by_target:
-        folders = [str(path) for path in paths]
-        raise RequestError([NoFileIn(parameter="FILE", folders=folders)])
+        raise RequestError([f"FILE: no file in {', '.join(map(str, paths))}"])
     return [*by_target.values()]
 
 
@@ -104,7 +91,7 @@ def audit(
             _refuse_several(logs)
         progress(path)
     if claim and not logs:
-        raise RequestError([NoLog(parameter="--claim"), *left_out])
+        raise RequestError(["--claim: compares one log, but no file is one", *left_out])
     claims = _claims_of_tables(tables, logs, tolerance)
     number = read_claim(claim) if claim else None
     if number:
@@ -125,14 +112,16 @@ def audit(
 
 
 def _check_request(tables: Sequence[str], claim: str | None, tolerance: float) -> None:
-    problems: list[Refusal] = []
+    problems = []
     for table in tables:
         if table not in LAYOUTS:
-            problems.append(NotAvailable.of("--published", table, LAYOUTS))
+            problems.append(not_available("--published", table, LAYOUTS))
     if claim is not None and not read_claim(claim):
-        problems.append(NoClaim(parameter="--claim", value=claim, examples=EXAMPLES))
+        problems.append(
+            f"--claim: {claim} is not a number with a known unit; type it as in {EXAMPLES}"
+        )
     if not 0 <= tolerance < inf:
-        problems.append(NegativeShare(parameter="--tolerance", value=str(tolerance)))
+        problems.append(f"--tolerance: {tolerance} must be a share of at least 0")
     if problems:
         raise RequestError(problems)
 
@@ -163,7 +152,8 @@ def _with_stated_facts(log: Log, stated: Mapping[str, FactValue]) -> Log:
 
 def _refuse_several(logs: list[LogFigures]) -> None:
     first, second = (portable(str(logs[index].figures.log.path)) for index in (0, -1))
-    raise RequestError([SeveralLogs(parameter="--claim", first=first, second=second)])
+    problem = f"--claim: compares one log, but {first} and {second} are logs; give one alone"
+    raise RequestError([problem])
 
 
 def _claims_of_tables(

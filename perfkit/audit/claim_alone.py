@@ -12,7 +12,6 @@ from perfkit.audit.answer import Speed, log_datasheet, model_speed, parameters_o
 from perfkit.audit.claim import ClaimedNumber
 from perfkit.audit.config_facts import number_in, with_stated_facts
 from perfkit.audit.quantity import read_claim
-from perfkit.audit.refusals import UnitMissing
 from perfkit.audit.statements import FactValue, SourcedFact
 from perfkit.core.request import RequestError
 from perfkit.core.results.base import Stored
@@ -52,7 +51,8 @@ def check_claim_alone(text: str, stated: Mapping[str, FactValue]) -> ClaimAlone:
     """Check a claim by what the command line states. Raises RequestError."""
     claimed = read_claim(text)
     if claimed is None or claimed.quantity not in JUDGED:
-        raise RequestError([UnitMissing(parameter="--claim", value=text)])
+        problem = f"--claim: {text} needs a log or a unit, as in '12,810 tokens/s'"
+        raise RequestError([problem])
     facts = with_stated_facts({}, stated).by_name
     readings = []
     if claimed.of != "device" and claimed.quantity != "MFU" and number_in(facts, "ranks"):

@@ -8,8 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from perfkit.audit.formats import COLUMNS, SEMANTICS, TIMES, LogFormat, Semantics, expression
-from perfkit.core.refusals import nearest_name
-from perfkit.core.request import RequestError
+from perfkit.core.request import RequestError, nearest_name
 
 REGEX, OPTIONS = "--format-regex", "--format-options"
 """Options of the command line that define a format."""

@@ -5,11 +5,9 @@ from math import inf
 
 from perfkit.audit.config_facts import MOST, count_of
 from perfkit.audit.numbers import number
-from perfkit.audit.refusals import NoCount, UnknownFact
 from perfkit.audit.statements import FactValue
 from perfkit.core.format import plain
-from perfkit.core.refusals import NotAvailable, Refusal
-from perfkit.core.request import RequestError
+from perfkit.core.request import RequestError, not_available, suggest
 
 COUNTS: Mapping[str, str] = {
     "batch_size": "batch_size",
@@ -32,18 +30,22 @@ LONGEST_NAME = 80
 def stated_facts(pairs: Iterable[tuple[str, str]]) -> dict[str, FactValue]:
     """Return the facts that pairs of a name and a text state; the last of equal names counts.
     Raises RequestError for an unknown name, and for a text that is no such value."""
-    problems: list[Refusal] = []
+    problems: list[str] = []
     facts: dict[str, FactValue] = {}
     for name, text in pairs:
         value = _value(name, text)
         if value is not None:
             facts["gpu" if name == GPU else COUNTS.get(name, name)] = value
         elif name == PRECISION:
-            problems.append(NotAvailable.of(f"-p {name}", text, PRECISIONS))
+            problems.append(not_available(f"-p {name}", text, PRECISIONS))
         elif name in NAMES:
-            problems.append(NoCount(parameter=f"-p {name}", value=text))
+            problems.append(
+                f"-p {name}: {text} is no positive number of this kind; type it like 256, "
+                "8.03e9 or 8B"
+            )
         else:
-            problems.append(UnknownFact.of(name, NAMES))
+            known = f"known: {', '.join(NAMES)}{suggest(name, NAMES)}"
+            problems.append(f"-p: no fact of a log is called {name}; {known}")
     if problems:
         raise RequestError(problems)
     return facts

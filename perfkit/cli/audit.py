@@ -9,7 +9,6 @@ import click
 
 from perfkit.cli import options
 from perfkit.core.config import LABEL
-from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
 from perfkit.report.text.terminal import echo
 from perfkit.timing.failure import portable
@@ -19,27 +18,6 @@ if TYPE_CHECKING:
 
     from perfkit.audit.formats import LogFormat
     from perfkit.audit.statements import FactValue
-
-
-class InvalidLabel(Refusal):
-    code = "invalid_label"
-    sentence = "%(value)s; use at most 40 letters, digits, _ and -"
-    value: str
-
-
-class FileMissing(Refusal):
-    code = "file_missing"
-    sentence = "needs a FILE"
-
-
-class NothingToAudit(Refusal):
-    code = "nothing_to_audit"
-    sentence = "give a log or a folder of logs, or a claim: --claim '12,810 tokens/s'"
-
-
-class OptionsAlone(Refusal):
-    code = "options_alone"
-    sentence = "describes the groups of --format-regex"
 
 
 @options.command(failure="claim not reproduced or impossible, or no readable file")
@@ -140,7 +118,8 @@ def audit(
         echo(formats_text())
         return
     if label is not None and not re.fullmatch(LABEL, label or " "):
-        raise RequestError([InvalidLabel(parameter="--label", value=label)])
+        problem = f"--label: {label}; use at most 40 letters, digits, _ and -"
+        raise RequestError([problem])
     stated = stated_facts(pairs)
     if not paths:
         _need_files({"--published": tables, "--format-regex": regex, "--label": label})
@@ -175,7 +154,7 @@ def audit(
 
 def _need_files(values: "Mapping[str, object]") -> None:
     """Refuse the options that were given but are about files. Raises RequestError."""
-    problems = [FileMissing(parameter=name) for name, value in values.items() if value]
+    problems = [f"{name}: needs a FILE" for name, value in values.items() if value]
     if problems:
         raise RequestError(problems)
 
@@ -188,7 +167,8 @@ def _audit_claim_alone(
     from perfkit.report.audit_terminal import claim_alone_text
 
     if claim is None:
-        raise RequestError([NothingToAudit(parameter="FILE")])
+        problem = "FILE: give a log or a folder of logs, or a claim: --claim '12,810 tokens/s'"
+        raise RequestError([problem])
     checked = check_claim_alone(claim, stated)
     options.print_result(checked, file, claim_alone_text(checked))
     raise SystemExit(checked.is_impossible)
@@ -199,5 +179,5 @@ def _format(regex: str | None, semantics: str) -> "LogFormat | None":
     from perfkit.audit.custom_format import user_format
 
     if semantics and not regex:
-        raise RequestError([OptionsAlone(parameter="--format-options")])
+        raise RequestError(["--format-options: describes the groups of --format-regex"])
     return user_format(regex, semantics) if regex else None

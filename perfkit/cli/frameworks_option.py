@@ -1,11 +1,10 @@
 """The option `--frameworks` of `perfkit verify`: which configurations are compared."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perfkit.core.config import Config
 from perfkit.core.parameters import FIELDS, select
-from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan, typed
 from perfkit.core.system.software import installed_version
@@ -19,31 +18,6 @@ SET_BY_OPTION = ("framework", "execution", "layout", "python")
 LAYOUTS = ("NCHW", "NHWC")
 
 
-class SetByFrameworks(Refusal):
-    code = "set_by_frameworks"
-    sentence = "set it by --frameworks, as in paddle,torch:static:NCHW"
-
-
-class FixedInVerification(Refusal):
-    code = "fixed_in_verification"
-    sentence = "fixed in a verification; it takes %(allowed)s"
-    allowed: list[str]
-
-
-class TooFewFrameworks(Refusal):
-    code = "too_few_frameworks"
-    parameter: str = OPTION
-    sentence = "at least two are needed; installed for this work: %(installed)s"
-    installed: list[str]
-
-
-class FrameworkTwice(Refusal):
-    code = "framework_twice"
-    parameter: str = OPTION
-    sentence = "%(framework)s is given twice"
-    framework: str
-
-
 def verified_configs(
     model: str, frameworks: str | None, values: Mapping[str, Any]
 ) -> list[Config]:
@@ -52,11 +26,14 @@ def verified_configs(
     `frameworks` is a list such as `paddle,torch:static`: frameworks, each with execution,
     layout and interpreter path where they differ from the default. None means all installed
     frameworks that support the model and the optimizer."""
-    problems: list[Refusal | str] = [*_refused_parameters(values)]
+    problems = [*_fixed_parameters(values)]
     installed = _installed_for(model, values.get("optimizer"))
     options = installed if frameworks is None else frameworks.split(",")
     if len(options) < 2:
-        problems.append(TooFewFrameworks(installed=installed))
+        problems.append(
+            f"{OPTION}: at least two are needed; installed for this work: "
+            f"{', '.join(installed)}"
+        )
     configs: list[Config] = []
     for option in options:
         try:
@@ -65,7 +42,7 @@ def verified_configs(
             problems += [problem for problem in error.problems if problem not in problems]
             continue
         if config in configs:
-            problems.append(FrameworkTwice(framework=option))
+            problems.append(f"{OPTION}: {option} is given twice")
         configs.append(config)
     if problems:
         raise RequestError(problems)
@@ -87,16 +64,14 @@ def parsed(option: str) -> dict[str, Any]:
     return settings
 
 
-def _refused_parameters(values: Mapping[str, Any]) -> list[Refusal]:
-    """Return why parameters can't be set in a verification."""
+def _fixed_parameters(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why parameters can't be set in a verification."""
     allowed = select(verified=True)
-    refusals: list[Refusal] = []
     for name in values:
         if name in SET_BY_OPTION:
-            refusals.append(SetByFrameworks(parameter=name))
+            yield f"{name}: set it by --frameworks, as in paddle,torch:static:NCHW"
         elif name in FIELDS and name not in allowed:
-            refusals.append(FixedInVerification(parameter=name, allowed=[*allowed]))
-    return refusals
+            yield f"{name}: fixed in a verification; it takes {', '.join(allowed)}"
 
 
 def _installed_for(model: str, optimizer: str | None) -> list[str]:

@@ -14,7 +14,7 @@ from perfkit.core.command import run_command
 from perfkit.core.format import amount, size
 from perfkit.core.parameters import with_absolute_paths
 from perfkit.core.request import RequestError
-from perfkit.core.request.plan import Plan, plan
+from perfkit.core.request.plan import plan
 from perfkit.report.text.terminal import echo, wrapped
 from perfkit.training.models import MODELS, model_named
 
@@ -62,7 +62,8 @@ def run(model: str, arguments: str | None, values: options.Values) -> None:
     folder = measurement_folder(config, planned.protocol, environment)
     store = Store(folder)
     store.log_folder.mkdir(parents=True, exist_ok=True)
-    _print_notices(planned)
+    if notice := planned.notice:
+        echo(wrapped(f"Notice: {notice}"), err=True)
     _announce(folder, planned.protocol.repeats)
     executed = store.log_folder / "papermill.ipynb"
     # Papermill keeps the injected cell of an executed copy only if it is given no value.
@@ -76,12 +77,6 @@ def run(model: str, arguments: str | None, values: options.Values) -> None:
     if not is_complete(folder):
         options.fail(f"{notebook.path}: the notebook left no complete result in {folder}", 1)
     _print_outcome(folder)
-
-
-def _print_notices(planned: Plan) -> None:
-    """Print what may go wrong with the script."""
-    for notice in planned.notices:
-        echo(wrapped(f"Notice: {notice.text()}"), err=True)
 
 
 def _announce(folder: Path, repeats: int) -> None:
@@ -266,7 +261,7 @@ def doctor(model: str, arguments: str | None, values: options.Values) -> None:
     }
     failed = []
     for diagnostic in examine_plan(planned):
-        line = f"{diagnostic.subject}: {diagnostic.text()}"
+        line = f"{diagnostic.subject}: {diagnostic.text}"
         echo(f"{marks[diagnostic.outcome]}  {wrapped(line, ' ' * 6).lstrip()}")
         if diagnostic.outcome == "failed":
             failed.append(diagnostic.subject)

@@ -3,15 +3,12 @@
 import dataclasses
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
 from perfkit.core.paths import interpreter_path, is_local_folder, stored_path
-
-if TYPE_CHECKING:
-    from perfkit.core.refusals import Refusal
 
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$|^$"
 DEVICE = r"^[a-z][a-z0-9_]{0,29}$"
@@ -26,24 +23,6 @@ def _local_folder(path: str) -> str:
     if not is_local_folder(path):
         raise ValueError("not a folder for files on this machine")
     return path
-
-
-class ParameterError(ValueError):
-    """A value contradicts another one, as the refusal with this code and these fields says."""
-
-    def __init__(self, code: str, **fields: Any) -> None:
-        self.code = code
-        self.fields = fields
-
-    @property
-    def refusal(self) -> "Refusal":
-        # Imported here: workers validate configurations, and start faster without refusals.
-        from perfkit.core.refusals import Refusal
-
-        return Refusal.model_validate({"code": self.code, "params": self.fields})
-
-    def __str__(self) -> str:
-        return self.refusal.text()
 
 
 LocalFolder = Annotated[str, Field(min_length=1), AfterValidator(_local_folder)]
@@ -297,7 +276,7 @@ class Config(RunConfig):
     @model_validator(mode="after")
     def _has_sample_size(self) -> Self:
         if self.image_size is None and self.sequence_length is None:
-            raise ParameterError("size_missing")
+            raise ValueError("image_size, sequence_length: one of them must be set")
         return self
 
     @property
@@ -382,18 +361,23 @@ class Protocol(BaseModel):
     def _warmup_can_end(self) -> Self:
         if self.warmup_limit is None:
             if self.warmup_seconds is not None:
-                raise ParameterError("warmup_seconds_alone")
+                raise ValueError("warmup_seconds: needs warmup_limit or warmup_steps=auto")
         elif self.warmup_limit < self.warmup_steps:
-            limits = {"limit": self.warmup_limit, "minimum": self.warmup_steps}
-            raise ParameterError("warmup_limit_too_low", **limits)
+            raise ValueError(
+                f"warmup_limit: {self.warmup_limit} is less than warmup_steps="
+                f"{self.warmup_steps}, the minimum length of the warm-up"
+            )
         return self
 
     @model_validator(mode="after")
     def _can_end_early(self) -> Self:
         if self.budget is not None and self.interval_target is None:
-            raise ParameterError("budget_alone")
+            raise ValueError("budget: needs interval_target or repeats=auto")
         if self.interval_target is not None and self.repeats < FEWEST_TO_END:
-            raise ParameterError("too_few_repeats", fewest=FEWEST_TO_END)
+            raise ValueError(
+                f"interval_target: needs at least {FEWEST_TO_END} repeats: -p repeats auto, or "
+                f"-p repeats {FEWEST_TO_END}"
+            )
         return self
 
     @classmethod

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator
 
-from perfkit.core.config import About, Config, FrameworkName, ParameterError, RunConfig
+from perfkit.core.config import About, Config, FrameworkName, RunConfig
 from perfkit.core.paths import is_local_folder, stored_path
 
 SCRIPT = "script"
@@ -52,18 +52,17 @@ class ScriptConfig(RunConfig):
 
     @field_validator("arguments")
     @classmethod
-    def _are_words(cls, arguments: str) -> str:
-        fault = ""
-        if not arguments.isprintable():
+    def _requoted(cls, arguments: str) -> str:
+        """Quote the arguments anew: the same words give the same configuration."""
+        advice = "write them on one line and quote them as in a shell"
+        try:
+            requoted = shlex.join(shlex.split(arguments))
+        except ValueError as error:
+            raise ValueError(f"{error}; {advice}") from None
+        if not requoted.isprintable():
             fault = "a line break or another character that is not printable"
-        else:
-            try:
-                shlex.split(arguments)
-            except ValueError as error:
-                fault = str(error)
-        if fault:
-            raise ParameterError("bad_arguments", value=repr(arguments[:100]), fault=fault)
-        return arguments
+            raise ValueError(f"{fault}; {advice}")
+        return requoted
 
     @property
     def script_file(self) -> Path:

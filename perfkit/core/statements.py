@@ -1,5 +1,4 @@
-"""Statements about a number, a run or a request: warnings, failures, findings, verdicts and
-refusals.
+"""Statements about a number or a run: warnings, failures, findings and verdicts.
 
 A statement is a small class: typed fields, and one English sentence for each case. A family,
 such as `Failure`, registers its classes by their codes in the order of their definition.

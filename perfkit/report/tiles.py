@@ -89,8 +89,8 @@ def plan(plan: Plan) -> Section:
     folder = code(f"{config.outputs_dir}/")
     words = _protocol(plan.protocol.name, plan.protocol)
     section = paragraph(work, words, _("Results:"), folder)
-    for notice in plan.notices:
-        section += paragraph(notice.text())
+    if notice := plan.notice:
+        section += paragraph(notice)
     return section
 
 

@@ -14,7 +14,6 @@ from perfkit.core.command import run_command
 from perfkit.core.config import Config
 from perfkit.core.parameters import with_absolute_paths
 from perfkit.core.paths import OUTPUTS, ROOT, stored_path
-from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import CheckScope
 from perfkit.core.request.plan import Plan, plan
@@ -31,16 +30,6 @@ ELSEWHERE: set[CheckScope] = {"machine", "data"}
 """Checks of this machine, which are skipped if another one measures."""
 VALIDITY_ONLY: set[CheckScope] = {"requirements", "data"}
 """Checks to skip in order to see whether any machine could measure the configuration."""
-
-
-class NotForSlurm(Refusal):
-    """The launcher does not work within a Slurm job."""
-
-    code = "not_for_slurm"
-    sentence = "%(launcher)s is not for a sweep on Slurm; allowed: %(allowed)s"
-    parameter: str = "launcher"
-    launcher: str
-    allowed: list[str]
 
 
 @dataclass(frozen=True)
@@ -160,9 +149,9 @@ def read_jobs(
 def _located(error: RequestError, lines: Mapping[str, int]) -> list[Problem]:
     """Return the problems of a configuration with the lines of their parameters."""
     problems = []
-    for refusal in error.refusals:
-        line = lines.get(refusal.parameter, 1)
-        problems.append(Problem(line, refusal.text()))
+    for problem in error.problems:
+        parameter, _colon, _rest = problem.partition(":")
+        problems.append(Problem(lines.get(parameter, 1), problem))
     return problems
 
 
@@ -216,8 +205,9 @@ def _job(configuration: Configuration, varied: list[str], *, elsewhere: bool) ->
         planned = plan(model, parameters, ELSEWHERE)
         launcher = planned.config.launcher
         if launcher not in SLURM_LAUNCHERS:
-            refusal = NotForSlurm(launcher=launcher, allowed=[*SLURM_LAUNCHERS])
-            raise RequestError([refusal])
+            allowed = ", ".join(SLURM_LAUNCHERS)
+            problem = f"launcher: {launcher} is not for a sweep on Slurm; allowed: {allowed}"
+            raise RequestError([problem])
         return SweepJob(label, model, parameters, planned)
     planned = plan(model, parameters, VALIDITY_ONLY)
     job = SweepJob(label, model, parameters, planned)

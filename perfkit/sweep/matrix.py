@@ -68,11 +68,10 @@ def read_sweep(
     may be missing, or lack invalid values. Raises SweepError if the file can't be read.
     """
     file = SweepFile(load_yaml(Path(path)))
-    file.correct_sections({*Sweep.model_fields})
     try:
         sweep = Sweep.model_validate(file.content)
     except ValidationError as error:
-        file.refuse_invalid(error)
+        file.refuse_invalid(error, Sweep.model_fields)
         return [], file.problems
     models = [sweep.notebook] if isinstance(sweep.notebook, str) else sweep.notebook
     cells = Matrix(file, sweep).cells(given or {})

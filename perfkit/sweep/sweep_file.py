@@ -2,17 +2,16 @@
 
 import json
 import shlex
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from perfkit.core.paths import ROOT
-from perfkit.core.refusals import nearest_name
-from perfkit.core.request import RequestError, suggest
+from perfkit.core.request import RequestError, nearest_name, suggest
 from perfkit.core.request.requested_script import SUFFIX
 
 PARAMETERS = ROOT / "parameters"
@@ -103,27 +102,13 @@ class SweepFile:
             content = content[part]
         return line
 
-    def correct_sections(self, sections: set[str]) -> None:
-        """Refuse all other sections. Each becomes the section with the nearest name, so that
-        the errors in it and those that depend on it are found too."""
-        if not isinstance(self.content, CommentedMap):
-            return
-        content = self.content
-        for name in list(content):
-            if not isinstance(name, str) or name in sections:
-                continue
-            self.refuse((name,), f"{name}: no such name{suggest(name, sections)}")
-            value = content.pop(name)
-            section = nearest_name(name, sections - content.keys())
-            if section:
-                content[section] = value
-                content.lc.data[section] = content.lc.data.get(name, [0])
-
-    def refuse_invalid(self, error: ValidationError) -> None:
-        """Add pydantic's errors in the content."""
+    def refuse_invalid(self, error: ValidationError, sections: Collection[str]) -> None:
+        """Add pydantic's errors in the content, which may have these sections."""
         for item in error.errors():
             place = tuple(part for part in item["loc"] if part != "[key]")
             message = MESSAGES.get(item["type"], item["msg"])
+            if item["type"] == "extra_forbidden":
+                message = f"no such name{suggest(place[0], sections)}"
             name = _dotted(place)
             self.refuse(place, f"{name}: {message}" if name else message)
 

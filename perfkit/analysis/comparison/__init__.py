@@ -1,7 +1,6 @@
 """Comparisons: whether B is faster than A, by how much, and with what confidence.
 
 keys.py         keys in which two measurements must agree or may differ
-refusals.py     reasons why a comparison is refused
 selections.py   what the names A and B select
 matching.py     which measurements of A and B are paired, and why others are not
 pairs.py        pairs of measurements: differences, ratio and verdict
@@ -19,13 +18,11 @@ scaling.py      speed-ups over the fewest devices
 from collections.abc import Sequence
 from pathlib import Path
 
-from perfkit.analysis.comparison.keys import across_refusals
+from perfkit.analysis.comparison.keys import wrong_keys
 from perfkit.analysis.comparison.matching import compare_selected
-from perfkit.analysis.comparison.refusals import LevelOutOfRange, ThresholdOutOfRange
 from perfkit.analysis.comparison.selections import ComparisonError, select_results
 from perfkit.analysis.comparison.stored import Comparison
 from perfkit.analysis.verdicts import LEVEL, THRESHOLD
-from perfkit.core.refusals import Refusal
 
 __all__ = ["Comparison", "ComparisonError", "compare"]
 
@@ -51,19 +48,18 @@ def compare(
     the message lists the keys in which the closest pair differs. `print` shows the verdict on
     each pair of a Comparison.
     """
-    refusals: list[Refusal] = [*across_refusals(across)]
+    problems = wrong_keys(across)
     if not 0.5 <= level < 1:
-        refusals.append(LevelOutOfRange(value=f"{level:g}"))
+        problems.append(f"level: {level:g} is not between 0.5 and 1; 0.95 is usual")
     if not 0 <= threshold < 1:
-        refusals.append(ThresholdOutOfRange(value=f"{threshold:g}"))
+        problems.append(f"threshold: {threshold:g} is not between 0 and 1; 0.02 is 2 %")
     selections = []
     for side, name in (("A", a), ("B", b)):
         try:
             selections.append(select_results(str(name), outputs))
         except ComparisonError as error:
-            for refusal in error.refusals:
-                refusals.append(refusal.model_copy(update={"parameter": side}))
-    if refusals:
-        raise ComparisonError(refusals)
+            problems += [f"{side}: {problem}" for problem in error.problems]
+    if problems:
+        raise ComparisonError(problems)
     base, other = selections
     return compare_selected(base, other, across, level, threshold)

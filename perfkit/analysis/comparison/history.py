@@ -17,7 +17,6 @@ from perfkit.analysis.comparison.keys import (
     WORK,
     Differences,
 )
-from perfkit.analysis.comparison.refusals import NothingSince
 from perfkit.analysis.comparison.selections import ComparisonError
 from perfkit.analysis.rates import MachineRate, machine_rates
 from perfkit.analysis.ratios import Ratio, estimated
@@ -163,7 +162,11 @@ def history(
     sizes = frame.groupby("series")["series"].transform("size")
     long = frame[sizes >= FEWEST_MEASUREMENTS]
     if since and not _is_anywhere(since, long):
-        raise ComparisonError([NothingSince(value=since)])
+        problem = (
+            f"--since: {since}: no measurement of a series has this label, or was made on this "
+            "day or later; a day is written as 2026-11-23, a time as 2026-11-23T21:06 (UTC)"
+        )
+        raise ComparisonError([problem])
     names = series_names(long, SERIES, language)
     every = []
     for number, rows in long.groupby("series", sort=False):

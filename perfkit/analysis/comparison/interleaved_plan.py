@@ -12,26 +12,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from perfkit.analysis.comparison.refusals import (
-    InVariant,
-    NotAnAssignment,
-    NotForLive,
-    ProtocolsDiffer,
-    RepeatsNotAuto,
-    SameVariants,
-    SetForAll,
-    SetTwice,
-    SharedOnly,
-    TooFewForVerdict,
-    TooFewVariants,
-)
 from perfkit.analysis.comparison.stored import FOLDER
 from perfkit.analysis.verdicts import LEVEL, THRESHOLD
 from perfkit.core.config import Protocol
 from perfkit.core.driver.measure import measurement_folder
 from perfkit.core.parameters import PROTOCOL_PARAMETERS, select
 from perfkit.core.paths import stored_path
-from perfkit.core.refusals import Refusal
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import Plan, plan, typed
 from perfkit.core.request.requirements import read_environment
@@ -121,24 +107,24 @@ def plan_interleaved(
     """
     variants: dict[str, dict[str, Any]] = {}
     planned: list[tuple[str, Plan]] = []
-    of_variants: list[tuple[str, list[Refusal]]] = []
+    of_variants: list[tuple[str, list[str]]] = []
     for word in words:
         values, wrong = _parsed(word, shared)
         variants[portable(word)] = values
         try:
             variant = plan(model, {**shared, **values})
         except RequestError as error:
-            wrong += error.refusals
+            wrong += error.problems
         if not wrong:
             planned.append((word, variant))
         of_variants.append((word, wrong))
-    refused = [
+    problems = [
         *_of_all(model, words, shared, level),
         *_of_variants(of_variants),
         *_of_pairs(planned),
     ]
-    if refused:
-        raise RequestError(refused)
+    if problems:
+        raise RequestError(problems)
     plans = [variant for _word, variant in planned]
     protocol = plans[0].protocol
     if shared.get("repeats") is None:
@@ -177,62 +163,74 @@ def _command(
     return shlex.join(words)
 
 
-def _of_variants(variants: Sequence[tuple[str, list[Refusal]]]) -> Iterator[Refusal]:
-    """Yield the refusals of the variants, those of a single variant after its name. A refusal
+def _of_variants(variants: Sequence[tuple[str, list[str]]]) -> Iterator[str]:
+    """Yield the problems of the variants, those of a single variant after its name. A problem
     of all variants is one of the shared values."""
     if not variants:
         return
     _word, first = variants[0]
-    common = [refusal for refusal in first if all(refusal in wrong for _, wrong in variants)]
+    common = [problem for problem in first if all(problem in wrong for _, wrong in variants)]
     yield from common
     for word, wrong in variants:
-        for refusal in wrong:
-            if refusal not in common:
-                yield InVariant(parameter=word, refusal=refusal)
+        for problem in wrong:
+            if problem not in common:
+                yield f"{word}: {problem}"
 
 
 def _of_all(
     model: str, words: Sequence[str], shared: Mapping[str, Any], level: float
-) -> Iterator[Refusal]:
-    """Yield the refusals that do not depend on a single variant."""
+) -> Iterator[str]:
+    """Yield the problems that do not depend on a single variant."""
     if len(words) < 2:
-        yield TooFewVariants(count=len(words), of_script=model == SCRIPT)
+        example = "framework=paddle framework=torch"
+        if model == SCRIPT:
+            example = "arguments='' arguments='--x'"
+        yield (
+            f"variants: {len(words)} given, but at least two are needed, the base first: "
+            f"{example}"
+        )
     for name in ("interval_target", "budget"):
         if shared.get(name) is not None:
-            yield NotForLive(parameter=name)
+            yield f"{name}: not for --live, where all variants make equally many repeats"
     repeats, enough = shared.get("repeats"), fewest_values(level)
     if repeats == "auto":
-        yield RepeatsNotAuto()
+        yield "repeats: 'auto' is not for --live: all variants make equally many; set a number"
     elif isinstance(repeats, int) and 1 <= repeats < enough:
-        yield TooFewForVerdict(repeats=repeats, level=f"{level * 100:g}", fewest=enough)
+        yield (
+            f"repeats: {repeats} are too few for a verdict at the {level * 100:g} % level, "
+            f"which takes at least {enough}: -p repeats {enough}"
+        )
 
 
-def _of_pairs(planned: Iterable[tuple[str, Plan]]) -> Iterator[Refusal]:
+def _of_pairs(planned: Iterable[tuple[str, Plan]]) -> Iterator[str]:
     """Yield why variants that can be measured can't be compared."""
     for (a_name, a), (b_name, b) in combinations(planned, 2):
         if a.config.identity == b.config.identity:
-            yield SameVariants(a=a_name, b=b_name)
+            yield f"{a_name} and {b_name} are the same"
         if a.protocol != b.protocol:
-            yield ProtocolsDiffer(a=a.protocol.name, b=b.protocol.name)
+            yield (
+                "protocol: must be the same for all variants; -p protocol "
+                f"{a.protocol.name} or {b.protocol.name}"
+            )
 
 
-def _parsed(word: str, shared: Mapping[str, Any]) -> tuple[dict[str, Any], list[Refusal]]:
+def _parsed(word: str, shared: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the values that a variant sets, and what is wrong with its text."""
     values: dict[str, Any] = {}
-    refusals: list[Refusal] = []
+    problems = []
     for part in _assignments(word):
         name, equals, text = part.partition("=")
         if not equals:
-            refusals.append(NotAnAssignment(word=repr(part)))
+            problems.append(f"{part!r} is not NAME=VALUE")
         elif name in SHARED:
-            refusals.append(SharedOnly(parameter=name, value=text))
+            problems.append(f"{name}: must be the same for all variants; use -p {name} {text}")
         elif name in shared and name != "script":
-            refusals.append(SetForAll(parameter=name))
+            problems.append(f"{name}: set for all variants by -p; set it in only one place")
         elif name in values:
-            refusals.append(SetTwice(parameter=name))
+            problems.append(f"{name}: is set twice")
         else:
             values[name] = typed(name, text)
-    return values, refusals
+    return values, problems
 
 
 def _assignments(word: str) -> list[str]:

@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
-from perfkit.analysis.comparison.refusals import NotAKey
 from perfkit.analysis.wording import lacking_options, own_options
 from perfkit.core.config import Config, Protocol, RunConfig
 from perfkit.core.format import counted, one_line, plain, shortened
 from perfkit.core.parameters import ABOUT, in_notebook_order, select
+from perfkit.core.request import suggest
 from perfkit.core.results.frames import listed, row_of
 from perfkit.core.results.schema import Result
 from perfkit.core.results.store import Measurement
@@ -154,9 +154,16 @@ def allowed(varied: Iterable[str], differences: Collection[str]) -> set[str]:
     return keys
 
 
-def across_refusals(keys: Iterable[str]) -> list[NotAKey]:
+def wrong_keys(across: Iterable[str]) -> list[str]:
     """Return the errors in the keys of `--across`."""
-    return [NotAKey.of(key, KEYS) for key in keys if key not in KEYS]
+    problems = []
+    for key in across:
+        if key not in KEYS:
+            problems.append(
+                f"--across {key}: not a key that must agree{suggest(key, KEYS)} (software and "
+                f"labels may differ anyway); the keys are {', '.join(KEYS)}"
+            )
+    return problems
 
 
 def format_pair(key: str, a: KeyValue, b: KeyValue) -> str:

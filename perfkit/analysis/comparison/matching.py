@@ -21,17 +21,8 @@ from perfkit.analysis.comparison.pairs import (
     measured,
     ratio_of_pair,
 )
-from perfkit.analysis.comparison.refusals import (
-    BothPublished,
-    NoNumber,
-    PairDiffers,
-    SameMeasurement,
-    SeveralPartners,
-    UnitsDiffer,
-)
 from perfkit.analysis.comparison.selections import ComparisonError, Selected
 from perfkit.analysis.comparison.stored import Comparison, Unmeasured
-from perfkit.core.refusals import Refusal
 from perfkit.core.results.frames import row_order
 from perfkit.core.script_config import ScriptConfig
 
@@ -84,7 +75,7 @@ def compare_selected(
 def _matching(a: Selected, b: Selected, across: Sequence[str]) -> Matching:
     """Return the pairs that may be compared. Raises ComparisonError."""
     if a.cells and b.cells:
-        raise ComparisonError([BothPublished()])
+        raise ComparisonError(["A and B are both published; one of them must be measured"])
     a_operands, b_operands = _operands(a), _operands(b)
     numbers_a = [operand for operand in a_operands if operand.has_number]
     numbers_b = [operand for operand in b_operands if operand.has_number]
@@ -98,16 +89,16 @@ def _matching(a: Selected, b: Selected, across: Sequence[str]) -> Matching:
         *_unmeasured("B", b_operands, alone_a, across),
     ]
     matching = Matching(pairs, alone_a, alone_b, failed)
-    refusals: list[Refusal] = [*islice(_contradictions(pairs), MOST_NAMED)]
+    problems = [*islice(_contradictions(pairs), MOST_NAMED)]
     if not (a.cells or b.cells):
-        refusals += _ambiguities(pairs)
+        problems += _ambiguities(pairs)
     if not (pairs or matching.lost):
-        refusals = [
+        problems = [
             *_missing_numbers(failed),
             *_differing_pair(numbers_a, numbers_b, candidates),
         ]
-    if refusals:
-        raise ComparisonError(refusals)
+    if problems:
+        raise ComparisonError(problems)
     return matching
 
 
@@ -164,52 +155,56 @@ def _requested(operand: Operand) -> dict[str, KeyValue]:
 # Why nothing is compared.
 
 
-def _contradictions(pairs: list[Pair]) -> Iterator[Refusal]:
+def _contradictions(pairs: list[Pair]) -> Iterator[str]:
     """Yield errors for pairs of a measurement with itself, and of different units."""
     for a, b, _across in pairs:
         if a.measurement and b.measurement and a.measurement.result == b.measurement.result:
-            yield SameMeasurement(name=a.name)
+            yield f"A and B name the same measurement, {a.name}"
         if a.unit != b.unit:
-            yield UnitsDiffer(a=a.name, a_unit=a.unit, b=b.name, b_unit=b.unit)
+            yield f"{a.name} is in {a.unit}, {b.name} in {b.unit}"
 
 
-def _ambiguities(pairs: list[Pair]) -> list[SeveralPartners]:
+def _ambiguities(pairs: list[Pair]) -> list[str]:
     """Return errors for measurements with several partners."""
     partners: dict[tuple[Literal["A", "B"], str], list[str]] = {}
     for pair in pairs:
         partners.setdefault(("A", pair.b.name), []).append(pair.a.name)
         partners.setdefault(("B", pair.a.name), []).append(pair.b.name)
-    refusals = []
+    problems = []
     for (side, name), names in sorted(partners.items()):
         if len(names) > 1:
-            first = names[:MOST_NAMED]
-            refusal = SeveralPartners(name=name, side=side, count=len(names), partners=first)
-            refusals.append(refusal)
-    return refusals[:MOST_NAMED]
+            first = ", ".join(names[:MOST_NAMED])
+            more = " …" if len(names) > MOST_NAMED else ""
+            problems.append(
+                f"{name} matches {len(names)} measurements in {side}: {first}{more}; pick one "
+                "by its folder, or select a label"
+            )
+    return problems[:MOST_NAMED]
 
 
-def _missing_numbers(failed: list[Unmeasured]) -> Iterator[NoNumber]:
+def _missing_numbers(failed: list[Unmeasured]) -> Iterator[str]:
     for each in failed[:MOST_NAMED]:
-        yield NoNumber(side=each.side, name=each.name, reason=each.reason)
+        yield f"{each.side} {each.name} has no number: {each.reason}"
 
 
 def _differing_pair(
     numbers_a: list[Operand], numbers_b: list[Operand], candidates: list[Pair]
-) -> Iterator[PairDiffers]:
-    """Yield the keys in which the closest pair differs, if there is a pair at all. Without
-    candidates, no measurement has the place of a published number."""
+) -> Iterator[str]:
+    """Yield, line by line, the keys in which the closest pair differs, if there is a pair at
+    all. Without candidates, no measurement has the place of a published number."""
     pairs = candidates or [Pair(a, b, differences(a, b)) for a in numbers_a for b in numbers_b]
     if not pairs:
         return
     nearest = min(pairs, key=lambda pair: len(pair.across))
-    values = []
+    if len(pairs) > 1:
+        yield "nothing in A agrees with anything in B; the closest pair:"
+    yield f"A {nearest.a.name}"
+    yield f"B {nearest.b.name}"
+    yield "differ in"
     for key, both in nearest.across.items():
-        values.append(f"{key}: {format_pair(key, *both)}")
-    yield PairDiffers(
-        a=nearest.a.name,
-        b=nearest.b.name,
-        keys=list(nearest.across),
-        values=values,
-        is_only_pair=len(pairs) == 1,
-        in_same_place=bool(candidates),
-    )
+        yield f"  {key}: {format_pair(key, *both)}"
+    if candidates:
+        yield "to compare them anyway, and record the differences:"
+        yield "  " + " ".join(f"--across {key}" for key in nearest.across)
+    else:
+        yield "a published number is compared with measurements in its place only"

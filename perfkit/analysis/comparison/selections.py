@@ -1,27 +1,16 @@
 """What the names A and B of a comparison select: measurements, or a published table."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfkit.analysis.comparison.refusals import (
-    ContradictsRawFiles,
-    FileLeftOut,
-    LabelsUnreadable,
-    NoPath,
-    NoSuchLabel,
-    NoSuchTable,
-    NothingLabelled,
-    NothingReadable,
-)
 from perfkit.analysis.comparison.stored import Selection, TakenAs
 from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import RUNS, PublishedCell, cells_of
 from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.core.format import plain
 from perfkit.core.paths import outputs_path
-from perfkit.core.refusals import Refusal, nearest_name
-from perfkit.core.request import RequestError
+from perfkit.core.request import RequestError, suggest
 from perfkit.core.results.outputs import agreeing, measurements
 from perfkit.core.results.store import Measurement, ResultError, Store, read_result
 from perfkit.core.results.summarize import check_against_raw
@@ -80,18 +69,17 @@ def select_results(name: str, outputs: str | Path) -> Selected:
         return _of_folder(name, path)
     if name in TABLES:
         return _of_table(name)
-    no_path = NoPath(path=str(path))
-    no_table = NoSuchTable(allowed=TABLES, nearest=nearest_name(name, TABLES))
-    return _of_label(name, outputs, [no_path, no_table])
+    no_table = f"no such published table; there are {', '.join(TABLES)}{suggest(name, TABLES)}"
+    return _of_label(name, outputs, [f"no file or folder {path}", no_table])
 
 
 def _of_file(name: str, file: Path) -> Selected:
     try:
         measurement = Measurement(file.parent, read_result(file))
     except ResultError as error:
-        raise ComparisonError([FileLeftOut(reason=str(error))]) from None
+        raise ComparisonError([str(error)]) from None
     if difference := check_against_raw(measurement):
-        raise ComparisonError([ContradictsRawFiles(file=str(file), difference=difference)])
+        raise ComparisonError([f"{file}: contradicts its raw files: {difference}"])
     return Selected(name, "result", [measurement])
 
 
@@ -99,8 +87,7 @@ def _of_folder(name: str, path: Path) -> Selected:
     left_out: list[str] = []
     readable = list(agreeing(measurements(path, left_out), left_out))
     if not readable:
-        nothing = NothingReadable(folder=str(path))
-        raise ComparisonError([nothing, *_left_out_refusals(left_out)])
+        raise ComparisonError([f"no readable measurement in {path}", *left_out])
     return Selected(name, "folder", readable, left_out=left_out)
 
 
@@ -112,31 +99,22 @@ def _of_table(name: str) -> Selected:
     return Selected(name, "published table", cells=cells)
 
 
-def _of_label(label: str, outputs: str | Path, refusals: Sequence[Refusal] = ()) -> Selected:
-    """Return the measurements of a label. `refusals` say what else the name could have meant;
+def _of_label(label: str, outputs: str | Path, others: Sequence[str] = ()) -> Selected:
+    """Return the measurements of a label. `others` say what else the name could have meant;
     they are part of the error if there is no such label."""
     left_out: list[str] = []
     try:
         every = list(measurements(outputs, left_out))
     except ResultError as error:
-        unreadable = LabelsUnreadable(label=repr(label), reason=str(error))
-        raise ComparisonError([*refusals, unreadable]) from None
+        raise ComparisonError([*others, f"no label {label!r}: {error}"]) from None
     labelled = [each for each in every if each.result.config.label == label]
     if not labelled:
         labels = sorted({each.result.config.label for each in every} - {""})
-        no_label = NoSuchLabel(
-            label=repr(label),
-            folder=str(outputs_path(outputs)),
-            allowed=labels,
-            nearest=nearest_name(label, labels),
-        )
-        raise ComparisonError([*refusals, no_label, *_left_out_refusals(left_out)])
+        has = f"{', '.join(labels) or 'none'}{suggest(label, labels)}"
+        no_label = f"no label {label!r} under {outputs_path(outputs)}, which has {has}"
+        raise ComparisonError([*others, no_label, *left_out])
     agreed = list(agreeing(labelled, left_out))
     if not agreed:
-        nothing = NothingLabelled(label=repr(label))
-        raise ComparisonError([*refusals, nothing, *_left_out_refusals(left_out)])
+        nothing = f"no measurement to compare of {label!r}"
+        raise ComparisonError([*others, nothing, *left_out])
     return Selected(f"{LABEL}{label}", "label", agreed, left_out=left_out)
-
-
-def _left_out_refusals(reasons: Iterable[str]) -> list[FileLeftOut]:
-    return [FileLeftOut(reason=reason) for reason in reasons]

@@ -19,7 +19,6 @@ from perfkit.core.driver.repeat import run_repeat
 from perfkit.core.driver.workers import Launcher
 from perfkit.core.format import minute
 from perfkit.core.paths import stored_path
-from perfkit.core.refusals import DriverFails, NoFileLocks
 from perfkit.core.request import RequestError
 from perfkit.core.request.checks import problems
 from perfkit.core.request.requirements import read_environment
@@ -39,7 +38,6 @@ from perfkit.core.results.schema import SCHEMA_VERSION, InputData, NodeSeen, Res
 from perfkit.core.results.store import Measurement, ResultError, Store
 from perfkit.core.results.summarize import check_against_raw
 from perfkit.core.script_config import AnyConfig, ScriptConfig
-from perfkit.core.system.devices import visible_devices
 from perfkit.inputs import InputError
 from perfkit.inputs.data_set import examine
 from perfkit.timing.failure import portable
@@ -60,11 +58,7 @@ def measure(config: AnyConfig, protocol: Protocol) -> Measurement:
 
     In a notebook, the last line of the progress replaces the output of the cell.
     """
-    try:
-        devices = visible_devices(config.framework, config.device, config.interpreter)
-    except OSError as error:
-        raise RequestError([DriverFails(reason=str(error))]) from None
-    if wrong := problems(config, len(devices)):
+    if wrong := problems(config):
         raise RequestError(wrong)
     environment = read_environment(config.framework, config.data_folder, config.interpreter)
     _tell_if_complete(measurement_folder(config, protocol, environment))
@@ -112,8 +106,12 @@ def alone(lock_file: Path, taken: str) -> Iterator[None]:
     except (OSError, NotImplementedError) as error:
         if isinstance(error, OSError) and error.errno not in NO_LOCKS:
             raise
-        folder = lock_file.parent
-        raise RequestError([NoFileLocks(folder=str(folder), reason=str(error))]) from None
+        problem = (
+            f"outputs_dir: the file system of {lock_file.parent} has no file locks ({error}); "
+            "choose a folder on another one (for Lustre: mounted with -o flock): -p "
+            "outputs_dir FOLDER"
+        )
+        raise RequestError([problem]) from None
     try:
         yield
     finally:

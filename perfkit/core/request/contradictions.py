@@ -3,24 +3,28 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from perfkit.core import refusals
 from perfkit.core.config import ALL, Config, RunConfig
 from perfkit.core.parameters import ABOUT, fields_of
-from perfkit.core.refusals import Refusal
-from perfkit.core.request.resolve import resolve, resolve_script
-from perfkit.core.request.script import UNREAD
+from perfkit.core.request import not_available
 from perfkit.core.script_config import AnyConfig
-from perfkit.core.work import work_of
 from perfkit.timing.frameworks import OF_SCRIPTS
 from perfkit.training.frameworks import AFFINITY, FRAMEWORKS
 from perfkit.training.models import model_of
 from perfkit.training.paddle.presets import precision_of
 
-DECIDING = {"model", "framework", "device", "nodes", "launcher"}
-"""Parameters from which the default values of all others follow."""
+SETTINGS = ("device", "accelerated", "launcher")
+"""Properties of a configuration with which only some values of other parameters have an
+effect."""
+WITHOUT_EFFECT = {"gpus": 0, "processes": 1}
+"""Values, other than the defaults of their fields, that have no effect."""
+INSTEAD = {
+    "gpus": "for several processes on the CPU set processes",
+    "processes": "set gpus",
+}
+"""Parameter without effect -> what to do, other than to leave it out."""
 
 
-def contradictions(config: AnyConfig) -> Iterator[Refusal]:
+def contradictions(config: AnyConfig) -> Iterator[str]:
     yield from _unsupported(config)
     yield from _without_effect(config)
     yield from _beyond_limits(config)
@@ -75,110 +79,104 @@ def _needs_cpu(config: RunConfig) -> bool:
     return config.accelerated and devices == ("cpu",)
 
 
-def _unsupported(config: AnyConfig) -> Iterator[Refusal]:
+def _unsupported(config: AnyConfig) -> Iterator[str]:
     if _needs_cpu(config):
-        yield refusals.CpuOnly(framework=FRAMEWORKS[config.framework].display_name)
+        name = FRAMEWORKS[config.framework].display_name
+        yield (
+            f"device: perfkit trains {name} on a CPU only; to measure it there, also on a "
+            "machine with GPUs: -p device cpu, without gpus"
+        )
     for limit in _limits(config):
         if limit.parameter == "device" and _needs_cpu(config):
             continue
         value = getattr(config, limit.parameter)
         if value is not None and value not in limit.allowed:
-            yield refusals.NotFor(
-                parameter=limit.parameter,
-                value=str(value),
-                what=limit.what,
-                allowed=[str(value) for value in limit.allowed],
-            )
+            allowed = ", ".join(str(value) for value in limit.allowed)
+            yield f"{limit.parameter}: '{value}' is not for {limit.what}; allowed: {allowed}"
 
 
-def _unknown_tuning(config: Config) -> Iterator[Refusal]:
+def _unknown_tuning(config: Config) -> Iterator[str]:
     settings = (*FRAMEWORKS[config.framework].tuning, AFFINITY, ALL)
     for name in sorted(config.disabled_tuning - {*settings}):
-        yield refusals.NotAvailable.of("disable_tuning", name, settings)
+        yield not_available("disable_tuning", name, settings)
 
 
-def _without_effect(config: AnyConfig) -> Iterator[Refusal]:
+def _without_effect(config: AnyConfig) -> Iterator[str]:
     """Yield parameters that are set but have no effect in this configuration. Parameters of
     other inputs are accepted, since a sweep may set them for several inputs."""
-    usual = _usual(config)
-    for name in fields_of(type(config)):
-        for decider, values in ABOUT[name].only.items():
-            if decider == "input" or _decides(config, decider, values):
+    for name, field in fields_of(type(config)).items():
+        without_effect = WITHOUT_EFFECT.get(name, field.default)
+        for setting in SETTINGS:
+            value = getattr(config, setting)
+            if ABOUT[name].is_for(setting, value) or getattr(config, name) == without_effect:
                 continue
-            if getattr(config, name) != getattr(usual, name):
-                yield refusals.NoEffect(parameter=name, cause=_cause(config, decider))
+            cause = (
+                f"device={config.device}" if setting == "accelerated" else f"{setting}={value}"
+            )
+            yield f"{name}: no effect with {cause}; {INSTEAD.get(name, 'leave it out')}"
 
 
-def _usual(config: AnyConfig) -> AnyConfig:
-    """Return the configuration with the default value of each parameter that does not decide
-    others."""
-    if isinstance(config, Config):
-        return resolve(config.model_dump(include=DECIDING))
-    of_script = {"script", "script_sha256", "modules"}
-    return resolve_script(config.model_dump(include=DECIDING | of_script), UNREAD)
-
-
-def _decides(config: AnyConfig, decider: str, values: tuple[Any, ...]) -> bool:
-    """Return whether the property `decider` of About.only has one of these values."""
-    if decider == "sample":
-        return work_of(config).kind in values
-    return getattr(config, decider) in values
-
-
-def _cause(config: AnyConfig, decider: str) -> str:
-    match decider:
-        case "sample":
-            return work_of(config).name
-        case "accelerated":
-            return f"device={config.device}"
-    return f"{decider}={getattr(config, decider)}"
-
-
-def _too_long(config: Config) -> Iterator[Refusal]:
+def _too_long(config: Config) -> Iterator[str]:
     longest = model_of(config).longest_sequence
     if longest and config.sample_size > longest:
-        yield refusals.SequenceTooLong(model=config.model, positions=longest)
+        yield f"sequence_length: {config.model} has {longest} positions; at most {longest}"
 
 
-def _beyond_limits(config: RunConfig) -> Iterator[Refusal]:
+def _beyond_limits(config: RunConfig) -> Iterator[str]:
     framework = FRAMEWORKS[config.framework]
     alone = framework.launch is None
     if config.ranks > 1 and alone and not _needs_cpu(config):
-        yield refusals.OneProcessOnly(framework=config.framework)
+        yield (
+            f"processes: framework={config.framework} trains in one process; leave out nodes "
+            "and processes"
+        )
     if config.nodes > 1 and not config.accelerated and framework.one_node_on_cpu:
-        yield refusals.OneNodeOnCpu(framework=framework.display_name)
+        yield (
+            f"nodes: {framework.display_name} finds other nodes' CPUs only where a machine's "
+            "own name is its address in the network; perfkit measures it on the CPU of one "
+            "node: leave out nodes"
+        )
 
 
-def _wrong_precision(config: Config) -> Iterator[Refusal]:
-    framework = FRAMEWORKS[config.framework]
+def _wrong_precision(config: Config) -> Iterator[str]:
+    precision, framework = config.precision, FRAMEWORKS[config.framework]
     preset = precision_of(config.strategy)
-    if config.precision == "auto" and preset != "auto":
-        yield refusals.AutoNeedsStrategy()
-    elif preset not in (None, config.precision):
-        yield refusals.PresetMismatch(
-            strategy=config.strategy, preset=str(preset), precision=config.precision
+    if precision == "auto" and preset != "auto":
+        yield "precision: 'auto' needs strategy=fleetx-auto"
+    elif preset not in (None, precision):
+        yield (
+            f"strategy: {config.strategy} is a preset of precision={preset}, but "
+            f"precision={precision} was requested"
         )
     # For other devices, the worker checks the effective precision.
-    allowed = framework.cpu_precisions
-    if config.device == "cpu" and config.precision not in (*allowed, "auto"):
-        yield refusals.PrecisionNotOnCpu(
-            value=config.precision, framework=framework.display_name, allowed=[*allowed]
+    if config.device == "cpu" and precision not in (*framework.cpu_precisions, "auto"):
+        yield (
+            f"precision: '{precision}' is not for {framework.display_name} on a CPU; allowed: "
+            f"{', '.join(framework.cpu_precisions)}; bf16 on a CPU: -p framework torch -p "
+            "precision bf16"
         )
 
 
-def _cannot_divide(config: Config) -> Iterator[Refusal]:
+def _cannot_divide(config: Config) -> Iterator[str]:
     """Yield why the layers can't be sharded, or computed again."""
     framework = FRAMEWORKS[config.framework]
     if config.execution == "static" and not framework.compiles_in_layers:
         for parameter in ("sharding", "recompute"):
             value = getattr(config, parameter)
             if value != "none":
-                yield refusals.NotCompiled(
-                    parameter=parameter, value=value, framework=framework.display_name
+                yield (
+                    f"{parameter}: perfkit does not combine '{value}' with a compiled graph of "
+                    f"{framework.display_name}; set execution to dynamic"
                 )
     if not config.is_sharded:
         return
     if config.device == "cpu" and not framework.shards_on_cpu:
-        yield refusals.ShardingNotOnCpu(framework=framework.display_name)
+        yield (
+            f"sharding: perfkit does not shard {framework.display_name} on a CPU; to shard "
+            "there: -p framework torch"
+        )
     if config.ranks == 1:
-        yield refusals.ShardingAlone(value=config.sharding)
+        yield (
+            f"sharding: {config.sharding} divides the training among several devices, but this "
+            "one has one; set gpus, or processes on a CPU, or leave sharding out"
+        )

@@ -8,9 +8,7 @@ from ipaddress import ip_address
 
 import psutil
 
-from perfkit.core import refusals
 from perfkit.core.config import RunConfig
-from perfkit.core.refusals import Refusal
 
 
 def own_addresses() -> dict[str, str]:
@@ -46,38 +44,48 @@ def own_index(hosts: list[str]) -> int | None:
     return None
 
 
-def problems(config: RunConfig) -> Iterator[Refusal]:
+def problems(config: RunConfig) -> Iterator[str]:
     """Yield reasons why this machine is not the node of this configuration, or why its other
     nodes can't be started from here."""
     launcher = config.launcher
     slurm_node = os.environ.get("SLURMD_NODENAME")
     if config.node and slurm_node and slurm_node != config.node:
-        yield refusals.OtherNode(node=config.node, here=slurm_node)
+        yield (
+            f"node: {config.node}: this Slurm job runs on {slurm_node}; submit it with "
+            f"--nodelist {config.node}"
+        )
     if config.nodes == 1 or launcher == "local":
         return
     if not shutil.which(launcher):
-        yield refusals.LauncherMissing(launcher=launcher)
+        yield f"launcher: {launcher} is not installed on this machine"
     if launcher == "srun":
         yield from _slurm_problems(config.nodes)
     else:
         yield from _host_problems(config)
 
 
-def _slurm_problems(nodes: int) -> Iterator[Refusal]:
+def _slurm_problems(nodes: int) -> Iterator[str]:
     allocated = os.environ.get("SLURM_JOB_NUM_NODES")
     if allocated is None:
-        yield refusals.NoAllocation(nodes=nodes)
+        yield (
+            "launcher: srun needs a Slurm allocation. Run perfkit in a batch script: sbatch "
+            f"--nodes {nodes} --exclusive …; without Slurm: -p launcher ssh -p hosts A,B"
+        )
     elif nodes > int(allocated):
-        yield refusals.AllocationTooSmall(nodes=nodes, allocated=int(allocated))
+        yield f"nodes: {nodes} requested, but this Slurm allocation has {allocated}"
     elif "SLURMD_NODENAME" not in os.environ:
-        yield refusals.OutsideAllocation()
+        yield (
+            "launcher: this machine is not a node of the allocation; start perfkit on its "
+            "first node: sbatch, or srun --nodes 1 --pty"
+        )
 
 
-def _host_problems(config: RunConfig) -> Iterator[Refusal]:
-    hosts = config.host_list
-    if not len(hosts) == len(set(hosts)) == config.nodes:
-        yield refusals.WrongHosts(
-            launcher=config.launcher, nodes=config.nodes, hosts=config.hosts or "none"
+def _host_problems(config: RunConfig) -> Iterator[str]:
+    hosts, nodes = config.host_list, config.nodes
+    if not len(hosts) == len(set(hosts)) == nodes:
+        yield (
+            f"hosts: launcher={config.launcher} with nodes={nodes} needs {nodes} different "
+            f"hosts, this machine first: -p hosts A,B; given: {config.hosts or 'none'}"
         )
         return
     unknown = [*_unknown_hosts(hosts)]
@@ -86,27 +94,27 @@ def _host_problems(config: RunConfig) -> Iterator[Refusal]:
         return
     index = own_index(hosts)
     if index is None:
-        yield refusals.NotAHost(hosts=str(config.hosts))
+        yield f"hosts: this machine is not in {config.hosts}; start perfkit on the first host"
     elif index != 0:
-        yield refusals.NotTheFirstHost(host=hosts[index], first=hosts[0])
+        yield f"hosts: this machine is {hosts[index]}; list it first, or start on {hosts[0]}"
     else:
         yield from _without_route(hosts[1:])
 
 
-def _unknown_hosts(hosts: list[str]) -> Iterator[Refusal]:
+def _unknown_hosts(hosts: list[str]) -> Iterator[str]:
     for host in hosts:
         try:
             socket.getaddrinfo(host, None, socket.AF_INET)
         except UnicodeError:
             # An empty part, or one of over 63 characters.
-            yield refusals.UnknownHost(host=host, reason="not a host name")
+            yield f"hosts: {host}: not a host name; check the spelling, DNS and /etc/hosts"
         except OSError as error:
-            yield refusals.UnknownHost(host=host, reason=str(error.strerror))
+            yield f"hosts: {host}: {error.strerror}; check the spelling, DNS and /etc/hosts"
 
 
-def _without_route(hosts: list[str]) -> Iterator[Refusal]:
+def _without_route(hosts: list[str]) -> Iterator[str]:
     for host in hosts:
         try:
             route_address(host)
         except OSError as error:
-            yield refusals.NoRoute(host=host, reason=str(error.strerror))
+            yield f"hosts: {host}: {error.strerror}; check the network and its routes"

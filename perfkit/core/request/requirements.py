@@ -1,21 +1,23 @@
-"""What a configuration requires of this machine: devices, cores, packages."""
+"""What a configuration requires of this machine: devices, cores, packages, shared memory."""
 
+import math
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from perfkit.core import refusals
 from perfkit.core.config import Config, RunConfig
+from perfkit.core.format import amount
 from perfkit.core.paths import constraints_path, extra_path, in_checkout
-from perfkit.core.refusals import Refusal
 from perfkit.core.results.identity import Reading
 from perfkit.core.script_config import AnyConfig
 from perfkit.core.system import devices, gpus
 from perfkit.core.system.environment import UNAVAILABLE, read_facts, usable_cores
 from perfkit.core.system.software import PACKAGES, InterpreterError, Software, read_software
+from perfkit.inputs.data_set import data_set_class
 from perfkit.training.frameworks import FRAMEWORKS, Framework, GpuBuild
 
 OF_INPUT = {"dali": ("nvidia.dali", "PIL"), "dataloader": ("PIL", "h5py"), "synthetic": ()}
@@ -25,6 +27,13 @@ PIP_NAMES = {
     "pynvml": "nvidia-ml-py",
 }
 """Module -> its package, if the names differ."""
+SHARED_MEMORY = Path("/dev/shm")
+"""A container has 64 MiB of it by default; a DataLoader's process that can't write there is
+killed."""
+BATCHES_PER_PROCESS = 2
+"""Batches that each process of a DataLoader prepares while the first step is trained."""
+MEBIBYTE, GIBIBYTE = 2**20, 2**30
+ON_CPU = "to run on the CPU: -p device cpu"
 
 
 def read_environment(
@@ -57,30 +66,106 @@ def software_for(config: AnyConfig) -> Software:
     return read_software(config.interpreter, framework.versions, modules)
 
 
-def lacking(config: AnyConfig, visible: int) -> Iterator[Refusal]:
-    """Yield the requirements that this machine does not meet. `visible`: its number of devices
-    that may train."""
-    is_known = FRAMEWORKS[config.framework].takes(device=config.device)
-    if config.accelerated and is_known and not 0 < config.gpus <= visible:
-        yield _too_few_devices(config, visible)
-        if config.device == "gpu" and max(config.gpus, 1) > visible:
-            yield from _unseen_gpus(visible)
+def lacking(config: AnyConfig) -> Iterator[str]:
+    """Yield the requirements that this machine does not meet."""
+    if config.accelerated and FRAMEWORKS[config.framework].takes(device=config.device):
+        yield from _lacking_devices(config)
     cores = usable_cores()
     if config.processes > cores:
-        yield refusals.TooFewCores(requested=config.processes, cores=cores)
+        yield f"processes: {config.processes} requested, but there are only {cores} cores"
     try:
         software = software_for(config)
     except InterpreterError as error:
-        yield refusals.BadInterpreter(python=error.interpreter, reason=error.reason)
-        return
-    if config.python and software.lacking:
-        yield refusals.PackagesMissing(
-            python=config.interpreter,
-            modules=software.lacking,
-            packages=shlex.join(_words_for_pip(config, software.lacking)),
-        )
+        yield f"python: {error}"
     else:
         yield from _lacking_packages(config, software)
+    if isinstance(config, Config) and config.input == "dataloader":
+        yield from _lacking_shared_memory(config)
+
+
+def _lacking_devices(config: RunConfig) -> Iterator[str]:
+    device = config.device
+    try:
+        visible = len(devices.visible_devices(config.framework, device, config.interpreter))
+    except OSError as error:
+        yield f"gpus: {error}; {ON_CPU}"
+        return
+    if 0 < config.gpus <= visible:
+        return
+    if not visible and device != "gpu":
+        framework = FRAMEWORKS[config.framework].display_name
+        others = devices.other_devices(config.framework, config.interpreter)
+        types = ", ".join(["cpu", "gpu", *others])
+        yield (
+            f"device: this machine has no device={device}; device types of {framework} here: "
+            f"{types}"
+        )
+    else:
+        requested = f"{config.gpus} requested"
+        if config.gpus == 0:
+            requested = f"device={device} needs at least 1"
+        yield (
+            f"gpus: {requested}; visible on this machine: {amount(visible, device.upper())}. "
+            "To run on the CPU: -p device cpu, without gpus"
+        )
+    if device == "gpu" and max(config.gpus, 1) > visible:
+        yield from _unseen_gpus(visible)
+
+
+def _unseen_gpus(visible: int) -> Iterator[str]:
+    """Yield why no more GPUs are visible, as far as NVML can tell."""
+    reason = gpus.no_driver()
+    if reason:
+        yield (
+            f"gpus: no NVIDIA driver answers (NVML: {reason}); install the driver, or load its "
+            "kernel module, until nvidia-smi lists the GPUs; in a container: docker run --gpus "
+            "all"
+        )
+        return
+    forbidden, hidden = gpus.forbidden_count(), gpus.hidden_count()
+    if forbidden:
+        yield (
+            f"gpus: this process has no permission to use {amount(forbidden, 'GPU')} of this "
+            "machine; to allow them in a container: docker run --gpus all"
+        )
+    if hidden:
+        variable = shlex.quote(os.environ["CUDA_VISIBLE_DEVICES"])
+        yield (
+            f"gpus: CUDA_VISIBLE_DEVICES={variable} hides {amount(hidden, 'GPU')} of this "
+            "machine; unset it, or ask the scheduler that set it for more"
+        )
+    if not (visible or forbidden or hidden):
+        yield "gpus: NVIDIA's driver answers, but has no GPU; nvidia-smi must list the GPUs"
+
+
+def _lacking_packages(config: AnyConfig, software: Software) -> Iterator[str]:
+    if config.python and software.lacking:
+        python = config.interpreter
+        packages = shlex.join(_words_for_pip(config, software.lacking))
+        yield (
+            f"python: {python} has no {', '.join(software.lacking)}; to install: {python} -m "
+            f"pip install {packages}"
+        )
+        return
+    framework, build = FRAMEWORKS[config.framework], _gpu_build(config)
+    name = framework.display_name
+    command = in_checkout(build.install if build else framework.install)
+    download = f" ({framework.download})" if framework.download and not build else ""
+    is_cpu_build = not software.versions.get(framework.gpu_fact, "none")
+    if framework.name in software.lacking:
+        yield f"framework: {name} is not installed; to install it{download}: {command}"
+    elif config.device == "gpu" and is_cpu_build:
+        yield (
+            f"framework: this {name} is a CPU build without GPU support. For a GPU build, in "
+            f"an environment of its own: {command}; {ON_CPU}"
+        )
+    elif config.device == "gpu":
+        yield from _lacking_architecture(config)
+    if "nvidia.dali" in software.lacking:
+        yield (
+            f"input: DALI is not installed; to install it: {command}; to run without it: -p "
+            "input dataloader"
+        )
 
 
 def _words_for_pip(config: AnyConfig, lacking: list[str]) -> list[str]:
@@ -130,56 +215,7 @@ def _dali_of(build: GpuBuild) -> str:
     return PIP_NAMES["nvidia.dali"]
 
 
-def _too_few_devices(config: RunConfig, visible: int) -> Refusal:
-    framework = FRAMEWORKS[config.framework]
-    if not visible and config.device != "gpu":
-        types = ["cpu", "gpu", *devices.other_devices(config.framework, config.interpreter)]
-        return refusals.NoDeviceOfType(
-            device=config.device, framework=framework.display_name, types=types
-        )
-    return refusals.TooFewDevices(
-        device=config.device, requested=config.gpus, visible=(visible, config.device)
-    )
-
-
-def _unseen_gpus(visible: int) -> Iterator[Refusal]:
-    """Yield why no more GPUs are visible, as far as NVML can tell."""
-    reason = gpus.no_driver()
-    if reason:
-        yield refusals.NoDriver(reason=reason)
-        return
-    forbidden, hidden = gpus.forbidden_count(), gpus.hidden_count()
-    if forbidden:
-        yield refusals.GpusForbidden(forbidden=(forbidden, "gpu"))
-    if hidden:
-        variable = shlex.quote(os.environ["CUDA_VISIBLE_DEVICES"])
-        yield refusals.GpusHidden(variable=variable, hidden=(hidden, "gpu"))
-    if not (visible or forbidden or hidden):
-        yield refusals.DriverWithoutGpus()
-
-
-def _lacking_packages(config: RunConfig, software: Software) -> Iterator[Refusal]:
-    framework = FRAMEWORKS[config.framework]
-    command = framework.install
-    download = framework.download or None
-    build = _gpu_build(config)
-    if build:
-        command, download = build.install, None
-    command = in_checkout(command)
-    is_cpu_build = not software.versions.get(framework.gpu_fact, "none")
-    if framework.name in software.lacking:
-        yield refusals.FrameworkMissing(
-            framework=framework.display_name, command=command, download=download
-        )
-    elif config.device == "gpu" and is_cpu_build:
-        yield refusals.CpuBuild(framework=framework.display_name, command=command)
-    elif config.device == "gpu":
-        yield from _lacking_architecture(config)
-    if "nvidia.dali" in software.lacking:
-        yield refusals.DaliMissing(command=command)
-
-
-def _lacking_architecture(config: RunConfig) -> Iterator[Refusal]:
+def _lacking_architecture(config: RunConfig) -> Iterator[str]:
     """Yield the first GPU for which the framework's build has no code. Without this check, the
     first kernel ends the worker, in Paddle by an abort in C++ (Paddle #70902)."""
     framework = FRAMEWORKS[config.framework]
@@ -197,22 +233,40 @@ def _lacking_architecture(config: RunConfig) -> Iterator[Refusal]:
 
 def _missing_architecture(
     framework: Framework, gpu: str, capability: str, architectures: list[str]
-) -> Refusal:
-    """Return the refusal of a GPU for which the framework's build has no code. For a GPU older
+) -> str:
+    """Return the problem of a GPU for which the framework's build has no code. For a GPU older
     than all that the build has code for, perfkit's own install command may give this build
     again."""
+    name, listed = framework.display_name, ", ".join(architectures)
+    lacks = (
+        f"framework: this build of {name} has no code for {gpu} (compute capability "
+        f"{capability})"
+    )
     if gpus.precedes_all(capability, architectures):
-        return refusals.ArchitectureDropped(
-            framework=framework.display_name,
-            gpu=gpu,
-            capability=capability,
-            architectures=architectures,
+        return (
+            f"{lacks}, only for the later {listed}. Older versions of {name}, or its builds "
+            f"for an older CUDA, may have it; {ON_CPU}"
         )
     build = framework.build_for([capability])
-    return refusals.ArchitectureMissing(
-        framework=framework.display_name,
-        gpu=gpu,
-        capability=capability,
-        architectures=architectures,
-        command=in_checkout(build.install if build else framework.install),
+    command = in_checkout(build.install if build else framework.install)
+    return (
+        f"{lacks}, only for {listed}. For a build that has it, in an environment of its own: "
+        f"{command}; {ON_CPU}"
     )
+
+
+def _lacking_shared_memory(config: Config) -> Iterator[str]:
+    """Yield why the processes of a DataLoader could not prepare their first batches."""
+    if FRAMEWORKS[config.framework].loader_threads or not SHARED_MEMORY.is_dir():
+        return
+    sample_bytes = data_set_class(config).sample_bytes(config.sample_size)
+    processes = config.dataloader_workers * config.devices
+    needed = BATCHES_PER_PROCESS * processes * config.batch_size * sample_bytes
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    if free < needed:
+        yield (
+            f"dataloader_workers: the processes of the DataLoader need "
+            f"{needed / MEBIBYTE:,.0f} MiB in {SHARED_MEMORY}, for two batches each; free: "
+            f"{free / MEBIBYTE:,.0f} MiB. In a container: docker run --shm-size "
+            f"{math.ceil(needed / GIBIBYTE)}g; or fewer processes: -p dataloader_workers N"
+        )

@@ -1,8 +1,6 @@
 """From the values of a request to a configuration with every field set."""
 
-import shlex
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from perfkit.core.config import Config, RunConfig
@@ -44,9 +42,6 @@ def resolve_script(
     if len(content.frameworks) == 1:
         follows["framework"] = content.frameworks[0]
     values = {**_defaults_of_run(device, gpus, values.get("nodes", 1)), **follows, **values}
-    with suppress(ValueError, AttributeError):
-        # The same words give the same configuration, however they are quoted.
-        values["arguments"] = shlex.join(shlex.split(values.get("arguments", "")))
     return ScriptConfig(**with_portable_paths(values))
 
 
@@ -70,7 +65,7 @@ def with_portable_paths(values: Mapping[str, Any]) -> dict[str, Any]:
     return portable
 
 
-def _defaults_of_machine(device: str, gpus: int, nodes: object) -> dict[str, Any]:
+def _defaults_of_machine(device: str, gpus: int, nodes: int) -> dict[str, Any]:
     if device == "gpu":
         dali = {"dali_threads": 0, "dali_prefetch": 0, "dali_decoder": "image"}
     else:
@@ -78,7 +73,7 @@ def _defaults_of_machine(device: str, gpus: int, nodes: object) -> dict[str, Any
     return _defaults_of_run(device, gpus, nodes) | dali
 
 
-def _defaults_of_run(device: str, gpus: int, nodes: object) -> dict[str, Any]:
+def _defaults_of_run(device: str, gpus: int, nodes: int) -> dict[str, Any]:
     defaults = {
         "device": device,
         "gpus": gpus,
@@ -93,7 +88,7 @@ def _defaults_of_run(device: str, gpus: int, nodes: object) -> dict[str, Any]:
 
 
 def _defaults_of_work(
-    model: Model, framework: Framework, device: str, precision: object
+    model: Model, framework: Framework, device: str, precision: str
 ) -> dict[str, Any]:
     defaults = {
         "execution": framework.execution,
@@ -112,7 +107,7 @@ def _defaults_of_work(
         if model.cpu_sequence_length:
             defaults["sequence_length"] = model.cpu_sequence_length
     if model.sample == "image":
-        defaults["layout"] = default_layout(framework.name, device, str(precision))
+        defaults["layout"] = default_layout(framework.name, device, precision)
     return defaults
 
 

@@ -44,10 +44,6 @@ class ScriptContent:
     """line of the fault, 0 without one"""
 
 
-UNREAD = ScriptContent("0" * 64, [], [*FRAMEWORKS][:1], True, "", 0)
-"""Stands for the content of a refused script, so that errors of other values are found too."""
-
-
 def read_script(script: Path) -> ScriptContent:
     """Read a script. A local module with a fault is searched for no imports. Raises OSError."""
     folder = script.parent
