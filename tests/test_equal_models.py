@@ -57,8 +57,7 @@ def difference(ours, theirs):
 
 
 def as_array(tensor):
-    is_tensorflows = not hasattr(tensor, "detach")
-    return tensor.numpy() if is_tensorflows else np.asarray(tensor.detach())
+    return np.asarray(tensor.detach() if hasattr(tensor, "detach") else tensor)
 
 
 def tensors(*arrays):
