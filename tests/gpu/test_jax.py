@@ -1,4 +1,4 @@
-"""JAX on a GPU: whole measurements, since its backend has no part that another check covers."""
+"""JAX on a GPU: whole measurements, since its script has no part that another check covers."""
 
 import pytest
 
@@ -47,8 +47,6 @@ def test_jax_trains_in_the_requested_precision_with_steps_that_sum_up(
     if precision == "fp32":
         assert effective.tf32 == tf32
     (rank,) = result.repeats[0].ranks
-    # A small training takes less than the measurement of the peak speed before it.
-    assert rank.memory_bytes is None or rank.memory_bytes > 2**28
+    assert rank.memory_bytes > 2**28
     assert "window_mismatch" not in [warning.code for warning in check(measurement).warnings]
-    submission = rank.submit_seconds / result.repeats[0].step_seconds.median
-    say(f"{result.throughput.value:.0f} images/s, submission {submission:.0%} of a step")
+    say(f"{result.throughput.value:.0f} images/s, {rank.memory_bytes / 2**30:.1f} GiB")

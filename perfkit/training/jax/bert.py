@@ -13,6 +13,7 @@ from perfkit.training.jax.layers import (
     Shapes,
     Weights,
     attention,
+    by_head,
     dense,
     dense_shapes,
     dropout,
@@ -76,12 +77,10 @@ def layer(
     rng: Array | None,
 ) -> Array:
     rngs = split(rng, 3)
-    query, key, value = (
-        dense(weights, f"{name}.attention.self.{part}", x.astype(dtype)).reshape(
-            *x.shape[:2], size.heads, -1
-        )
-        for part in ("query", "key", "value")
-    )
+    y = x.astype(dtype)
+    query = by_head(dense(weights, f"{name}.attention.self.query", y), size.heads)
+    key = by_head(dense(weights, f"{name}.attention.self.key", y), size.heads)
+    value = by_head(dense(weights, f"{name}.attention.self.value", y), size.heads)
     y = attention(query, key, value, mask, size.dropout, rngs[0])
     y = dense(weights, f"{name}.attention.output.dense", y)
     x = x + dropout(y, size.dropout, rngs[1])

@@ -13,6 +13,7 @@ from jax import numpy as jnp
 from perfkit.training.jax.layers import (
     Shapes,
     Weights,
+    by_head,
     causal_attention,
     dense,
     dense_shapes,
@@ -48,9 +49,8 @@ def block(
     weights: Weights, name: str, x: Array, heads: int, dtype: Any, *, fused: bool
 ) -> Array:
     y = layer_norm(weights, f"{name}.ln_1", x, EPSILON).astype(dtype)
-    y = dense(weights, f"{name}.attn.c_attn", y)
-    by_head = y.reshape(*y.shape[:2], 3 * heads, -1)
-    query, key, value = jnp.split(by_head, 3, axis=2)
+    y = by_head(dense(weights, f"{name}.attn.c_attn", y), 3 * heads)
+    query, key, value = jnp.split(y, 3, axis=2)
     y = causal_attention(query, key, value, fused=fused)
     x = x + dense(weights, f"{name}.attn.c_proj", y)
     y = layer_norm(weights, f"{name}.ln_2", x, EPSILON).astype(dtype)

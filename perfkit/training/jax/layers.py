@@ -104,6 +104,11 @@ def split(rng: Array | None, count: int) -> Sequence[Any]:
     return [None] * count if rng is None else jax.random.split(rng, count)
 
 
+def by_head(x: Array, heads: int) -> Array:
+    """Return batch x length x heads x head width for batch x length x width."""
+    return x.reshape(*x.shape[:2], heads, -1)
+
+
 def attention(
     query: Array,
     key: Array,
@@ -125,19 +130,21 @@ def attention(
     query = (query * width**-0.5).reshape(batch, key.shape[1], -1, width)
     scores = contract("bhqw,bhkw->bhqk", query, key)
     scores = wide(scores.reshape(batch, heads, length, length))
-    if mask is None:
-        # Compared here, so that no array holds all pairs of tokens.
-        rows, columns = (
-            lax.broadcasted_iota(jnp.int32, (length, length), axis) for axis in (0, 1)
-        )
-        scores = jnp.where(rows >= columns, scores, -jnp.inf)
-    else:
-        scores = scores + mask
+    scores = without_later_tokens(scores) if mask is None else scores + mask
     shares = dropout(jax.nn.softmax(scores), rate, rng).astype(value.dtype)
     shares = shares.reshape(*query.shape[:3], length)
     attended = contract("bhqk,bhkw->bhqw", shares, value)
     attended = attended.reshape(batch, heads, length, width)
     return attended.transpose(0, 2, 1, 3).reshape(batch, length, -1)
+
+
+def without_later_tokens(scores: Array) -> Array:
+    """Return scores of minus infinity for later tokens. Positions are compared here, so that no
+    array holds all pairs of tokens."""
+    square = scores.shape[-2:]
+    rows = lax.broadcasted_iota(jnp.int32, square, 0)
+    columns = lax.broadcasted_iota(jnp.int32, square, 1)
+    return jnp.where(rows >= columns, scores, -jnp.inf)
 
 
 def causal_attention(query: Array, key: Array, value: Array, *, fused: bool) -> Array:

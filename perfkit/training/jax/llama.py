@@ -13,6 +13,7 @@ from jax import numpy as jnp
 from perfkit.training.jax.layers import (
     Shapes,
     Weights,
+    by_head,
     causal_attention,
     cross_entropies,
     dense,
@@ -85,12 +86,9 @@ def decoder_layer(
     x: Array,
 ) -> Array:
     y = rms_norm(weights, f"{name}.input_layernorm", x).astype(dtype)
-    query, key, value = (
-        dense(weights, f"{name}.self_attn.{part}_proj", y).reshape(
-            *y.shape[:2], -1, size.head_width
-        )
-        for part in "qkv"
-    )
+    query = by_head(dense(weights, f"{name}.self_attn.q_proj", y), size.heads)
+    key = by_head(dense(weights, f"{name}.self_attn.k_proj", y), size.kv_heads)
+    value = by_head(dense(weights, f"{name}.self_attn.v_proj", y), size.kv_heads)
     query, key = rotated(query, tables), rotated(key, tables)
     y = causal_attention(query, key, value, fused=fused)
     x = x + dense(weights, f"{name}.self_attn.o_proj", y)

@@ -48,7 +48,7 @@ def mesh_of_ranks() -> Mesh:
 def placed(array: np.ndarray, mesh: Mesh | None = None, spec: PartitionSpec = WHOLE) -> Array:
     """Return an array of floats on this rank's device: all of it, or of one that the ranks
     divide its share."""
-    array = array.astype(jnp.result_type(float))
+    array = np.asarray(array, jnp.result_type(float))
     if mesh is None:
         return jnp.array(array)
     sharding = NamedSharding(mesh, spec)
