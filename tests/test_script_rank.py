@@ -305,7 +305,7 @@ for epoch in range(100):
 
 
 def test_an_automatic_warm_up_ends_after_the_step_that_the_driver_names(rank):
-    auto = {"warmup_steps": 1, "warmup_limit": 50, "warmup_seconds": 60}
+    auto = {"ranks": 2, "warmup_steps": 1, "warmup_limit": 50, "warmup_seconds": 60}
     code = TRAINING.replace("timer.step(", "time.sleep(0.05); timer.step(")
     started = rank(code, **auto)
     steady_file(started.raw_folder).write_text("7")
@@ -326,7 +326,8 @@ def test_an_automatic_warm_up_ends_at_its_limit_without_being_told(rank):
 
 
 def test_a_rank_that_is_past_the_named_step_fails(rank):
-    started = rank(TRAINING, warmup_steps=5, warmup_limit=50)
+    code = TRAINING.replace("timer.step(", "time.sleep(0.05); timer.step(")
+    started = rank(code, ranks=2, warmup_steps=5, warmup_limit=50)
     steady_file(started.raw_folder).write_text("3")
     assert started.run().failure() == ("late_warmup", {"step": 5, "last_step": 3})
 

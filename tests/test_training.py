@@ -432,7 +432,7 @@ def test_a_loss_that_is_not_finite_after_the_last_step_ends_the_training(monkeyp
     ("model", "changes", "message"),
     [
         ("gpt", {"model_size": "8b"}, "model_size=8b: gpt has 124M, 355M, 774M, 1558M"),
-        ("resnet50", {"optimizer": "lamb"}, "optimizer=lamb: resnet50 takes momentum"),
+        ("resnet50", {"optimizer": "adamw"}, "optimizer=adamw: resnet50 takes momentum"),
         ("gpt", {"sharding": "full"}, "sharding and recompute are for llama alone"),
     ],
 )
