@@ -9,7 +9,7 @@ from typing import Any
 from runner import PIXELS
 
 import perfkit
-from perfkit.core.driver.supervised import RANK, WORKER
+from perfkit.core.driver.supervised import RANK
 from perfkit.core.results.schema import Result
 
 
@@ -39,7 +39,7 @@ def measured(**parameters: Any) -> float:
 def in_ranks(code: str) -> str:
     """Return `code` for `planted` that only the ranks of measurements run, not the programs
     that start them, whose last arguments are the command of a rank."""
-    condition = f"not {{{WORKER!r}, {RANK!r}}}.isdisjoint(sys.orig_argv[1:4])"
+    condition = f"{RANK!r} in sys.orig_argv[1:4]"
     return f"import sys\nif {condition}:\n{indent(code, '    ')}"
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import psutil
 
-from perfkit.core.driver.supervised import RANK, WORKER
+from perfkit.core.driver.supervised import RANK
 
 PERIOD_SECONDS = 0.1
 STOPPED_SHARE = 1 / 3
@@ -19,7 +19,7 @@ Find = Callable[[], Sequence[psutil.Process]]
 def is_worker(process: psutil.Process) -> bool:
     """Return whether this process is a worker of a measurement."""
     try:
-        return not {WORKER, RANK}.isdisjoint(process.cmdline())
+        return RANK in process.cmdline()
     except psutil.Error:
         return False
 
