@@ -54,6 +54,8 @@ def main() -> None:
         with autograd.record():
             share = loss_of(model, batch) / options.accumulate
         share.backward()
+        # Or updates would share the cores with the backward pass.
+        mx.nd.waitall()
         loss = share if loss is None else loss + share
         if number % options.accumulate:
             continue
