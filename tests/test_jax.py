@@ -19,7 +19,7 @@ from trained import train_here
 from perfkit.analysis.warnings import window_disagrees
 from perfkit.timing.frameworks import Jax
 from perfkit.timing.watched import WatchedDevice, WatchedGpu
-from perfkit.training.effective import named_threads
+from perfkit.training.effective import VARIABLES, named_threads
 from perfkit.training.jax import layers, llama, precision, resnet
 from perfkit.training.jax import train as script
 from perfkit.training.jax.batches import new_batches, on_device
@@ -342,7 +342,7 @@ def test_a_measurement_has_the_steps_and_settings_that_its_script_noted(measure)
     assert effective.precision == "fp32"
     assert {*effective.dtypes} == {"float32"}
     assert {*effective.threads} == {POOL}
-    assert {*effective.variables} == {*script.VARIABLES}
+    assert {*effective.variables} == {*VARIABLES["jax"]}
     assert effective.parameters == 25_557_032
     assert effective.loss_scaling is None
     (repeat,) = result.repeats
