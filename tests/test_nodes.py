@@ -205,7 +205,7 @@ def test_data_that_differs_between_nodes_is_reported_before_training(samples, tm
 @pytest.mark.slow
 def test_code_that_differs_between_nodes_is_reported_before_training(tmp_path):
     skip_if(ssh_missing())
-    module = ROOT / "perfkit" / "core" / "worker" / "rank.py"
+    module = ROOT / "perfkit" / "timing" / "rank.py"
     changed = tmp_path / "rank.py"
     changed.write_text(f"{module.read_text()}\n# changed on the second node\n")
     with nodes_over_ssh(tmp_path, f"mount --bind {changed} {module}") as nodes:
