@@ -178,7 +178,7 @@ def measured(
         "environment": _environment(config, facts or {}),
     }
     if not values:
-        failure = {"code": "out_of_memory", "params": {"detail": "no room"}}
+        failure = {"code": "out_of_memory", "reason": "no room"}
         return Result(**result, status="failed", failure=failure)
     repeats = []
     for index, throughput in enumerate(values, 1):
@@ -237,7 +237,7 @@ def script_measured(values, *, told=None, facts=None, repeat=None, protocol=None
         "environment": _environment(config, own_facts | (facts or {})),
     }
     if not values:
-        failure = {"code": "out_of_memory", "params": {"detail": "no room"}}
+        failure = {"code": "out_of_memory", "reason": "no room"}
         return Result(**result, status="failed", failure=failure)
     repeats = []
     for index, throughput in enumerate(values, 1):

@@ -49,11 +49,11 @@ class Ran(NamedTuple):
                 kinds.append(event["event"])
         return kinds
 
-    def failure(self) -> tuple[str, dict[str, Any]]:
-        """Return code and fields of the failure that ends the file."""
+    def failure(self) -> tuple[str, str]:
+        """Return code and message of the failure that ends the file."""
         last = self.events[-1]
         assert last["event"] == "failure", (last, self.stderr)
-        return last["code"], last["params"]
+        return last["code"], last["message"]
 
     def ended(self) -> "Ran":
         """Return this if the rank has completed its task."""

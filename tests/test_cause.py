@@ -2,149 +2,143 @@
 
 import errno
 import os
+from textwrap import dedent
 
 import pytest
-from pydantic import ValidationError
+from made import event
 
 from perfkit.core.driver.exit_info import ExitInfo
-from perfkit.core.driver.failures import cause, timed_out
-from perfkit.core.results.failures import Failure, NodeLost
+from perfkit.core.driver.failures import EndedRun, cause, timed_out
+from perfkit.core.results.failures import Failure
 
 NODES = ["node 0 (a)", "node 1 (b)"]
 RANKS = ["rank 0 on node 0 (a)", "rank 1 on node 1 (b)"]
-DIED = "exited without reporting an error after step"
+STATUS = "the launcher's exit status was 250"
+EXIT = ExitInfo(status=250, killed_for_memory=False, logs={})
+"""An exit of the launcher that says nothing about the ranks."""
 
 
-def reports(detail, code="worker_error"):
-    return {"event": "failure", "code": code, "params": {"detail": detail}}
+def reports(message, code="worker_error", at=0.0):
+    return event("failure", code=code, message=message, at=at)
 
 
 CONNECTION_LOST = reports("connection closed")
-PLANTED = reports("KeyError: 'planted'")
+PLANTED = reports("KeyError: 'planted'", at=1.0)
+TOO_BIG = reports("too big", "out_of_memory")
 
 
 def came_to(done, begun=None, *further):
     """Return the events of a rank that finished step `done` and got the batch of `begun`."""
-    events = [{"event": "start"}]
-    for step in range(1, (begun or done) + 1):
-        events.append({"event": "batch", "step": step})
-    for step in range(1, done + 1):
-        events.append({"event": "step", "step": step})
-    return [*events, *further]
+    batches = [event("batch", step=step) for step in range(1, (begun or done) + 1)]
+    steps = [event("step", step=step) for step in range(1, done + 1)]
+    return [event("start"), *batches, *steps, *further]
 
 
-EXIT = ExitInfo(
-    exited_first=[],
-    idle_seconds={0: 0.0, 1: 0.0},
-    status=250,
-    killed_for_memory=False,
-    logs={},
-)
-"""An exit of the launcher that says nothing about the ranks."""
+def ended(*events, nodes=NODES, **changes):
+    return EndedRun(events, nodes, EXIT.model_copy(update=changes))
 
 
-def cause_of(*events, **changes):
-    """Return code and sentence of the failure of two ranks with these events."""
-    exit_info = EXIT.model_copy(update=changes)
-    failure = cause([*events], NODES, exit_info)
-    return failure.code, failure.text()
-
-
-def test_a_specific_error_outranks_a_peers_lost_connection():
-    out_of_memory = reports("too big", "out_of_memory")
-    complains = came_to(3, 4, CONNECTION_LOST)
-    code, text = cause_of(complains, came_to(3, 4, out_of_memory))
-    assert code == "out_of_memory"
-    assert text == f"{RANKS[1]}: too big"
-
-
-def test_of_two_dead_ranks_the_one_without_a_trace_in_its_log_is_named():
-    logs = {"rank0": "FatalError: `Process abort signal` is detected"}
-    code, text = cause_of(came_to(3, 4), came_to(3, 4), exited_first=[0, 1], logs=logs)
-    assert code == "worker_died"
-    assert text.startswith(f"{RANKS[1]} {DIED} 3")
-
-
-def test_of_two_killed_ranks_the_one_with_less_progress_is_named():
-    _code, text = cause_of(came_to(2, 4), came_to(2, 3), exited_first=[0, 1])
-    assert text.startswith(f"{RANKS[1]} {DIED} 2")
-
-
-def test_two_killed_ranks_with_the_same_progress_are_both_named():
-    code, text = cause_of(came_to(3, 4), came_to(3, 4), exited_first=[0, 1])
-    who = f"one of the ranks 0, 1 on {', '.join(NODES)}"
-    died, _semicolon, _launcher = text.partition("; ")
-    assert code == "worker_died"
-    assert died == f"{who} {DIED} 3, with the batch of step 4"
-
-
-def test_a_killed_rank_outranks_its_complaining_peer():
-    complains = came_to(3, 4, CONNECTION_LOST)
-    code, text = cause_of(complains, came_to(3, 4), exited_first=[0, 1])
-    died = f"{RANKS[1]} {DIED} 3, with the batch of step 4"
-    assert code == "worker_died"
-    assert text == f"{died}; {RANKS[0]}: connection closed"
-
-
-def test_two_raising_ranks_with_the_same_progress_are_both_named():
-    raised = came_to(3, 4, PLANTED)
-    complains = came_to(3, 4, CONNECTION_LOST)
-    code, text = cause_of(complains, raised, exited_first=[0, 1])
-    assert code == "worker_error"
-    assert text == f"{RANKS[0]}: connection closed; {RANKS[1]}: KeyError: 'planted'"
+ABORTED = {"rank0": "FatalError: `Process abort signal` is detected"}
+NO_SPACE = f"OSError: [Errno {errno.ENOSPC}] {os.strerror(errno.ENOSPC)}: 'rank0.jsonl'"
+LOST = Failure(code="node_lost", reason="node 1 (b): ssh ended with status 255")
 
 
 @pytest.mark.parametrize(
-    ("further", "gave_up"),
+    ("run", "code", "rank", "reason"),
     [
-        ([CONNECTION_LOST], f"{RANKS[0]}: connection closed"),
-        ([], f"{RANKS[0]} exited without reporting an error"),
+        pytest.param(
+            ended(came_to(3, 4, CONNECTION_LOST), came_to(3, 4, TOO_BIG)),
+            *("out_of_memory", 1, f"{RANKS[1]}: too big"),
+            id="a specific error outranks a peer's lost connection",
+        ),
+        pytest.param(
+            ended(came_to(3, 4), came_to(3, 4), exited_first=[0, 1], logs=ABORTED),
+            *("worker_died", 1),
+            f"{RANKS[1]} exited without reporting an error after step 3; {STATUS}",
+            id="of two dead ranks, the one without a trace in its log",
+        ),
+        pytest.param(
+            ended(came_to(2, 4), came_to(2, 3), exited_first=[0, 1]),
+            *("worker_died", 1),
+            f"{RANKS[1]} exited without reporting an error after step 2; {STATUS}",
+            id="of two killed ranks, the one with less progress",
+        ),
+        pytest.param(
+            ended(came_to(3, 4), came_to(3, 4), exited_first=[0, 1]),
+            *("worker_died", None),
+            f"one of the ranks 0, 1 exited without reporting an error after step 3; {STATUS}",
+            id="of two killed ranks with the same progress, none alone",
+        ),
+        pytest.param(
+            ended(came_to(3, 4, CONNECTION_LOST), came_to(3, 4), exited_first=[0, 1]),
+            *("worker_died", 1),
+            f"{RANKS[1]} exited without reporting an error after step 3; {STATUS}",
+            id="a killed rank outranks its complaining peer",
+        ),
+        pytest.param(
+            ended(came_to(3, 4, PLANTED), came_to(3, 5, CONNECTION_LOST)),
+            *("worker_error", 0, f"{RANKS[0]}: KeyError: 'planted'"),
+            id="of two raising ranks, the one with less progress",
+        ),
+        pytest.param(
+            ended(came_to(3, 4, PLANTED), came_to(3, 4, CONNECTION_LOST)),
+            *("worker_error", 1),
+            f"{RANKS[1]}: connection closed; then {RANKS[0]}: KeyError: 'planted'",
+            id="two raising ranks with the same progress on nodes, whose clocks differ",
+        ),
+        pytest.param(
+            ended(came_to(0, 0, PLANTED), came_to(0, 0, PLANTED)),
+            *("worker_error", 0, f"{RANKS[0]}: KeyError: 'planted'"),
+            id="the same error of two ranks, once",
+        ),
+        pytest.param(
+            ended(came_to(3, 4, CONNECTION_LOST), came_to(3, 3), exited_first=[0], idle=[1]),
+            *("worker_stalled", 1),
+            f"{RANKS[1]} stalled after step 3; then {RANKS[0]}: connection closed",
+            id="the stalled rank, not the one that gave up",
+        ),
+        pytest.param(
+            ended(came_to(3, 4), came_to(3, 3), exited_first=[0], idle=[0, 1]),
+            *("worker_stalled", 1, f"{RANKS[1]} stalled after step 3"),
+            id="the stalled rank, not the one that was killed waiting for it",
+        ),
+        pytest.param(
+            ended(came_to(3, 4, CONNECTION_LOST), came_to(3, 4), error=LOST),
+            *("node_lost", None, LOST.reason),
+            id="a lost node outranks errors of ranks",
+        ),
+        pytest.param(
+            ended(came_to(3), came_to(3), exited_first=[1], killed_for_memory=True),
+            *("out_of_memory", None),
+            "the kernel killed a worker because memory ran out",
+            id="a lack of memory outranks dead ranks",
+        ),
+        pytest.param(
+            ended([], came_to(1), exited_first=[0], logs={"rank0": f"Trace:\n{NO_SPACE}\n"}),
+            *("io_error", None, NO_SPACE),
+            id="a failure that a rank could not write, from its log",
+        ),
+        pytest.param(
+            ended([], []),
+            *("worker_died", None),
+            f"one of 2 workers exited without reporting an error; {STATUS}",
+            id="workers without events",
+        ),
     ],
 )
-def test_the_stalled_rank_is_named_not_the_one_that_gave_up(further, gave_up):
-    idle_seconds = {0: 30.0, 1: 31.0}
-    gives_up = came_to(3, 4, *further)
-    stalled = came_to(3, 3)
-    code, text = cause_of(gives_up, stalled, exited_first=[0], idle_seconds=idle_seconds)
-    assert code == "worker_stalled"
-    assert text == f"{RANKS[1]} stalled after step 3; then {gave_up}"
+def test_the_cause_is_named_not_what_followed_from_it(run, code, rank, reason):
+    failure = cause(run)
+    assert (failure.code, failure.rank, failure.reason) == (code, rank, reason)
+    assert failure.node == (None if rank is None else NODES[rank])
 
 
-def test_a_lost_node_outranks_rank_errors():
-    lost = NodeLost(nodes=["node 1 (b)"], launcher="ssh", status=255)
-    complains = came_to(3, 4, CONNECTION_LOST)
-    code, text = cause_of(complains, came_to(3, 4), error=lost)
-    assert code == "node_lost"
-    assert text == "node 1 (b): ssh ended with status 255"
-
-
-def test_a_lack_of_memory_outranks_dead_ranks():
-    code, text = cause_of(came_to(3), came_to(3), exited_first=[1], killed_for_memory=True)
-    assert code == "out_of_memory"
-    assert text == "the kernel killed a worker because memory ran out"
-
-
-def test_workers_without_events_are_reported_with_their_last_lines():
-    code, text = cause_of([], [], logs={"launcher": "the first\nthe\nlast\nlines"})
-    assert code == "worker_died"
-    assert text == (
-        "one of 2 workers exited without reporting an error; "
-        "the launcher's exit status was 250; last lines: the last lines"
-    )
-
-
-@pytest.mark.parametrize(
-    ("code", "params"),
-    [
-        ("worker_error", {}),
-        ("timeout", {"repeat": 1, "seconds": 9}),
-        ("unheard_of", {"detail": "a"}),
-    ],
-)
-def test_an_event_that_is_no_failure_of_a_rank_is_refused(code, params):
-    event = {"event": "failure", "code": code, "params": params}
-    with pytest.raises(ValidationError):
-        cause_of(came_to(3, 4, event), came_to(3, 4))
+def test_a_failure_ends_with_the_last_lines_of_its_ranks_log():
+    lines = [f"line {number}" for number in range(20)]
+    logs = {"launcher": "of all\n", "rank0": "of 0\n", "rank1": "\n\n".join(lines)}
+    run = ended(came_to(3), came_to(3), logs=logs, exited_first=[1])
+    assert cause(run).log == "\n".join(lines[-8:])
+    unknown = ended([], [], logs={"launcher": "cut" * 100, "rank0": ""})
+    assert cause(unknown).log == ("cut" * 100)[:200]
 
 
 FURTHEST = came_to(3, 4)
@@ -152,76 +146,45 @@ BEHIND = came_to(3)
 
 
 @pytest.mark.parametrize(
-    ("events", "nodes", "behind"),
+    ("events", "rank", "behind"),
     [
-        ([FURTHEST, BEHIND], NODES, f"; furthest behind: {RANKS[1]} after step 3"),
-        (
-            [FURTHEST, BEHIND, BEHIND],
-            [*NODES, NODES[1]],
-            "; furthest behind: ranks 1, 2 on node 1 (b) after step 3",
-        ),
+        ([FURTHEST], 0, ""),
+        ([FURTHEST, BEHIND], 1, f"; furthest behind: {RANKS[1]} after step 3"),
+        ([FURTHEST, BEHIND, BEHIND], None, "; furthest behind: ranks 1, 2 after step 3"),
         (
             [FURTHEST, FURTHEST],
-            NODES,
-            "; all 2 ranks stopped after step 3, with the batch of step 4; "
-            "the logs show where each rank was",
+            None,
+            "; all 2 ranks stopped after step 3; the logs show where",
         ),
     ],
 )
-def test_a_timeout_names_the_ranks_furthest_behind(events, nodes, behind):
-    failure = timed_out(1, 20, events, nodes)
-    assert failure.text() == f"repeat 1 took over 20 s{behind}"
+def test_a_timeout_names_the_ranks_furthest_behind(events, rank, behind):
+    run = ended(*events, nodes=[*NODES, NODES[1]])
+    failure = timed_out(run, 1, 20)
+    assert failure.reason == f"repeat 1 took over 20 s{behind}"
+    assert failure.rank == rank
 
 
-def test_an_unwritten_worker_failure_is_read_from_its_log():
-    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "rank0.jsonl")
-    logs = {"launcher": "ended", "rank0": f"Traceback:\n  …\nOSError: {error}\n"}
-    named, text = cause_of([], came_to(1), exited_first=[0], logs=logs)
-    assert named == "io_error"
-    assert text == f"OSError: {error}"
+@pytest.mark.parametrize("forged", [{"code": "worker_error"}, {"message": "a", "at": "now"}])
+def test_an_event_that_no_rank_has_written_is_refused(forged):
+    with pytest.raises((LookupError, ValueError)):
+        cause(ended(came_to(3, 4, event("failure", **forged)), came_to(3, 4)))
 
 
-B = "node 1 (b)"
+def test_on_one_node_the_first_that_reported_an_error_is_named_alone():
+    late = reports("connection closed", at=2.0)
+    run = ended(came_to(2, 3, late), came_to(3, 4, PLANTED), nodes=[None, None])
+    failure = cause(run)
+    assert (failure.rank, failure.reason) == (1, "rank 1: KeyError: 'planted'")
 
 
-@pytest.mark.parametrize(
-    ("code", "params", "text"),
-    [
-        ("loss_not_finite", {"rank": 0, "detail": "it is nan"}, "rank 0: it is nan"),
-        ("io_error", {"refused_by": B, "detail": "EIO"}, f"{B}: EIO"),
-        (
-            "worker_died",
-            {"workers": 4, "node": B, "status": -9},
-            f"one of 4 workers on {B} exited without reporting an error; the launcher's exit "
-            "status was -9",
-        ),
-        ("interrupted", {"repeat": 2}, "interrupted during repeat 2"),
-        (
-            "node_lost",
-            {"nodes": [B], "launcher": "srun", "status": 1, "lines_lost": True, "output": "%"},
-            f"{B}: srun ended with status 1; the raw steps there are lost; output: %",
-        ),
-        (
-            "not_shared",
-            {"nodes": [B], "folder": "~/out", "output": "none"},
-            f"{B} did not find ~/out: outputs_dir must be a folder that all nodes share; "
-            "output: none",
-        ),
-        (
-            "nodes_differ",
-            {"parameter": "gpus", "here": 2, "there": 1, "node": B},
-            f"gpus: 2 requested here, 1 on {B}",
-        ),
-        (
-            "nodes_differ",
-            {"earlier_nodes": ["a", "b"]},
-            "earlier repeats ran on a, b, which differ from the current nodes; set a new "
-            "label: -p label NAME",
-        ),
-    ],
-)
-def test_a_stored_failure_is_read_and_has_a_sentence(code, params, text):
-    stored = {"code": code, "params": params}
-    failure = Failure.model_validate(stored)
-    assert failure.text() == text
-    assert failure.model_dump() == stored
+def test_the_stack_of_a_hanging_rank_ends_with_its_script():
+    stack = """
+    Current thread 0x1 (most recent call first):
+      File "train.py", line 9 in step
+      File "train.py", line 20 in <module>
+      File "<frozen runpy>", line 88 in _run_code
+      File "perfkit/timing/rank.py", line 202 in <module>
+    """
+    run = ended(came_to(3), nodes=[None], logs={"launcher": dedent(stack)})
+    assert timed_out(run, 1, 20).log.endswith('train.py", line 20 in <module>')

@@ -20,7 +20,7 @@ from perfkit.analysis.comparison.keys import HARDWARE, KEYS, format_pair
 from perfkit.analysis.comparison.stored import Comparison
 from perfkit.core import statistics
 from perfkit.core.paths import ROOT
-from perfkit.core.results.failures import WorkerError
+from perfkit.core.results.failures import Failure
 from perfkit.core.results.schema import InputData
 from perfkit.core.results.store import read_result
 from perfkit.core.statistics import ratio_interval
@@ -397,7 +397,7 @@ def test_a_measurement_is_not_compared_with_itself(files):
 
 
 def test_a_failed_measurement_is_named_with_its_failure_code(sides):
-    failure = WorkerError(detail="Traceback:\n  no room")
+    failure = Failure(code="worker_error", reason="Traceback:\n  no room")
     failed = measured([]).model_copy(update={"failure": failure})
     folders = sides([measured(BASE)], [failed])
     done = command(*folders)

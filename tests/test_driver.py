@@ -252,7 +252,7 @@ def test_a_failed_worker_keeps_finished_repeats_and_leaves_no_process(
     assert after.folder == before.folder
     assert after.result.status == "partial"
     assert after.result.failure.code == code
-    assert message in after.result.failure.text()
+    assert message in after.result.failure.reason
     assert after.result.repeats[0] == before.result.repeats[0]
     assert after.result.repeats[1].status == "failed"
     assert after.result.throughput.n == 1
@@ -273,7 +273,7 @@ def test_a_corrupt_image_is_reported_with_file_and_line(
     result = measure(input=kind, data_dir=str(data), measured_steps=200).result
     assert result.status == "failed"
     assert result.failure.code == "bad_input"
-    assert "train_list.txt:6: " in result.failure.text()
+    assert "train_list.txt:6: " in result.failure.reason
 
 
 def test_input_lost_after_the_request_is_reported_before_any_worker_starts(
@@ -285,7 +285,7 @@ def test_input_lost_after_the_request_is_reported_before_any_worker_starts(
     (data / "train/s05/s05_5.jpeg").unlink()
     measurement = perfkit.measure(plan.config, plan.protocol)
     assert measurement.result.failure.code == "bad_input"
-    assert "train_list.txt:6: no such file" in measurement.result.failure.text()
+    assert "train_list.txt:6: no such file" in measurement.result.failure.reason
     assert not (measurement.folder / "repeats").exists()
 
 
@@ -327,7 +327,7 @@ def test_a_stalled_rank_is_named(measure, plant, worker_processes):
     plant(AT_BATCHES.format(fault="if rank == 1 and number == 2: time.sleep(1000)"))
     failure = measure(input="synthetic", processes=2, measured_steps=50).result.failure
     assert failure.code == "worker_stalled"
-    assert failure.text().startswith("rank 1 stalled after step 1; then rank 0")
+    assert failure.reason.startswith("rank 1 stalled after step 1")
     assert gone(worker_processes)
 
 

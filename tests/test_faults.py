@@ -86,7 +86,7 @@ def outcome(measure, outputs):
         return "raised"
     result = measured.result
     if result.status != "complete":
-        assert FULL in result.failure.text()
+        assert FULL in result.failure.reason
         return result.status
     assert result.failure is None
     assert len(result.complete_repeats) == REPEATS

@@ -81,7 +81,7 @@ def failure_of(two_nodes):
         plan = perfkit.plan("resnet50", two_nodes(**changes))
         measurement = perfkit.measure(plan.config, plan.protocol)
         failure = measurement.result.failure
-        return failure.code, failure.text(), measurement
+        return failure.code, failure.reason, measurement
 
     return measured
 
@@ -189,11 +189,11 @@ def test_raw_files_lie_on_their_node_until_its_workers_have_ended(ssh, two_nodes
 def test_a_node_that_does_not_see_the_folder_is_named(ssh, failure_of, tmp_path):
     elsewhere = f'command=$(echo "$command" | sed "s#{tmp_path}/outputs#/elsewhere#")\n'
     ssh(RUN_HERE.replace("exec", f"{elsewhere}exec"))
-    code, text, _measurement = failure_of()
+    code, text, measurement = failure_of()
     assert code == "not_shared"
     assert text.startswith(f"{NAME} did not find {tmp_path}/outputs")
     assert "outputs_dir must be a folder that all nodes share" in text
-    assert "does not see /elsewhere" in text
+    assert "does not see /elsewhere" in measurement.result.failure.log
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_nodes_that_differ_are_refused_before_any_training(ssh, two_nodes, fault
     ssh(fault=fault)
     plan = perfkit.plan("resnet50", two_nodes())
     result = perfkit.measure(plan.config, plan.protocol).result
-    assert (result.failure.code, result.failure.text()) == ("nodes_differ", expected)
+    assert (result.failure.code, result.failure.reason) == ("nodes_differ", expected)
     assert result.repeats == []
 
 

@@ -128,6 +128,6 @@ trainer.train()
 
 def test_a_search_for_the_batch_size_is_refused(measured):
     ran = measured("perfkit.time_trainer(trainer_with(auto_find_batch_size=True))")
-    code, params = ran.failure()
+    code, message = ran.failure()
     assert code == "worker_error"
-    assert "set per_device_train_batch_size" in params["detail"]
+    assert "set per_device_train_batch_size" in message

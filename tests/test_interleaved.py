@@ -605,7 +605,7 @@ def test_a_number_that_the_measurements_do_not_give_is_named(
 def test_foreign_names_are_escaped_on_every_page(comparison, tmp_path, without_summary):
     hostile = "<script>alert(1)</script>"
     content = json.loads((comparison / FILE).read_text())
-    failure = {"code": "worker_error", "params": {"detail": hostile}}
+    failure = {"code": hostile, "reason": hostile}
     variant = content["variants"][1]
     variant["name"] = hostile
     variant["failure"] = failure

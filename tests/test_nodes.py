@@ -78,7 +78,7 @@ def test_repeats_of_different_nodes_are_not_combined(over_ssh):
     forget_repeats(over_ssh.outputs / first.id, after=1, nodes=nodes)
     second = over_ssh.measure(repeats=2)
     assert second.failure.code == "nodes_differ"
-    assert "-p label NAME" in second.failure.text()
+    assert "-p label NAME" in second.failure.reason
     assert second.repeats == first.repeats[:1]
 
 
@@ -120,8 +120,8 @@ def test_a_failed_rank_ends_the_run_and_is_named_with_its_node(nodes, fault, cod
     nodes.plant(AT_BATCHES.format(fault=f"if rank == 1 and number == 2: {fault}"))
     failure = nodes.measure(measured_steps=400).failure
     assert failure.code == code, failure
-    assert failure.text().startswith(f"rank 1 on {nodes.names[1]}")
-    assert expected in failure.text()
+    assert failure.reason.startswith(f"rank 1 on {nodes.names[1]}")
+    assert expected in failure.reason
     nodes.assert_nothing_left()
 
 
@@ -133,7 +133,7 @@ def test_a_hanging_rank_is_named_at_the_timeout_with_its_stack_in_the_log(nodes)
     assert time.monotonic() - began < 50  # Python's starts take 10 s
     assert result.failure.code == "timeout"
     who = f"furthest behind: rank 1 on {nodes.names[1]} after step 1"
-    assert who in result.failure.text()
+    assert who in result.failure.reason
     log = nodes.outputs / result.id / "logs" / "1-rank1.log"
     assert "sitecustomize.py" in log.read_text()
     nodes.assert_nothing_left()
@@ -165,8 +165,8 @@ def test_a_node_that_refuses_ssh_is_named_with_the_reason(over_ssh, refuse, reas
     refuse(over_ssh)
     failure = over_ssh.measure().failure
     assert failure.code == "node_lost"
-    assert failure.text().startswith(over_ssh.names[1])
-    assert reason in failure.text()
+    assert failure.reason.startswith(over_ssh.names[1])
+    assert reason in failure.reason
     over_ssh.assert_nothing_left()
 
 
@@ -176,7 +176,7 @@ def test_a_node_that_does_not_answer_is_named_at_the_timeout(over_ssh):
     over_ssh.namespaces.lose(1, 100)
     failure = over_ssh.measure(timeout=5).failure
     assert failure.code == "node_timeout"
-    assert over_ssh.names[1] in failure.text()
+    assert over_ssh.names[1] in failure.reason
     over_ssh.assert_nothing_left()
 
 
@@ -186,8 +186,8 @@ def test_a_folder_of_results_that_a_node_does_not_see_is_named(tmp_path):
     with nodes_over_ssh(tmp_path, hide) as nodes:
         failure = nodes.measure().failure
         nodes.assert_nothing_left()
-    assert nodes.names[1] in failure.text()
-    assert "outputs_dir" in failure.text()
+    assert nodes.names[1] in failure.reason
+    assert "outputs_dir" in failure.reason
 
 
 def test_data_that_differs_between_nodes_is_reported_before_training(samples, tmp_path):
@@ -198,7 +198,7 @@ def test_data_that_differs_between_nodes_is_reported_before_training(samples, tm
     with nodes_over_ssh(tmp_path, f"mount --bind {other} {samples}") as nodes:
         result = nodes.measure(input="dali", data_dir=str(samples))
     assert result.failure.code == "nodes_differ"
-    assert result.failure.text().startswith("data: ")
+    assert result.failure.reason.startswith("data: ")
     assert result.repeats == []
 
 
@@ -211,7 +211,7 @@ def test_code_that_differs_between_nodes_is_reported_before_training(tmp_path):
     with nodes_over_ssh(tmp_path, f"mount --bind {changed} {module}") as nodes:
         result = nodes.measure()
     assert result.failure.code == "nodes_differ"
-    assert f"perfkit on {nodes.names[1]}" in result.failure.text()
+    assert f"perfkit on {nodes.names[1]}" in result.failure.reason
     assert result.repeats == []
 
 
@@ -219,8 +219,8 @@ def test_a_taken_port_is_reported_with_the_port_option(over_ssh):
     with over_ssh.listening(29801):
         failure = over_ssh.measure(port=29801, timeout=30).failure
     assert failure.code == "port_taken"
-    assert "port 29801" in failure.text()
-    assert "-p port NUMBER" in failure.text()
+    assert "port 29801" in failure.reason
+    assert "-p port NUMBER" in failure.reason
     over_ssh.assert_nothing_left()
 
 
@@ -255,7 +255,7 @@ def failure_after(driver, nodes, seconds=60):
 def assert_second_node_lost(driver, nodes):
     failure = failure_after(driver, nodes)
     assert failure.code == "node_lost", failure
-    assert failure.text().startswith(nodes.names[1])
+    assert failure.reason.startswith(nodes.names[1])
 
 
 @pytest.mark.slow
@@ -271,7 +271,7 @@ def test_a_killed_supervisor_of_workers_is_named_with_its_node(nodes, second_rep
     nodes.workers_supervisor().kill()
     failure = failure_after(second_repeat, nodes)
     assert failure.code == "worker_died"
-    assert nodes.names[1] in failure.text()
+    assert nodes.names[1] in failure.reason
     nodes.assert_nothing_left()
 
 
@@ -280,7 +280,7 @@ def test_a_frozen_node_program_ends_the_run_at_the_timeout(nodes):
     driver = begin_second_repeat(nodes, timeout=30)
     nodes.node_program(NODE_PROGRAM).suspend()
     failure = failure_after(driver, nodes, 90)
-    assert nodes.names[1] in failure.text()
+    assert nodes.names[1] in failure.reason
     nodes.assert_nothing_left()
 
 
@@ -298,7 +298,7 @@ def test_a_slurm_node_without_power_ends_the_run(in_slurm):
     driver = begin_second_repeat(in_slurm, THEN_TRAINING)
     in_slurm.cluster.kill_node("node2")
     failure = failure_after(driver, in_slurm)
-    assert in_slurm.names[1] in failure.text()
+    assert in_slurm.names[1] in failure.reason
 
 
 @pytest.mark.slow
@@ -327,7 +327,7 @@ def test_packet_loss_ends_in_completion_or_a_named_failure(over_ssh, percent):
     for node in (0, 1):
         over_ssh.namespaces.lose(node, percent)
     result = over_ssh.measure(timeout=80)
-    said = result.failure.text() if result.failure else "complete"
+    said = result.failure.reason if result.failure else "complete"
     print(f"{percent} % lost: {len(result.complete_repeats)} repeats, {said}")
     assert result.status == "complete" or result.failure.code in (
         *("node_lost", "node_timeout", "worker_error", "worker_died", "worker_stalled"),

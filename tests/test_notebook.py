@@ -417,8 +417,9 @@ def test_perfkit_run_exits_with_1_for_a_failed_run_and_names_its_page(tmp_path):
     done = run([*PERFKIT, "run", "resnet50", *words])
     assert done.returncode == 1
     failed = measured(tmp_path / "outputs")
-    *_measuring, name, failure, remedy, logs, page = done.stderr.splitlines()
-    assert name == f"{failed.folder.name} failed:"
+    lines = done.stderr.splitlines()
+    name = lines.index(f"{failed.folder.name} failed:")
+    failure, remedy, *_log, logs, page = lines[name + 1 :]
     assert failure == "  timeout: repeat 1 took over 1 s"
     assert remedy == "  Remedy: a longer limit: -p timeout 2"
     assert logs == f"Logs: {failed.folder / 'logs'}"

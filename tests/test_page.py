@@ -27,7 +27,7 @@ from perfkit.core.config import Protocol
 from perfkit.core.format import number
 from perfkit.core.paths import ROOT
 from perfkit.core.request.plan import plan, typed
-from perfkit.core.results.failures import Timeout, TimerOnSomeRanks, WorkerDied
+from perfkit.core.results.failures import Failure
 from perfkit.core.results.identity import Reading
 from perfkit.core.results.repeat import Repeat
 from perfkit.core.results.store import Store
@@ -129,7 +129,7 @@ def test_the_stored_notebook_displays_in_any_viewer(published):
 
 
 def test_publishing_an_incomplete_measurement_writes_the_whole_page_and_raises(tmp_path):
-    failure = Timeout(repeat=2, seconds=9)
+    failure = Failure(code="timeout", reason="repeat 2 took over 9 s")
     measurement = stored(tmp_path / "m", status="partial", failure=failure)
     with pytest.raises(MeasurementError, match="timeout: repeat 2 took over 9 s"):
         report.publish(measurement)
@@ -176,22 +176,17 @@ def test_the_page_of_a_failure_before_any_step_has_no_empty_section(tmp_path):
     assert "No step was recorded." in notebook, "only the page leaves it out"
 
 
-@pytest.mark.parametrize(
-    ("failure", "first"),
-    [
-        (WorkerDied(ranks=[9, 12], status=1), [9, 12, 0, 1]),
-        (TimerOnSomeRanks(ranks=[0], others=[14]), [14, 0, 1, 2]),
-    ],
-)
-def test_the_logs_beside_a_failure_begin_with_those_of_the_failed_ranks(
-    tmp_path, failure, first
-):
+def test_a_failure_is_shown_with_its_log_and_links_to_that_of_its_rank_first(tmp_path):
+    log = "  File <b>\nKeyError: 'planted'"
+    failure = Failure(code="worker_error", reason="rank 9: KeyError", rank=9, log=log)
     measurement = stored(tmp_path / "m", repeats=[], status="failed", failure=failure)
     write_logs(measurement, ["launcher", *(f"rank{rank}" for rank in range(16))])
-    (logs,) = [each for each in written(measurement).select("p") if "Logs:" in each.get_text()]
+    page = written(measurement)
+    assert page.select_one("pre[lang=en]").get_text() == log
+    (logs,) = [each for each in page.select("p") if "Logs:" in each.get_text()]
     names = [link["href"] for link in logs.select("a")]
     of_ranks = [name for name in names if "rank" in name]
-    assert of_ranks[:4] == [f"logs/1-rank{rank}.log" for rank in first]
+    assert of_ranks[:3] == [f"logs/1-rank{rank}.log" for rank in (9, 0, 1)]
     assert len(names) == 8
     assert logs.get_text().endswith("and 9 more")
 

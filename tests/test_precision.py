@@ -79,7 +79,7 @@ def test_an_ignored_precision_ends_the_run_before_its_first_step(measure, monkey
     measurement = measure(precision="amp", input="synthetic")
     result = measurement.result
     assert (result.status, result.failure.code) == ("failed", "config_mismatch")
-    assert "precision=amp was requested" in result.failure.text()
-    assert "precision=fp32" in result.failure.text()
+    assert "precision=amp was requested" in result.failure.reason
+    assert "precision=fp32" in result.failure.reason
     assert result.throughput is None
     assert '"step"' not in measurement.rank_file(1, 0).read_text()

@@ -12,7 +12,7 @@ import pytest
 from made import FACTS, keep, made_result, measured, stored, with_start, write_all
 
 import perfkit
-from perfkit.core.results.failures import WorkerError
+from perfkit.core.results.failures import Failure
 from perfkit.core.results.store import (
     Measurement,
     ResultError,
@@ -24,7 +24,7 @@ from perfkit.core.results.store import (
 
 
 def test_a_result_survives_writing_and_reading(tmp_path):
-    failure = WorkerError(rank=1, detail="<b>took long</b>")
+    failure = Failure(code="worker_error", reason="<b>took long</b>", rank=1)
     result = made_result(id=tmp_path.name, failure=failure)
     for _written in range(2):
         write_result(tmp_path, result)

@@ -65,9 +65,10 @@ def test_a_script_that_a_node_does_not_see_is_named(tmp_path, script):
         result = nodes.measure_script(script)
         nodes.assert_nothing_left()
     assert result.failure.code == "script_unreadable"
-    sentence = result.failure.text()
-    assert sentence.startswith(f"{nodes.names[1]} can't read {script}: ")
-    assert sentence.endswith("the script must lie in a folder that all nodes share")
+    sentence = result.failure.reason
+    assert sentence.startswith(f"{nodes.names[1]} can't run the script: ")
+    assert str(script) in sentence
+    assert sentence.endswith("it must lie in a folder that all nodes share")
     assert result.repeats == []
 
 
@@ -78,5 +79,5 @@ def test_a_script_that_differs_between_nodes_is_reported_before_it_runs(tmp_path
     with nodes_over_ssh(tmp_path, f"mount --bind {changed} {script}") as nodes:
         result = nodes.measure_script(script)
     assert result.failure.code == "nodes_differ"
-    assert result.failure.text().startswith("script: ")
+    assert result.failure.reason.startswith("script: ")
     assert result.repeats == []

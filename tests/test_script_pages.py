@@ -10,7 +10,7 @@ from made import keep, measured, script_measured, steady_peak, write_all
 import perfkit
 from perfkit import report
 from perfkit.analysis.comparison.blocks import placed
-from perfkit.core.results.failures import Timeout
+from perfkit.core.results.failures import Failure
 from perfkit.report.exploring import named
 from perfkit.report.index_rows import model_groups
 from perfkit.report.links import Site
@@ -73,7 +73,7 @@ def test_a_wait_for_data_that_the_script_counts_is_shown(tmp_path):
 
 def test_a_failed_repeat_has_no_unknown_wait(tmp_path):
     result = script_measured([100.0, 101.0])
-    failure = Timeout(repeat=2, seconds=9)
+    failure = Failure(code="timeout", reason="repeat 2 took over 9 s")
     lost = result.repeats[1].model_copy(update={"status": "failed", "failure": failure})
     changes = {"repeats": [result.repeats[0], lost], "status": "partial"}
     partial = result.model_copy(update=changes)

@@ -221,26 +221,35 @@ def test_the_script_runs_as_python_runs_it(rank, tmp_path):
     folder = str(tmp_path)
     expected = [arguments, "__main__", script, folder, str(tmp_path / "below")]
     assert json.loads(ran.stdout) == expected
-    assert ran.failure() == ("timer_unused", {"timer_made": False})
+    assert ran.failure() == (
+        "timer_unused",
+        "the script ended and never called timer.step; make timer = perfkit.StepTimer("
+        "samples_per_step=N) before the training, and call timer.step(loss) after each step of "
+        "the optimizer",
+    )
     assert ran.status == 1
 
 
 ENDS = {
     "returns after it has made a timer": (
         "import perfkit; timer = perfkit.StepTimer(8); timer.batches([])",
-        ("timer_unused", {"timer_made": True}),
+        (
+            "timer_unused",
+            "the script made a timer, but ended and never called timer.step; call "
+            "timer.step(loss) after each step of the optimizer",
+        ),
     ),
     "exits with a text": (
         "raise SystemExit('no data in\\n/x')",
-        ("script_exit", {"status": 1, "step": 0, "detail": "no data in /x"}),
+        ("script_exit", "the script exited with status 1 after step 0: no data in /x"),
     ),
     "raises": (
         "raise ValueError('of the script')",
-        ("worker_error", {"detail": "train.py, line 1: ValueError: of the script"}),
+        ("worker_error", "train.py, line 1: ValueError: of the script"),
     ),
     "lacks memory": (
         "raise RuntimeError('CUDA out of memory')",
-        ("out_of_memory", {"detail": "CUDA out of memory"}),
+        ("out_of_memory", "CUDA out of memory"),
     ),
 }
 
@@ -265,7 +274,7 @@ def test_an_error_of_the_timer_is_the_failure_even_if_the_script_catches_it(rank
 """,
     )
     ran = rank(code).run()
-    assert ran.failure() == ("loss_not_finite", {"detail": "the loss is nan at step 4"})
+    assert ran.failure() == ("loss_not_finite", "the loss is nan at step 4")
     assert ran.stdout == "caught\n" * 97
 
 
@@ -277,16 +286,16 @@ def test_an_error_of_the_timer_is_the_failure_even_if_the_script_catches_it(rank
     ],
 )
 def test_a_training_that_is_not_the_requested_one_is_refused(rank, changes, detail):
-    failed_with, params = rank(TRAINING, **changes).run().failure()
+    failed_with, message = rank(TRAINING, **changes).run().failure()
     assert failed_with == "config_mismatch"
-    assert detail in params["detail"]
+    assert detail in message
 
 
 def test_a_loss_of_several_numbers_is_refused(rank):
     code = TRAINING.replace("train(torch.randn(8, 4))", "model(torch.randn(8, 4))")
-    failed_with, params = rank(code).run().failure()
+    failed_with, message = rank(code).run().failure()
     assert failed_with == "worker_error"
-    assert "a loss of the shape (8, 1)" in params["detail"]
+    assert "a loss of the shape (8, 1)" in message
 
 
 def test_a_timer_for_each_epoch_is_refused(rank):
@@ -299,9 +308,9 @@ for epoch in range(100):
         timer.step(train(torch.randn(8, 4)))
 """
     )
-    failed_with, params = rank(code).run().failure()
+    failed_with, message = rank(code).run().failure()
     assert failed_with == "worker_error"
-    assert "make one timer, before the first epoch" in params["detail"]
+    assert "make one timer, before the first epoch" in message
 
 
 def test_an_automatic_warm_up_ends_after_the_step_that_the_driver_names(rank):
@@ -329,7 +338,11 @@ def test_a_rank_that_is_past_the_named_step_fails(rank):
     code = TRAINING.replace("timer.step(", "time.sleep(0.05); timer.step(")
     started = rank(code, ranks=2, warmup_steps=5, warmup_limit=50)
     steady_file(started.raw_folder).write_text("3")
-    assert started.run().failure() == ("late_warmup", {"step": 5, "last_step": 3})
+    assert started.run().failure() == (
+        "late_warmup",
+        "it had already taken step 5 when it learned that the warm-up ends after step 3; fix "
+        "the length of the warm-up: -p warmup_steps NUMBER",
+    )
 
 
 def test_modules_that_no_import_statement_names_are_reported(rank, tmp_path):
@@ -410,9 +423,9 @@ if __name__ == "__main__":
     torch.multiprocessing.start_processes(main, nprocs=2, start_method={method!r})
 """
     ).run()
-    failed_with, params = ran.failure()
+    failed_with, message = ran.failure()
     assert failed_with == "worker_error"
-    assert "ProcessRaisedException" in params["detail"]
+    assert "ProcessRaisedException" in message
     assert "starts one process for each rank itself" in ran.stderr
     assert not ran.of_kind("step")
 
@@ -460,12 +473,12 @@ for rows in loader:
 
 def test_a_generator_that_ends_early_has_no_speed_and_is_told_what_to_pass(rank):
     code = MODEL + "\nfor _ in perfkit.StepTimer(8).batches(iter(range(9))): pass\n"
-    failed_with, params = rank(code, task="read_input").run().failure()
+    failed_with, message = rank(code, task="read_input").run().failure()
     assert failed_with == "worker_error"
-    assert "pass an object that can be iterated over again, such as a Data" in params["detail"]
+    assert "pass an object that can be iterated over again, such as a Data" in message
 
 
 def test_a_script_whose_batches_do_not_pass_the_timer_has_no_input_to_read(rank):
-    failed_with, params = rank(TRAINING, task="read_input").run().failure()
+    failed_with, message = rank(TRAINING, task="read_input").run().failure()
     assert failed_with == "worker_error"
-    assert "does not read its batches through timer.batches" in params["detail"]
+    assert "does not read its batches through timer.batches" in message

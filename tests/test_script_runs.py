@@ -80,7 +80,7 @@ def failure_of(measurement):
     """Return code and sentence of the failure of a measurement."""
     failure = measurement.result.failure
     assert failure, "the measurement is complete"
-    return failure.code, failure.text()
+    return failure.code, failure.reason
 
 
 def logs(measurement):
@@ -162,9 +162,9 @@ def test_an_interrupted_measurement_of_a_script_continues_where_it_was(
             "sys.exit()",
             "",
             "timer_unused",
-            "the script ended and never called timer.step; make timer = perfkit.StepTimer("
-            "samples_per_step=N) before the training, and call timer.step(loss) after each "
-            "step of the optimizer",
+            "rank 0: the script ended and never called timer.step; make timer = "
+            "perfkit.StepTimer(samples_per_step=N) before the training, and call "
+            "timer.step(loss) after each step of the optimizer",
             id="never calls the timer",
         ),
         pytest.param(

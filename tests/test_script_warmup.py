@@ -160,7 +160,7 @@ def test_several_ranks_end_their_warm_up_after_the_named_step(tmp_path):
     assert rank.is_over(5)
     assert rank.events[0]["ended_by"] == "steady"
     late = Ranks(tmp_path, ranks=2)
-    with pytest.raises(LateWarmupError, match="ends after step 5, but this is step 6"):
+    with pytest.raises(LateWarmupError, match="taken step 6 when it learned"):
         late.is_over(6)
 
 

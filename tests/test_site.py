@@ -237,7 +237,7 @@ def with_every_text():
     """Return the content of a result that has a value in every field of text."""
     result = measured([1.0, 2.0], nodes=2, launcher="srun", strategy="fleetx-amp")
     content = json.loads(result.model_dump_json())
-    failure = {"code": "bad_input", "params": {"detail": "late"}}
+    failure = {"code": "bad_input", "reason": "late", "node": "b", "log": "late"}
     node = {"node": 1, "name": "b", "interface": "eth0", "differs": {"gpus": "A100"}}
     amp = {"value": "1", "state": "applied", "how": "by a flag"}
     effective = content["effective"]

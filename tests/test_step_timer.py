@@ -252,9 +252,9 @@ def test_a_jax_script_that_donates_its_state_is_timed_by_the_state(tmp_path):
 def test_a_jax_script_without_an_array_to_wait_for_is_refused(tmp_path):
     pytest.importorskip("jax")
     code = "import jax, perfkit\nperfkit.StepTimer(8).step(0.5)"
-    code, params = ScriptRank(tmp_path, code, framework="jax").run().failure()
+    code, message = ScriptRank(tmp_path, code, framework="jax").run().failure()
     assert code == "worker_error"
-    assert "timer.step(loss, result=state)" in params["detail"]
+    assert "timer.step(loss, result=state)" in message
 
 
 @pytest.mark.usefixtures("processes")

@@ -358,7 +358,7 @@ def test_labels_and_suite_versions_share_a_row(tmp_path, other):
 
 def test_cells_show_failed_and_partial_measurements(tmp_path):
     result = measured([10.0, 12.0], batch_size=8)
-    late = {"code": "timeout", "params": {"repeat": 3, "seconds": 9}}
+    late = {"code": "timeout", "reason": "repeat 3 took over 9 s"}
     changes = {"status": "partial", "failure": late}
     changes["protocol"] = result.protocol.model_dump() | {"repeats": 7}
     partial = result.model_validate(result.model_dump() | changes)

@@ -1,7 +1,7 @@
-"""Statements about a number or a run: warnings, failures, findings and verdicts.
+"""Statements about a number or a log: warnings, findings and verdicts.
 
 A statement is a small class: typed fields, and one English sentence for each case. A family,
-such as `Failure`, registers its classes by their codes in the order of their definition.
+such as `Finding`, registers its classes by their codes in the order of their definition.
 Results store a statement as its code and its fields, and nothing reads a sentence back.
 `Statement.text` gives the sentence in English, `perfkit.report.text.statements` in the reader's
 language.

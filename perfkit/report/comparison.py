@@ -33,6 +33,7 @@ from perfkit.report.elements import (
     Text,
     bullets,
     code,
+    foreign,
     joined,
     link,
     markup,
@@ -207,7 +208,7 @@ def _shortfall(comparison: InterleavedComparison, variant: Variant) -> Section:
         count % {"n": complete, "all": comparison.repeats},
     ]
     if variant.failure:
-        failure = f"{variant.failure.code}: {sentence(variant.failure)}"
+        failure = foreign(variant.failure.line())
         texts.append(Markup("%s: %s") % (strong(_("failed")), failure))
     if variant.differs:
         words = _("Not compared. Settings that must agree with the base differ:")

@@ -96,6 +96,11 @@ def span(text: Text, style: str = "") -> Markup:
     return Markup('<span class="%s">%s</span>') % (style, text)
 
 
+def output(text: str) -> Section:
+    """Return the output of another program; empty without any."""
+    return markup(Markup('<pre lang="en">%s</pre>') % text if text else "")
+
+
 def strong(text: Text) -> Markup:
     return Markup("<strong>%s</strong>") % text
 

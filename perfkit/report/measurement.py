@@ -9,7 +9,7 @@ from markupsafe import Markup
 from perfkit.analysis.diagnosis import Diagnosis, read_diagnosis
 from perfkit.analysis.warnings import MeasurementChecks, check
 from perfkit.core.config import Config
-from perfkit.core.format import amount, minute, plain
+from perfkit.core.format import amount, minute, printable
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.remedies import remedy
 from perfkit.core.results.schema import Result
@@ -106,13 +106,16 @@ def _incomplete(measurement: Measurement) -> str:
 
 
 def failure_lines(failure: Failure, config: AnyConfig) -> list[str]:
-    """Return a failure for a terminal: a line for each error, and what may help."""
-    first, *others = [plain(line) for line in failure.text().splitlines()] or [""]
-    lines = [f"  {failure.code}: {first}", *(f"  {line}" for line in others)]
+    """Return a failure for a terminal: its errors, what may help, and the last lines of the
+    log."""
+    lines = f"{failure.code}: {failure.reason}".splitlines()
     help_against = remedy(failure, config)
     if help_against:
-        lines.append(f"  Remedy: {help_against.text()}")
-    return lines
+        lines.append(f"Remedy: {help_against}")
+    if failure.log:
+        lines.append("Last lines of the log:")
+        lines += [f"| {line}" for line in failure.log.splitlines()]
+    return [f"  {printable(line)}" for line in lines]
 
 
 def notebook_name(config: AnyConfig) -> str:

@@ -211,7 +211,7 @@ def _repeat_row(repeat: Repeat) -> list[str]:
         _optional(repeat.pauses_seconds),
         _optional(repeat.wall_seconds),
         failure.code if failure else "",
-        sentence(failure) if failure else "",
+        foreign(failure.reason) if failure else "",
     ]
 
 

@@ -16,15 +16,6 @@ from perfkit.analysis.wording import arguments_text, long_title
 from perfkit.core.config import Config, Protocol
 from perfkit.core.format import change, number, percent, plain
 from perfkit.core.request.plan import Plan
-from perfkit.core.results.failures import (
-    Failure,
-    PausedOnSomeRanks,
-    RankFailure,
-    Timeout,
-    TimerOnSomeRanks,
-    WorkerDied,
-    WorkerStalled,
-)
 from perfkit.core.results.remedies import remedy
 from perfkit.core.results.schema import Result, Throughput
 from perfkit.core.results.store import Measurement
@@ -40,6 +31,7 @@ from perfkit.report.elements import (
     joined,
     link,
     note,
+    output,
     paragraph,
     severity_mark,
     strong,
@@ -275,28 +267,29 @@ def _unfinished(measurement: Measurement) -> Section:
     done = words % counts
     if result.failure:
         failure = result.failure
-        section = paragraph(state, done, code(failure.code), sentence(failure))
+        section = paragraph(state, done, code(failure.code), foreign(failure.reason))
         help_against = remedy(failure, result.config)
         if help_against:
             # The page may be published; the remedy of a missing module has paths of this
             # machine.
-            section += paragraph(_("Remedy:"), portable(sentence(help_against)))
+            section += paragraph(_("Remedy:"), foreign(portable(help_against)))
+        section += output(failure.log)
         return section + _last_logs(measurement)
     words = _("It is running or was interrupted; the same command continues it.")
     return paragraph(state, done, words) + _last_logs(measurement)
 
 
 def _last_logs(measurement: Measurement) -> Section:
-    """Return links to some logs of the last repeat, those of failed ranks first; empty without
-    any log."""
+    """Return links to some logs of the last repeat, that of the failed rank first; empty
+    without any log."""
     logs = measurement.log_files()
     if not logs:
         return Section()
     last, _between, _name = logs[-1].name.partition("-")
     of_last = [log for log in logs if log.name.startswith(f"{last}-")]
     failure = measurement.result.failure
-    of_failed = {f"{last}-rank{rank}.log" for rank in _failed_ranks(failure)}
-    of_last.sort(key=lambda log: log.name not in of_failed)
+    of_failed = f"{last}-rank{failure.rank}.log" if failure else ""
+    of_last.sort(key=lambda log: log.name != of_failed)
     paths = [f"{log.parent.name}/{log.name}" for log in of_last]
     shown: list[Text] = [file_link(path) for path in paths[:MOST_LOGS]]
     left_out = len(paths) - len(shown)
@@ -304,26 +297,6 @@ def _last_logs(measurement: Measurement) -> Section:
         shown.append(_("and %(count)s more") % {"count": left_out})
     heading = _("Logs of the last repeat:") if len(logs) > len(paths) else _("Logs:")
     return paragraph(heading, joined(shown, " · ")).on_page_in(measurement.folder)
-
-
-def _failed_ranks(failure: Failure | None) -> list[int]:
-    """Return the ranks that a failure blames."""
-    match failure:
-        case (
-            RankFailure(rank=int(rank))
-            | WorkerDied(rank=int(rank))
-            | WorkerStalled(rank=rank)
-            | Timeout(rank=int(rank))
-            | PausedOnSomeRanks(rank=rank)
-        ):
-            return [rank]
-        case (
-            WorkerDied(ranks=[*ranks])
-            | Timeout(ranks=[*ranks])
-            | TimerOnSomeRanks(others=ranks)
-        ):
-            return ranks
-    return []
 
 
 def _related(page: CheckedMeasurement) -> Section:

@@ -1,4 +1,4 @@
-"""The failure code of an exception that ended a rank, and its message."""
+"""The failure that a rank reports: a code, and a message."""
 
 import os
 import re
@@ -12,6 +12,8 @@ NO_MEMORY = re.compile(
     "|can(not|'t) allocate|allocation failed|oom when allocating|status_alloc_failed",
     re.IGNORECASE,
 )
+WORKER_ERROR = "worker_error"
+"""The code of an exception that is not known otherwise; it may follow from another rank's."""
 MOST_CHARACTERS = 600
 """Longest message of an exception, or of a script that exits, that is stored."""
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,27 +26,27 @@ class ConfigMismatchError(RuntimeError):
     failure_code = "config_mismatch"
 
 
-class Classified(NamedTuple):
-    """The failure code of an exception, and its message on one line."""
+class Failure(NamedTuple):
+    """Why a rank ended: a code, and a message on one line."""
 
     code: str
     message: str
 
 
-def classify(error: BaseException) -> Classified:
-    """Return the failure code of an exception, its own `failure_code` if it has one, and
-    `worker_error` for one that tells nothing, and its message."""
+def classify(error: BaseException) -> Failure:
+    """Return the failure of a rank that an exception ended. Its code is the `failure_code` of
+    the exception, if that has one, and `worker_error` if nothing is known."""
     text = " ".join(str(error).split())
     text = text.encode(errors="replace").decode()
     message = portable(text)[:MOST_CHARACTERS] or type(error).__name__
     own_code = getattr(error, "failure_code", None)
     if isinstance(own_code, str):
-        return Classified(own_code, message)
+        return Failure(own_code, message)
     if isinstance(error, MemoryError) or NO_MEMORY.search(text):
-        return Classified("out_of_memory", message)
+        return Failure("out_of_memory", message)
     if isinstance(error, OSError) and error.errno in UNWRITABLE:
-        return Classified("io_error", message)
-    return Classified("worker_error", f"{type(error).__name__}: {message}")
+        return Failure("io_error", message)
+    return Failure(WORKER_ERROR, f"{type(error).__name__}: {message}")
 
 
 def portable(text: str) -> str:

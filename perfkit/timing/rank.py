@@ -14,19 +14,31 @@ import time
 import traceback
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
-from perfkit.timing.failure import MOST_CHARACTERS, classify, portable
+from perfkit.timing.failure import (
+    MOST_CHARACTERS,
+    WORKER_ERROR,
+    Failure,
+    classify,
+    portable,
+)
 from perfkit.timing.job import Job
 from perfkit.timing.rank_process import enter_scratch
 from perfkit.timing.raw_file import RawFile, rank_file
 from perfkit.timing.session import JOB_VARIABLE, Session, open_session
-from perfkit.timing.warmup import LateWarmupError
 
 USAGE_ERROR = 2
 """Exit status of argparse, click and others for arguments that they refuse."""
-Failure = dict[str, Any]
-"""The event `failure`."""
+TIMER_UNUSED = (
+    "the script ended and never called timer.step; make timer = "
+    "perfkit.StepTimer(samples_per_step=N) before the training, and call timer.step(loss) "
+    "after each step of the optimizer"
+)
+STEP_UNUSED = (
+    "the script made a timer, but ended and never called timer.step; call timer.step(loss) "
+    "after each step of the optimizer"
+)
 
 
 class LastLine:
@@ -114,6 +126,7 @@ def begin(job_file: Path, command: Command, began: float) -> Session:
 def ended(session: Session, error: BaseException | None, last_line: str) -> None:
     """Write the event `failure` unless the task is complete, and exit with status 1 then. After
     the task, whatever the script does is its own affair."""
+    at = time.time()
     is_exit = error is None or isinstance(error, SystemExit)
     if not is_exit:
         traceback.print_exc()
@@ -130,7 +143,7 @@ def ended(session: Session, error: BaseException | None, last_line: str) -> None
         with contextlib.suppress(Exception):
             stream.flush()
     try:
-        session.raw.write(failure)
+        session.raw.write({"event": "failure", "at": at, **failure._asdict()})
     finally:
         # Not sys.exit: remains of the framework (a failed pipeline, a rank waiting for
         # others) may keep the interpreter alive.
@@ -150,29 +163,28 @@ def failure_of(session: Session, error: BaseException | None, last_line: str) ->
     own error, also if the script has caught it, otherwise how the script has ended. `last_line`
     on stderr says why arguments were refused."""
     error = session.error or error
-    if isinstance(error, LateWarmupError):
-        return failure("late_warmup", step=error.step, last_step=error.last_step)
     if error is not None and not isinstance(error, SystemExit):
         code, message = classify(error)
-        if code == "worker_error":
+        if code == WORKER_ERROR:
             message = f"{place_in_script(error, session.script)}{message}"
-        return failure(code, detail=message)
+        return Failure(code, message)
     status = exit_status(error)
     if status:
-        params: dict[str, Any] = {"status": status, "step": session.step}
+        message = f"the script exited with status {status} after step {session.step}"
         detail = last_line if status == USAGE_ERROR else ""
         if isinstance(error, SystemExit) and isinstance(error.code, str):
             detail = error.code
         if detail:
-            params["detail"] = " ".join(portable(detail).split())[:MOST_CHARACTERS]
-        return failure("script_exit", **params)
+            detail = " ".join(portable(detail).split())[:MOST_CHARACTERS]
+            message = f"{message}: {detail}"
+        return Failure("script_exit", message)
     if session.step == 0:
-        return failure("timer_unused", timer_made=session.has_timer)
-    return failure("ended_early", step=session.step, steps=session.steps)
-
-
-def failure(code: str, **params: Any) -> Failure:
-    return {"event": "failure", "code": code, "params": params}
+        return Failure("timer_unused", STEP_UNUSED if session.has_timer else TIMER_UNUSED)
+    return Failure(
+        "ended_early",
+        f"the script ended after step {session.step} of {session.steps}; let it train longer, "
+        "or measure fewer steps: -p measured_steps NUMBER",
+    )
 
 
 def exit_status(error: BaseException | None) -> int:

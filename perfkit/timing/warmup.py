@@ -20,10 +20,7 @@ Ending = Literal["steady", "steps", "seconds"]
 class LateWarmupError(RuntimeError):
     """This rank learned too late after which step the warm-up ends."""
 
-    def __init__(self, step: int, last_step: int) -> None:
-        super().__init__(f"the warm-up ends after step {last_step}, but this is step {step}")
-        self.step = step
-        self.last_step = last_step
+    failure_code = "late_warmup"
 
 
 class Warmup:
@@ -76,7 +73,11 @@ class Warmup:
                 return "steady"
         elif self.last_step is not None:
             if step > self.last_step:
-                raise LateWarmupError(step, self.last_step)
+                raise LateWarmupError(
+                    f"it had already taken step {step} when it learned that the warm-up ends "
+                    f"after step {self.last_step}; fix the length of the warm-up: "
+                    "-p warmup_steps NUMBER"
+                )
             if step == self.last_step:
                 return "seconds" if takes_too_long else "steady"
         return "steps" if step >= limit else None

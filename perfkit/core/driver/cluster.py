@@ -36,12 +36,7 @@ from perfkit.core.driver.node_files import (
 from perfkit.core.driver.programs import NodePrograms
 from perfkit.core.driver.workers import Launcher, WorkerGroup
 from perfkit.core.request.hosts import route_address
-from perfkit.core.results.failures import (
-    NodesDiffer,
-    NodeTimeout,
-    PortTaken,
-    ScriptUnreadable,
-)
+from perfkit.core.results.failures import Failure
 from perfkit.core.results.schema import NodeSeen
 from perfkit.core.script_config import AnyConfig, ScriptConfig
 from perfkit.core.system.environment import package_source
@@ -132,9 +127,10 @@ class ClusterLauncher(Launcher):
             if not awaited:
                 break
             if time.monotonic() > deadline:
-                names = self.names(awaited)
-                limit = self.config.timeout
-                raise NodeError(NodeTimeout(nodes=names, seconds=limit))
+                names = ", ".join(self.names(awaited))
+                reason = f"{names} did not start within {self.config.timeout} s"
+                failure = Failure(code="node_timeout", reason=reason, node=names)
+                raise NodeError(failure)
             show_status(f"waiting for {', '.join(self.names(awaited))}")
             time.sleep(POLL_SECONDS)
         return [self._facts_of(node, folder) for node in range(1, self.config.nodes)]
@@ -145,21 +141,28 @@ class ClusterLauncher(Launcher):
         if answer.facts:
             return answer.facts
         name = self.node_name(node)
-        if answer.script_problem and isinstance(self.config, ScriptConfig):
-            detail = answer.script_problem
-            unreadable = ScriptUnreadable(script=self.config.script, detail=detail, node=name)
-            raise NodeError(unreadable)
+        if answer.script_problem:
+            reason = (
+                f"{name} can't run the script: {answer.script_problem}; it must lie in a "
+                "folder that all nodes share"
+            )
+            raise NodeError(Failure(code="script_unreadable", reason=reason, node=name))
         if answer.other_package:
-            raise NodeError(NodesDiffer(suite_source=answer.other_package, node=name))
-        raise NodeError(NodesDiffer(refused_by=name, detail=answer.error))
+            reason = f"perfkit differs from perfkit on {name}; make them alike"
+            raise self._differs(node, reason)
+        raise self._differs(node, f"{name}: {answer.error}")
+
+    def _differs(self, node: int, reason: str) -> NodeError:
+        name = self.node_name(node)
+        return NodeError(Failure(code="nodes_differ", reason=reason, node=name))
 
     def _checked(self, node: int) -> NodeSeen:
         """Compare a node with node 0. Raises NodeError if a common fact differs."""
         facts, name = self.nodes[node], self.node_name(node)
         first = self.nodes[0]
         if node and facts.name == first.name and self.config.launcher == "srun":
-            detail = "perfkit does not run on the first node of the allocation"
-            raise NodeError(NodesDiffer(refused_by=name, detail=detail))
+            reason = f"{name}: perfkit does not run on the first node of the allocation"
+            raise self._differs(node, reason)
         differs = {}
         for fact, value in facts.facts.items():
             if value != first.facts.get(fact):
@@ -167,21 +170,19 @@ class ClusterLauncher(Launcher):
         self._refuse_different_facts(node, differs)
         if facts.gpus < self.config.gpus:
             wanted, visible = self.config.gpus, facts.gpus
-            fewer = NodesDiffer(parameter="gpus", here=wanted, there=visible, node=name)
-            raise NodeError(fewer)
+            reason = f"gpus: {wanted} requested here, {visible} on {name}"
+            raise self._differs(node, reason)
         return NodeSeen(node=node, name=name, interface=facts.interface, differs=differs)
 
     def _refuse_different_facts(self, node: int, differs: Iterable[str]) -> None:
         for fact in (*COMMON, *FRAMEWORKS[self.config.framework].facts):
             if fact in differs:
-                different = NodesDiffer(
-                    fact=fact,
-                    here=self.nodes[0].facts.get(fact),
-                    first_node=self.node_name(0),
-                    there=self.nodes[node].facts[fact],
-                    node=self.node_name(node),
+                here, there = self.nodes[0].facts.get(fact), self.nodes[node].facts[fact]
+                reason = (
+                    f"{fact}: {here!r} on {self.node_name(0)}, {there!r} on "
+                    f"{self.node_name(node)}; make them alike"
                 )
-                raise NodeError(different)
+                raise self._differs(node, reason)
 
     def unreachable(self) -> list[str]:
         """Return a sentence for each pair of nodes without a connection between the addresses
@@ -208,8 +209,11 @@ class ClusterLauncher(Launcher):
             with socket.create_server((address, port)) as server:
                 return int(server.getsockname()[1])
         except OSError as error:
-            detail = error.strerror or str(error)
-            raise NodeError(PortTaken(port=port, address=address, detail=detail)) from error
+            reason = (
+                f"port {port} of {address} can't be used: {error.strerror or error}; use "
+                "another port: -p port NUMBER"
+            )
+            raise NodeError(Failure(code="port_taken", reason=reason)) from error
 
     def start(self, repeat: int, raw_folder: Path, job: str) -> WorkerGroup:
         master = f"{self.nodes[0].address}:{self.rendezvous_port()}"

@@ -19,7 +19,7 @@ from perfkit.core.driver.node_files import (
 )
 from perfkit.core.driver.programs import ENDING_SECONDS, NodePrograms
 from perfkit.core.driver.workers import LocalWorkers, WorkerGroup
-from perfkit.core.results.failures import Failure, WorkerDied
+from perfkit.core.results.failures import Failure
 from perfkit.core.script_config import AnyConfig
 from perfkit.core.system.scratch import Scratch
 from perfkit.training.frameworks import NodeRank
@@ -115,19 +115,19 @@ class ClusterWorkers(WorkerGroup):
         status = nodes[0].status
         logs = {"nodes": self.programs.log} if self.programs.log else {}
         exited_first: list[int] = []
-        idle_seconds: dict[int, float] = {}
+        idle: list[int] = []
         network: str | None = None
         for ended in nodes.values():
             if ended.status and not status:
                 status = ended.status
             logs |= ended.logs
             exited_first += ended.exited_first
-            idle_seconds |= ended.idle_seconds
+            idle += ended.idle
             network = network or ended.nccl_network
         return ExitInfo(
             status=status,
             exited_first=exited_first,
-            idle_seconds=idle_seconds,
+            idle=idle,
             killed_for_memory=any(ended.killed_for_memory for ended in nodes.values()),
             logs=logs,
             killed_after_end=any(ended.killed_after_end for ended in nodes.values()),
@@ -143,6 +143,7 @@ class ClusterWorkers(WorkerGroup):
         for node, ended in nodes.items():
             if ended.status is not None and ended.status < 0:
                 # A signal has ended the supervisor itself, which took its workers along.
-                name, workers = self.node_name(node), self.config.ranks
-                return WorkerDied(workers=workers, node=name, status=ended.status)
+                name = self.node_name(node)
+                reason = f"signal {-ended.status} ended the workers' supervisor on {name}"
+                return Failure(code="worker_died", reason=reason, node=name)
         return None

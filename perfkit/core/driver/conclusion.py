@@ -7,10 +7,10 @@ from typing import Literal, NamedTuple
 
 from perfkit.core.config import Config
 from perfkit.core.driver.exit_info import ExitInfo
-from perfkit.core.driver.failures import cause, finished, timed_out
-from perfkit.core.driver.script_failures import ScriptRun, script_failure
+from perfkit.core.driver.failures import EndedRun, cause, finished, timed_out
+from perfkit.core.driver.script_failures import script_failure
 from perfkit.core.driver.workers import Launcher
-from perfkit.core.results.failures import Failure, Interrupted, WorkerError
+from perfkit.core.results.failures import Failure
 from perfkit.core.results.repeat import Repeat
 from perfkit.core.results.schema import Effective
 from perfkit.core.results.store import (
@@ -26,13 +26,13 @@ from perfkit.core.results.told import Told
 from perfkit.core.script_config import AnyConfig, ScriptConfig
 from perfkit.core.system.gpus import core_ranges
 from perfkit.core.work import work_of
-from perfkit.timing.failure import portable
+from perfkit.timing.failure import WORKER_ERROR, portable
 from perfkit.timing.raw_file import rank_file
 from perfkit.training.frameworks import AFFINITY
 
 INVALID_EVENTS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 """Errors that the raw events of an unfinished rank can cause."""
-DETAIL_LENGTH = 600
+REASON_LENGTH = 600
 EndedBy = Literal["timeout", "interrupt"]
 """Why the driver ended the workers."""
 
@@ -89,8 +89,8 @@ class EndedRepeat:
             # Store only what can be read again.
             repeat = Repeat.model_validate_json(repeat.model_dump_json())
         except INVALID_EVENTS as error:
-            detail = f"invalid raw events: {error!r}"[:DETAIL_LENGTH]
-            failure = WorkerError(detail=portable(detail))
+            reason = f"invalid raw events: {error!r}"[:REASON_LENGTH]
+            failure = Failure(code=WORKER_ERROR, reason=portable(reason))
             repeat = Repeat(index=self.index, status="failed", failure=failure)
         return Concluded(repeat, reported)
 
@@ -107,13 +107,14 @@ class EndedRepeat:
         a script did the same in all of them."""
         config, outcome = self.launcher.config, self.outcome
         if outcome.ended_by == "interrupt":
-            return Interrupted(repeat=self.index)
+            reason = f"interrupted during repeat {self.index}"
+            return Failure(code="interrupted", reason=reason)
         nodes = []
         for rank in range(config.ranks):
             nodes.append(self.launcher.node_name(rank // config.devices))
+        run = EndedRun(events, nodes, outcome.exit_info)
         was_too_slow = outcome.ended_by == "timeout"
         if isinstance(config, ScriptConfig):
-            run = ScriptRun(events, nodes)
             failure = script_failure(
                 config, run, self.index, self.first_told, was_too_slow=was_too_slow
             )
@@ -123,8 +124,8 @@ class EndedRepeat:
             # Even after a timeout: only the cleanup of the processes did not finish.
             return outcome.log_error
         if was_too_slow:
-            return timed_out(self.index, config.timeout, events, nodes)
-        return cause(events, nodes, outcome.exit_info)
+            return timed_out(run, self.index, config.timeout)
+        return cause(run)
 
     def _summarized(self, events: Sequence[Events], told: Told | None) -> Repeat:
         """Return the complete repeat with its numbers and the digests of its raw files."""

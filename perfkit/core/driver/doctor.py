@@ -116,4 +116,4 @@ def _nodes(config: AnyConfig, protocol: Protocol) -> Iterator[Diagnostic]:
         yield Diagnostic("failed", "nodes", str(error))
     except NodeError as error:
         subject = error.failure.code.replace("_", " ")
-        yield Diagnostic("failed", subject, error.failure.text())
+        yield Diagnostic("failed", subject, error.failure.reason)

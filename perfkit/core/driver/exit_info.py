@@ -13,6 +13,8 @@ MEMORY_EVENTS = {
 }
 """Files with a control group's count of out-of-memory kills, by the controllers in a line of
 /proc/self/cgroup (none in version 2). A container has its own group at the root."""
+IDLE_SECONDS = 20.0
+"""A rank that writes nothing for this time may have stalled; gloo waits for it for 30 s."""
 SAME_SECONDS = 1.0
 """The order of exits seen within this time is unknown."""
 
@@ -28,8 +30,8 @@ class ExitInfo(BaseModel):
     """exit status of the framework's launcher; with several nodes, the first that is not 0"""
     exited_first: list[int] = []
     """ranks that were the first of their node to exit by themselves, within SAME_SECONDS"""
-    idle_seconds: dict[int, float] = {}
-    """by rank, the seconds between its last event and the end"""
+    idle: list[int] = []
+    """ranks that have written no event in the last IDLE_SECONDS"""
     killed_for_memory: bool
     """whether the kernel killed a process of the workers' control group for lack of memory"""
     logs: dict[str, str]

@@ -24,14 +24,7 @@ from perfkit.core.request.checks import problems
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.request.script import script_digest
 from perfkit.core.results import store
-from perfkit.core.results.failures import (
-    BadInput,
-    Failure,
-    Interrupted,
-    NodesDiffer,
-    ScriptChanged,
-    ScriptUnreadable,
-)
+from perfkit.core.results.failures import Failure
 from perfkit.core.results.identity import Reading, measurement_id
 from perfkit.core.results.repeat import Repeat
 from perfkit.core.results.schema import SCHEMA_VERSION, InputData, NodeSeen, Result
@@ -180,11 +173,11 @@ class MeasurementRun:
         try:
             was_interrupted = self._make(missing, shared)
         except InputError as error:
-            self.conclude(BadInput(detail=portable(str(error))))
+            self.conclude(Failure(code="bad_input", reason=portable(str(error))))
         except NodeError as error:
             self.conclude(error.failure)
         except KeyboardInterrupt:
-            self.conclude(Interrupted())
+            self.conclude(Failure(code="interrupted", reason="interrupted"))
             raise
         else:
             if was_interrupted:
@@ -246,8 +239,12 @@ class MeasurementRun:
         with other facts."""
         before = [node.differs for node in self.result.nodes]
         if self.result.complete_repeats and before != [node.differs for node in nodes]:
-            earlier = [node.name for node in self.result.nodes]
-            raise NodeError(NodesDiffer(earlier_nodes=earlier))
+            earlier = ", ".join(node.name for node in self.result.nodes)
+            reason = (
+                f"earlier repeats ran on {earlier}, which differ from the current nodes; set a "
+                "new label: -p label NAME"
+            )
+            raise NodeError(Failure(code="nodes_differ", reason=reason))
         self.result = self.result.model_copy(update={"nodes": nodes})
 
     def add(self, repeat: Repeat, reported: Reported) -> None:
@@ -279,11 +276,16 @@ def changed_script(config: AnyConfig) -> Failure | None:
     try:
         now = script_digest(config.script_file)
     except OSError as error:
-        return ScriptUnreadable(script=config.script, detail=portable(str(error)))
+        reason = portable(f"{config.script} can't be read: {error}")
+        return Failure(code="script_unreadable", reason=reason)
     if now == config.script_sha256:
         return None
     before, now = config.script_sha256[:SHOWN_DIGITS], now[:SHOWN_DIGITS]
-    return ScriptChanged(script=config.script, before=before, now=now)
+    reason = (
+        f"{config.script}, or a module that it imports, was changed since the request (SHA-256 "
+        f"{before}, now {now}); start again: a changed script is another measurement"
+    )
+    return Failure(code="script_changed", reason=reason)
 
 
 def _stored_result(folder: Path) -> Result | None:

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from perfkit.core.config import RunConfig
-from perfkit.core.driver.logs import shortened
+from perfkit.core.driver.logs import last_lines, shortened
 from perfkit.core.driver.node_files import ExitStatus, nodes_with
 from perfkit.core.driver.supervised import ENDING_SECONDS as WORKERS_ENDING_SECONDS
 from perfkit.core.driver.supervised import PYTHON, SUPERVISOR
 from perfkit.core.driver.workers import STACKS_SECONDS
-from perfkit.core.results.failures import Failure, IoFailure, NodeLost, NotShared
+from perfkit.core.results.failures import Failure
 from perfkit.core.system.environment import LIBRARY_VARIABLES, is_setting
 from perfkit.core.system.scratch import Scratch
 from perfkit.timing.failure import portable
@@ -56,10 +56,6 @@ ENDING_SECONDS = STACKS_SECONDS + WORKERS_ENDING_SECONDS + 5.0
 CLOSING_SECONDS = 3.0
 """For ssh or srun, and for what they have started, to end after standard input has closed. If
 they are killed then, the supervisors end the rest."""
-
-
-OUTPUT_CHARACTERS = 600
-"""Longest output of ssh or srun in a failure."""
 
 
 class Program(NamedTuple):
@@ -147,29 +143,26 @@ class NodePrograms:
         whether they had workers, whose raw lines are then lost."""
         program = self._program(nodes[0])
         status = program.process.poll()
-        output = self.output(program)
-        if status == ExitStatus.IO_ERROR:
-            return IoFailure(refused_by=", ".join(names), detail=output)
+        log = last_lines(portable(shortened(program.log)))
+        last_line = log.rpartition("\n")[2]
+        node = ", ".join(names)
         if status in (0, ExitStatus.NOT_SHARED):
             folder = portable(str(self.folder.parent.parent))
-            return NotShared(nodes=names, folder=folder, output=output or None)
-        is_silent = status is None
-        return NodeLost(
-            nodes=names,
-            launcher=None if is_silent else self.config.launcher,
-            status=status,
-            seconds=round(ENDING_SECONDS) if is_silent else None,
-            lines_lost=running or None,
-            output=output or None,
-        )
-
-    def output(self, program: Program) -> str:
-        """Return beginning and end of what a process and its node programs have printed."""
-        text = " ".join(portable(shortened(program.log)).split())
-        if len(text) < OUTPUT_CHARACTERS:
-            return text
-        half = OUTPUT_CHARACTERS // 2
-        return f"{text[:half]} […] {text[-half:]}"
+            reason = (
+                f"{node} did not find {folder}: outputs_dir must be a folder that all nodes "
+                "share"
+            )
+            return Failure(code="not_shared", reason=reason, node=node, log=log)
+        if status == ExitStatus.IO_ERROR:
+            return Failure(code="io_error", reason=f"{node}: {last_line}", node=node, log=log)
+        reason = f"{node}: {self.config.launcher} ended with status {status}"
+        if status is None:
+            reason = f"{node}: no answer within {ENDING_SECONDS:.0f} s"
+        if running:
+            reason += "; the raw steps there are lost"
+        if last_line:
+            reason += f"; it said: {last_line}"
+        return Failure(code="node_lost", reason=reason, node=node, log=log)
 
     @property
     def log(self) -> str:

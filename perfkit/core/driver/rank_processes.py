@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from perfkit.core.driver.exit_info import SAME_SECONDS
+from perfkit.core.driver.exit_info import IDLE_SECONDS, SAME_SECONDS
 from perfkit.timing.raw_file import rank_file
 
 
@@ -21,41 +21,32 @@ class RankProcesses:
         self.raw_folder = raw_folder
         self.ranks = ranks
         self.pids: dict[int, int] = {}
-        self.raw_bytes: dict[int, int] = {}
-        self.wrote_at = dict.fromkeys(ranks, time.monotonic())
         self.exited_at: dict[int, float] = {}
-        self.idle_seconds: dict[int, float] = {}
-        """By rank, the seconds between its last event and the end."""
 
     def look(self) -> None:
-        """Note what has changed since the last call."""
-        for rank in self.ranks:
-            raw = rank_file(self.raw_folder, rank)
-            if raw.exists():
-                self._look_at(rank, raw)
+        """Note which ranks have started or exited since the last call."""
+        for rank, raw in self._raw_files():
+            if rank not in self.pids:
+                first_line, line_end, _rest = raw.read_bytes().partition(b"\n")
+                if line_end:
+                    self.pids[rank] = json.loads(first_line)["pid"]
         for rank in self.running():
             if _has_exited(self.pids[rank]):
                 self.exited_at[rank] = time.monotonic()
 
-    def _look_at(self, rank: int, raw: Path) -> None:
-        size = raw.stat().st_size
-        if size != self.raw_bytes.get(rank):
-            self.raw_bytes[rank] = size
-            self.wrote_at[rank] = time.monotonic()
-        if rank not in self.pids:
-            first_line, line_end, _rest = raw.read_bytes().partition(b"\n")
-            if line_end:
-                self.pids[rank] = json.loads(first_line)["pid"]
+    def _raw_files(self) -> list[tuple[int, Path]]:
+        """Return the ranks that have a raw file, and these files."""
+        files = [(rank, rank_file(self.raw_folder, rank)) for rank in self.ranks]
+        return [(rank, raw) for rank, raw in files if raw.exists()]
 
     def running(self) -> list[int]:
         """Return the ranks that have started and not exited."""
         return sorted(self.pids.keys() - self.exited_at.keys())
 
-    def stop_clock(self) -> None:
-        """Note how long each rank has been idle, at the first call."""
-        if not self.idle_seconds:
-            now = time.monotonic()
-            self.idle_seconds = {rank: now - at for rank, at in self.wrote_at.items()}
+    def idle(self) -> list[int]:
+        """Return the ranks that have written no event in the last IDLE_SECONDS."""
+        earliest = time.time() - IDLE_SECONDS
+        return [rank for rank, raw in self._raw_files() if raw.stat().st_mtime < earliest]
 
     def dump_stacks(self) -> None:
         """Have each running rank write its stacks to its log."""

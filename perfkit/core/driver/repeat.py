@@ -14,7 +14,7 @@ from perfkit.core.driver.conclusion import (
     RunOutcome,
     events_of_ranks,
 )
-from perfkit.core.driver.failures import NodeError, cause, finished, unwritten
+from perfkit.core.driver.failures import EndedRun, NodeError, cause, finished, unwritten
 from perfkit.core.driver.progress import RepeatsProgress
 from perfkit.core.driver.watch import Watch
 from perfkit.core.driver.workers import Launcher, LocalWorkers
@@ -46,8 +46,8 @@ def perform(config: AnyConfig, protocol: Protocol, task: str, raw: Path) -> list
     if not in_time:
         raise TaskError(f"{task}: took over {config.timeout} s; -p timeout allows more")
     if not all(finished(rank_events) for rank_events in events):
-        failure = cause(events, [None] * config.ranks, exit_info)
-        raise TaskError(f"{task}: {failure.line()}")
+        run = EndedRun(events, [None] * config.ranks, exit_info)
+        raise TaskError(f"{task}: {cause(run).line()}")
     return events
 
 

@@ -1,18 +1,9 @@
 """Why a script's repeat failed, or is not what was asked for: pure functions of its events."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, NamedTuple
 
-from perfkit.core.driver.failures import finished
-from perfkit.core.results.failures import (
-    ConfigMismatch,
-    Failure,
-    PausedOnSomeRanks,
-    TimerOnSomeRanks,
-    TimerUnused,
-    ToldDiffers,
-)
+from perfkit.core.driver.failures import EndedRun, finished
+from perfkit.core.results.failures import Failure
 from perfkit.core.results.store import Events
 from perfkit.core.results.summarize import told_by
 from perfkit.core.results.told import Told
@@ -20,93 +11,103 @@ from perfkit.core.script_config import ScriptConfig
 
 MAY_DIFFER = ("device_name",)
 """What ranks may tell differently."""
-TIMER_UNUSED = "timer_unused"
 
 
-class ScriptRun(NamedTuple):
-    """The ranks of a script's repeat, by their numbers: their events, and the names of their
-    nodes (None with a single node)."""
-
-    events: Sequence[Events]
-    nodes: Sequence[str | None]
-
-    def told(self) -> dict[int, Told]:
-        """Return what the ranks have told that called the timer."""
-        tellings = {}
-        for rank, events in enumerate(self.events):
-            telling = told_by(events)
-            if telling is not None:
-                tellings[rank] = telling
-        return tellings
-
-    def reported(self, rank: int) -> dict[str, Any] | None:
-        """Return the failure that a rank has reported, if it did."""
-        for event in self.events[rank]:
-            if event["event"] == "failure":
-                return event
-        return None
+def script_failure(
+    config: ScriptConfig,
+    run: EndedRun,
+    repeat: int,
+    first_told: Told | None,
+    *,
+    was_too_slow: bool,
+) -> Failure | None:
+    """Return why a script's repeat can't be used for reasons of the script; None if there is no
+    such reason. `first_told`: what it told in the first repeat, None in that one.
+    `was_too_slow`: whether it took longer than `timeout`."""
+    told = _told(run)
+    failure = _wrong_device(config.device, run, told) or _timer_on_some_ranks(run, told)
+    if failure is None and was_too_slow and not told:
+        failure = _timer_never_called(run, config.timeout)
+    failure = failure or _different_on_ranks(run, told) or _paused_on_some_ranks(run)
+    if failure or first_told is None:
+        return failure
+    return _different_in_repeat(repeat, first_told, run, told)
 
 
-def wrong_device(device: str, run: ScriptRun) -> ConfigMismatch | None:
+def _told(run: EndedRun) -> dict[int, Told]:
+    """Return what the ranks have told that called the timer."""
+    tellings = {}
+    for rank, events in enumerate(run.events):
+        telling = told_by(events)
+        if telling is not None:
+            tellings[rank] = telling
+    return tellings
+
+
+def _wrong_device(device: str, run: EndedRun, told: dict[int, Told]) -> Failure | None:
     """Return the failure of a rank that trained on another type of device than `device`."""
-    for rank, telling in run.told().items():
+    for rank, telling in told.items():
         used = telling.device
         if used != device:
-            detail = (
-                f"device={device} was requested, but the script trained on {used}; let it "
-                f"use {device}, or ask for the other: -p device {used}"
+            reason = (
+                f"{run.name(rank)}: device={device} was requested, but the script trained on "
+                f"{used}; let it use {device}, or ask for the other: -p device {used}"
             )
-            return ConfigMismatch(rank=rank, node=run.nodes[rank], detail=detail)
+            return run.failure("config_mismatch", reason, rank)
     return None
 
 
-def timer_on_some_ranks(run: ScriptRun) -> TimerOnSomeRanks | None:
+def _timer_on_some_ranks(run: EndedRun, told: dict[int, Told]) -> Failure | None:
     """Return the failure of ranks that never called the timer, while others did so up to the
     end, or they themselves ended without it."""
-    told = run.told()
     others = [rank for rank in range(len(run.events)) if rank not in told]
     if not told or not others:
         return None
-    detail = None
-    some_finished = any(finished(run.events[rank]) for rank in told)
-    others_ended = False
-    for rank in others:
-        report = run.reported(rank)
-        if report and report["code"] == TIMER_UNUSED:
-            others_ended = True
-        elif report and detail is None:
-            detail = f"rank {rank}: {report['params'].get('detail')}"
-    if not some_finished and not others_ended:
+    errors = {report.rank: report for report in run.reports() if report.rank in others}
+    unused = [rank for rank, report in errors.items() if report.code == "timer_unused"]
+    if not unused and not any(finished(run.events[rank]) for rank in told):
         return None
-    return TimerOnSomeRanks(ranks=sorted(told), others=others, detail=detail)
+    callers = ", ".join(map(str, sorted(told)))
+    without = ", ".join(map(str, others))
+    for rank, report in errors.items():
+        if rank not in unused:
+            without += f" (rank {rank}: {report.message})"
+            break
+    reason = (
+        f"ranks that called timer.step: {callers}; that did not: {without}; every rank must "
+        "call it"
+    )
+    return run.failure("timer_on_some_ranks", reason, others[0])
 
 
-def timer_never_called(seconds: int, run: ScriptRun) -> TimerUnused | None:
-    """Return the failure of a script that ran for over `seconds`, the time limit, if no rank
-    has called the timer."""
-    return None if run.told() else TimerUnused(seconds=seconds)
+def _timer_never_called(run: EndedRun, seconds: int) -> Failure:
+    """Return the failure of a script that ran for over `seconds`, the time limit."""
+    reason = (
+        f"the script ran for over {seconds} s and never called timer.step; call "
+        "timer.step(loss) after each step of the optimizer, of one timer = "
+        "perfkit.StepTimer(samples_per_step=N) that is made before the training"
+    )
+    return run.failure("timer_unused", reason, 0)
 
 
-def different_on_ranks(run: ScriptRun) -> ToldDiffers | None:
+def _different_on_ranks(run: EndedRun, told: dict[int, Told]) -> Failure | None:
     """Return the first difference between what rank 0 and another rank told the timer."""
-    told = run.told()
     first = told.get(0)
     if first is None:
         return None
     for rank, telling in told.items():
         name = _first_difference(first, telling)
         if name:
-            return ToldDiffers(
-                name=name,
-                here=getattr(telling, name),
-                there=getattr(first, name),
-                rank=rank,
-                node=run.nodes[rank],
+            here, there = getattr(telling, name), getattr(first, name)
+            reason = (
+                f"the script told the timer {name} = {here!r} on {run.name(rank)}, {there!r} "
+                "on rank 0; every rank must tell the same"
             )
+            return run.failure("told_differs", reason, rank)
     return None
 
 
-def paused_on_some_ranks(run: ScriptRun) -> PausedOnSomeRanks | None:
+def _paused_on_some_ranks(run: EndedRun) -> Failure | None:
     """Return the first difference between the pauses of rank 0 and of another rank, if all have
     finished: a rank that did not pause waited for the others in its window."""
     if not all(finished(events) for events in run.events):
@@ -116,7 +117,11 @@ def paused_on_some_ranks(run: ScriptRun) -> PausedOnSomeRanks | None:
         different = first ^ _paused_after(events)
         if different:
             step = min(different)[0]
-            return PausedOnSomeRanks(rank=rank, step=step)
+            reason = (
+                f"ranks 0 and {rank} did not both pause the timer after step {step}, so that "
+                "one waited for the other within its window; every rank must call timer.pause"
+            )
+            return run.failure("paused_on_some_ranks", reason, rank)
     return None
 
 
@@ -133,23 +138,22 @@ def _paused_after(events: Events) -> set[tuple[int, int]]:
     return pauses
 
 
-def different_in_repeat(repeat: int, first_repeat: Told, run: ScriptRun) -> ToldDiffers | None:
+def _different_in_repeat(
+    repeat: int, first_repeat: Told, run: EndedRun, told: dict[int, Told]
+) -> Failure | None:
     """Return the first difference between what rank 0 told the timer in the first repeat and in
     this one."""
-    telling = run.told().get(0)
-    if telling is None:
-        return None
-    name = _first_difference(first_repeat, telling)
+    telling = told.get(0)
+    name = _first_difference(first_repeat, telling) if telling else None
     if name is None:
         return None
-    return ToldDiffers(
-        name=name,
-        here=getattr(telling, name),
-        there=getattr(first_repeat, name),
-        rank=0,
-        node=run.nodes[0],
-        repeat=repeat,
+    here, there = getattr(telling, name), getattr(first_repeat, name)
+    reason = (
+        f"the script told the timer {name} = {here!r} in repeat {repeat}, {there!r} in the "
+        "first one; that is other work: give it another label (-p label NAME), or make the "
+        "script do the same in every run"
     )
+    return run.failure("told_differs", reason, 0)
 
 
 def _first_difference(first: Told, other: Told) -> str | None:
@@ -158,23 +162,3 @@ def _first_difference(first: Told, other: Told) -> str | None:
         if name not in MAY_DIFFER and getattr(first, name) != getattr(other, name):
             return name
     return None
-
-
-def script_failure(
-    config: ScriptConfig,
-    run: ScriptRun,
-    repeat: int,
-    first_told: Told | None,
-    *,
-    was_too_slow: bool,
-) -> Failure | None:
-    """Return why a script's repeat can't be used for reasons of the script; None if there is no
-    such reason. `first_told`: what it told in the first repeat, None in that one.
-    `was_too_slow`: whether it took longer than `timeout`."""
-    failure: Failure | None = wrong_device(config.device, run) or timer_on_some_ranks(run)
-    if was_too_slow and failure is None:
-        failure = timer_never_called(config.timeout, run)
-    failure = failure or different_on_ranks(run) or paused_on_some_ranks(run)
-    if failure or first_told is None:
-        return failure
-    return different_in_repeat(repeat, first_told, run)

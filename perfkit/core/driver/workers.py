@@ -133,6 +133,7 @@ class LocalWorkers(WorkerGroup):
         self.killed_before = killed_for_memory()
         self.after_end = AfterEnd(raw_folder, self.ranks)
         self.killed_after_end = False
+        self.idle: list[int] = []
         of_rank = rank_job(config, protocol)
         with contextlib.ExitStack() as opened:
             self.scratch = opened.enter_context(Scratch()).folder
@@ -157,7 +158,7 @@ class LocalWorkers(WorkerGroup):
             self.killed_after_end = self.process.poll() is None
             return True
         while True:
-            self._look()
+            self.processes.look()
             left = deadline - time.monotonic()
             try:
                 self.process.wait(max(0.0, min(left, WATCH_SECONDS)))
@@ -165,12 +166,6 @@ class LocalWorkers(WorkerGroup):
             except subprocess.TimeoutExpired:
                 if left <= 0:
                     return False
-
-    def _look(self) -> None:
-        """Look at the ranks, unless the driver has ended them."""
-        assert self.process.stdin
-        if not self.process.stdin.closed:
-            self.processes.look()
 
     def end_warmup(self, last_step: int) -> None:
         steady = steady_file(self.raw_folder)
@@ -180,8 +175,10 @@ class LocalWorkers(WorkerGroup):
         written.replace(steady)
 
     def end(self, *, dump_stacks: bool = False) -> None:
-        self._look()
-        self.processes.stop_clock()
+        assert self.process.stdin
+        if not self.process.stdin.closed:
+            self.processes.look()
+            self.idle = self.processes.idle()
         if dump_stacks:
             self.processes.dump_stacks()
             time.sleep(STACKS_SECONDS)
@@ -191,7 +188,7 @@ class LocalWorkers(WorkerGroup):
         return ExitInfo(
             status=self.process.returncode,
             exited_first=self.processes.exited_first(),
-            idle_seconds=self.processes.idle_seconds,
+            idle=self.idle,
             killed_for_memory=killed_for_memory() > self.killed_before,
             logs=self._logs(),
             killed_after_end=self.killed_after_end,
@@ -212,4 +209,6 @@ class LocalWorkers(WorkerGroup):
         """Return the logs of one of this node's ranks."""
         if not self.log_pattern:
             return []
-        return sorted(self.scratch.glob(self.log_pattern.format(index=index)))
+        # Of PyTorch's two, stderr.log comes last: it ends with the exception.
+        logs = self.scratch.glob(self.log_pattern.format(index=index))
+        return sorted(logs, reverse=True)

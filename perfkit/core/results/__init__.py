@@ -5,7 +5,7 @@ identity.py    what identifies a measurement, and its id
 told.py        what a script told the timer about its training
 repeat.py      models of a repeat
 schema.py      models of result.json
-failures.py    why a run failed: a class for each code
+failures.py    why a run failed
 remedies.py    what may help against a failure
 store.py       a measurement's folder: paths, atomic writes, strict reading
 summarize.py   a repeat's numbers from the raw events of its ranks

@@ -1,7 +1,7 @@
 """The current language and its catalogue.
 
 `languages/<language>.po` translates the English text of notebooks, templates and charts.
-Foreign text in results (facts, labels, details of failures) is not translated.
+Failures, and foreign text in results (facts, labels), are not translated.
 """
 
 import gettext as standard

@@ -5,5 +5,5 @@ from perfkit.report.text.language import translations
 
 
 def sentence(statement: Statement) -> str:
-    """Return the sentence of a warning, a failure, a finding or a verdict."""
+    """Return the sentence of a warning, a finding or a verdict."""
     return statement.text(translations())
