@@ -68,7 +68,7 @@ def _about_command(result: Result) -> list[Text]:
     if c.input != "synthetic" and c.data_dir == model_of(c).data_dir:
         samples = code(f"perfkit samples --for {c.model}")
         texts += [_("The input was sample data:"), samples]
-    texts += [_("Each rank ran this script, which also trains by itself:"), _script(result)]
+    texts += [_("The same training by its script alone:"), _script(result)]
     return texts
 
 
