@@ -28,6 +28,9 @@ from perfkit.report.text.language import enumerated, ngettext
 from perfkit.report.text.language import gettext as _
 from perfkit.training.models import model_of
 
+DALI_SETTINGS = ("dali_threads", "dali_prefetch")
+"""Parameters of which 0 stands for a number by the machine's cores, which ranks note."""
+
 
 def parameters(measurement: Measurement) -> Section:
     """The command that repeats the measurement, and every parameter with its meaning."""
@@ -68,7 +71,7 @@ def _about_command(result: Result) -> list[Text]:
     if c.input != "synthetic" and c.data_dir == model_of(c).data_dir:
         samples = code(f"perfkit samples --for {c.model}")
         texts += [_("The input was sample data:"), samples]
-    texts += [_("Each rank ran this script, which also trains by itself:"), _script(result)]
+    texts += [_("The same training by its script alone:"), _script(result)]
     return texts
 
 
@@ -76,10 +79,15 @@ def _script(result: Result) -> Markup:
     """Return the command line of a built-in model's training script."""
     config, effective = result.built_in, result.effective
     words = ["python", "-m", f"perfkit.training.{config.framework}.train"]
-    words += training_arguments(config)
+    settings = effective.settings if effective else {}
+    dali = {}
+    for name in DALI_SETTINGS:
+        if settings.get(name, "").isdecimal():
+            dali[name] = int(settings[name])
+    words += training_arguments(config.model_copy(update=dali))
     variables = effective.variables if effective else {}
-    settings = [f"{name}={value}" for name, value in variables.items() if value is not None]
-    return code(shlex.join([*settings, *words]))
+    assigned = [f"{name}={value}" for name, value in variables.items() if value is not None]
+    return code(shlex.join([*assigned, *words]))
 
 
 def effective_settings(measurement: Measurement) -> Section:

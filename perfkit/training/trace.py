@@ -68,16 +68,16 @@ def raw_file() -> RawFile:
 
 
 def fixed_batch(options: InputOptions, dtype: Any) -> tuple[np.ndarray, ...]:
-    """Return the batch of synthetic input, of images batch x 3 x height x width in `dtype`. The
-    first sequence ends after three quarters, which reveals frameworks that compute with padding
-    or count unused predictions."""
+    """Return the batch of synthetic input, of images in `dtype` and the layout of the options,
+    with the same numbers in each layout. The first sequence ends after three quarters, which
+    reveals frameworks that compute with padding or count unused predictions."""
     data = model_of(options).data
     batch = next(synthetic.batches(options, 0))
     if data == "images":
         images, labels = batch
         if options.layout == "NHWC":
-            # The same numbers in both layouts.
-            images = images.reshape(len(images), 3, *images.shape[1:3])
+            height, width = images.shape[1:3]
+            images = images.reshape(-1, 3, height, width).transpose(0, 2, 3, 1)
         return np.ascontiguousarray(images, dtype), labels
     if data != "shards":
         return batch

@@ -31,11 +31,7 @@ class TracedTraining:
 
     def __init__(self, options: Options, dtype: type) -> None:
         self.options = options
-        arrays = fixed_batch(options, dtype)
-        if options.layout == "NHWC":
-            images, labels = arrays
-            arrays = np.ascontiguousarray(images.transpose(0, 2, 3, 1)), labels
-        self.batch = tuple(on_device(array) for array in arrays)
+        self.batch = tuple(on_device(array) for array in fixed_batch(options, dtype))
         self.values = new_weights(options)
         self.statistics = new_statistics(options)
         self.slots = new_slots(options.optimizer_settings, self.values)

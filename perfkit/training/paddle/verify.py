@@ -24,11 +24,7 @@ class TracedTraining:
 
     def __init__(self, options: Options, dtype: type) -> None:
         self.options = options
-        arrays = fixed_batch(options, dtype)
-        if options.layout == "NHWC":
-            images, labels = arrays
-            arrays = np.ascontiguousarray(images.transpose(0, 2, 3, 1)), labels
-        self.batch = tuple(on_device(array) for array in arrays)
+        self.batch = tuple(on_device(array) for array in fixed_batch(options, dtype))
         self.model = new_model(options)
         disable_dropout(self.model)
         self.transposed = set()

@@ -26,7 +26,8 @@ class TracedTraining:
         if options.layout == "NHWC":
             self.model.to(memory_format=torch.channels_last)
             images, labels = self.batch
-            self.batch = images.contiguous(memory_format=torch.channels_last), labels
+            # NCHW with channels last in memory.
+            self.batch = images.permute(0, 3, 1, 2), labels
         disable_dropout(self.model)
         self.optimizer = new_optimizer(options, self.model)
         self.trained = self.model
