@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import psutil
@@ -71,12 +72,18 @@ def _code_cells(path: Path) -> list[Any]:
     """Return the code cells of a notebook. Raises RequestError if it can't be read or run."""
     import nbformat
 
+    from perfkit.core.results.store import read_file
+
     try:
-        notebook = nbformat.read(path, as_version=4)
+        notebook = nbformat.reads(read_file(path).decode(), as_version=4)
+        nbformat.validate(notebook, relax_add_props=True)
     except OSError as error:
         raise RequestError([f"{path}: {error.strerror}"]) from None
-    except (nbformat.ValidationError, ValueError, AttributeError, RecursionError):
-        raise RequestError([f"{path}: not a notebook"]) from None
+    # Of values of wrong types, nbformat raises errors of any type.
+    except Exception as error:
+        reason = shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")
+        remedy = "begin with a copy of one in notebooks/"
+        raise RequestError([f"{path}: not a notebook ({reason}); {remedy}"]) from None
     if not notebook.metadata.get("kernelspec", {}).get("name"):
         raise RequestError([f"{path}: names no kernel; choose one in Jupyter and save it"])
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
