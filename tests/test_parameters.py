@@ -211,6 +211,10 @@ def test_matrix_exclude_and_include_expand_to_the_expected_configurations(
             "matrix: {gpus: [1]}\ninclude: [{seed: 1}, {seed: 2}]",
             "seed is given here and in line",
         ),
+        (
+            f"matrix: {{seed: {[*range(40)]}, gpus: {[*range(26)]}}}",
+            "matrix: 1,040 combinations; at most 1,000 in a file",
+        ),
         ("matrix: {gpus: [1", "sweep.yaml:2: not YAML: expected ',' or ']'"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -15,6 +16,8 @@ from perfkit.sweep.sweep_file import Problem, SweepFile, load_yaml
 SCALAR = (str, int, float, type(None))
 NAMES = (*parameters(), *parameters(ScriptConfig))
 """Parameters of models and of scripts; `plan` refuses those that the notebook lacks."""
+MOST_COMBINATIONS = 1000
+"""Most in a file. Each is checked before anything starts, which takes up to 10 ms."""
 GIVEN = 0
 """Line of values from the command line."""
 
@@ -74,6 +77,11 @@ def read_sweep(
         file.refuse_invalid(error, Sweep.model_fields)
         return [], file.problems
     models = [sweep.notebook] if isinstance(sweep.notebook, str) else sweep.notebook
+    count = len(models) * prod(map(len, sweep.matrix.values())) + len(sweep.include)
+    if count > MOST_COMBINATIONS:
+        problem = f"{count:,} combinations; at most {MOST_COMBINATIONS:,} in a file"
+        file.refuse_item(("matrix",), problem)
+        return [], file.problems
     cells = Matrix(file, sweep).cells(given or {})
     configurations = []
     for model, cell in product(models, cells):
