@@ -361,6 +361,21 @@ def test_unreadable_measurements_are_named_and_the_others_shown(tmp_path, monkey
 
 
 @pytest.mark.usefixtures("without_published_charts")
+def test_an_entry_that_takes_no_page_is_named_and_the_other_pages_are_written(tmp_path):
+    good = stored(tmp_path / "good")
+    (tmp_path / "summary").write_text("a file")
+    (tmp_path / "published").symlink_to("nowhere")
+    looped = stored(tmp_path / "looped").folder / "repeats"
+    shutil.rmtree(looped)
+    looped.symlink_to("repeats")
+    index, left_out = write_site(tmp_path, print)
+    names = ["looped", "published", "summary"]
+    assert sorted(re.split("[-:]", reason)[0] for reason in left_out) == names
+    assert good.page_file.exists() and (tmp_path / "history" / "report.html").exists()
+    assert "summary/" not in index.read_text()
+
+
+@pytest.mark.usefixtures("without_published_charts")
 def test_a_result_contradicting_its_raw_files_is_never_shown_as_fine(tmp_path):
     """At the top of its page, in the index of the site, and after a later publication."""
     changed = stored(tmp_path / "changed")

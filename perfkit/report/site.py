@@ -74,11 +74,10 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
     the path of the index, and the reasons why files were left out."""
     results = _results(outputs)
     stored = load(outputs)
-    # Pages link to pages that are written later, such as the summary. A folder that takes no
-    # page may have somebody else's.
-    planned = [folder for _kind, folder in results if os.access(folder, os.W_OK)]
-    planned += [outputs / name for name in summary_pages(stored)]
-    site = Site.of(outputs, planned)
+    summaries = [outputs / name for name in summary_pages(stored)]
+    # Pages link to pages that are written later, such as the summary.
+    planned = [folder for _kind, folder in results] + summaries
+    site = Site.of(outputs, filter(_takes_page, planned))
     with ProcessPoolExecutor(usable_cores(), initializer=_begin) as pool:
         pages = []
         for page in pool.map(partial(_write_one, site), *zip(*results, strict=True)):
@@ -88,12 +87,23 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
         write_tables(outputs, frame)
         summary = Summary.of(site, frame)
         reasons = [page.reason for page in pages if page.reason]
+        for folder in summaries:
+            if not site.has_page(folder.name):
+                reasons.append(f"{folder.name}: not a folder that a page can be written to")
         summary.unreadable.extend(reasons)
         for _page in pool.map(partial(write_summary, summary), LANGUAGES):
             progress(1)
     index = write_index(site, frame, reasons)
     left_out = dict.fromkeys([*summary.unreadable, *_comparisons_and_audits(outputs).reasons])
     return index, [*left_out]
+
+
+def _takes_page(folder: Path) -> bool:
+    """Whether a page can be written in a folder. One that takes none may have somebody
+    else's."""
+    if not os.path.lexists(folder):
+        return True
+    return folder.is_dir() and os.access(folder, os.W_OK)
 
 
 def _without(frame: pd.DataFrame, pages: Iterable[Written]) -> pd.DataFrame:
@@ -170,7 +180,8 @@ def _difference(folder: Path) -> str:
 def write_summary(summary: Summary, language: str) -> None:
     """Write the pages about all measurements in one language."""
     for kind in summary_pages(summary.measurements):
-        _write(kind, summary, summary.site, language)
+        if _takes_page(summary.outputs / kind):
+            _write(kind, summary, summary.site, language)
 
 
 def summary_pages(measurements: pd.DataFrame) -> list[str]:
