@@ -235,6 +235,14 @@ def test_an_interrupt_stores_finished_repeats_and_exits_with_130(
     assert "interrupted" in page(tmp_path / "outputs")
 
 
+def test_an_interrupt_before_the_first_repeat_exits_with_130(compare, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("perfkit.analysis.comparison.interleaved_run.resume", interrupted)
+    assert compare("batch_size=1", "batch_size=2").exit_code == 130
+
+
 # Requests.
 
 

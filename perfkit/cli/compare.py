@@ -1,5 +1,6 @@
 """`perfkit compare` and `perfkit history`."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,7 @@ def _compare_live(
     from perfkit.analysis.comparison.interleaved_plan import plan_interleaved
     from perfkit.analysis.comparison.interleaved_run import measure_interleaved
     from perfkit.analysis.comparison.stored import read_comparison
+    from perfkit.core.results.store import ResultError
     from perfkit.report.comparison_text import interleaved_text
     from perfkit.report.site import publish_comparison
 
@@ -110,7 +112,9 @@ def _compare_live(
     try:
         measure_interleaved(found, lambda text: echo(text, err=True))
     except KeyboardInterrupt:
-        publish_comparison(found.folder)
+        # Nothing is stored before all variants have been checked.
+        with suppress(ResultError):
+            publish_comparison(found.folder)
         options.fail(options.STOPPED, options.INTERRUPTED)
     comparison = read_comparison(found.folder)
     publish_comparison(found.folder)
