@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 import os
 import pty
 import re
@@ -35,6 +36,7 @@ from perfkit.core.paths import ROOT
 from perfkit.core.request.described import described
 from perfkit.core.results.store import Measurement
 from perfkit.core.script_config import SCRIPT
+from perfkit.core.system.scratch import sweep
 from perfkit.report.measurement import write_measurement
 from perfkit.report.pages import OWN
 from perfkit.training.models import MODELS, model_named
@@ -77,6 +79,8 @@ def measured(outputs):
 
 
 PERFKIT = [sys.executable, "-c", "from perfkit.cli import main; main()"]
+INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+"""Python keeps ignoring SIGINT if its parent did, as for a background job."""
 
 
 @pytest.fixture(scope="module")
@@ -207,8 +211,7 @@ def test_ctrl_c_keeps_finished_repeats_and_leaves_no_traceback_or_process(
     plant(planted(60))
     request = small(input="synthetic", measured_steps=100)
     outputs = Path(request["outputs_dir"])
-    command = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    command += "from perfkit.cli import main; main()"
+    command = INTERRUPTIBLE + PERFKIT[2]
     with subprocess.Popen(
         [sys.executable, "-c", command, "run", "resnet50", *as_options(request)],
         stdin=subprocess.DEVNULL,
@@ -490,6 +493,73 @@ def test_the_command_without_its_libraries_names_what_to_install(tmp_path):
         "perfkit: the commands need click; to install: "
         f"{sys.executable} -m pip install 'perfkit[report]'\n"
     )
+
+
+@pytest.mark.usefixtures("processes")
+def test_an_interrupt_while_the_command_is_imported_ends_it_with_130(tmp_path):
+    (tmp_path / "click.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    command = [sys.executable, "-c", f"{INTERRUPTIBLE}from perfkit.entry import main; main()"]
+    done = run(command, env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+NEVER_READY = """
+import os, pathlib, sys, time
+parent = os.getppid()
+pathlib.Path(sys.argv[1]).touch()
+while os.getppid() == parent:
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def starting_kernel(processes, tmp_path, own_notebook):
+    """`perfkit run`, in a temporary folder of its own, while its kernel starts."""
+    kernel = tmp_path / "kernels" / "slow"
+    kernel.mkdir(parents=True)
+    started = tmp_path / "started"
+    command = [sys.executable, "-c", NEVER_READY, str(started)]
+    spec = {"argv": command, "display_name": "slow", "language": "python"}
+    (kernel / "kernel.json").write_text(json.dumps(spec))
+    notebook = nbformat.read(own_notebook, 4)
+    notebook.metadata.kernelspec.name = "slow"
+    nbformat.write(notebook, own_notebook)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    places = {"JUPYTER_PATH": str(tmp_path), "TMPDIR": str(temporary)}
+    program = INTERRUPTIBLE + PERFKIT[2]
+    words = as_options(request(tmp_path / "outputs"))
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "run", str(own_notebook), *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | places,
+    ) as process:
+        wait_for(started.exists)
+        yield process
+        process.kill()
+
+
+def test_an_interrupt_while_the_kernel_starts_ends_the_run_with_130(starting_kernel, tmp_path):
+    (kernel,) = psutil.Process(starting_kernel.pid).children()
+    starting_kernel.send_signal(signal.SIGINT)
+    _measuring, interrupted = starting_kernel.communicate(timeout=60)[1].splitlines()
+    assert interrupted.startswith("Interrupted before a repeat was finished;")
+    assert starting_kernel.returncode == 130
+    assert not kernel.is_running()
+    assert not [*(tmp_path / "temporary").iterdir()]
+
+
+def test_after_a_kill_the_next_start_removes_the_kernels_key(
+    starting_kernel, tmp_path, monkeypatch
+):
+    temporary = tmp_path / "temporary"
+    assert [*temporary.glob("*/kernel.json")]
+    starting_kernel.kill()
+    starting_kernel.wait()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    sweep()
+    assert not [*temporary.iterdir()]
 
 
 def test_perfkit_run_help_lists_every_parameter_and_with_a_model_those_of_it_alone():

@@ -1,6 +1,7 @@
 """Reads the notebook of a model, or of scripts, and runs it through papermill."""
 
 import ast
+import logging
 import re
 import signal
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from perfkit.core.paths import ROOT, absolute_path
 from perfkit.core.request import RequestError
 from perfkit.core.request.suite_notebook import suite_notebook_path
 from perfkit.core.script_config import SCRIPT
+from perfkit.core.system.scratch import Scratch
 from perfkit.timing.failure import portable
 from perfkit.training.models import MODELS
 
@@ -133,7 +135,14 @@ def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> NotebookE
     executed.unlink(missing_ok=True)
     interrupts = KernelInterrupts()
     try:
-        return _run_papermill(notebook, executed, values, interrupts.handle)
+        with Scratch() as scratch:
+            error = _run_papermill(
+                notebook, executed, values, scratch.folder, interrupts.before_cell
+            )
+        if error and interrupts.came:
+            # Whatever the interrupt led to.
+            return _named_error(KeyboardInterrupt.__name__, "")
+        return error
     finally:
         interrupts.restore()
         if executed.exists():
@@ -146,17 +155,30 @@ class KernelInterrupts:
 
     def __init__(self) -> None:
         self.previous = signal.getsignal(signal.SIGINT)
-
-    def handle(self, **_: object) -> None:
-        """Begin to pass interrupts on. Papermill calls this before each cell, not before the
-        kernel handles interrupts: papermill would drop one in mid-reply."""
+        self.came = False
+        # A kernel that starts ignores SIGINT, and papermill may hang if it is interrupted.
+        self.passed_on = signal.SIGKILL
+        # A shell may have set interrupts to be ignored.
         if self.previous is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._interrupt_kernel)
 
+    def before_cell(self, **_: object) -> None:
+        """Papermill calls this before each cell."""
+        if self.came:
+            # The kernel was between two cells.
+            raise KeyboardInterrupt
+        self.passed_on = signal.SIGINT
+
     def _interrupt_kernel(self, *_: object) -> None:
+        self.came = True
         self.restore()
-        for kernel in psutil.Process().children():
-            kernel.send_signal(signal.SIGINT)
+        # Papermill would print that its kernel died.
+        logging.disable()
+        kernels = psutil.Process().children()
+        if not kernels:
+            raise KeyboardInterrupt
+        for kernel in kernels:
+            kernel.send_signal(self.passed_on)
 
     def restore(self) -> None:
         """Handle interrupts as before."""
@@ -164,15 +186,22 @@ class KernelInterrupts:
 
 
 def _run_papermill(
-    notebook: Path, executed: Path, values: dict[str, Any], on_cell: Callable[..., None]
+    notebook: Path,
+    executed: Path,
+    values: dict[str, Any],
+    scratch: Path,
+    on_cell: Callable[..., None],
 ) -> NotebookError | None:
-    """Run a notebook, calling `on_cell` before each cell; return its error, if any."""
+    """Run a notebook, calling `on_cell` before each cell; return its error, if any. The file
+    with the kernel's key is in `scratch`, which is removed even after a kill."""
     import papermill
     from jupyter_client.kernelspec import NoSuchKernel
     from papermill.exceptions import PapermillExecutionError
+    from traitlets.config import Config
 
     from perfkit.core.driver.live import KernelOutput
 
+    manager = {"connection_file": str(scratch / "kernel.json")}
     try:
         with KernelOutput() as kernel_output:
             papermill.execute_notebook(
@@ -184,6 +213,7 @@ def _run_papermill(
                 stdout_file=kernel_output,
                 coalesce_streams=True,
                 on_cell_execute=on_cell,
+                config=Config(KernelManager=manager),
                 start_timeout=KERNEL_START_SECONDS,
                 # Else the kernel gets another SIGINT at its end, and prints a stack trace.
                 shutdown_kernel="immediate",
