@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 import click
+from pydantic_core import SchemaError
 
 from perfkit.cli.audit import audit
 from perfkit.cli.compare import compare, history
@@ -76,7 +77,8 @@ class Commands(click.Group):
             if not isinstance(error, TaskError):
                 raise
             fail(error, 1)
-        except KeyboardInterrupt:
+        # Pydantic makes a SchemaError of an interrupt during an import.
+        except (KeyboardInterrupt, SchemaError):
             fail(STOPPED, INTERRUPTED)
         except MemoryError:
             fail(TOO_LITTLE_MEMORY, 1)

@@ -12,6 +12,7 @@ from perfkit.cli import options
 from perfkit.cli.notebook import NotebookError, execute, model_notebook
 from perfkit.core.command import run_command
 from perfkit.core.format import amount, size
+from perfkit.core.interrupts import ended_by_interrupt
 from perfkit.core.parameters import with_absolute_paths
 from perfkit.core.request import RequestError
 from perfkit.core.request.plan import plan
@@ -39,6 +40,7 @@ LENGTHS_IN_WORDS = ", ".join(f"{length} for {name}" for name, length in LENGTHS.
 @click.argument("model", metavar="|".join([*MODELS, "SCRIPT", "NOTEBOOK"]))
 @options.SCRIPT_ARGUMENTS
 @options.PARAMETERS
+@ended_by_interrupt()
 def run(model: str, arguments: str | None, values: options.Values) -> None:
     """Measure MODEL or SCRIPT by running its notebook, and write its page.
 

@@ -150,8 +150,8 @@ def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> NotebookE
 
 
 class KernelInterrupts:
-    """Passes the first interrupt of this process on to the kernel; a second one ends papermill
-    and the kernel."""
+    """Passes the first interrupt of this process on to the kernel; a second one ends this
+    process, and so the kernel."""
 
     def __init__(self) -> None:
         self.previous = signal.getsignal(signal.SIGINT)
@@ -159,7 +159,7 @@ class KernelInterrupts:
         # A kernel that starts ignores SIGINT, and papermill may hang if it is interrupted.
         self.passed_on = signal.SIGKILL
         # A shell may have set interrupts to be ignored.
-        if self.previous is signal.default_int_handler:
+        if self.previous is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, self._interrupt_kernel)
 
     def before_cell(self, **_: object) -> None:
