@@ -95,6 +95,10 @@ def run_workers(folder: Path, node: int, job: NodeJob) -> None:
         workers.end(dump_stacks=True)
         ended = workers.exit_info()
         move_raw_files(scratch.folder, workers.ranks, folder)
+    if ended.status and ended.status < 0:
+        # The ranks of other nodes may have exited before anybody saw those of this node do so.
+        sentence = f"lost its workers: signal {-ended.status} ended their supervisor"
+        refuse(Refusal.WORKER_DIED, sentence)
     write_atomically(folder / f"ended-{node}.json", ended.model_dump_json())
 
 

@@ -50,6 +50,7 @@ class Refusal(IntEnum):
     IO_ERROR = 201
     NODES_DIFFER = 202
     SCRIPT_UNREADABLE = 203
+    WORKER_DIED = 204
 
 
 class NodeJob(BaseModel):
