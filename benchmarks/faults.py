@@ -26,8 +26,6 @@ from perfkit.core.paths import ROOT
 sys.path.insert(0, str(ROOT / "tests"))
 from clusters import wait_for
 from several_nodes import (
-    NODE_PROGRAM,
-    SUPERVISOR,
     Driver,
     Nodes,
     NodesInSlurm,
@@ -90,8 +88,12 @@ class Outcome(NamedTuple):
         return "\n    ".join(lines)
 
 
-def kill_node_program(module: str, nodes: Nodes, _driver: Driver) -> None:
-    nodes.node_program(module).kill()
+def kill_node_program(nodes: Nodes, _driver: Driver) -> None:
+    nodes.node_program().kill()
+
+
+def kill_supervisor(nodes: Nodes, _driver: Driver) -> None:
+    nodes.workers_supervisor().kill()
 
 
 def kill_launcher(nodes: Nodes, _driver: Driver) -> None:
@@ -133,8 +135,8 @@ OF_THE_DRIVER = [
     ),
 ]
 OF_A_NODE = [
-    Fault("the node program is killed", during=partial(kill_node_program, NODE_PROGRAM)),
-    Fault("its supervisor is killed", during=partial(kill_node_program, SUPERVISOR)),
+    Fault("the node program is killed", during=kill_node_program),
+    Fault("the supervisor of its workers is killed", during=kill_supervisor),
 ]
 FAULTS = {
     "ssh": [

@@ -180,20 +180,13 @@ class Nodes(ABC):
                     found.append(process)
         return found
 
-    def node_program(self, module: str) -> psutil.Process:
-        """Return the process of the second node's NODE_PROGRAM, or that of its SUPERVISOR."""
-        for process in self.running(module, 1):
-            # The workers have another supervisor.
-            if NODE_PROGRAM in process.cmdline():
-                return process
-        raise LookupError(f"{module} does not run on the second node")
+    def node_program(self) -> psutil.Process:
+        """Return the process of the second node's NODE_PROGRAM."""
+        return self.running(NODE_PROGRAM, 1)[0]
 
     def workers_supervisor(self) -> psutil.Process:
         """Return the supervisor of the second node's workers, below its node program."""
-        for process in self.running(SUPERVISOR, 1):
-            if NODE_PROGRAM not in process.cmdline():
-                return process
-        raise LookupError("no workers run on the second node")
+        return self.running(SUPERVISOR, 1)[0]
 
     def left(self, node: int | None = None) -> list[str]:
         """Return what remains on a node, or on both: command lines and scratch folders."""

@@ -1,25 +1,13 @@
 """Checks of `perfkit doctor` before a measurement."""
 
-import os
 import shutil
-import subprocess
-import sys
-import time
-from threading import Barrier
 from types import SimpleNamespace
 
 import pytest
 from conftest import as_options, cli, needs_frameworks
 
 import perfkit
-from perfkit.core.driver import network
-from perfkit.core.driver.node_files import PREFIX, Answer, NodeFacts, Reached, read, write
 from perfkit.core.request import RequestError, requirements
-
-FACTS = NodeFacts(
-    name="here", address="127.0.0.1", interface="lo", first_address="", gpus=0, facts={}
-)
-CLI = [sys.executable, "-c", "from perfkit.cli import main; main()"]
 
 
 def test_a_healthy_machine_passes(small, tmp_path, monkeypatch):
@@ -97,75 +85,18 @@ def test_a_dataloader_that_would_fill_the_shared_memory_is_refused(large_batches
     assert perfkit.plan("resnet50", large_batches | {"framework": "tensorflow"})
 
 
-def examined(nodes, **parameters):
-    """Run doctor on the first node; return its exit status and its output on one line."""
-    options = as_options(nodes.request(**parameters))
-    driver = nodes.start_program([*CLI, "doctor", *options])
-    output = " ".join(driver.wait(60).split())
-    return driver.status(), output
+def test_several_nodes_are_named_and_nothing_is_started_there(small, ssh_here, tmp_path):
+    ssh_here(f"touch {tmp_path}/started\n")
+    hosts = {"nodes": 2, "launcher": "ssh", "hosts": "127.0.0.1,localhost"}
+    done = cli("doctor", *as_options(small(input="synthetic", **hosts)))
+    assert done.exit_code == 0, done.stderr
+    assert "ok    nodes: 127.0.0.1,localhost; that they start " in done.stdout
+    assert not (tmp_path / "started").exists()
 
 
-def test_two_equal_connected_nodes_pass(over_ssh, samples):
-    status, output = examined(over_ssh, input="dali", data_dir=str(samples))
-    assert status == 0, output
-    assert f"ok {over_ssh.names[1]}: connected by interface wire" in output
-    assert "ok network: all nodes reach each other; ports are free" in output
-    over_ssh.assert_nothing_left()
-
-
-def test_a_missing_node_is_named(over_ssh):
-    over_ssh.ssh.stop_server(1)
-    status, output = examined(over_ssh)
-    assert status == 1
-    assert f"FAIL node lost: {over_ssh.names[1]}" in output
-    assert "Connection refused" in output
-
-
-def test_the_folder_of_a_killed_check_is_removed_an_hour_later(over_ssh):
-    old, new = [over_ssh.outputs / f"{PREFIX}{name}" for name in ("old", "new")]
-    old.mkdir()
-    new.mkdir()
-    os.utime(old, (time.time() - 4000,) * 2)
-    over_ssh.ssh.stop_server(1)
-    assert examined(over_ssh)[0] == 1
-    assert [*over_ssh.outputs.iterdir()] == [new]
-
-
-def test_a_taken_worker_port_is_named(over_ssh):
-    with over_ssh.listening(29950) as address:
-        status, output = examined(over_ssh, port=29950)
-    assert status == 1
-    assert f"FAIL port taken: port 29950 of {address}" in output
-
-
-def test_unreachable_nodes_are_named(over_ssh):
-    """Node 1 accepts no connections but those of ssh, as behind a firewall."""
-    if not shutil.which("nft"):
-        pytest.skip("nft is not installed")
-    first, second = over_ssh.namespaces.nodes
-    wall = (
-        "add table inet wall; add chain inet wall in { type filter hook input priority 0; };"
-        "add rule inet wall in tcp dport != 2222 tcp flags & (syn | ack) == syn drop"
-    )
-    subprocess.run(second.command(["nft", wall]), check=True)
-    status, output = examined(over_ssh)
-    assert status == 1
-    who = f"node 0 ({first.address}) can't reach node 1 ({second.address})"
-    assert f"FAIL network: {who}" in output
-
-
-def test_many_unreachable_nodes_take_no_longer_than_one(tmp_path, monkeypatch):
-    count = 100
-    for node in range(count):
-        write(tmp_path, f"facts-{node}.json", Answer())
-    all_at_once = Barrier(count, timeout=60)
-
-    def connection_error(_facts):
-        all_at_once.wait()
-        return "No route to host"
-
-    monkeypatch.setattr(network, "_connection_error", connection_error)
-    monkeypatch.setattr(network, "LISTENING_SECONDS", 0.0)
-    network.try_each_other(tmp_path, 0, FACTS, count, time.monotonic())
-    errors = read(tmp_path, "reached-0.json", Reached).errors
-    assert errors == dict.fromkeys(range(count), "No route to host")
+def test_gpus_without_permission_are_named(small, monkeypatch):
+    monkeypatch.setattr("perfkit.core.request.checks.lacking", lambda _config: [])
+    monkeypatch.setattr("perfkit.core.driver.doctor.forbidden_count", lambda: 2)
+    done = cli("doctor", *as_options(small(input="synthetic", device="gpu", gpus=1)))
+    problem = "gpus: this process has no permission to use 2 GPUs of this machine"
+    assert problem in " ".join(done.stdout.split())

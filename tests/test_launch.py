@@ -223,8 +223,8 @@ def test_no_descendant_is_left_however_the_command_ends(ending, tmp_path):
 
 
 @pytest.mark.usefixtures("processes")
-def test_the_supervisor_returns_the_commands_exit_status():
-    with supervised("-", "inf", sys.executable, "-c", "exit(7)") as supervisor:
+def test_the_supervisor_returns_the_commands_exit_status(tmp_path):
+    with supervised(tmp_path, "inf", sys.executable, "-c", "exit(7)") as supervisor:
         assert supervisor.wait(20) == 7
 
 

@@ -1,29 +1,18 @@
 """Measurements on two nodes, over ssh and in a Slurm job, and the faults they survive."""
 
 import signal
-import sys
 import time
 
 import pytest
 from clusters import namespaces_missing, skip_if, slurm_missing, ssh_missing, wait_for
-from conftest import as_options
 from drivers import AT_BATCHES
 from made import forget_repeats
-from several_nodes import (
-    NODE_PROGRAM,
-    SUPERVISOR,
-    fake_training,
-    nodes_in_slurm,
-    nodes_over_ssh,
-)
+from several_nodes import NODE_PROGRAM, fake_training, nodes_in_slurm, nodes_over_ssh
 
 from perfkit.core.paths import ROOT
 from perfkit.core.results.frames import load_steps
 
 pytestmark = pytest.mark.usefixtures("processes")
-PERFKIT = [sys.executable, "-c", "from perfkit.cli import main; main()"]
-
-
 QUICK = fake_training(0.5, 0.5)
 THEN_MINUTES = fake_training(0.5, 200)
 THEN_TRAINING = fake_training(0.5, None)
@@ -79,7 +68,7 @@ def test_repeats_of_different_nodes_are_not_combined(over_ssh):
     second = over_ssh.measure(repeats=2)
     assert second.failure.code == "nodes_differ"
     assert "-p label NAME" in second.failure.reason
-    assert second.repeats == first.repeats[:1]
+    assert second.complete_repeats == first.repeats[:1]
 
 
 @pytest.mark.slow
@@ -190,7 +179,7 @@ def test_a_folder_of_results_that_a_node_does_not_see_is_named(tmp_path):
     assert "outputs_dir" in failure.reason
 
 
-def test_data_that_differs_between_nodes_is_reported_before_training(samples, tmp_path):
+def test_data_that_differs_between_nodes_fails_the_first_repeat(samples, tmp_path):
     skip_if(ssh_missing())
     other = tmp_path / "other"
     other.mkdir()
@@ -198,12 +187,12 @@ def test_data_that_differs_between_nodes_is_reported_before_training(samples, tm
     with nodes_over_ssh(tmp_path, f"mount --bind {other} {samples}") as nodes:
         result = nodes.measure(input="dali", data_dir=str(samples))
     assert result.failure.code == "nodes_differ"
-    assert result.failure.reason.startswith("data: ")
-    assert result.repeats == []
+    assert result.failure.reason.startswith(f"{nodes.names[1]} has data ")
+    assert result.complete_repeats == []
 
 
 @pytest.mark.slow
-def test_code_that_differs_between_nodes_is_reported_before_training(tmp_path):
+def test_code_that_differs_between_nodes_fails_the_first_repeat(tmp_path):
     skip_if(ssh_missing())
     module = ROOT / "perfkit" / "timing" / "rank.py"
     changed = tmp_path / "rank.py"
@@ -211,8 +200,8 @@ def test_code_that_differs_between_nodes_is_reported_before_training(tmp_path):
     with nodes_over_ssh(tmp_path, f"mount --bind {changed} {module}") as nodes:
         result = nodes.measure()
     assert result.failure.code == "nodes_differ"
-    assert f"perfkit on {nodes.names[1]}" in result.failure.reason
-    assert result.repeats == []
+    assert result.failure.reason == f"{nodes.names[1]} has another perfkit; make them alike"
+    assert result.complete_repeats == []
 
 
 def test_a_taken_port_is_reported_with_the_port_option(over_ssh):
@@ -259,9 +248,8 @@ def assert_second_node_lost(driver, nodes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", [NODE_PROGRAM, SUPERVISOR])
-def test_a_killed_node_program_or_supervisor_ends_the_run(nodes, second_repeat, module):
-    nodes.node_program(module).kill()
+def test_a_killed_node_program_ends_the_run_and_its_node_is_named(nodes, second_repeat):
+    nodes.node_program().kill()
     assert_second_node_lost(second_repeat, nodes)
     nodes.assert_nothing_left()
 
@@ -271,16 +259,7 @@ def test_a_killed_supervisor_of_workers_is_named_with_its_node(nodes, second_rep
     nodes.workers_supervisor().kill()
     failure = failure_after(second_repeat, nodes)
     assert failure.code == "worker_died"
-    assert nodes.names[1] in failure.reason
-    nodes.assert_nothing_left()
-
-
-@pytest.mark.slow
-def test_a_frozen_node_program_ends_the_run_at_the_timeout(nodes):
-    driver = begin_second_repeat(nodes, timeout=30)
-    nodes.node_program(NODE_PROGRAM).suspend()
-    failure = failure_after(driver, nodes, 90)
-    assert nodes.names[1] in failure.reason
+    assert failure.reason.startswith(f"{nodes.names[1]} lost its workers: signal 9")
     nodes.assert_nothing_left()
 
 
@@ -304,8 +283,6 @@ def test_a_slurm_node_without_power_ends_the_run(in_slurm):
 @pytest.mark.slow
 def test_a_cut_link_ends_the_run_and_the_other_node_at_its_time_limit(over_ssh):
     driver = begin_second_repeat(over_ssh, timeout=60)
-    # As if it waited for the folder of results, which in practice is behind the same link.
-    over_ssh.node_program(NODE_PROGRAM).suspend()
     over_ssh.namespaces.cut()
     assert_second_node_lost(driver, over_ssh)
     over_ssh.assert_nothing_left(1, seconds=150)
@@ -395,9 +372,9 @@ def test_a_node_has_the_gpus_of_the_request_and_all_cores_of_its_allocation(
     options = ("--ntasks-per-node", "1", option)
     with nodes_in_slurm(tmp_path, 2, gpus=2, options=options) as nodes:
         nodes.plant(AS_GPU.replace("LIBRARY", str(nvml_library)))
-        words = as_options(nodes.request(device="gpu", gpus=1))
+        request = nodes.request(device="gpu", gpus=1)
         # As a batch script with several tasks per node has it.
-        driver = nodes.start_program([*PERFKIT, "doctor", *words], SRUN_CPUS_PER_TASK="1")
-        output = driver.wait()
-    assert driver.status() == 0, output
+        output = nodes.start(request, SRUN_CPUS_PER_TASK="1").wait()
+    # Here is no GPU to train on.
+    assert "rank 0 on node 0 (node1): " in output
     assert (tmp_path / "planted" / "has").read_text() == "0 2"

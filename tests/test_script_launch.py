@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from perfkit.core.config import Protocol
-from perfkit.core.driver.node_files import LAST_STEP, tell_last_step, told_last_step
 from perfkit.core.driver.rank_job import ScriptRankJob
 from perfkit.core.driver.workers import launcher_command
 from perfkit.core.script_config import ScriptConfig
@@ -126,14 +125,3 @@ def test_the_job_file_has_all_that_a_rank_must_know(tmp_path, processes, variabl
         "static_modules": ["model"],
         "cores": [],
     }
-
-
-def test_a_node_is_told_the_last_step_of_the_warm_up_as_a_whole_number(tmp_path):
-    file = tmp_path / LAST_STEP
-    file.touch()
-    assert told_last_step(tmp_path) is None
-    # What a node may read of 128 while it is written.
-    file.write_text("12")
-    assert told_last_step(tmp_path) is None
-    tell_last_step(tmp_path, 128)
-    assert told_last_step(tmp_path) == 128

@@ -69,15 +69,15 @@ def test_a_script_that_a_node_does_not_see_is_named(tmp_path, script):
     assert sentence.startswith(f"{nodes.names[1]} can't run the script: ")
     assert str(script) in sentence
     assert sentence.endswith("it must lie in a folder that all nodes share")
-    assert result.repeats == []
+    assert result.complete_repeats == []
 
 
-def test_a_script_that_differs_between_nodes_is_reported_before_it_runs(tmp_path, script):
+def test_a_script_that_differs_between_nodes_fails_the_first_repeat(tmp_path, script):
     skip_if(ssh_missing())
     changed = tmp_path / "changed.py"
     changed.write_text(f"{SCRIPT}# changed on the second node\n")
     with nodes_over_ssh(tmp_path, f"mount --bind {changed} {script}") as nodes:
         result = nodes.measure_script(script)
     assert result.failure.code == "nodes_differ"
-    assert result.failure.reason.startswith("script: ")
-    assert result.repeats == []
+    assert result.failure.reason.startswith(f"{nodes.names[1]} has script ")
+    assert result.complete_repeats == []

@@ -245,8 +245,8 @@ def _slurm_options(
 def doctor(model: str, arguments: str | None, values: options.Values) -> None:
     """Check whether a measurement of MODEL or SCRIPT can run.
 
-    Takes the parameters of `perfkit run`. Checks versions, data and disk space; with several
-    nodes, also that all nodes connect, are alike and reach each other. The last line says
+    Takes the parameters of `perfkit run`. Checks devices, versions, data and disk space of this
+    machine; with several nodes, also that they have names and routes. The last line says
     whether it is ready, or what is missing.
     """
     request = options.request_of(model, arguments, values)

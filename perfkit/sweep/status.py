@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 from rich.text import Text
 
 from perfkit.core.data import digest
-from perfkit.core.driver.node_files import listed
 from perfkit.core.format import plain, shortened
 from perfkit.core.request.requirements import read_environment
 from perfkit.core.results.identity import Reading, measurement_id
@@ -84,7 +83,7 @@ class StoredResults:
         a minute what a file was, unless its folder is listed."""
         for folder in self.by_folder:
             with suppress(OSError):
-                listed(folder)
+                list(folder.iterdir())
 
     def same_work(self, job: SweepJob) -> list[Stored]:
         """Return the measurements of the job's configuration in any environment, the newest

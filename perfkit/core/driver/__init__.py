@@ -9,7 +9,7 @@ failures.py         finds why workers exited early
 script_failures.py  finds why a script's repeat can't be used
 progress.py         progress as one line: its text, and lines in a log
 live.py             the line with a bar on a terminal or in a notebook
-doctor.py           checks before a measurement
+doctor.py           what is here before a measurement
 rank_processes.py   the processes of a machine's ranks
 after_end.py        when a script's ranks do not exit after their end
 workers.py          launchers and worker groups; the workers of one node
@@ -20,9 +20,7 @@ logs.py             logs of workers, of which beginning and end are kept
 supervised.py       starts a command under a supervisor
 supervisor.py       runs one command and leaves no process behind
 cluster.py          the driver's side of a measurement on several nodes
-cluster_workers.py  the workers of one repeat on several nodes
-programs.py         starts the node programs by ssh or srun
+programs.py         starts the node programs of a repeat by ssh or srun
 node.py             the node program, which runs the workers of another node
 node_files.py       files through which the driver and the nodes tell each other what they need
-network.py          whether the nodes reach each other
 """

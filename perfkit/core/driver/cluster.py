@@ -1,64 +1,69 @@
 """The driver's side of a measurement on several nodes.
 
-The driver runs the workers of node 0 itself, exactly as on one node. On the other nodes, ssh or
-srun starts a node program (node.py), once for the facts of all nodes and once for each repeat.
-They exchange files in a shared folder, which node_files.py describes; programs.py says how
-the node programs start and end.
+The driver is node 0, and runs the workers there exactly as on one node. On the other nodes, ssh
+or srun starts a node program (node.py) for each repeat. They exchange files in a shared folder,
+which node_files.py describes.
 """
 
 import contextlib
+import os
+import re
 import shutil
 import socket
+import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
-from perfkit.core.config import Protocol
-from perfkit.core.driver.cluster_workers import ClusterWorkers
+from perfkit.core.config import Protocol, RunConfig
+from perfkit.core.driver.exit_info import ExitInfo
 from perfkit.core.driver.failures import NodeError, unwritten
-from perfkit.core.driver.network import try_each_other
 from perfkit.core.driver.node_files import (
     JOB,
-    LAST_STEP,
     POLL_SECONDS,
     PREFIX,
-    Answer,
-    FactsJob,
-    NodeFacts,
-    Reached,
-    RepeatJob,
-    nodes_with,
-    read,
+    NodeJob,
+    move_raw_files,
     read_facts,
-    write,
 )
-from perfkit.core.driver.programs import NodePrograms
-from perfkit.core.driver.workers import Launcher, WorkerGroup
-from perfkit.core.request.hosts import route_address
+from perfkit.core.driver.programs import ENDING_SECONDS, NodeProgram
+from perfkit.core.driver.workers import Launcher, LocalWorkers, WorkerGroup
+from perfkit.core.request.hosts import own_addresses, route_address
 from perfkit.core.results.failures import Failure
 from perfkit.core.results.schema import NodeSeen
-from perfkit.core.script_config import AnyConfig, ScriptConfig
+from perfkit.core.results.store import write_atomically
+from perfkit.core.script_config import AnyConfig
 from perfkit.core.system.environment import package_source
-from perfkit.training.frameworks import FRAMEWORKS, NodeRank
+from perfkit.core.system.scratch import Scratch
+from perfkit.training.frameworks import NodeRank
 
-FACT_LENGTH = 200
-"""Longest text of a fact that differs."""
-COMMON = ("data", "script", "suite_source", "python", "dali", "numpy")
-"""Facts that must be equal on all nodes, besides the framework's; others are stored."""
+SLURM_NODE = re.compile(r"^NodeName=(\S+) .*?NodeAddr=(\S+) ", re.MULTILINE)
+
+
+class Host(NamedTuple):
+    """A node's name, by which it is started, and its address, which may be a name, too."""
+
+    name: str
+    address: str
 
 
 class ClusterLauncher(Launcher):
     """Starts the workers of each repeat on all nodes. It makes a shared folder in `folder`,
     which lies on a disk that all nodes share; the `with` block removes it."""
 
-    def __init__(self, config: AnyConfig, protocol: Protocol, folder: Path) -> None:
+    def __init__(
+        self, config: AnyConfig, protocol: Protocol, folder: Path, earlier: list[NodeSeen]
+    ) -> None:
+        """`earlier`: the nodes of the repeats that exist; none without one. Raises
+        NodeError."""
         super().__init__(config, protocol)
-        self.nodes: list[NodeFacts] = []
-        self.working_directory: str | None = None
-        if isinstance(config, ScriptConfig):
-            self.working_directory = str(Path.cwd())
+        self.nodes = earlier
         try:
+            hosts = hosts_of(config)
+            self.hosts = [host.name for host in hosts]
+            self.address = route_address(hosts[1].address)
+            self.facts = read_facts(config)
             self.shared = Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder))
         except OSError as error:
             raise NodeError(unwritten(error)) from error
@@ -67,179 +72,184 @@ class ClusterLauncher(Launcher):
         shutil.rmtree(self.shared, ignore_errors=True)
 
     def node_name(self, node: int) -> str:
-        if self.config.host_list:
-            return f"node {node} ({self.config.host_list[node]})"
-        if self.nodes:
-            return f"node {node} ({self.nodes[node].name})"
-        return f"node {node}"
+        return f"node {node} ({self.hosts[node]})"
 
-    def names(self, nodes: list[int]) -> list[str]:
-        return [self.node_name(node) for node in nodes]
-
-    def wait_for_nodes(
-        self, show_status: Callable[[str], None], *, try_each: bool = False
-    ) -> list[NodeSeen]:
-        """Start the node programs and return the facts of each node. `try_each`: the nodes also
-        try to reach each other; `unreachable` has the result. Raises NodeError."""
-        folder = self.shared / "facts"
-        try:
-            self._collect_facts(folder, show_status, try_each=try_each)
-        except OSError as error:
-            raise NodeError(unwritten(error)) from error
-        return [self._checked(node) for node in range(self.config.nodes)]
-
-    def _collect_facts(
-        self, folder: Path, show_status: Callable[[str], None], *, try_each: bool
-    ) -> None:
-        config = self.config
-        by_slurm = config.launcher == "srun"
-        first_address = "" if by_slurm else route_address(config.host_list[1])
+    def start(self, repeat: int, raw_folder: Path, job: str) -> WorkerGroup:
+        master = f"{self.address}:{self._rendezvous_port()}"
+        folder = self.shared / str(repeat)
         folder.mkdir()
-        job = FactsJob(
+        node_job = NodeJob(
             package=package_source(),
-            config=config,
-            first_address=first_address,
-            try_each_other=try_each,
-            working_directory=self.working_directory,
+            config=self.config,
+            protocol=self.protocol,
+            job=job,
+            names=[self.node_name(node) for node in range(self.config.nodes)],
+            master=master,
+            facts=self.facts,
+            working_directory=str(Path.cwd()),
         )
-        write(folder, JOB, job)
-        deadline = time.monotonic() + config.timeout
-        with NodePrograms(config, "facts", folder, []) as programs:
-            others = self._await_facts(programs, folder, deadline, show_status)
-            address = first_address or others[0].first_address
-            first = read_facts(config, address, address)
-            self.nodes = [first, *others]
-            if try_each:
-                try_each_other(folder, 0, first, config.nodes, deadline)
+        write_atomically(folder / JOB, node_job.model_dump_json())
+        return ClusterWorkers(self, node_job, folder, raw_folder)
 
-    def _await_facts(
-        self,
-        programs: NodePrograms,
-        folder: Path,
-        deadline: float,
-        show_status: Callable[[str], None],
-    ) -> list[NodeFacts]:
-        """Wait until all nodes have written their facts. Raises NodeError."""
-        while True:
-            awaited, lost = programs.without("facts")
-            if lost:
-                raise NodeError(programs.failure(lost, self.names(lost), running=False))
-            if not awaited:
-                break
-            if time.monotonic() > deadline:
-                names = ", ".join(self.names(awaited))
-                reason = f"{names} did not start within {self.config.timeout} s"
-                failure = Failure(code="node_timeout", reason=reason, node=names)
-                raise NodeError(failure)
-            show_status(f"waiting for {', '.join(self.names(awaited))}")
-            time.sleep(POLL_SECONDS)
-        return [self._facts_of(node, folder) for node in range(1, self.config.nodes)]
-
-    def _facts_of(self, node: int, folder: Path) -> NodeFacts:
-        """Read the facts of a node. Raises NodeError if it could not read them itself."""
-        answer = read(folder, f"facts-{node}.json", Answer)
-        if answer.facts:
-            return answer.facts
-        name = self.node_name(node)
-        if answer.script_problem:
-            reason = (
-                f"{name} can't run the script: {answer.script_problem}; it must lie in a "
-                "folder that all nodes share"
-            )
-            raise NodeError(Failure(code="script_unreadable", reason=reason, node=name))
-        if answer.other_package:
-            reason = f"perfkit differs from perfkit on {name}; make them alike"
-            raise self._differs(node, reason)
-        raise self._differs(node, f"{name}: {answer.error}")
-
-    def _differs(self, node: int, reason: str) -> NodeError:
-        name = self.node_name(node)
-        return NodeError(Failure(code="nodes_differ", reason=reason, node=name))
-
-    def _checked(self, node: int) -> NodeSeen:
-        """Compare a node with node 0. Raises NodeError if a common fact differs."""
-        facts, name = self.nodes[node], self.node_name(node)
-        first = self.nodes[0]
-        if node and facts.name == first.name and self.config.launcher == "srun":
-            reason = f"{name}: perfkit does not run on the first node of the allocation"
-            raise self._differs(node, reason)
-        differs = {}
-        for fact, value in facts.facts.items():
-            if value != first.facts.get(fact):
-                differs[fact] = str(value)[:FACT_LENGTH]
-        self._refuse_different_facts(node, differs)
-        if facts.gpus < self.config.gpus:
-            wanted, visible = self.config.gpus, facts.gpus
-            reason = f"gpus: {wanted} requested here, {visible} on {name}"
-            raise self._differs(node, reason)
-        return NodeSeen(node=node, name=name, interface=facts.interface, differs=differs)
-
-    def _refuse_different_facts(self, node: int, differs: Iterable[str]) -> None:
-        for fact in (*COMMON, *FRAMEWORKS[self.config.framework].facts):
-            if fact in differs:
-                here, there = self.nodes[0].facts.get(fact), self.nodes[node].facts[fact]
-                reason = (
-                    f"{fact}: {here!r} on {self.node_name(0)}, {there!r} on "
-                    f"{self.node_name(node)}; make them alike"
-                )
-                raise self._differs(node, reason)
-
-    def unreachable(self) -> list[str]:
-        """Return a sentence for each pair of nodes without a connection between the addresses
-        that their workers will use, and for each node that has not answered."""
-        folder = self.shared / "facts"
-        answered = nodes_with("reached", folder)
-        problems = []
-        for node in range(self.config.nodes):
-            name = self.node_name(node)
-            if node not in answered:
-                problems.append(f"{name} has not tried to reach the others")
-                continue
-            reached = read(folder, f"reached-{node}.json", Reached)
-            for other, reason in reached.errors.items():
-                problems.append(f"{name} can't reach {self.node_name(other)}: {reason}")
-        return problems
-
-    def rendezvous_port(self) -> int:
+    def _rendezvous_port(self) -> int:
         """Return the port where the workers meet on this node: the configured one or, without
         one, a free one. Raises NodeError if it is taken."""
-        address = self.nodes[0].address
         port = self.config.port or 0
         try:
-            with socket.create_server((address, port)) as server:
+            with socket.create_server((self.address, port)) as server:
                 return int(server.getsockname()[1])
         except OSError as error:
             reason = (
-                f"port {port} of {address} can't be used: {error.strerror or error}; use "
+                f"port {port} of {self.address} can't be used: {error.strerror or error}; use "
                 "another port: -p port NUMBER"
             )
             raise NodeError(Failure(code="port_taken", reason=reason)) from error
 
-    def start(self, repeat: int, raw_folder: Path, job: str) -> WorkerGroup:
-        master = f"{self.nodes[0].address}:{self.rendezvous_port()}"
-        places = []
-        for node, facts in enumerate(self.nodes):
-            place = NodeRank(node, self.config.nodes, facts.address, facts.interface, master)
-            places.append(place)
-        folder = self.shared / str(repeat)
-        folder.mkdir()
-        repeat_job = RepeatJob(
-            config=self.config,
-            protocol=self.protocol,
-            job=job,
-            names=[facts.name for facts in self.nodes],
-            places=places,
-            working_directory=self.working_directory,
+    def accept(self, nodes: list[NodeSeen]) -> None:
+        """Note the nodes of a repeat. Raises NodeError if they differ from those of earlier
+        ones."""
+        differs = [node.differs for node in nodes]
+        if self.nodes and differs != [node.differs for node in self.nodes]:
+            earlier = ", ".join(node.name for node in self.nodes)
+            reason = (
+                f"earlier repeats ran on {earlier}, which differ from the current nodes; set a "
+                "new label: -p label NAME"
+            )
+            raise NodeError(Failure(code="nodes_differ", reason=reason))
+        self.nodes = nodes
+
+
+class ClusterWorkers(WorkerGroup):
+    """The workers of one repeat on all nodes: LocalWorkers here, node programs elsewhere."""
+
+    def __init__(
+        self, launcher: ClusterLauncher, job: NodeJob, folder: Path, target: Path
+    ) -> None:
+        """`folder`: the shared folder of the repeat. `target`: where the raw files of all nodes
+        are moved at the end. Raises NodeError; OSError."""
+        self.folder = folder
+        self.target = target
+        self.programs: list[NodeProgram] = []
+        config = job.config
+        with contextlib.ExitStack() as opened:
+            # The raw files of this node's ranks are on its own disk, too.
+            self.raw_folder = opened.enter_context(Scratch()).folder
+            for node in range(1, config.nodes):
+                name, host = job.names[node], launcher.hosts[node]
+                program = NodeProgram(config, node, name, host, folder, self.raw_folder)
+                opened.callback(program.kill)
+                self.programs.append(program)
+            others = self._started(config.timeout)
+            interface = own_addresses().get(launcher.address, "")
+            here = NodeSeen(node=0, name=job.names[0], interface=interface, differs={})
+            launcher.accept([here, *others])
+            place = NodeRank(0, config.nodes, launcher.address, interface, job.master)
+            local = LocalWorkers(config, job.protocol, self.raw_folder, job.job, place)
+            self.local = opened.enter_context(local)
+            self.opened = opened.pop_all()
+
+    def __exit__(self, *_: object) -> None:
+        self.opened.close()
+
+    def _started(self, timeout: int) -> list[NodeSeen]:
+        """Wait until all other nodes have started, and return them. Raises NodeError if one
+        does not within `timeout`; OSError."""
+        deadline = time.monotonic() + timeout
+        while True:
+            self._look()
+            started = [program.seen for program in self.programs if program.seen]
+            if len(started) == len(self.programs):
+                return started
+            missing = [program for program in self.programs if not program.seen]
+            for program in missing:
+                if program.is_lost:
+                    raise NodeError(program.failure())
+            if time.monotonic() > deadline:
+                names = ", ".join(program.name for program in missing)
+                reason = f"{names} did not start within {timeout} s"
+                raise NodeError(Failure(code="node_timeout", reason=reason, node=names))
+            time.sleep(POLL_SECONDS)
+
+    def _look(self) -> None:
+        for program in self.programs:
+            program.look()
+
+    def wait(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+            if self._are_over():
+                return True
+        return False
+
+    def _are_over(self) -> bool:
+        """Return whether the workers of all nodes have ended, or those of one failed. Raises
+        OSError."""
+        self._look()
+        statuses = [program.ended.status for program in self.programs if program.ended]
+        if self.local.wait(0):
+            statuses.append(self.local.process.returncode)
+        is_one_lost = any(program.is_lost for program in self.programs)
+        return is_one_lost or any(statuses) or len(statuses) > len(self.programs)
+
+    def end_warmup(self, last_step: int) -> None:
+        self.local.end_warmup(last_step)
+        for program in self.programs:
+            program.tell_last_step(last_step)
+
+    def end(self, *, dump_stacks: bool = False) -> None:
+        for program in self.programs:
+            program.close()
+        self.local.end(dump_stacks=dump_stacks)
+        deadline = time.monotonic() + ENDING_SECONDS
+        for program in self.programs:
+            program.wait(deadline)
+        self._look()
+
+    def exit_info(self) -> ExitInfo:
+        """Move the raw files, and return how the workers of all nodes exited, as one."""
+        move_raw_files(self.raw_folder, self.local.ranks, self.target)
+        nodes = [self.local.exit_info()]
+        error = None
+        for program in self.programs:
+            if program.ended:
+                nodes.append(program.ended)
+                ranks = NodeRank(program.node).ranks(len(self.local.ranks))
+                move_raw_files(self.folder, ranks, self.target)
+            else:
+                error = error or program.failure()
+        printed = "".join(program.log for program in self.programs)
+        logs = {"nodes": printed} if printed else {}
+        for node in nodes:
+            logs |= node.logs
+        return ExitInfo(
+            status=next((node.status for node in nodes if node.status), nodes[0].status),
+            exited_first=[rank for node in nodes for rank in node.exited_first],
+            idle=[rank for node in nodes for rank in node.idle],
+            killed_for_memory=any(node.killed_for_memory for node in nodes),
+            logs=logs,
+            killed_after_end=any(node.killed_after_end for node in nodes),
+            nccl_network=nodes[0].nccl_network,
+            error=error,
         )
-        if isinstance(self.config, ScriptConfig):
-            (folder / LAST_STEP).touch()
-        write(folder, JOB, repeat_job)
-        return ClusterWorkers(self.config, repeat_job, folder, raw_folder, self.node_name)
 
 
-def remove_abandoned(folder: Path, seconds: float = 0.0) -> None:
-    """Remove the shared folders of killed drivers, made more than `seconds` ago."""
+def hosts_of(config: RunConfig) -> list[Host]:
+    """Return the nodes of a measurement, this machine first. Raises NodeError; OSError."""
+    if config.launcher == "ssh":
+        return [Host(name, name) for name in config.host_list]
+    allocated = os.environ["SLURM_JOB_NODELIST"]
+    command = ["scontrol", "show", "node", "--oneliner", allocated]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    hosts = [Host(*found) for found in SLURM_NODE.findall(done.stdout)]
+    if len(hosts) < config.nodes:
+        reason = f"scontrol does not show the nodes {allocated}: {done.stderr.strip()}"
+        raise NodeError(Failure(code="node_lost", reason=reason))
+    hosts.sort(key=lambda host: host.name != os.environ["SLURMD_NODENAME"])
+    return hosts
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove the shared folders of killed drivers."""
     for abandoned in folder.glob(f"{PREFIX}*"):
-        with contextlib.suppress(FileNotFoundError):
-            if time.time() - abandoned.lstat().st_mtime >= seconds:
-                shutil.rmtree(abandoned, ignore_errors=True)
+        shutil.rmtree(abandoned, ignore_errors=True)

@@ -1,12 +1,10 @@
-"""Checks before a measurement, without training."""
+"""What is here before a measurement. What would refuse it, `plan` has told."""
 
 import shutil
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from perfkit.core.config import Config, Protocol
-from perfkit.core.driver.cluster import ClusterLauncher, remove_abandoned
-from perfkit.core.driver.failures import NodeError
+from perfkit.core.config import Config
 from perfkit.core.format import amount
 from perfkit.core.paths import stored_path
 from perfkit.core.request.checks import sample_count
@@ -18,10 +16,6 @@ from perfkit.core.system.gpus import forbidden_count
 from perfkit.training.frameworks import FRAMEWORKS
 from perfkit.training.models import model_of
 
-MOST_SECONDS = 60
-"""Longest wait for the nodes."""
-ABANDONED_SECONDS = 3600.0
-"""No check of nodes takes this long."""
 FREE_MEBIBYTES = 100
 
 
@@ -35,7 +29,6 @@ class Diagnostic(NamedTuple):
 
 
 def examine_plan(plan: Plan) -> Iterator[Diagnostic]:
-    """Check this machine and, for several nodes, all nodes."""
     config = plan.config
     yield from _software(config)
     forbidden = forbidden_count()
@@ -49,18 +42,19 @@ def examine_plan(plan: Plan) -> Iterator[Diagnostic]:
         yield _data(config)
     yield _space_for_outputs(config)
     if config.nodes > 1:
-        shorter = {"timeout": min(config.timeout, MOST_SECONDS)}
-        yield from _nodes(config.model_copy(update=shorter), plan.protocol)
+        yield _nodes(config)
 
 
 def _software(config: AnyConfig) -> Iterator[Diagnostic]:
     environment = read_environment(config.framework, config.data_folder, config.interpreter)
-    for fact in ("python", *FRAMEWORKS[config.framework].facts, "dali"):
+    for fact in ("cpu", "gpus", "python", *FRAMEWORKS[config.framework].facts, "dali"):
         reading = environment[fact]
         if reading.missing:
             yield Diagnostic("absent", fact, reading.missing)
         else:
-            yield Diagnostic("well", fact, str(reading.value))
+            value = reading.value
+            text = ", ".join(value) if isinstance(value, list) else str(value)
+            yield Diagnostic("well", fact, text)
 
 
 def _script(config: ScriptConfig) -> Iterator[Diagnostic]:
@@ -94,26 +88,7 @@ def _space_for_outputs(config: AnyConfig) -> Diagnostic:
     return Diagnostic("failed", "outputs", f"{text}; {advice}")
 
 
-def _nodes(config: AnyConfig, protocol: Protocol) -> Iterator[Diagnostic]:
-    """Start the node programs as a measurement would, and let them try to reach each other."""
-    outputs = stored_path(config.outputs_dir)
-    try:
-        outputs.mkdir(parents=True, exist_ok=True)
-        remove_abandoned(outputs, ABANDONED_SECONDS)
-        with ClusterLauncher(config, protocol, outputs) as launcher:
-            for node in launcher.wait_for_nodes(lambda _text: None, try_each=True):
-                differs = ", ".join(node.differs) or "nothing"
-                text = f"connected by interface {node.interface}; differs in {differs}"
-                yield Diagnostic("well", node.name, text)
-            launcher.rendezvous_port()
-            problems = launcher.unreachable()
-            for problem in problems:
-                yield Diagnostic("failed", "network", problem)
-            if not problems:
-                text = "all nodes reach each other; ports are free"
-                yield Diagnostic("well", "network", text)
-    except OSError as error:
-        yield Diagnostic("failed", "nodes", str(error))
-    except NodeError as error:
-        subject = error.failure.code.replace("_", " ")
-        yield Diagnostic("failed", subject, error.failure.reason)
+def _nodes(config: AnyConfig) -> Diagnostic:
+    nodes = config.hosts or f"{config.nodes} nodes of this allocation"
+    text = f"{nodes}; that they start and are alike is checked in the first repeat"
+    return Diagnostic("well", "nodes", text)

@@ -194,7 +194,6 @@ class MeasurementRun:
         has interrupted the last one. Raises InputError and NodeError."""
         samples = self.examine_data()
         with self.launcher() as launcher, self.progress(shared) as progress:
-            self.accept_nodes(launcher.wait_for_nodes(progress.show_status))
             for index in missing:
                 changed = changed_script(self.config)
                 if changed:
@@ -202,7 +201,7 @@ class MeasurementRun:
                     return False
                 store, told = Store(self.folder), self.result.told
                 run = run_repeat(launcher, store, index, progress, samples, told)
-                self.add(run.repeat, run.reported)
+                self.add(run.repeat, run.reported, launcher.nodes)
                 if self.result.failure or self.result.ended_by:
                     return run.was_interrupted
         return False
@@ -221,7 +220,8 @@ class MeasurementRun:
         if self.config.nodes == 1:
             return Launcher(self.config, self.protocol)
         remove_abandoned(self.folder)
-        return ClusterLauncher(self.config, self.protocol, self.folder)
+        earlier = self.result.nodes if self.result.complete_repeats else []
+        return ClusterLauncher(self.config, self.protocol, self.folder, earlier)
 
     def progress(
         self, shared: RepeatsProgress | None
@@ -234,26 +234,13 @@ class MeasurementRun:
             self.protocol.repeats, self.protocol.steps, unit, self.protocol.budget
         )
 
-    def accept_nodes(self, nodes: list[NodeSeen]) -> None:
-        """Note the nodes in the result. Raises NodeError if there are complete repeats of nodes
-        with other facts."""
-        before = [node.differs for node in self.result.nodes]
-        if self.result.complete_repeats and before != [node.differs for node in nodes]:
-            earlier = ", ".join(node.name for node in self.result.nodes)
-            reason = (
-                f"earlier repeats ran on {earlier}, which differ from the current nodes; set a "
-                "new label: -p label NAME"
-            )
-            raise NodeError(Failure(code="nodes_differ", reason=reason))
-        self.result = self.result.model_copy(update={"nodes": nodes})
-
-    def add(self, repeat: Repeat, reported: Reported) -> None:
+    def add(self, repeat: Repeat, reported: Reported, nodes: list[NodeSeen]) -> None:
         """Store a repeat, which replaces an earlier try, and its failure as the result's."""
-        names = [node.name for node in self.result.nodes]
+        names = [node.name for node in nodes]
         repeats = [repeat.model_copy(update={"nodes": names})]
         repeats += [other for other in self.result.repeats if other.index != repeat.index]
         repeats.sort(key=lambda repeat: repeat.index)
-        changes: dict[str, Any] = {"repeats": repeats}
+        changes: dict[str, Any] = {"repeats": repeats, "nodes": nodes}
         changes["effective"] = reported.effective or self.result.effective
         changes["nccl_network"] = reported.nccl_network or self.result.nccl_network
         # What a script tells in a repeat that fails does not bind the others.

@@ -1,140 +1,136 @@
-"""The node program: `python -m perfkit.core.driver.node facts|repeat FOLDER [NODE]`.
+"""The node program: `python -m perfkit.core.driver.node FOLDER NODE`.
 
-The driver starts it on every node but its own, under a supervisor, which ends it with all its
-processes when the driver ends. It reads FOLDER/job.json, does what that says, writes its answer
-into FOLDER (node_files.py), and exits. srun starts the same command on all nodes, so there NODE
-follows from the task.
+For each repeat, the driver starts it by ssh or srun on every node but its own. It does
+FOLDER/job.json (node_files.py): runs this node's workers until they exit or its standard input
+closes, then kills what remains and says how they ended. If it is killed, the supervisor of its
+workers ends them.
 """
 
 import json
 import os
+import select
 import sys
-import time
 from pathlib import Path
+from typing import NoReturn
 
-from perfkit.core.driver.exit_info import ExitInfo
-from perfkit.core.driver.network import try_each_other
 from perfkit.core.driver.node_files import (
-    END,
     JOB,
     POLL_SECONDS,
-    Answer,
-    End,
-    ExitStatus,
-    FactsJob,
-    RepeatJob,
-    listed,
-    machine_name,
+    NodeJob,
+    Refusal,
     move_raw_files,
-    read,
     read_facts,
-    told_last_step,
-    write,
 )
 from perfkit.core.driver.workers import LocalWorkers
+from perfkit.core.request.hosts import own_addresses, route_address
+from perfkit.core.results.schema import NodeSeen
+from perfkit.core.results.store import write_atomically
 from perfkit.core.script_config import ScriptConfig
+from perfkit.core.system.devices import visible_devices
 from perfkit.core.system.environment import package_source
 from perfkit.core.system.scratch import Scratch
 from perfkit.timing.failure import portable
+from perfkit.training.frameworks import FRAMEWORKS, NodeRank
+
+STARTING_SECONDS = 60.0
+"""Time limit of the workers besides `timeout`, for a node that a broken link has cut off."""
+COMMON = ("data", "script", "suite_source", "python", "dali", "numpy")
+"""Facts that must be equal on all nodes, besides the framework's; others are stored."""
 
 
-def main(task: str, folder: Path, number: str = "") -> None:
-    """Do the job in `folder`. Exits with an ExitStatus if the answer can't be written there."""
+def main(folder: Path, node: int) -> None:
     try:
-        has_job = JOB in listed(folder)
+        text = (folder / JOB).read_text(encoding="utf-8")
     except OSError:
-        has_job = False
-    if not has_job:
-        print(f"{machine_name()} does not see {folder}", file=sys.stderr)
-        sys.exit(ExitStatus.NOT_SHARED)
+        outputs = folder.parent.parent
+        advice = "outputs_dir must be a folder that all nodes share"
+        refuse(Refusal.NOT_SHARED, f"did not find {outputs}: {advice}")
+    # A job of another perfkit may have other fields.
+    if json.loads(text)["package"] != package_source():
+        refuse(Refusal.NODES_DIFFER, "has another perfkit; make them alike")
+    job = NodeJob.model_validate_json(text)
+    if isinstance(job.config, ScriptConfig):
+        enter_folder_of(job.config, job.working_directory)
     try:
-        if task == "facts":
-            # With srun, the first task runs on node 1.
-            tell_facts(folder, int(number or int(os.environ["SLURM_PROCID"]) + 1))
-        else:
-            run_repeat(folder, int(number) if number else None)
+        run_workers(folder, node, job)
     except OSError as error:
-        print(f"{machine_name()}: {error}", file=sys.stderr)
-        sys.exit(ExitStatus.IO_ERROR)
+        refuse(Refusal.IO_ERROR, f"failed: {error}")
 
 
-def tell_facts(folder: Path, node: int) -> None:
-    """Write this node's facts and, if asked for, which other nodes it can't reach."""
-    package = json.loads((folder / JOB).read_text(encoding="utf-8"))["package"]
-    if package != package_source():
-        # A job of another perfkit may have other fields.
-        write(folder, f"facts-{node}.json", Answer(other_package=package_source()))
-        return
-    job = read(folder, JOB, FactsJob)
-    first_address = job.first_address or os.environ["SLURM_LAUNCH_NODE_IPADDR"]
-    problem = script_problem(job)
-    if problem:
-        write(folder, f"facts-{node}.json", Answer(script_problem=problem))
-        return
+def refuse(refusal: Refusal, sentence: str) -> NoReturn:
+    """Exit; `sentence` continues the node's name."""
+    print(portable(sentence), file=sys.stderr)
+    sys.exit(refusal)
+
+
+def enter_folder_of(script: ScriptConfig, working_directory: str) -> None:
+    """Change to the folder in which a script runs. Exits if this node can't run it."""
     try:
-        facts = read_facts(job.config, first_address)
-    except (OSError, ValueError) as error:
-        detail = portable(f"{type(error).__name__}: {error}")
-        write(folder, f"facts-{node}.json", Answer(error=detail))
-        return
-    if not job.try_each_other:
-        write(folder, f"facts-{node}.json", Answer(facts=facts))
-        return
-    deadline = time.monotonic() + job.config.timeout
-    try_each_other(folder, node, facts, job.config.nodes, deadline)
-
-
-def script_problem(job: FactsJob) -> str | None:
-    """Return why this node can't run the script; None if it can, and for a model."""
-    if not isinstance(job.config, ScriptConfig):
-        return None
-    try:
-        job.config.script_file.read_bytes()
+        os.chdir(working_directory)
+        script.script_file.read_bytes()
     except OSError as error:
-        return portable(str(error))
-    folder = job.working_directory
-    if folder and not Path(folder).is_dir():
-        return portable(f"{folder}, the working directory, is not there")
-    return None
+        advice = "it must lie in a folder that all nodes share"
+        refuse(Refusal.SCRIPT_UNREADABLE, f"can't run the script: {error}; {advice}")
 
 
-def run_repeat(folder: Path, node: int | None) -> None:
-    """Run this node's workers until they exit or the driver wants them to end; then move their
-    raw files and write how they ended."""
-    job = read(folder, JOB, RepeatJob)
-    if node is None:
-        node = job.names.index(machine_name())
+def run_workers(folder: Path, node: int, job: NodeJob) -> None:
+    """Run this node's workers, move their raw files and write how they ended. Raises
+    OSError."""
+    config = job.config
+    host, _colon, _port = job.master.rpartition(":")
+    address = route_address(host)
+    interface = own_addresses().get(address, "")
+    differs = differences(job)
+    seen = NodeSeen(node=node, name=job.names[node], interface=interface, differs=differs)
+    write_atomically(folder / f"started-{node}.json", seen.model_dump_json())
+    place = NodeRank(node, config.nodes, address, interface, job.master)
+    seconds = config.timeout + STARTING_SECONDS
     with (
         Scratch() as scratch,
         LocalWorkers(
-            job.config,
-            job.protocol,
-            scratch.folder,
-            job.job,
-            job.places[node],
-            cwd=Path(job.working_directory) if job.working_directory else None,
+            config, job.protocol, scratch.folder, job.job, place, seconds=seconds
         ) as workers,
     ):
-        end = wait_for_end(folder, workers, job)
-        workers.end(dump_stacks=bool(end and end.dump_stacks))
-        ended: ExitInfo = workers.exit_info()
+        wait_for_end(workers)
+        workers.end(dump_stacks=True)
+        ended = workers.exit_info()
         move_raw_files(scratch.folder, workers.ranks, folder)
-        write(folder, f"ended-{node}.json", ended)
+    if ended.status and ended.status < 0:
+        # The ranks of other nodes may have exited before anybody saw those of this node do so.
+        sentence = f"lost its workers: signal {-ended.status} ended their supervisor"
+        refuse(Refusal.WORKER_DIED, sentence)
+    write_atomically(folder / f"ended-{node}.json", ended.model_dump_json())
 
 
-def wait_for_end(folder: Path, workers: LocalWorkers, job: RepeatJob) -> End | None:
-    """Wait until the workers exit, or return what the driver says about their end. Meanwhile,
-    pass on to the ranks which is the last step of their warm-up."""
-    awaits_last_step = job.protocol.warmup_limit is not None
+def differences(job: NodeJob) -> dict[str, str]:
+    """Return the facts that differ from node 0's. Exits if one of them must not."""
+    config = job.config
+    labels = visible_devices(config.framework, config.device, config.interpreter)
+    if len(labels) < config.gpus:
+        refuse(Refusal.NODES_DIFFER, f"has {len(labels)} of {config.gpus} requested gpus")
+    differs = {}
+    for fact, value in read_facts(config).items():
+        first = job.facts.get(fact)
+        if value == first:
+            continue
+        if fact in (*COMMON, *FRAMEWORKS[config.framework].facts):
+            sentence = f"has {fact} {value!r}, node 0 has {first!r}; make them alike"
+            refuse(Refusal.NODES_DIFFER, sentence)
+        differs[fact] = str(value)
+    return differs
+
+
+def wait_for_end(workers: LocalWorkers) -> None:
+    """Wait until the workers exit or standard input closes. A line in it is the last step of
+    their warm-up."""
     while not workers.wait(POLL_SECONDS):
-        if END in listed(folder):
-            return read(folder, END, End)
-        last_step = told_last_step(folder) if awaits_last_step else None
-        if last_step is not None:
-            workers.end_warmup(last_step)
-            awaits_last_step = False
-    return None
+        readable, _, _ = select.select([sys.stdin], [], [], 0)
+        if readable:
+            line = sys.stdin.readline()
+            if not line:
+                return
+            workers.end_warmup(int(line))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])
+    main(Path(sys.argv[1]), int(sys.argv[2]))

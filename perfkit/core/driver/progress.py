@@ -166,16 +166,12 @@ class RepeatsProgress:
         self.began = time.monotonic()
         self.display = display()
         self.display.__enter__()
-        self.show_status("starting")
+        self._show("starting")
         return self
 
     def __exit__(self, *_: object) -> None:
         self.display.show(self.row, at_once=True)
         self.display.__exit__()
-
-    def show_status(self, text: str) -> None:
-        """Show `text` before the first repeat."""
-        self._show(text)
 
     def show(
         self,

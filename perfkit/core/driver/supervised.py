@@ -3,6 +3,7 @@
 import contextlib
 import subprocess
 import sys
+from math import inf
 from pathlib import Path
 
 import psutil
@@ -25,10 +26,12 @@ def start_supervised(
     environment: dict[str, str],
     log: Path | None = None,
     cwd: Path | None = None,
+    seconds: float = inf,
 ) -> subprocess.Popen[bytes]:
-    """Run `command` under a supervisor, which ends all of its processes on `close` or when this
-    process ends. Both write their output to `log`, by default LOG in `scratch`."""
-    supervisor = [*PYTHON, "-m", SUPERVISOR, str(scratch), "inf"]
+    """Run `command` under a supervisor, which ends all of its processes on `close`, when this
+    process ends or after `seconds`. Both write their output to `log`, by default LOG in
+    `scratch`."""
+    supervisor = [*PYTHON, "-m", SUPERVISOR, str(scratch), str(seconds)]
     log = log or scratch / LOG
     with log.open("wb") as output:
         return subprocess.Popen(

@@ -1,10 +1,8 @@
 """Runs one command and leaves no process behind, however the command or the driver ends.
 
 `python -m perfkit.core.driver.supervisor SCRATCH SECONDS COMMAND…`, with standard input a pipe
-that the driver holds open: when the driver ends, even by kill -9, the pipe closes. On another
-machine, ssh or srun holds the pipe, and passes on that it has closed; if the link is cut,
-nobody does, so COMMAND may take at most SECONDS (or `inf`). SCRATCH is the driver's scratch
-folder, or `-` on another machine.
+that the driver, or a node program, holds open: when that ends, even by kill -9, the pipe
+closes. COMMAND may take at most SECONDS (or `inf`). SCRATCH is the starter's scratch folder.
 
 As a subreaper, the supervisor becomes the parent of orphaned descendants, including those in
 sessions of their own, such as a launcher's workers, and so finds all of them. Finally it
@@ -29,11 +27,10 @@ POLL_SECONDS = 0.05
 KILLING_SECONDS = 8.0
 
 
-def supervise(scratch: Path | None, seconds: float, command: list[str]) -> int:
+def supervise(scratch: Path, seconds: float, command: list[str]) -> int:
     """Run `command` until it exits, standard input closes or `seconds` have passed, and return
-    its exit status as a shell does: 128 + N after signal N. `scratch` None: it has no scratch
-    folder."""
-    descriptor = None if scratch is None else lock(scratch)
+    its exit status as a shell does: 128 + N after signal N."""
+    descriptor = lock(scratch)
     deadline = time.monotonic() + seconds
     adopt_orphans()
     process = subprocess.Popen(
@@ -48,8 +45,7 @@ def supervise(scratch: Path | None, seconds: float, command: list[str]) -> int:
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         kill_descendants()
-        if descriptor is not None:
-            os.close(descriptor)
+        os.close(descriptor)
         sweep()
     status = -signal.SIGKILL if process.returncode is None else process.returncode
     return status if status >= 0 else 128 - status
@@ -87,5 +83,4 @@ def kill_descendants() -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     scratch, seconds, *command = sys.argv[1:]
-    folder = None if scratch == "-" else Path(scratch)
-    sys.exit(supervise(folder, float(seconds), command))
+    sys.exit(supervise(Path(scratch), float(seconds), command))

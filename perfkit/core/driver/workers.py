@@ -5,7 +5,7 @@ import json
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Self
 
@@ -66,16 +66,14 @@ class Launcher:
     def __init__(self, config: AnyConfig, protocol: Protocol) -> None:
         self.config = config
         self.protocol = protocol
+        self.nodes: list[NodeSeen] = []
+        """The nodes of the last repeat; none for a single node."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         return
-
-    def wait_for_nodes(self, _show_status: Callable[[str], None]) -> list[NodeSeen]:
-        """Wait for all nodes and return them; none for a single node. Raises NodeError."""
-        return []
 
     def node_name(self, _node: int) -> str | None:
         """Return a node's display name, such as "node 1 (host)"; None for a single node."""
@@ -122,9 +120,9 @@ class LocalWorkers(WorkerGroup):
         job: str,
         place: NodeRank | None = None,
         task: str = "measure",
-        cwd: Path | None = None,
+        seconds: float = inf,
     ) -> None:
-        """`cwd`: the working directory of the workers; None: that of this process."""
+        """`seconds`: the time limit of the workers."""
         self.place = place or NodeRank()
         self.log_pattern = FRAMEWORKS[config.framework].log_pattern
         self.ranks = self.place.ranks(config.devices)
@@ -143,7 +141,7 @@ class LocalWorkers(WorkerGroup):
             command = launcher_command(config, self.place, self.scratch, job, worker)
             environment = of_rank.environment(self.place, self.scratch)
             environment |= nccl.log_settings(config, self.scratch)
-            self.process = start_supervised(command, self.scratch, environment, cwd=cwd)
+            self.process = start_supervised(command, self.scratch, environment, seconds=seconds)
             self.opened = opened.pop_all()
 
     def __exit__(self, *_: object) -> None:
@@ -179,7 +177,7 @@ class LocalWorkers(WorkerGroup):
         if not self.process.stdin.closed:
             self.processes.look()
             self.idle = self.processes.idle()
-        if dump_stacks:
+        if dump_stacks and self.processes.running():
             self.processes.dump_stacks()
             time.sleep(STACKS_SECONDS)
         close(self.process)
