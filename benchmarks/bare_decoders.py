@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from perfkit.core.statistics import median_estimate
+from perfkit.measuring.statistics import median_estimate
 from perfkit.training.torch import train
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))

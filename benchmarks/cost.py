@@ -18,9 +18,9 @@ from fake_trainer import launcher_command
 from trained import measured_here
 
 import perfkit
-from perfkit.core.driver import workers as launch
-from perfkit.core.driver.settings import worker_environment
-from perfkit.core.paths import ROOT
+from perfkit.measuring.driver import workers as launch
+from perfkit.measuring.driver.settings import rank_environment
+from perfkit.measuring.paths import ROOT
 from perfkit.training.frameworks import NodeRank
 
 TRAINER_SECONDS = 0.5
@@ -99,6 +99,7 @@ def _start_notebook(loop, folder, variables):
         "repeats": 1,
         "warmup_steps": loop.warmup,
         "measured_steps": loop.steps,
+        "measured_seconds": 0,
         "data_dir": SAMPLES,
         "outputs_dir": folder,
     }
@@ -114,7 +115,8 @@ def _start_bare_loop(loop, variables):
     numbers = (loop.size, loop.batch, loop.warmup + 1, loop.steps)
     command = [sys.executable, script, str(SAMPLES), *map(str, numbers)]
     config = perfkit.plan("resnet50", {"device": "cpu", "data_dir": str(SAMPLES)}).config
-    environment = worker_environment(config, NodeRank())
+    scratch = Path(tempfile.mkdtemp())
+    environment = rank_environment(config, NodeRank(), scratch)
     return subprocess.Popen(command, env=environment | variables, **QUIET)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stages import StageError, perfkit
 
-from perfkit.core.paths import ROOT
+from perfkit.measuring.paths import ROOT
 
 PUBLISHED = [
     "*/result.json",

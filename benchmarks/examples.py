@@ -29,7 +29,7 @@ from measuring import as_options
 from slowing import own_workers, slowed, workers_on
 from stages import Group, Record, Stage, StageError, perfkit, run_stages
 
-from perfkit.core.paths import ROOT
+from perfkit.measuring.paths import ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
 from clusters import slurm_cluster, slurm_missing
@@ -45,6 +45,7 @@ TRIAL = {
     "sequence_length": 32,
     "warmup_steps": 1,
     "measured_steps": 2,
+    "measured_seconds": 0,
     "warmup_limit": 40,
     "repeats": 2,
 }

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from measuring import in_ranks
 
-from perfkit.core.paths import ROOT
+from perfkit.measuring.paths import ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
 from clusters import wait_for

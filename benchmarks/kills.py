@@ -32,7 +32,7 @@ SWEEP = {
     "notebook": "resnet50",
     "protocol": "quick",
     "parameters": {"device": "cpu", "image_size": 32, "repeats": 8}
-    | {"warmup_steps": 1, "measured_steps": 2},
+    | {"warmup_steps": 1, "measured_steps": 2, "measured_seconds": 0},
     "matrix": {"batch_size": [2, 4], "input": ["dali", "synthetic"], "processes": [1, 2]},
     "exclude": [{"batch_size": 4, "processes": 2}],
 }

@@ -9,14 +9,15 @@ from typing import Any
 from runner import PIXELS
 
 import perfkit
-from perfkit.core.driver.supervised import RANK
-from perfkit.core.results.schema import Result
+from perfkit.measuring.driver.supervised import RANK
+from perfkit.measuring.results.schema import Result
 
 
 def result_of(**parameters: Any) -> Result:
     """Measure one repeat of ResNet-50 on the CPU in fresh processes."""
     with tempfile.TemporaryDirectory() as outputs:
-        request = {"device": "cpu", "repeats": 1, "outputs_dir": outputs, "image_size": PIXELS}
+        request = {"device": "cpu", "repeats": 1, "outputs_dir": outputs}
+        request |= {"image_size": PIXELS, "measured_seconds": 0}
         plan = perfkit.plan("resnet50", request | parameters)
         result = perfkit.measure(plan.config, plan.protocol).result
     assert result.status == "complete", result.failure

@@ -17,10 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from perfkit.core.paths import ROOT, outputs_path
-from perfkit.core.request.requirements import read_environment
-from perfkit.core.results.store import write_atomically
-from perfkit.core.statistics import Interval, median, median_interval, share_interval
+from perfkit.measuring.paths import ROOT, outputs_path
+from perfkit.measuring.request.requirements import read_environment
+from perfkit.measuring.results.store import write_atomically
+from perfkit.measuring.statistics import Interval, median, median_interval, share_interval
 
 TESTS = str(ROOT / "tests")
 SAMPLES = Path(os.environ.get("SAMPLES", ROOT / "data" / "samples"))

@@ -84,7 +84,7 @@ def sweep():
 
 def _sweep(count, trainer_seconds):
     with tempfile.TemporaryDirectory() as folder:
-        request = {"device": "cpu", "input": "synthetic", "repeats": 1}
+        request = {"device": "cpu", "input": "synthetic", "repeats": 1, "measured_seconds": 0}
         content = {
             "notebook": "resnet50",
             "protocol": "quick",

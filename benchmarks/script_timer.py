@@ -11,9 +11,9 @@ from pathlib import Path
 from runner import PAIRS, of_pairs
 from turns import Turns
 
-from perfkit.core.driver.supervised import RANK
-from perfkit.core.paths import ROOT
-from perfkit.core.system.scratch import Scratch
+from perfkit.measuring.driver.supervised import RANK
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.system.scratch import Scratch
 from perfkit.timing.job import Job
 
 SCRIPT = str(ROOT / "benchmarks" / "own_script.py")
@@ -61,6 +61,7 @@ def _job(folder):
         raw_folder=folder,
         warmup_steps=WARMUP,
         measured_steps=MEASURED,
+        measured_seconds=0,
         warmup_limit=None,
         warmup_seconds=None,
         static_modules=[],

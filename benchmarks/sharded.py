@@ -18,11 +18,11 @@ from typing import Any, get_args
 
 import numpy as np
 
-from perfkit.core.config import Config, Sharding
-from perfkit.core.driver.rank_job import training_arguments
-from perfkit.core.paths import ROOT
-from perfkit.core.request.resolve import resolve
 from perfkit.inputs import synthetic
+from perfkit.measuring.config import Config
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.request.resolve import resolve
+from perfkit.measuring.work import Sharding
 from perfkit.training.frameworks import FRAMEWORKS, MEETING_VARIABLE
 from perfkit.training.options import Options
 
@@ -49,7 +49,7 @@ def losses_of(config: Config) -> list[float]:
         return repeat(share(arrays, options, rank))
 
     synthetic.batches = shared
-    words = training_arguments(config)
+    words = config.work.training_arguments(config)
     job = {"ranks": config.ranks, "warmup_steps": 1, "measured_steps": STEPS - 1}
     return train_here(config.framework, *words, **job).losses
 

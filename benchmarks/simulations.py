@@ -17,18 +17,19 @@ import numpy as np
 from perfkit.analysis.fleet.rule import NodeRepeats, Rules, judge
 from perfkit.analysis.series import level_starts, newest_drop
 from perfkit.analysis.verdicts import THRESHOLD, verdict
-from perfkit.core.config import AUTO, AUTO_WARMUP, PROTOCOLS, Protocol
-from perfkit.core.driver.progress import round_order
-from perfkit.core.driver.warmup import WarmupTest
-from perfkit.core.results.schema import STOPPING_LEVEL
-from perfkit.core.statistics import (
+from perfkit.measuring.driver.progress import round_order
+from perfkit.measuring.driver.warmup import WarmupTest
+from perfkit.measuring.protocol import AUTO, AUTO_WARMUP, PROTOCOLS, Protocol
+from perfkit.measuring.results.schema import STOPPING_LEVEL
+from perfkit.measuring.statistics import (
     median_estimate,
     median_interval,
     outliers,
     ratio_interval,
     relative_width,
 )
-from perfkit.core.steady import FEWEST_STEPS, TOLERANCE, steadiness
+from perfkit.measuring.steady import FEWEST_STEPS, TOLERANCE, steadiness
+from perfkit.timing.warmup import window_steps
 
 SEED = int(os.environ.get("SEED", "20261122"))
 SIMULATIONS = int(os.environ.get("SIMULATIONS", "10000"))
@@ -167,6 +168,31 @@ def coverage_of_medians():
         for n in REPEATS:
             covered, printed = median_coverage(noise, n)
             yield f"{noise}, n={n}: {covered:.2%}, printed {printed:.2%}"
+
+
+STEP_SECONDS, STEP_SPREAD = 0.006, 0.1
+"""A fast step, and the deviation of its times."""
+
+
+def window_of_seconds(random, noise):
+    """Return the steps per second of a repeat under `quick`, whose level deviates by SPREAD."""
+    usual = STEP_SECONDS * NOISE[noise](random, ())
+    of_warmup = usual * normal(random, 500, STEP_SPREAD)
+    count = int(np.searchsorted(np.cumsum(of_warmup), 1.0)) + 1
+    steps = window_steps(5, 3.0, of_warmup[:count].tolist())
+    return steps / (usual * normal(random, steps, STEP_SPREAD)).sum()
+
+
+def windows_of_seconds():
+    """So it does with windows of seconds, whose number of steps follows from the last second of
+    the warm-up."""
+    for noise in NOISE:
+        random = np.random.default_rng([SEED, 7])
+        rates = [window_of_seconds(random, noise) for _repeat in range(5 * SIMULATIONS)]
+        middle = float(np.median(rates))
+        measurements = np.reshape(rates, (SIMULATIONS, 5)).tolist()
+        covered, printed = coverage([median_interval(each) for each in measurements], middle)
+        yield f"{noise}, n=5: {covered:.2%}, printed {printed:.2%}"
 
 
 def stopped(noise, spread, target=0.02, simulations=SIMULATIONS, seed=SEED):
@@ -508,6 +534,7 @@ def fleet_power():
 CLAIMS = {
     "drops": drops,
     "coverage_of_medians": coverage_of_medians,
+    "windows_of_seconds": windows_of_seconds,
     "stopping": stopping,
     "flagged_outliers": flagged_outliers,
     "steady_state": steady_state,

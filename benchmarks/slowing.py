@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import psutil
 
-from perfkit.core.driver.supervised import RANK
+from perfkit.measuring.driver.supervised import RANK
 
 PERIOD_SECONDS = 0.1
 STOPPED_SHARE = 1 / 3

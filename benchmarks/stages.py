@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from perfkit.core.paths import ROOT
-from perfkit.core.results.store import write_atomically
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.results.store import write_atomically
 
 PERFKIT = str(Path(sys.executable).with_name("perfkit"))
 SECONDS_PER_MINUTE = 60

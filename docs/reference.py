@@ -1,10 +1,10 @@
 """Write the reference pages, the schema of result.json and the parameters cells of the model
 notebooks from the code: `make docs`.
 
-docs/reference/parameters.md   parameters of every notebook: perfkit.core.config
+docs/reference/parameters.md   parameters of every notebook: perfkit.measuring.config
 docs/reference/cli.md          commands: perfkit.cli
 docs/reference/python.md       public names of `import perfkit`
-docs/reference/result.md       fields of result.json: perfkit.core.results.schema
+docs/reference/result.md       fields of result.json: perfkit.measuring.results.schema
 docs/reference/warnings.md     warnings: perfkit.analysis.warning_types
 docs/result.schema.json        JSON Schema of result.json
 notebooks/<model>.ipynb        the parameters cell, with meanings as comments
@@ -28,28 +28,31 @@ from perfkit.analysis.comparison.keys import ALIASES, KEYS, MAY_DIFFER
 from perfkit.analysis.warning_types import MeasurementWarning
 from perfkit.cli import main
 from perfkit.cli.options import parameter_list
-from perfkit.core.config import PROTOCOLS, Config, Protocol, RunConfig
-from perfkit.core.parameters import (
+from perfkit.measuring.config import Config
+from perfkit.measuring.parameters import (
     ABOUT,
+    EVERY_FIELD,
     PROTOCOL_PARAMETERS,
+    Kind,
     choices,
     models_with,
     parameters,
 )
-from perfkit.core.paths import ROOT
-from perfkit.core.request.described import Described, described
-from perfkit.core.request.values import PATTERNS
-from perfkit.core.results.schema import Result
-from perfkit.core.results.store import write_atomically
-from perfkit.core.results.told import PRECISION, UNIT, UNIT_PER_SECOND
-from perfkit.core.script_config import SCRIPT, SHA256, ScriptConfig
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.protocol import PROTOCOLS, Protocol
+from perfkit.measuring.request.described import Described, described
+from perfkit.measuring.request.values import PATTERNS
+from perfkit.measuring.results.effective import PRECISION, UNIT, UNIT_PER_SECOND
+from perfkit.measuring.results.schema import Result
+from perfkit.measuring.results.store import write_atomically
+from perfkit.measuring.work import SCRIPT, SHA256, ModelWork, ScriptWork
 from perfkit.training.frameworks import FRAMEWORKS
 from perfkit.training.models import MODELS
 
 DOCS = ROOT / "docs"
 PATTERN_WORDS = {}
 for name, meaning_of_pattern in PATTERNS.items():
-    (constraint, *_others) = Config.model_fields[name].metadata
+    (constraint, *_others) = EVERY_FIELD[name].metadata
     PATTERN_WORDS[constraint.pattern] = meaning_of_pattern
 PATTERN_WORDS |= {
     SHA256: "64 hexadecimal digits",
@@ -58,8 +61,6 @@ PATTERN_WORDS |= {
     PRECISION: "text of up to 30 characters",
 }
 Schema = dict[str, Any]
-Kind = type[RunConfig]
-"""The configuration of built-in models, or of scripts."""
 
 
 def pages() -> dict[Path, str]:
@@ -77,7 +78,7 @@ def pages() -> dict[Path, str]:
 
 # Parameters.
 
-SHARED = [name for name in RunConfig.model_fields if name != "framework"]
+SHARED = [name for name in Config.model_fields if name != "framework"]
 SHARED += PROTOCOL_PARAMETERS
 """Parameters that a script has as models have them."""
 
@@ -96,7 +97,7 @@ def parameters_page() -> str:
         "## Parameters of a script",
         "`notebooks/script.ipynb` has these, and of those above the ones from `device` to "
         "`python` except `disable_tuning`, and from `timeout` on.",
-        of_parameters(ScriptConfig, left_out=SHARED),
+        of_parameters(ScriptWork, left_out=SHARED),
         "## Protocols",
         of_protocols(),
         "## Values by model",
@@ -108,10 +109,10 @@ def parameters_page() -> str:
     )
 
 
-def of_parameters(config: Kind = Config, left_out: Collection[str] = ()) -> str:
-    """Return a table of the parameters of such a configuration, without those `left_out`."""
+def of_parameters(work: Kind = ModelWork, left_out: Collection[str] = ()) -> str:
+    """Return a table of the parameters of such a work, without those `left_out`."""
     rows = []
-    for name, (default, _meaning) in parameters(config).items():
+    for name, (default, _meaning) in parameters(work).items():
         if name in left_out:
             continue
         makes_new_id = "no"
@@ -121,8 +122,8 @@ def of_parameters(config: Kind = Config, left_out: Collection[str] = ()) -> str:
             (
                 f"`{name}`",
                 f"`{default!r}`",
-                allowed(name, config),
-                meaning(name, config),
+                allowed(name, work),
+                meaning(name, work),
                 of_which_models(name),
                 makes_new_id,
                 in_comparison(name),
@@ -138,15 +139,16 @@ def of_which_models(name: str) -> str:
     return "" if len(models) == len(MODELS) else words(models)
 
 
-def allowed(name: str, config: Kind = Config) -> str:
+def allowed(name: str, work: Kind = ModelWork) -> str:
     """Return the values that a parameter may have, as Markdown."""
     if name == "protocol":
         return words(choices(name))
-    model: type[BaseModel] = config
-    if name in PROTOCOL_PARAMETERS:
-        model = Protocol
+    model: type[BaseModel] = Config
+    for place in (work, Protocol):
+        if name in place.model_fields:
+            model = place
     text = kind(model.model_json_schema()["properties"][name])
-    default, _meaning = parameters(config)[name]
+    default, _meaning = parameters(work)[name]
     if default is None and "`None`" not in text:
         text += " or `None`"
     takes_auto = default == "auto" or name in ("repeats", "warmup_steps")
@@ -155,12 +157,13 @@ def allowed(name: str, config: Kind = Config) -> str:
     return text
 
 
-def meaning(name: str, config: Kind = Config) -> str:
+def meaning(name: str, work: Kind = ModelWork) -> str:
     """Return the description of a parameter, without the choices that `parameters` adds."""
-    field = config.model_fields.get(name)
+    field = (Config.model_fields | work.model_fields).get(name)
     if field:
-        return " ".join(str(field.description).split())
-    _default, text = parameters(config)[name]
+        _default, text = work.defaults.get(name, (None, str(field.description)))
+        return " ".join(text.split())
+    _default, text = parameters(work)[name]
     return text
 
 
@@ -177,9 +180,11 @@ def of_protocols() -> str:
     rows = []
     for name in PROTOCOLS:
         protocol = Protocol.named(name)
-        steps = str(protocol.measured_steps)
-        rows.append((f"`{name}`", protocol.warmup_words, steps, str(protocol.repeats)))
-    return table(("`protocol`", "warm-up steps", "measured steps", "repeats"), rows)
+        seconds = f"{protocol.measured_seconds:g}"
+        steps = (protocol.warmup_words, protocol.measured_words, seconds)
+        rows.append((f"`{name}`", *steps, str(protocol.repeats)))
+    head = ("`protocol`", "warm-up steps", "measured steps", "`measured_seconds`", "repeats")
+    return table(head, rows)
 
 
 def of_models() -> str:
@@ -392,10 +397,10 @@ def of_name(name: str) -> list[str]:
 
 def of_fields(model: Any) -> str:
     if model is Config:
-        return "Its fields are the [parameters](parameters.md), and `model`."
-    if model is ScriptConfig:
-        own = "[parameters](parameters.md#parameters-of-a-script)"
-        return f"Its fields are the {own} of a script, `script_sha256` and `modules`."
+        return (
+            "Its fields are `work` and the [parameters](parameters.md) of how it runs; those "
+            "of a model, or of a script, are fields of `work`."
+        )
     if model is Protocol:
         return "Its fields are the [parameters](parameters.md); `name` is `protocol`."
     names = ", ".join(f"`{name}`" for name in model.model_fields)
@@ -407,10 +412,7 @@ def members(thing: object) -> str:
     if not inspect.isclass(thing):
         return ""
     rows = []
-    every = dict(vars(thing))
-    if issubclass(thing, RunConfig):
-        every = {**vars(RunConfig), **every}
-    for name, member in every.items():
+    for name, member in vars(thing).items():
         plain = getattr(member, "__func__", member)
         is_property = isinstance(plain, property)
         if name.startswith("_") or not (inspect.isfunction(plain) or is_property):
@@ -454,10 +456,12 @@ def of_models_in(every: Mapping[str, Schema]) -> list[str]:
         parts.append(f"## {name}")
         parts.append(paragraphs(model.get("description")))
         if name == "Config":
-            parts.append("`model`, and the [parameters](parameters.md) with every field set.")
-        elif name == "ScriptConfig":
-            parts.append("The fields of RunConfig, which `Config` has too, and these:")
-            parts.append(of_model(without_fields_of(RunConfig, model)))
+            parts.append(
+                "`work`, a [ModelWork](#modelwork) or a [ScriptWork](#scriptwork), and the "
+                "[parameters](parameters.md) of how it runs, with every field set."
+            )
+        elif name == "ModelWork":
+            parts.append("`model`, and the [parameters](parameters.md) of models alone.")
         else:
             parts.append(of_model(model))
     return parts

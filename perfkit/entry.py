@@ -2,7 +2,7 @@
 
 import sys
 
-from perfkit.core.interrupts import ended_by_interrupt
+from perfkit.measuring.interrupts import ended_by_interrupt
 
 
 def main() -> None:

@@ -29,8 +29,8 @@ from several_nodes import (
 
 import perfkit
 from perfkit.cli import main
-from perfkit.core.paths import ROOT
 from perfkit.inputs.samples import make_images
+from perfkit.measuring.paths import ROOT
 from perfkit.report.text.language import file_name
 
 # Triton, of PyTorch, and TensorFlow each have an LLVM. A process that loads TensorFlow's first
@@ -58,12 +58,13 @@ SMALL = {
     "image_size": 32,
     "warmup_steps": 1,
     "measured_steps": 2,
+    "measured_seconds": 0,
     "repeats": 1,
     "timeout": 120,
 }
 """A measurement of a few seconds, mostly Paddle's import."""
 MODULES = {
-    "perfkit.core.driver.supervisor",
+    "perfkit.measuring.driver.supervisor",
     "paddle.distributed.launch",
     "perfkit.timing.rank",
 }
@@ -218,7 +219,7 @@ def disk(processes: None, tmp_path: Path) -> Iterator[SmallDisk]:
 def gpu_build(monkeypatch: pytest.MonkeyPatch) -> None:
     """The installed framework answers like a build for CUDA 12.6."""
     monkeypatch.setattr(
-        "perfkit.core.system.software.constants", lambda *_: {"cuda_version": "12.6"}
+        "perfkit.measuring.system.software.constants", lambda *_: {"cuda_version": "12.6"}
     )
 
 

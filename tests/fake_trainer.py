@@ -34,18 +34,21 @@ def planted(seconds):
 
 def plant(seconds):
     """Make measurements of this process use the fake training."""
-    import perfkit.core.driver.workers
+    import perfkit.measuring.driver.workers
 
-    perfkit.core.driver.workers.launcher_command = launcher_command(seconds)
+    perfkit.measuring.driver.workers.launcher_command = launcher_command(seconds)
 
 
 def launcher_command(seconds):
-    """Return a replacement for perfkit.core.driver.workers.launcher_command."""
+    """Return a replacement for perfkit.measuring.driver.workers.launcher_command."""
+
+    from perfkit.measuring.driver.supervised import RANK
 
     def command(config, place, _log_dir, _job, worker_command):
         rank = f"{FRAMEWORKS[config.framework].rank_variable}={place.node}"
-        # python -m perfkit.timing.rank JOB -m MODULE ARGUMENTS
-        job, _option, _module, *arguments = worker_command[3:]
+        # … python -m perfkit.timing.rank JOB -m MODULE ARGUMENTS
+        after = worker_command.index(RANK) + 1
+        job, _option, _module, *arguments = worker_command[after:]
         start = [sys.executable, __file__, str(seconds), job, config.framework]
         return ["env", rank, *start, *arguments]
 

@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 
-from perfkit.core.config import Config
+from perfkit.training.options import Options
 
 SCRIPT = """
 import pickle, sys
@@ -25,14 +25,14 @@ sys.stdout.buffer.write(pickle.dumps(taken))
 """
 
 
-def load(config: Config, count: int, rank: int = 0) -> subprocess.CompletedProcess[bytes]:
+def load(config: Options, count: int, rank: int = 0) -> subprocess.CompletedProcess[bytes]:
     """Take `count` batches in a process and return the completed process."""
     command = [sys.executable, "-c", SCRIPT]
     task = pickle.dumps((config, rank, count))
     return subprocess.run(command, input=task, capture_output=True, check=False, timeout=60)
 
 
-def loaded(config: Config, count: int, rank: int = 0) -> list[list[np.ndarray]]:
+def loaded(config: Options, count: int, rank: int = 0) -> list[list[np.ndarray]]:
     """Return `count` batches, each a list of arrays."""
     ended = load(config, count, rank)
     assert ended.returncode == 0, ended.stderr.decode()

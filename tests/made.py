@@ -5,12 +5,15 @@ import random
 from pathlib import Path
 
 from perfkit.analysis.diagnosis import Diagnosis
-from perfkit.core.config import Protocol
-from perfkit.core.request.resolve import resolve
-from perfkit.core.results.identity import Reading, measurement_id
-from perfkit.core.results.repeat import FirstStep, Peak, Rank, Repeat, StepSeconds
-from perfkit.core.results.schema import SCHEMA_VERSION, Effective, InputData, Result, Throughput
-from perfkit.core.results.store import (
+from perfkit.measuring.config import Config
+from perfkit.measuring.protocol import Protocol
+from perfkit.measuring.request.resolve import resolve
+from perfkit.measuring.results.base import Reading
+from perfkit.measuring.results.effective import Effective, Told
+from perfkit.measuring.results.identity import measurement_id
+from perfkit.measuring.results.repeat import FirstStep, Peak, Rank, Repeat, StepSeconds
+from perfkit.measuring.results.schema import SCHEMA_VERSION, InputData, Result, Throughput
+from perfkit.measuring.results.store import (
     Measurement,
     Store,
     raw_digests,
@@ -18,12 +21,10 @@ from perfkit.core.results.store import (
     read_result,
     write_result,
 )
-from perfkit.core.results.summarize import NOT_IN_RAW_FILES, summarize
-from perfkit.core.results.told import Told
-from perfkit.core.script_config import ScriptConfig
-from perfkit.core.system import environment
+from perfkit.measuring.results.summarize import NOT_IN_RAW_FILES, summarize
+from perfkit.measuring.system import environment
+from perfkit.measuring.work import ScriptWork
 from perfkit.training.frameworks import FRAMEWORKS
-from perfkit.training.models import model_of, units_per_sample
 
 V100 = "Tesla V100-SXM2-32GB, 32 GiB"
 FACTS = dict.fromkeys([*environment.FACTS, *FRAMEWORKS["paddle"].facts], "1.0") | {
@@ -102,7 +103,8 @@ def _with_ranks(repeat, config, protocol):
     steps = protocol.measured_steps
     window = steps / repeat.steps_per_second
     data_wait_share = repeat.data_wait_share or 0.0
-    ranks = _ranks(config, steps * config.samples_per_step, window, data_wait_share)
+    samples = steps * (config.work.counts().samples_per_step or 1)
+    ranks = _ranks(config, samples, window, data_wait_share)
     return repeat.model_copy(update={"ranks": ranks})
 
 
@@ -167,11 +169,12 @@ def measured(
     `parameters` override the configuration.
     """
     config = resolve(USUAL | parameters)
+    work = config.work
     steps = {"warmup_steps": warmup_steps, "measured_steps": measured_steps}
     protocol = Protocol.named(protocol, repeats=len(values) or 1, **steps)
     result = {
         "schema_version": SCHEMA_VERSION,
-        "id": f"{config.model}-{config.precision}-{config.topology}-b{config.batch_size}",
+        "id": f"{work.model}-{work.precision}-{config.topology}-b{work.batch_size}",
         "created": CREATED,
         "config": config,
         "protocol": protocol,
@@ -183,14 +186,14 @@ def measured(
     repeats = []
     for index, throughput in enumerate(values, 1):
         repeats.append(_repeat(index, throughput, config, protocol))
-    if config.input != "synthetic":
+    if work.input != "synthetic":
         result["input_data"] = InputData(samples=512, sha256="0" * 64)
     return Result(
         **result,
         status="complete",
         effective=_effective(config, used, tf32_used),
         repeats=repeats,
-        throughput=Throughput.of(repeats, model_of(config).unit),
+        throughput=Throughput.of(repeats, work.facts.unit),
     )
 
 
@@ -218,19 +221,26 @@ TOLD = {
 """What the script of `script_measured` told the timer."""
 
 
+def script_config(**parameters):
+    """Return the configuration of a script: SCRIPT with parameters changed."""
+    values = SCRIPT | parameters
+    work = {name: values.pop(name) for name in ScriptWork.model_fields if name in values}
+    return Config(work=ScriptWork(**work), **values)
+
+
 def script_measured(values, *, told=None, facts=None, repeat=None, protocol=None, **parameters):
     """Return a result of a script with one repeat for each throughput; without any, the script
     never called the timer.
 
     `told` overrides TOLD, `facts` FACTS, `repeat` the fields of each repeat and `parameters`
     the configuration."""
-    config = ScriptConfig(**SCRIPT | parameters)
+    config = script_config(**parameters)
     told = Told(**TOLD | (told or {}))
     protocol = protocol or Protocol.named("published", repeats=len(values) or 1)
     own_facts = {"torch": "2.13.0", "paddle": None}
     result = {
         "schema_version": SCHEMA_VERSION,
-        "id": f"{config.short_name}-{config.framework}-{config.topology}-{config.device}",
+        "id": f"{config.work.folder_name}-{config.framework}-{config.topology}-{config.device}",
         "created": CREATED,
         "config": config,
         "protocol": protocol,
@@ -280,14 +290,15 @@ def _environment(config, changes):
 
 def _repeat(index, throughput, config, protocol):
     """Return a complete repeat with this throughput."""
-    samples = protocol.measured_steps * config.samples_per_step
-    units = units_per_sample(config)
+    counts = config.work.counts()
+    samples = protocol.measured_steps * counts.samples_per_step
+    units = counts.units_per_sample
     window = samples * config.ranks * units / throughput
     return Repeat(
         index=index,
         status="complete",
         throughput=throughput,
-        steps_per_second=throughput / config.global_batch / units,
+        steps_per_second=throughput / (counts.samples_per_step * config.ranks) / units,
         data_wait_share=0.01,
         step_seconds=StepSeconds(minimum=1, p25=1, median=1, p75=1, maximum=1),
         loss_first=7.0,
@@ -300,9 +311,9 @@ def _repeat(index, throughput, config, protocol):
 def _effective(config, precision, tf32):
     """Return the effective settings; precision and TF32 as requested if they are None."""
     if tf32 is None:
-        tf32 = config.tf32
+        tf32 = config.work.tf32
     return Effective(
-        precision=precision or config.precision,
+        precision=precision or config.work.precision,
         device=config.device,
         dtypes={"float32": 109},
         threads={"libgomp": 2},
@@ -358,7 +369,7 @@ def _derived(folder, result, index, events, telemetry=(), **others):
         _write_lines(store.rank_file(index, rank), rank_lines)
     if telemetry:
         _write_lines(store.telemetry_file(index), telemetry)
-    units = result.work.units_per_sample
+    units = result.counts.units_per_sample
     repeat = summarize(index, result.protocol, events, 0.0, telemetry, units=units)
     raw_files = read_raw_files(store.raw_folder(index))
     return repeat.model_copy(update=others | {"raw_files": raw_digests(raw_files)})
@@ -375,7 +386,7 @@ def _events(result, repeat, rank):
     last_step = result.steps(repeat)
     step = {
         "seconds": rank.window_seconds / measured_steps,
-        "samples": result.work.samples_per_step,
+        "samples": result.counts.samples_per_step,
     }
     if rank.data_wait_seconds is not None:
         data_wait_seconds = (repeat.data_wait_share or 0.0) * rank.window_seconds
@@ -408,7 +419,7 @@ def _events(result, repeat, rank):
         began = repeat.first_step.seconds + later_steps * step["seconds"]
     window = event("window", samples=rank.samples, seconds=rank.window_seconds, began=began)
     if not result.told:
-        window["batches"] = measured_steps * result.config.accumulate
+        window["batches"] = measured_steps * result.built_in.accumulate
     return [*events, window, event("end", **end)]
 
 
@@ -480,10 +491,10 @@ def with_raw_files(folder, result, events, telemetry=()):
     first_rank = events[0][0]
     samples = next(e["samples"] for e in first_rank if e["event"] == "step")
     window = next(e for e in first_rank if e["event"] == "window")
-    batch_size = samples // result.config.accumulate
+    batch_size = samples // result.built_in.accumulate
     planned = len(events) + (result.status == "partial")
     steps = {"repeats": planned, "measured_steps": window["samples"] // samples}
-    config = result.config.model_copy(update={"batch_size": batch_size})
+    config = result.config.changed(batch_size=batch_size)
     protocol = result.protocol.model_copy(update=steps)
     result = result.model_copy(update={"config": config, "protocol": protocol})
     folder = identified(Path(folder), result)

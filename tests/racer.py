@@ -9,11 +9,11 @@ import sys
 
 from fake_trainer import launcher_command
 
-import perfkit.core.driver.workers
-from perfkit.core.driver.measure import measure
-from perfkit.core.request import RequestError
-from perfkit.core.request.plan import plan
-from perfkit.core.request.requirements import read_environment
+import perfkit.measuring.driver.workers
+from perfkit.measuring.driver.measure import measure
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.request.plan import plan
+from perfkit.measuring.request.requirements import read_environment
 
 
 def main(request):
@@ -23,10 +23,10 @@ def main(request):
         print("started", flush=True)
         return command(*arguments)
 
-    perfkit.core.driver.workers.launcher_command = announced
+    perfkit.measuring.driver.workers.launcher_command = announced
     planned = plan("resnet50", request)
     # Read the environment into its cache now: it is slow and would spread the starts.
-    read_environment(planned.config.framework, planned.config.data_folder)
+    read_environment(planned.config.framework, planned.config.work.data_folder)
     print("ready", flush=True)
     sys.stdin.readline()
     try:

@@ -9,8 +9,8 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any, NamedTuple
 
-from perfkit.core.paths import ROOT
-from perfkit.core.system.scratch import lock
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.system.scratch import lock
 from perfkit.timing.job import Job
 from perfkit.timing.raw_file import rank_file
 
@@ -22,6 +22,7 @@ JOB = {
     "rank_variable": "RANK",
     "warmup_steps": 2,
     "measured_steps": 4,
+    "measured_seconds": 0,
     "warmup_limit": None,
     "warmup_seconds": None,
     "static_modules": [],

@@ -15,13 +15,13 @@ from typing import Any
 import psutil
 from clusters import Namespaces, Slurm, Ssh, slurm_cluster, ssh_between, two_namespaces
 
-from perfkit.core.paths import ROOT
-from perfkit.core.results.schema import Result
-from perfkit.core.results.store import read_result
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.results.schema import Result
+from perfkit.measuring.results.store import read_result
 
-NODE_PROGRAM = "perfkit.core.driver.node"
+NODE_PROGRAM = "perfkit.measuring.driver.node"
 """The module that the launcher starts on every node but the first."""
-SUPERVISOR = "perfkit.core.driver.supervisor"
+SUPERVISOR = "perfkit.measuring.driver.supervisor"
 # Python keeps ignoring SIGINT if its parent did, as for a background job.
 DRIVER = """
 import json, signal, sys, perfkit
@@ -38,7 +38,7 @@ is_driver = sys.orig_argv[1:3] == ["-c", {DRIVER!r}]
 if is_driver or sys.orig_argv[1:4] == ["-P", "-m", "{NODE_PROGRAM}"]:
     sys.path.append({str(Path(__file__).parent)!r})
     import fake_trainer
-    from perfkit.core.driver import workers
+    from perfkit.measuring.driver import workers
 
     train = workers.launcher_command
 
@@ -62,6 +62,7 @@ SMALL = {
     "input": "synthetic",
     "warmup_steps": 1,
     "measured_steps": 2,
+    "measured_seconds": 0,
     "repeats": 1,
     "timeout": 120,
 }
@@ -70,6 +71,7 @@ SMALL_SCRIPT = {
     "device": "cpu",
     "warmup_steps": 2,
     "measured_steps": 3,
+    "measured_seconds": 0,
     "repeats": 1,
     "timeout": 120,
 }

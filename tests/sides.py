@@ -1,6 +1,6 @@
 """Configurations of any framework."""
 
-from perfkit.core.request.resolve import resolve
+from perfkit.measuring.request.resolve import resolve
 from perfkit.training.models import model_named
 
 

@@ -4,8 +4,8 @@ import pytest
 from made import event
 from pydantic_core import to_json
 
-from perfkit.core.driver import after_end
-from perfkit.core.driver.after_end import AfterEnd
+from perfkit.measuring.driver import after_end
+from perfkit.measuring.driver.after_end import AfterEnd
 from perfkit.timing.raw_file import rank_file
 
 START = event("start", pid=1)

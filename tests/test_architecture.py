@@ -7,11 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.core.paths import ROOT
+from perfkit.measuring.paths import ROOT
 
 PACKAGE = ROOT / "perfkit"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
-ROOMS = ["timing", "inputs", "training", "core", "analysis", "audit", "report", "sweep", "cli"]
+ROOMS = [
+    "timing",
+    "inputs",
+    "training",
+    "measuring",
+    "analysis",
+    "audit",
+    "report",
+    "sweep",
+    "cli",
+]
 """In the page's order: a room imports the rooms before it."""
 FACTS = ("perfkit.training.models", "perfkit.training.frameworks")
 """Facts without a framework, which inputs/ imports too."""

@@ -14,7 +14,7 @@ from log_writers import paddleclas
 
 from perfkit import report
 from perfkit.audit.audit import Audit, read_audit, write_audit
-from perfkit.core.results.store import ResultError
+from perfkit.measuring.results.store import ResultError
 from perfkit.report.site import write_site
 from perfkit.report.text.language import file_name
 

@@ -7,9 +7,9 @@ from textwrap import dedent
 import pytest
 from made import event
 
-from perfkit.core.driver.exit_info import ExitInfo
-from perfkit.core.driver.failures import EndedRun, cause, timed_out
-from perfkit.core.results.failures import Failure
+from perfkit.measuring.driver.exit_info import ExitInfo
+from perfkit.measuring.driver.failures import EndedRun, cause, timed_out
+from perfkit.measuring.results.failures import Failure
 
 NODES = ["node 0 (a)", "node 1 (b)"]
 RANKS = ["rank 0 on node 0 (a)", "rank 1 on node 1 (b)"]

@@ -13,7 +13,7 @@ from conftest import cli
 from made import keep, measured
 
 from perfkit.cli import main
-from perfkit.core.paths import ROOT
+from perfkit.measuring.paths import ROOT
 
 ORDER = ["run", "sweep", "report", "compare", "history", "fleet", "verify"]
 ORDER += ["diagnose", "audit"]

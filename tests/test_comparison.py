@@ -18,12 +18,13 @@ from scipy.stats import mannwhitneyu
 import perfkit
 from perfkit.analysis.comparison.keys import HARDWARE, KEYS, format_pair
 from perfkit.analysis.comparison.stored import Comparison
-from perfkit.core import statistics
-from perfkit.core.paths import ROOT
-from perfkit.core.results.failures import Failure
-from perfkit.core.results.schema import InputData
-from perfkit.core.results.store import read_result
-from perfkit.core.statistics import ratio_interval
+from perfkit.measuring import statistics
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.results.failures import Failure
+from perfkit.measuring.results.schema import InputData
+from perfkit.measuring.results.store import read_result
+from perfkit.measuring.statistics import ratio_interval
+from perfkit.measuring.work import ModelWork
 from perfkit.report.comparison_text import comparison_text
 from perfkit.report.text.terminal import wrapped
 
@@ -346,7 +347,8 @@ def test_every_parameter_is_a_key_or_does_not_define_the_work():
     # The package versions of `python` are compared instead.
     not_work |= {"python"}
     in_topology = {"nodes", "processes", "gpus"}
-    work = {*perfkit.Config.model_fields} - not_work - in_topology
+    work = {*perfkit.Config.model_fields, *ModelWork.model_fields} - {"work"}
+    work -= not_work | in_topology
     assert work <= {*KEYS}
     assert not not_work & {*KEYS}
     assert "topology" in KEYS

@@ -81,7 +81,7 @@ def run(device, work, events, loss=lambda step: 1 / step):
     """Train until the window is over; `work(step)` submits a step. Returns the window."""
     on_cpu = isinstance(device, CpuDevice)
     recorder = StepRecorder(device, device.clock, written_to(events), 8, on_cpu)
-    course = Course(recorder, WARMUP, MEASURED, lambda _step: True)
+    course = Course(recorder, WARMUP, lambda _step: MEASURED)
     while course.window is None:
         work(course.step + 1)
         course.end_step(None, loss(course.step + 1), None)
@@ -210,7 +210,7 @@ def test_a_pause_is_excluded_from_its_step_and_the_window_on_any_device(clock):
     Work that was submitted before the pause belongs to the step."""
     gpu, events = FakeGpu(clock), []
     recorder = StepRecorder(gpu, clock, written_to(events), 8, False)
-    course = Course(recorder, 1, 3, lambda _step: True)
+    course = Course(recorder, 1, lambda _step: 3)
     for _step in range(4):
         gpu.queue(0.5)
         with recorder.pause():
@@ -227,7 +227,7 @@ def test_a_pause_is_excluded_from_its_step_and_the_window_on_any_device(clock):
 def test_a_step_may_have_no_loss_and_an_unknown_wait_for_data(clock):
     events = []
     recorder = StepRecorder(CpuDevice(clock), clock, written_to(events), 8, True)
-    course = Course(recorder, 0, 2, lambda _step: True)
+    course = Course(recorder, 0, lambda _step: 2)
     while course.window is None:
         course.end_step(None, None, None)
     assert [event["event"] for event in events] == ["step"] * 2

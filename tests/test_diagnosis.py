@@ -13,9 +13,9 @@ from perfkit import report
 from perfkit.analysis import diagnosis as diagnosing
 from perfkit.analysis.comparison.interleaved_plan import plan_interleaved
 from perfkit.analysis.diagnosis import FILE, limit_of, plan_diagnosis, read_diagnosis
-from perfkit.core.format import number
-from perfkit.core.request.plan import Plan, plan, typed
-from perfkit.core.results.store import Measurement, ResultError
+from perfkit.measuring.format import number
+from perfkit.measuring.request.plan import Plan, plan, typed
+from perfkit.measuring.results.store import Measurement, ResultError
 from perfkit.report.diagnosis import diagnose_command, diagnosis_text, exact_command
 
 COUNTING = {"counts_data_wait": True}
@@ -84,7 +84,7 @@ def test_the_input_alone_is_that_of_the_slowest_rank_for_all_batches_of_a_step(
 def test_a_page_shows_answer_and_numbers_of_its_diagnosis(tmp_path, result):
     measurement = keep(tmp_path / result.id, result)
     (measurement.folder / FILE).write_text(diagnosis().model_dump_json())
-    unit = result.work.unit
+    unit = result.counts.unit
     assert text_of(report.limits(measurement).html).startswith(
         "The input limits: alone, it is no faster than the training. Data wait: up to 90 % of "
         f"a window Input alone: 51.00 {unit}, 1.02 times the training's 50.00 "
@@ -125,7 +125,7 @@ def test_a_page_without_a_diagnosis_has_the_command_for_one(tmp_path):
 def test_the_command_for_a_diagnosis_continues_the_measurement():
     request = {"device": "cpu", "framework": "torch", "label": "monday", "outputs_dir": "o"}
     planned = plan("resnet50", request, skip_checks={"data", "machine"})
-    result = measured([4.0], **planned.config.model_dump())
+    result = measured([4.0], **planned.config.values)
     words, values = options_of(diagnose_command(result))
     assert words == ["perfkit", "diagnose", "resnet50"]
     again = plan("resnet50", values, skip_checks={"data", "machine"})
@@ -161,15 +161,15 @@ def test_a_measurement_that_can_not_be_diagnosed_says_why(tmp_path, result, reas
 def test_a_diagnosis_names_the_comparison_that_is_exact(small):
     given = small(dali_threads=2, label="mine")
     planned = plan("resnet50", given)
-    result = measured([4.0], **planned.config.model_dump())
+    result = measured([4.0], **planned.config.values)
     command = exact_command(result)
     assert command in diagnosis_text(diagnosis(), result).splitlines()[-1]
     words, values = options_of(command)
     assert words[:4] == ["perfkit", "compare", "--live", "resnet50"]
     comparison = plan_interleaved("resnet50", words[4:], values)
-    inputs = [each.config.input for each in comparison.plans]
+    inputs = [each.config.work.input for each in comparison.plans]
     assert inputs == ["dali", "synthetic"]
-    assert comparison.plans[0].config.dali_threads == 2
+    assert comparison.plans[0].config.work.dali_threads == 2
     assert exact_command(SCRIPT) == ""
 
 

@@ -22,10 +22,10 @@ from made import forget_repeats
 
 import perfkit
 from perfkit.analysis.warnings import check
-from perfkit.core.driver import workers as launch
-from perfkit.core.results.store import Measurement, read_events
-from perfkit.core.results.summarize import check_against_raw
-from perfkit.core.system.scratch import Scratch, lock
+from perfkit.measuring.driver import workers as launch
+from perfkit.measuring.results.store import Measurement, read_events
+from perfkit.measuring.results.summarize import check_against_raw
+from perfkit.measuring.system.scratch import Scratch, lock
 from perfkit.report import publish
 from perfkit.training.models import training_flops
 
@@ -117,7 +117,7 @@ def test_a_measurement_stores_raw_steps_settings_and_throughput(measure):
         assert sum(measured) == pytest.approx(window["seconds"], abs=0.05)
         assert 0 <= repeat.evaluation.accuracy <= 1
         # The peak is high enough for the measured steps.
-        flops = training_flops(result.config)
+        flops = training_flops(result.built_in)
         assert repeat.peak.matmul_flops_per_second > repeat.throughput * flops
         assert repeat.peak.copy_bytes_per_second > 1e8
     assert result.repeats[0].loss_first == result.repeats[1].loss_first
@@ -156,7 +156,7 @@ def test_a_known_step_time_is_measured_within_half_a_percent(measure, monkeypatc
     log = (measurement.folder / "logs" / "1-launcher.log").read_text()
     _before, _name, value = log.partition("step_seconds ")
     step_seconds = float(value.split()[0])
-    expected = measurement.result.config.batch_size / step_seconds
+    expected = measurement.result.config.work.batch_size / step_seconds
     assert measurement.result.throughput.value == pytest.approx(expected, rel=0.005)
 
 
@@ -336,7 +336,7 @@ def kill_supervisor(worker_processes):
     for process in worker_processes():
         # A child may exit meanwhile.
         with contextlib.suppress(psutil.Error):
-            if "perfkit.core.driver.supervisor" in process.cmdline():
+            if "perfkit.measuring.driver.supervisor" in process.cmdline():
                 process.send_signal(signal.SIGKILL)
                 wait_for(lambda killed=process: killed.status() == psutil.STATUS_ZOMBIE, 15)
 
@@ -465,7 +465,7 @@ def test_results_hold_no_home_path_and_no_secret(measure, samples, monkeypatch, 
     monkeypatch.setenv("HOME", str(home))
     measurement = measure(data_dir=str(home / "data"))
     assert measurement.result.status == "complete"
-    assert measurement.result.config.data_dir == "~/data"
+    assert measurement.result.config.work.data_dir == "~/data"
     publish(measurement)
     for path in (tmp_path / "outputs").rglob("*"):
         text = path.read_text(errors="replace") if path.is_file() else ""

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from made import change
 
-from perfkit.core.request.requirements import read_environment
-from perfkit.core.results.identity import identity
-from perfkit.core.system.environment import (
+from perfkit.measuring.request.requirements import read_environment
+from perfkit.measuring.results.identity import identity
+from perfkit.measuring.system.environment import (
     MACHINE,
     MEASURING,
     PACKAGE,
@@ -83,7 +83,7 @@ def package(tmp_path, monkeypatch):
     """A copy of the package that replaces it for the digests."""
     copy = tmp_path / "perfkit"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr("perfkit.core.system.environment.PACKAGE", copy)
+    monkeypatch.setattr("perfkit.measuring.system.environment.PACKAGE", copy)
     return copy
 
 
@@ -98,7 +98,7 @@ def test_comments_docstrings_and_pages_do_not_change_the_identity(package):
     change(code, '"""', '"""In other words: ')
     change(package / "inputs" / "__init__.py", '"""', '"""In other words: ')
     add_code(package / "report" / "pages.py")
-    add_code(package / "core" / "driver" / "measure.py")
+    add_code(package / "measuring" / "driver" / "measure.py")
     assert suite_source() == before
     assert package_source() != everywhere
 

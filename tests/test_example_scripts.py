@@ -8,7 +8,7 @@ import pytest
 from conftest import as_options, cli
 
 import perfkit
-from perfkit.core.paths import ROOT
+from perfkit.measuring.paths import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("processes")]
 
@@ -41,7 +41,7 @@ def test_an_example_trains_without_perfkit_run_and_tells_its_throughput(script, 
 def test_an_example_is_measured(name, processes, unit, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     options = {"outputs_dir": tmp_path, "processes": processes, "repeats": 1}
-    options |= {"device": "cpu", "warmup_steps": 1, "measured_steps": 2}
+    options |= {"device": "cpu", "warmup_steps": 1, "measured_steps": 2, "measured_seconds": 0}
     script = ROOT / "examples" / f"{name}.py"
     printed = cli("run", script, *as_options(options), "--", *SMALL[name].split())
     assert printed.exit_code == 0, printed.output

@@ -14,8 +14,8 @@ from perfkit.analysis.diagnosis import FILE as DIAGNOSIS
 from perfkit.analysis.verification.stored import read_verifications
 from perfkit.analysis.warnings import check
 from perfkit.audit.audit import audit_folders, read_audit
-from perfkit.core.paths import ROOT
-from perfkit.core.results.store import Measurement
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.results.store import Measurement
 from perfkit.report.site import write_site
 from perfkit.training.models import MODELS
 

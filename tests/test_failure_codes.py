@@ -30,8 +30,9 @@ def test_an_exception_with_a_code_keeps_it_and_its_message(error, code):
 def test_bad_input_is_told_with_file_and_line(tmp_path):
     listed = tmp_path / "train_list.txt"
     listed.write_text("train/a.jpeg 3\ntrain/b.jpeg 1000\n")
+    made = config(input="dataloader", data_dir=str(tmp_path))
     with pytest.raises(InputError) as raised:
-        examine(config(input="dataloader", data_dir=str(tmp_path)))
+        examine(made.work.options(made))
     code, message = classify(raised.value)
     assert code == "bad_input"
     assert message.startswith(f"{listed}:2: expected `path label`, label below 1000, found")

@@ -23,9 +23,9 @@ from made import forget_repeats
 
 import perfkit
 from perfkit.analysis.warnings import window_disagrees
-from perfkit.core.results.frames import records
-from perfkit.core.results.store import Measurement
-from perfkit.core.results.summarize import check_against_raw
+from perfkit.measuring.results.frames import records
+from perfkit.measuring.results.store import Measurement
+from perfkit.measuring.results.summarize import check_against_raw
 from perfkit.report import publish
 
 OWN_GROUPS = Path("/proc/self/cgroup")
@@ -51,7 +51,9 @@ def request_of(small):
 @pytest.fixture
 def fake_measure(processes, request_of, monkeypatch):
     """Measures with a fake trainer, whose steps perfkit's own worker writes."""
-    monkeypatch.setattr("perfkit.core.driver.workers.launcher_command", launcher_command(0.1))
+    monkeypatch.setattr(
+        "perfkit.measuring.driver.workers.launcher_command", launcher_command(0.1)
+    )
 
     def run(outputs, **changes):
         plan = perfkit.plan("resnet50", request_of(outputs, **changes))
@@ -225,7 +227,9 @@ def earlier(samples, processes, tmp_path_factory):
     """Folders of a complete measurement, `other`, and one interrupted after a repeat."""
     places = {"data_dir": str(samples), "outputs_dir": str(tmp_path_factory.mktemp("earlier"))}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("perfkit.core.driver.workers.launcher_command", launcher_command(0.1))
+        patch.setattr(
+            "perfkit.measuring.driver.workers.launcher_command", launcher_command(0.1)
+        )
         folders = []
         for named in ({"label": "other"}, {}):
             plan = perfkit.plan("resnet50", SMALL | FIXED | places | named)

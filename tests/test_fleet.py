@@ -12,8 +12,8 @@ from perfkit.analysis.fleet.differences import differences, state_of
 from perfkit.analysis.fleet.fleet import judge_fleet
 from perfkit.analysis.fleet.rule import NodeRepeats, Rules, judge
 from perfkit.analysis.fleet.stored import Fleet
-from perfkit.core.results.outputs import measurements
-from perfkit.core.results.repeat import Peak, TelemetrySummary
+from perfkit.measuring.results.outputs import measurements
+from perfkit.measuring.results.repeat import Peak, TelemetrySummary
 
 REPEATS = (100.0, 100.2, 99.8, 100.1, 99.9)
 """Throughputs with a standard deviation of 0.16 %."""

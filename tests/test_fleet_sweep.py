@@ -10,10 +10,10 @@ import pytest
 from clusters import skip_if, slurm_cluster, slurm_missing
 from conftest import SMALL, cli
 
-from perfkit.core.paths import ROOT
-from perfkit.core.request import RequestError
-from perfkit.core.request.plan import plan
-from perfkit.core.results.store import read_result
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.request.plan import plan
+from perfkit.measuring.results.store import read_result
 from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.nodes import Nodes, slurm_nodes
 from perfkit.sweep.progress import print_failures
@@ -43,14 +43,14 @@ def measured(outputs):
     for path in outputs.glob("*/result.json"):
         result = read_result(path)
         if result.status == "complete":
-            pairs.append((result.config.node, result.config.batch_size))
+            pairs.append((result.config.node, result.config.work.batch_size))
     return sorted(pairs)
 
 
 def test_every_configuration_is_a_job_on_each_node_the_first_one_first(fleet_file):
     jobs = read_jobs(fleet_file, {}, elsewhere=True, each_node=["a", "b"])
     configs = [job.plan.config for job in jobs]
-    assert [(config.batch_size, config.node) for config in configs] == [
+    assert [(config.work.batch_size, config.node) for config in configs] == [
         (1, "a"),
         (1, "b"),
         (2, "a"),

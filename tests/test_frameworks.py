@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from conftest import needs_frameworks
 
-from perfkit.core.driver.settings import cpu_settings
-from perfkit.core.driver.workers import launcher_command
-from perfkit.core.request import RequestError
-from perfkit.core.request.plan import plan
-from perfkit.core.request.requirements import read_environment
-from perfkit.core.request.resolve import resolve
-from perfkit.core.system import software
+from perfkit.measuring.driver.settings import cpu_settings
+from perfkit.measuring.driver.workers import launcher_command
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.request.plan import plan
+from perfkit.measuring.request.requirements import read_environment
+from perfkit.measuring.request.resolve import resolve
+from perfkit.measuring.system import software
 from perfkit.training.frameworks import FRAMEWORKS, NodeRank
 
 NAMES = tuple(FRAMEWORKS)
@@ -63,9 +63,9 @@ def test_defaults_depend_on_the_framework(framework, layout, execution, source):
     if not software.installed_version(FRAMEWORKS[framework]):
         pytest.skip("not installed")
     images = planned(framework)
-    assert (images.layout, images.execution) == (layout, execution)
+    assert (images.work.layout, images.work.execution) == (layout, execution)
     sequences = resolve({"framework": framework, "model": "bert", "device": "cpu"})
-    assert (sequences.layout, sequences.input) == (None, source)
+    assert (sequences.work.layout, sequences.work.input) == (None, source)
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_defaults_depend_on_the_framework(framework, layout, execution, source):
 )
 def test_paddle_defaults_to_the_tensor_core_layout_on_a_gpu(device, precision, layout):
     given = {"model": "resnet50", "device": device, "precision": precision}
-    assert resolve(given, 1).layout == layout
-    assert resolve(given | {"layout": "NCHW"}, 1).layout == "NCHW"
+    assert resolve(given, 1).work.layout == layout
+    assert resolve(given | {"layout": "NCHW"}, 1).work.layout == "NCHW"
 
 
 @pytest.mark.parametrize(
@@ -111,12 +111,14 @@ def test_paddle_defaults_to_the_tensor_core_layout_on_a_gpu(device, precision, l
 def test_unsupported_values_are_rejected_with_the_supported_ones(
     monkeypatch, framework, given, message
 ):
-    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", lambda: ["0"])
+    monkeypatch.setattr("perfkit.measuring.system.gpus.visible_gpus", lambda: ["0"])
     assert any(message in problem for problem in problems(framework, **given))
 
 
 def test_a_missing_framework_is_named_with_the_install_command(monkeypatch):
-    monkeypatch.setattr("perfkit.core.system.software._installed", lambda name: name != "torch")
+    monkeypatch.setattr(
+        "perfkit.measuring.system.software._installed", lambda name: name != "torch"
+    )
     assert problems("torch") == [
         "framework: PyTorch is not installed; to install it (up to 2.7 GB, since PyPI's build "
         "for Linux has CUDA's libraries): pip install -c constraints.txt -e '.[torch]'"
@@ -158,7 +160,7 @@ def test_each_framework_gets_its_cpu_settings(framework, settings):
 @pytest.mark.parametrize("gpus", [["0"], ["0", "1"]])
 @pytest.mark.parametrize("given", [{}, {"device": "gpu"}, {"gpus": 1}])
 def test_tensorflow_on_a_machine_with_gpus_is_refused_in_one_sentence(monkeypatch, gpus, given):
-    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", lambda: gpus)
+    monkeypatch.setattr("perfkit.measuring.system.gpus.visible_gpus", lambda: gpus)
     with pytest.raises(RequestError) as refused:
         plan("resnet50", {"framework": "tensorflow", "input": "synthetic"} | given)
     assert refused.value.problems == [
@@ -215,7 +217,7 @@ def test_planning_imports_no_framework_and_no_pandas():
     code = (
         "import sys; from perfkit import plan\n"
         "from perfkit.training.frameworks import FRAMEWORKS\n"
-        "from perfkit.core.system.software import installed_version\n"
+        "from perfkit.measuring.system.software import installed_version\n"
         "names = [n for n, framework in FRAMEWORKS.items() if installed_version(framework)]\n"
         "for name in names:\n"
         "    plan('resnet50', {'framework': name, 'input': 'synthetic', 'device': 'cpu'})\n"

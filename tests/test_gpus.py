@@ -11,18 +11,18 @@ import pynvml
 import pytest
 from conftest import needs_frameworks
 
-from perfkit.core.config import Protocol
-from perfkit.core.driver.measure import measure
-from perfkit.core.paths import ROOT
-from perfkit.core.request import RequestError
-from perfkit.core.request.checks import problems as problems_here
-from perfkit.core.request.plan import plan
-from perfkit.core.request.resolve import resolve
-from perfkit.core.results.store import read_events
-from perfkit.core.system import devices, gpus
-from perfkit.core.system.environment import read_facts
-from perfkit.core.system.software import Software
-from perfkit.core.system.telemetry import Telemetry
+from perfkit.measuring.driver.measure import measure
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.protocol import Protocol
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.request.checks import problems as problems_here
+from perfkit.measuring.request.plan import plan
+from perfkit.measuring.request.resolve import resolve
+from perfkit.measuring.results.store import read_events
+from perfkit.measuring.system import devices, gpus
+from perfkit.measuring.system.environment import read_facts
+from perfkit.measuring.system.software import Software
+from perfkit.measuring.system.telemetry import Telemetry
 
 GIB = 2**30
 FIXED = {"model": "resnet50", "batch_size": 4, "input": "dali"}
@@ -290,7 +290,7 @@ def test_paddle_without_code_for_a_gpu_is_refused_before_a_worker_crashes(
     nvml, monkeypatch, capability, command
 ):
     nvml(f"capability.1={capability}", "name.1=NVIDIA X", "total_gib.1=96")
-    monkeypatch.setattr("perfkit.core.system.software.constants", lambda *_: FOR_CUDA_12)
+    monkeypatch.setattr("perfkit.measuring.system.software.constants", lambda *_: FOR_CUDA_12)
     assert refused_architecture(gpus=1) == ""
     expected = ""
     if command:
@@ -306,7 +306,7 @@ def test_paddle_without_code_for_a_gpu_is_refused_before_a_worker_crashes(
 def test_a_gpu_older_than_all_code_of_the_build_needs_an_older_version(nvml, monkeypatch):
     """The build that perfkit's own command installs may be the refused one."""
     nvml("capability=6.1", "name=NVIDIA X", "total_gib=8")
-    monkeypatch.setattr("perfkit.core.system.software.constants", lambda *_: FOR_CUDA_12)
+    monkeypatch.setattr("perfkit.measuring.system.software.constants", lambda *_: FOR_CUDA_12)
     assert refused_architecture(gpus=1) == (
         "framework: this build of Paddle has no code for NVIDIA X, 8 GiB (compute capability "
         "6.1), only for the later sm_70, sm_75, sm_80, sm_86, sm_90. Older versions "
@@ -320,9 +320,11 @@ def test_a_gpu_older_than_all_code_of_the_build_needs_an_older_version(nvml, mon
 def test_pytorchs_own_list_of_architectures_decides(nvml, monkeypatch, listed):
     """PTX runs on later GPUs."""
     nvml("capability=10.0")
-    monkeypatch.setattr("perfkit.core.system.software.constants", lambda *_: {"cuda": "12.8"})
     monkeypatch.setattr(
-        "perfkit.core.system.devices.torch_architectures", lambda _interpreter: listed
+        "perfkit.measuring.system.software.constants", lambda *_: {"cuda": "12.8"}
+    )
+    monkeypatch.setattr(
+        "perfkit.measuring.system.devices.torch_architectures", lambda _interpreter: listed
     )
     problem = refused_architecture(framework="torch", gpus=1)
     if listed == ["sm_80", "sm_90"]:

@@ -16,9 +16,9 @@ from made import measured, with_start, write_all
 from perfkit.analysis.comparison.history import history
 from perfkit.analysis.series import level_changes, level_starts, newest_drop
 from perfkit.analysis.verdicts import THRESHOLD
-from perfkit.core.results.outputs import load
-from perfkit.core.results.store import RESULT, read_result
-from perfkit.core.statistics import ratio_interval
+from perfkit.measuring.results.outputs import load
+from perfkit.measuring.results.store import RESULT, read_result
+from perfkit.measuring.statistics import ratio_interval
 from perfkit.report.history import chart, history_series
 from perfkit.report.history_text import history_text
 from perfkit.report.site import write_summary

@@ -16,17 +16,17 @@ from clusters import wait_for
 from conftest import RUN_HERE
 
 import perfkit
-from perfkit.core.driver import cluster
-from perfkit.core.driver.node_files import PREFIX
-from perfkit.core.driver.programs import exported_variables, start_command
-from perfkit.core.paths import ROOT
-from perfkit.core.request import RequestError
-from perfkit.core.request.hosts import own_index
-from perfkit.core.request.resolve import resolve
+from perfkit.measuring.driver import cluster
+from perfkit.measuring.driver.node_files import PREFIX
+from perfkit.measuring.driver.programs import exported_variables, start_command
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.request.hosts import own_index
+from perfkit.measuring.request.resolve import resolve
 
 NODE = """
 import sys
-if "perfkit.core.driver.node" in sys.orig_argv:
+if "perfkit.measuring.driver.node" in sys.orig_argv:
     sys.path.append({tests!r})
     import fake_trainer
 
@@ -35,7 +35,7 @@ if "perfkit.core.driver.node" in sys.orig_argv:
 """
 UNWRITTEN = """
     import os
-    import perfkit.core.driver.node_files as files
+    import perfkit.measuring.driver.node_files as files
 
     def fail(*_):
         raise OSError(28, os.strerror(28))
@@ -57,7 +57,7 @@ def ssh(ssh_here, tmp_path, monkeypatch):
         (folder / "sitecustomize.py").write_text(node)
         monkeypatch.setenv("PYTHONPATH", f"{folder}:{ROOT}")
         command = fake_trainer.launcher_command(seconds)
-        monkeypatch.setattr("perfkit.core.driver.workers.launcher_command", command)
+        monkeypatch.setattr("perfkit.measuring.driver.workers.launcher_command", command)
 
     return replaced
 
@@ -99,7 +99,7 @@ def test_ssh_runs_a_node_program_on_a_host(monkeypatch):
     assert {"BatchMode=yes", "ServerAliveInterval=5"} <= {*options}
     words = shlex.split(remote)
     assert words[:2] == ["env", "UCX_TLS=rc,cuda copy"]
-    assert words[3:] == ["-P", "-m", "perfkit.core.driver.node", "/shared/run 1", "2"]
+    assert words[3:] == ["-P", "-m", "perfkit.measuring.driver.node", "/shared/run 1", "2"]
 
 
 def test_ssh_passes_on_settings_of_libraries_but_no_secret_and_no_name_of_a_gpu(
@@ -122,15 +122,15 @@ def test_srun_runs_a_node_program_on_a_host_with_its_gpus(monkeypatch):
     command = start_command(on_gpus, 2, "c", Path("/run"))
     assert command[0] == "srun"
     assert command[-10:-6] == ["--nodelist", "c", "--gres", "gpu:2"]
-    assert command[-3:] == ["perfkit.core.driver.node", "/run", "2"]
+    assert command[-3:] == ["perfkit.measuring.driver.node", "/run", "2"]
 
 
 def test_a_host_name_may_resolve_to_a_loopback_address(monkeypatch):
     addresses = {"there": "192.0.2.1", "here": "127.0.1.1"}
     monkeypatch.setattr(
-        "perfkit.core.request.hosts.socket.gethostbyname", addresses.__getitem__
+        "perfkit.measuring.request.hosts.socket.gethostbyname", addresses.__getitem__
     )
-    monkeypatch.setattr("perfkit.core.request.hosts.own_addresses", dict)
+    monkeypatch.setattr("perfkit.measuring.request.hosts.own_addresses", dict)
     assert own_index(["there", "here"]) == 1
     assert own_index(["there"]) is None
 
@@ -189,11 +189,12 @@ def test_a_node_that_does_not_see_the_folder_is_named(ssh, failure_of, tmp_path)
     ("fault", "expected"),
     [
         (
-            "import perfkit.core.system.environment as e; e.package_source = lambda: 'other'",
+            "from perfkit.measuring.system import environment as e; "
+            "e.package_source = lambda: 'other'",
             f"{NAME} has another perfkit; make them alike",
         ),
         (
-            "import perfkit.core.driver.node_files as n; n.digest = lambda _config: 'other'",
+            "import perfkit.measuring.work as w; w.ModelWork.data_sha256 = 'other'",
             f"{NAME} has data 'other', node 0 has None; make them alike",
         ),
     ],
@@ -210,9 +211,8 @@ def test_nodes_that_differ_fail_the_first_repeat(ssh, two_nodes, fault, expected
 
 @pytest.mark.usefixtures("processes")
 def test_other_differences_between_nodes_are_stored(ssh, two_nodes):
-    fault = (
-        "import perfkit.core.driver.node_files as n\nn.identity = lambda _: {'cpu': 'other'}"
-    )
+    fault = "from perfkit.measuring.driver import node_files as n; "
+    fault += "n.identity = lambda _: {'cpu': 'other'}"
     ssh(fault=fault)
     plan = perfkit.plan("resnet50", two_nodes())
     result = perfkit.measure(plan.config, plan.protocol).result

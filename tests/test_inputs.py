@@ -10,12 +10,11 @@ import pytest
 from conftest import cli
 from loading import load, loaded
 
-from perfkit.core.data import digest
-from perfkit.core.request.resolve import resolve
 from perfkit.inputs import InputError, synthetic
 from perfkit.inputs.data_set import examine
 from perfkit.inputs.images import DEVIATION, MEAN, Images
 from perfkit.inputs.samples import make_images, picture
+from perfkit.measuring.request.resolve import resolve
 from perfkit.training.models import BERT_SIZE, END_OF_TEXT, predictions
 
 # Digest of pictures 0 to 7. If it changes, results with old and new sample data are no longer
@@ -25,6 +24,12 @@ EXPECTED = "expected `path label`, label below 1000, found "
 
 
 def config(data_dir="none", **changes):
+    """Return the options that the inputs take."""
+    made = resolved(data_dir, **changes)
+    return made.work.options(made)
+
+
+def resolved(data_dir="none", **changes):
     values = {"model": "resnet50", "device": "cpu", "batch_size": 4, "image_size": 64}
     values |= {"layout": "NCHW", "data_dir": str(data_dir), "processes": 1}
     return resolve(values | changes)
@@ -60,10 +65,10 @@ def test_sample_data_has_the_published_layout_and_a_digest(samples, tmp_path):
     assert len(listed) == 24
     assert listed.paths[:2] == ["train/s00/s00_0.jpeg", "train/s01/s01_1.jpeg"]
     assert listed.labels[:2] == [0, 1]
-    assert listed.sha256 == digest(config(samples))
-    assert digest(config(tmp_path)) is None
-    synthetic_input = config(samples, input="synthetic")
-    assert digest(synthetic_input) is None
+    assert listed.sha256 == resolved(samples).work.data_sha256
+    assert resolved(tmp_path).work.data_sha256 is None
+    synthetic_input = resolved(samples, input="synthetic")
+    assert synthetic_input.work.data_sha256 is None
 
 
 def test_an_incomplete_sample_folder_has_no_list(tmp_path):

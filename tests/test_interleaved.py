@@ -30,8 +30,8 @@ from perfkit.analysis.comparison.stored import (
     read_comparison,
     write_comparison,
 )
-from perfkit.core.paths import ROOT
-from perfkit.core.results.store import Measurement
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.results.store import Measurement
 from perfkit.report.comparison_text import comparison_text, interleaved_text
 from perfkit.report.site import write_site
 from perfkit.report.style import FAINT, ForestRow, forest
@@ -64,11 +64,11 @@ def compare(processes, shared, monkeypatch):
         fake = fake_trainer.launcher_command(0.1)
 
         def command(config, *rest):
-            if config.batch_size in dying:
+            if config.work.batch_size in dying:
                 return DIES
             return fake(config, *rest)
 
-        monkeypatch.setattr("perfkit.core.driver.workers.launcher_command", command)
+        monkeypatch.setattr("perfkit.measuring.driver.workers.launcher_command", command)
         options = [*as_options(shared(**changes)), "--level", str(level)]
         return cli("compare", "--live", "resnet50", *variants, *options)
 
@@ -219,14 +219,14 @@ def first_repeats(outputs):
 def test_an_interrupt_stores_finished_repeats_and_exits_with_130(
     compare, monkeypatch, tmp_path
 ):
-    real = perfkit.core.driver.measure.run_repeat
+    real = perfkit.measuring.driver.measure.run_repeat
 
     def interrupted(launcher, store, index, *rest):
         if index == 2:
             raise KeyboardInterrupt
         return real(launcher, store, index, *rest)
 
-    monkeypatch.setattr("perfkit.core.driver.measure.run_repeat", interrupted)
+    monkeypatch.setattr("perfkit.measuring.driver.measure.run_repeat", interrupted)
     done = compare("batch_size=1", "batch_size=2")
     assert done.exit_code == 130
     assert "the same command continues" in done.stderr

@@ -21,7 +21,7 @@ from fake_trainer import planted
 from PIL import Image
 from playwright.sync_api import expect
 
-from perfkit.core.paths import ROOT
+from perfkit.measuring.paths import ROOT
 from perfkit.report.links import Site
 from perfkit.report.site import write_index
 
@@ -34,6 +34,7 @@ CHANGED = {
     "input": "synthetic",
     "warmup_steps": 1,
     "measured_steps": 8,
+    "measured_seconds": 0,
     "repeats": 5,
 }
 """Changes of the parameters cell."""

@@ -18,13 +18,13 @@ from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.analysis.verdicts import NoDifference
 from perfkit.analysis.warning_types import SEVERITIES
 from perfkit.analysis.warnings import checked_aspects
-from perfkit.core.parameters import parameters
-from perfkit.core.paths import ROOT
-from perfkit.core.results.frames import records
-from perfkit.core.results.outputs import load
-from perfkit.core.results.schema import Option
-from perfkit.core.script_config import ScriptConfig
-from perfkit.core.system.environment import FACTS
+from perfkit.measuring.parameters import parameters
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.results.effective import Option
+from perfkit.measuring.results.frames import records
+from perfkit.measuring.results.outputs import load
+from perfkit.measuring.system.environment import FACTS
+from perfkit.measuring.work import ScriptWork
 from perfkit.report import style
 from perfkit.report.cells import HIDDEN
 from perfkit.report.index_rows import model_groups
@@ -112,7 +112,7 @@ def looked_up():
     with language.in_language("en"):
         for fact in facts:
             messages.add(fact_name(fact))
-    for _default, meaning in (*parameters().values(), *parameters(ScriptConfig).values()):
+    for _default, meaning in (*parameters().values(), *parameters(ScriptWork).values()):
         messages.add(meaning)
     for layout in LAYOUTS.values():
         messages.add(layout.corner)

@@ -5,18 +5,19 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 import pytest
 from clusters import wait_for
 
-from perfkit.core.driver.exit_info import killed_for_memory
-from perfkit.core.driver.logs import shortened
-from perfkit.core.driver.settings import cpu_settings, with_dali_settings, worker_environment
-from perfkit.core.driver.supervised import close, start_supervised
-from perfkit.core.driver.workers import launcher_command
-from perfkit.core.request.resolve import resolve
-from perfkit.core.system.scratch import Scratch
+from perfkit.measuring.driver.exit_info import killed_for_memory
+from perfkit.measuring.driver.logs import shortened
+from perfkit.measuring.driver.settings import cpu_settings, dali_settings, rank_environment
+from perfkit.measuring.driver.supervised import close, start_supervised
+from perfkit.measuring.driver.workers import launcher_command
+from perfkit.measuring.request.resolve import resolve
+from perfkit.measuring.system.scratch import Scratch
 from perfkit.training.frameworks import NodeRank
 
 ESCAPING = """
@@ -64,7 +65,7 @@ def test_on_a_cpu_the_launcher_gets_a_process_count():
 
 
 def test_on_gpus_the_launcher_gets_the_first_visible_devices(monkeypatch):
-    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", lambda: ["3", "5", "6"])
+    monkeypatch.setattr("perfkit.measuring.system.gpus.visible_gpus", lambda: ["3", "5", "6"])
     command = command_of(config(device="gpu", gpus=2))
     assert command[-2:] == ["--devices", "3,5"]
 
@@ -73,7 +74,7 @@ def test_each_node_gets_its_rank_address_and_rendezvous():
     place = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
     command = command_of(config(nodes=2), place)
     assert command[-8:-2] == ["--rank", "1", "--master", "10.0.0.1:29500", "--host", "10.0.0.2"]
-    settings = worker_environment(config(nodes=2), place)
+    settings = variables(config(nodes=2), place)
     assert settings["GLOO_SOCKET_IFNAME"] == "eth0"
 
 
@@ -81,14 +82,14 @@ def test_nccl_may_use_every_interface(monkeypatch):
     """One interface, as gloo needs it, would limit NCCL over sockets to one adapter."""
     monkeypatch.delenv("NCCL_SOCKET_IFNAME", raising=False)
     place = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
-    assert "NCCL_SOCKET_IFNAME" not in worker_environment(config(nodes=2), place)
+    assert "NCCL_SOCKET_IFNAME" not in variables(config(nodes=2), place)
 
 
 @pytest.mark.parametrize("name", ["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"])
 def test_an_interface_that_the_user_has_set_is_kept(monkeypatch, name):
     place = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
     monkeypatch.setenv(name, "chosen")
-    assert worker_environment(config(nodes=2), place)[name] == "chosen"
+    assert variables(config(nodes=2), place)[name] == "chosen"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_on_a_gpu_tf32_is_off_by_default_and_devices_are_in_pci_order(
 ):
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
-    settings = worker_environment(config(**changes), NodeRank())
+    settings = variables(config(**changes), NodeRank())
     assert settings.get("NVIDIA_TF32_OVERRIDE") == override
     assert settings["CUDA_DEVICE_ORDER"] == order
 
@@ -118,8 +119,14 @@ def test_jax_takes_memory_of_a_gpu_as_it_needs_it_unless_the_user_decides(
     if set_before:
         monkeypatch.setenv(name, set_before)
     on_gpu = config(framework="jax", device="gpu", gpus=1)
-    assert worker_environment(on_gpu, NodeRank())[name] == expected
-    assert worker_environment(config(framework="jax"), NodeRank()).get(name) == set_before
+    assert variables(on_gpu, NodeRank())[name] == expected
+    assert variables(config(framework="jax"), NodeRank()).get(name) == set_before
+
+
+def variables(config, place):
+    """Return the environment of the ranks of this configuration."""
+    with TemporaryDirectory() as scratch:
+        return rank_environment(config, place, Path(scratch))
 
 
 PLACE = """
@@ -176,22 +183,20 @@ def test_a_file_of_the_working_directory_is_no_module_of_the_supervisor(tmp_path
     ("cores", "threads", "prefetch"), [(256, 10, 4), (88, 10, 4), (80, 9, 2), (16, 2, 2)]
 )
 def test_dali_gets_the_cores_that_training_leaves(cores, threads, prefetch):
-    chosen = with_dali_settings(config(device="gpu", gpus=8), cores)
-    assert chosen.dali_threads == threads
-    assert chosen.dali_prefetch == prefetch
+    chosen = dali_settings(threads=0, prefetch=0, cores=cores // 8)
+    assert chosen == {"dali_threads": threads, "dali_prefetch": prefetch}
 
 
 def test_given_dali_settings_are_kept():
-    given = config(device="gpu", gpus=1, dali_threads=3, dali_prefetch=8)
-    assert with_dali_settings(given, 64) == given
-    assert with_dali_settings(config(), 64) == config()
-    assert config().dali_threads == 4
-    assert config().dali_prefetch == 2
+    given = {"dali_threads": 3, "dali_prefetch": 8}
+    assert dali_settings(threads=3, prefetch=8, cores=64) == given
+    work = config().work
+    assert (work.dali_threads, work.dali_prefetch) == (4, 2)
 
 
 def supervised(*words):
     """Start a supervisor with pipes."""
-    command = [sys.executable, "-m", "perfkit.core.driver.supervisor", *words]
+    command = [sys.executable, "-m", "perfkit.measuring.driver.supervisor", *words]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
@@ -252,7 +257,7 @@ def test_oom_kills_are_counted_only_in_the_own_control_group(tmp_path, line, fil
 
 
 def test_long_logs_keep_their_beginning_and_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("perfkit.core.driver.logs.LOG_BYTES", 4)
+    monkeypatch.setattr("perfkit.measuring.driver.logs.LOG_BYTES", 4)
     for length, kept in ((8, "01234567"), (10, "0123\n[… 2 bytes left out …]\n6789")):
         (tmp_path / "log").write_text("0123456789"[:length])
         assert shortened(tmp_path / "log") == kept

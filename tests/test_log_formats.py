@@ -16,7 +16,7 @@ from perfkit.audit.auditing import audit
 from perfkit.audit.custom_format import user_format
 from perfkit.audit.formats import FORMATS, REPORTED
 from perfkit.audit.recompute import Figures
-from perfkit.core.request import RequestError
+from perfkit.measuring.request import RequestError
 
 STEP_SECONDS = st.lists(st.floats(0.05, 5.0), min_size=25, max_size=80).map(np.array)
 """Enough steps for prints every 10 steps and for means that begin at step 5."""

@@ -73,7 +73,7 @@ def as_array(tensor):
 
 @pytest.mark.parametrize(("model", "billions"), [("resnet50", 4.09), ("vgg16", 15.47)])
 def test_multiply_adds_match_those_of_the_reference_implementations(model, billions):
-    usual = config(model, image_size=224)
+    usual = config(model, image_size=224).work
     forward = multiply_adds(usual)
     assert forward / 1e9 == pytest.approx(billions, rel=0.01)
     # The first convolution computes no gradient of its input.
@@ -89,15 +89,15 @@ def test_multiply_adds_match_the_networks_layers_at_an_odd_size(model):
 
 
 def test_the_flops_of_a_token_are_those_of_the_published_formula():
-    short = config("gpt", sequence_length=64)
+    short = config("gpt", sequence_length=64).work
     weights = model_named("gpt").decoder.product_weights
     assert weights == 12 * 12 * 768**2 + 768 * 50_304
     assert training_flops(short) == 6 * weights + 12 * 12 * 768 * 64
 
 
 def test_units_are_tokens_for_gpt_and_samples_for_resnet():
-    assert units_per_sample(config("gpt", sequence_length=64)) == 64
-    assert units_per_sample(config("resnet50")) == 1
+    assert units_per_sample(config("gpt", sequence_length=64).work) == 64
+    assert units_per_sample(config("resnet50").work) == 1
 
 
 # Initial weights.

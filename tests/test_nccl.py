@@ -8,9 +8,9 @@ from several_nodes import NODE_PROGRAM, fake_training
 
 from perfkit.analysis.comparison.keys import may_differ
 from perfkit.analysis.warnings import warnings_of
-from perfkit.core.request.resolve import resolve
-from perfkit.core.results.store import Measurement
-from perfkit.core.system import nccl
+from perfkit.measuring.request.resolve import resolve
+from perfkit.measuring.results.store import Measurement
+from perfkit.measuring.system import nccl
 from perfkit.report.setup import effective_settings
 
 TWO_NODES = {"nodes": 2, "launcher": "ssh", "hosts": "a,b"}
@@ -94,7 +94,7 @@ if "fake_trainer.py" in " ".join(sys.orig_argv):
     with open(name, "w") as log:
         log.write({SOCKETS!r})
 if sys.orig_argv[1:2] == ["-c"] or sys.orig_argv[1:4] == ["-P", "-m", "{NODE_PROGRAM}"]:
-    from perfkit.core.system import nccl
+    from perfkit.measuring.system import nccl
 
     def log_settings(config, scratch):
         return {{"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": f"{{scratch}}/nccl-%h-%p.txt"}}

@@ -9,8 +9,8 @@ from drivers import AT_BATCHES
 from made import forget_repeats
 from several_nodes import NODE_PROGRAM, fake_training, nodes_in_slurm, nodes_over_ssh
 
-from perfkit.core.paths import ROOT
-from perfkit.core.results.frames import load_steps
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.results.frames import load_steps
 
 pytestmark = pytest.mark.usefixtures("processes")
 QUICK = fake_training(0.5, 0.5)
@@ -353,7 +353,7 @@ if sys.orig_argv[1:4] == ["-P", "-m", "{NODE_PROGRAM}"]:
     names = ("CUDA_VISIBLE_DEVICES", "SLURM_CPUS_ON_NODE")
     Path(__file__).with_name("has").write_text(" ".join(os.environ[n] for n in names))
 if "perfkit" in " ".join(sys.orig_argv):
-    from perfkit.core.system import software
+    from perfkit.measuring.system import software
 
     read = software.constants
     cuda = dict.fromkeys(("cuda_version", "cudnn_version", "nccl_version"), "fake")
@@ -371,10 +371,8 @@ def test_a_node_has_the_gpus_of_the_request_and_all_cores_of_its_allocation(
     skip_if(slurm_missing())
     options = ("--ntasks-per-node", "1", option)
     with nodes_in_slurm(tmp_path, 2, gpus=2, options=options) as nodes:
-        nodes.plant(AS_GPU.replace("LIBRARY", str(nvml_library)))
+        nodes.plant(AS_GPU.replace("LIBRARY", str(nvml_library)) + QUICK)
         request = nodes.request(device="gpu", gpus=1)
         # As a batch script with several tasks per node has it.
-        output = nodes.start(request, SRUN_CPUS_PER_TASK="1").wait()
-    # Here is no GPU to train on.
-    assert "rank 0 on node 0 (node1): " in output
+        nodes.start(request, SRUN_CPUS_PER_TASK="1").wait()
     assert (tmp_path / "planted" / "has").read_text() == "0 2"

@@ -30,13 +30,13 @@ from papermill.cli import papermill as papermill_command
 from PIL import Image
 
 from perfkit.cli.notebook import model_notebook
-from perfkit.core.format import minute, number
-from perfkit.core.parameters import parameters
-from perfkit.core.paths import ROOT
-from perfkit.core.request.described import described
-from perfkit.core.results.store import Measurement
-from perfkit.core.script_config import SCRIPT
-from perfkit.core.system.scratch import sweep
+from perfkit.measuring.format import minute, number
+from perfkit.measuring.parameters import parameters
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.request.described import described
+from perfkit.measuring.results.store import Measurement
+from perfkit.measuring.system.scratch import sweep
+from perfkit.measuring.work import SCRIPT
 from perfkit.report.measurement import write_measurement
 from perfkit.report.pages import OWN
 from perfkit.training.models import MODELS, model_named
@@ -402,7 +402,7 @@ def test_perfkit_run_shows_cells_added_to_a_notebook_copy(own_notebook, tmp_path
     done = run([*PERFKIT, "run", own_notebook, *as_options(words)], env=fake)
     assert done.returncode == 0, done.stderr
     measurement = measured(outputs)
-    assert measurement.result.config.batch_size == 3
+    assert measurement.result.config.work.batch_size == 3
     assert done.stdout.strip() == str(measurement.page_file)
     assert "the repeats: 1" in measurement.page_file.read_text()
     kept = nbformat.read(measurement.folder / "notebook.ipynb", 4)
@@ -423,7 +423,7 @@ def test_perfkit_run_exits_with_1_for_a_failed_run_and_names_its_page(tmp_path):
     lines = done.stderr.splitlines()
     name = lines.index(f"{failed.folder.name} failed:")
     failure, remedy, *_log, logs, page = lines[name + 1 :]
-    assert failure == "  timeout: repeat 1 took over 1 s"
+    assert failure == "  timeout: repeat 1 took over 1 s without a call of timer.step"
     assert remedy == "  Remedy: a longer limit: -p timeout 2"
     assert logs == f"Logs: {failed.folder / 'logs'}"
     assert page == f"Page: {failed.page_file}", "it has no finished repeats"

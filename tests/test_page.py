@@ -23,14 +23,14 @@ from nbformat import v4
 
 from perfkit import report
 from perfkit.cli.notebook import model_notebook
-from perfkit.core.config import Protocol
-from perfkit.core.format import number
-from perfkit.core.paths import ROOT
-from perfkit.core.request.plan import plan, typed
-from perfkit.core.results.failures import Failure
-from perfkit.core.results.identity import Reading
-from perfkit.core.results.repeat import Repeat
-from perfkit.core.results.store import Store
+from perfkit.measuring.format import number
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.protocol import Protocol
+from perfkit.measuring.request.plan import plan, typed
+from perfkit.measuring.results.base import Reading
+from perfkit.measuring.results.failures import Failure
+from perfkit.measuring.results.repeat import Repeat
+from perfkit.measuring.results.store import Store
 from perfkit.report.measurement import MeasurementError, write_measurement
 from perfkit.report.step_charts import each_repeat, overlaid
 from perfkit.report.text import names

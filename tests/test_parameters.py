@@ -8,8 +8,8 @@ import pytest
 
 import perfkit
 from perfkit.analysis.published.matches import STRATEGIES
-from perfkit.core.parameters import parameter_values
-from perfkit.core.paths import ROOT
+from perfkit.measuring.parameters import parameter_values
+from perfkit.measuring.paths import ROOT
 from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.matrix import read_sweep
 from perfkit.sweep.sweep_file import SweepError
@@ -100,9 +100,9 @@ def test_every_published_paddle_cell_is_measured_exactly_once(file):
 def test_every_configuration_is_valid_on_its_target_hardware(file, monkeypatch, tmp_path):
     """The hardware is a Slurm allocation of 16 nodes with 8 GPUs and GPU builds."""
     constants = {"cuda_version": "12.6", "cuda": "12.6"}
-    monkeypatch.setattr("perfkit.core.system.software.constants", lambda *_: constants)
+    monkeypatch.setattr("perfkit.measuring.system.software.constants", lambda *_: constants)
     labels = list("01234567")
-    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", lambda: labels)
+    monkeypatch.setattr("perfkit.measuring.system.gpus.visible_gpus", lambda: labels)
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "16")
     monkeypatch.setenv("SLURMD_NODENAME", "node1")
     for request in expand(FOLDER / f"{file}.yaml"):
@@ -259,13 +259,13 @@ def test_all_problems_of_a_file_are_reported_in_line_order(sweep_file):
 def test_published_tables_keep_the_dali_settings_of_their_source(table, prefetch):
     for job in read_jobs(ROOT / "parameters" / f"{table}.yaml", {}, elsewhere=True):
         config = job.plan.config
-        assert (config.dali_threads, config.dali_prefetch) == (4, prefetch)
-        assert config.dali_decoder == "image_random_crop"
+        assert (config.work.dali_threads, config.work.dali_prefetch) == (4, prefetch)
+        assert config.work.dali_decoder == "image_random_crop"
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_an_unusable_outputs_folder_is_rejected_in_a_dry_run(sweep_file, elsewhere):
     """This also holds for Slurm, whose folders cannot be checked."""
     where = 'device: cpu, input: synthetic, outputs_dir: "s3://bucket"'
-    with pytest.raises(SweepError, match=r":2: outputs_dir: .*not a folder for files"):
+    with pytest.raises(SweepError, match=r":2: outputs_dir: .*not a file or folder"):
         read_jobs(sweep_file(f"parameters: {{{where}}}"), {}, elsewhere=elsewhere)

@@ -8,7 +8,7 @@ from log_writers import paddleclas
 from made import measured, stored, write_all
 
 import perfkit
-from perfkit.core.format import amount, size
+from perfkit.measuring.format import amount, size
 from perfkit.report.audit_text import reported_text
 from perfkit.report.comparison_text import comparison_text
 from perfkit.report.site import write_site

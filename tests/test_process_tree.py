@@ -6,8 +6,8 @@ import shutil
 import psutil
 import pytest
 
-from perfkit.core.driver.supervised import find_supervisor
-from perfkit.core.system.process_tree import ProcessTree
+from perfkit.measuring.driver.supervised import find_supervisor
+from perfkit.measuring.system.process_tree import ProcessTree
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -33,7 +33,7 @@ def process(tmp_path, monkeypatch):
 def tree(process):
     """The tree of supervisor 10, its launcher 11 and rank 12; process 5 is unrelated."""
     process(5, 1, seconds=1000)
-    process(10, 5, "perfkit.core.driver.supervisor", seconds=1)
+    process(10, 5, "perfkit.measuring.driver.supervisor", seconds=1)
     process(11, 10, "paddle.distributed.launch", seconds=2)
     process(12, 11, "perfkit.timing.rank", seconds=30)
     return ProcessTree(find_supervisor(12))
@@ -64,7 +64,7 @@ def test_a_reused_pid_is_not_counted(tree, process):
     tree.cpu_seconds()
     process(13, 5, seconds=500, started=2)
     assert [tree.cpu_seconds(), tree.cpu_seconds()] == [33, 33]
-    process(10, 5, "perfkit.core.driver.supervisor", seconds=1, started=2)
+    process(10, 5, "perfkit.measuring.driver.supervisor", seconds=1, started=2)
     with pytest.raises(psutil.NoSuchProcess):
         tree.cpu_seconds()
 

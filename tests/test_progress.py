@@ -8,8 +8,8 @@ import pytest
 from made import measured, write_all
 from rich.console import Console
 
-from perfkit.core.request.plan import Plan
-from perfkit.core.results.store import Measurement
+from perfkit.measuring.request.plan import Plan
+from perfkit.measuring.results.store import Measurement
 from perfkit.sweep.jobs import SweepJob
 from perfkit.sweep.progress import (
     NOTEBOOK_SECONDS,

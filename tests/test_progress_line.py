@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfkit.core.driver import progress
-from perfkit.core.driver.live import KernelOutput
-from perfkit.core.driver.progress import LOG_SECONDS, Bar, RepeatsProgress
+from perfkit.measuring.driver import progress
+from perfkit.measuring.driver.live import KernelOutput
+from perfkit.measuring.driver.progress import LOG_SECONDS, Bar, RepeatsProgress
 
 
 class Clock:

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 import perfkit
 from perfkit.analysis.published.cells import cells_of
 from perfkit.analysis.published.matches import match
-from perfkit.core.results.frames import records
+from perfkit.measuring.results.frames import records
 from perfkit.report.links import Site
 from perfkit.report.published import published_tables
 from perfkit.report.published_cells import difference_words

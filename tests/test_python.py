@@ -14,11 +14,11 @@ import pytest
 import perfkit
 from perfkit.analysis.comparison.interleaved_plan import plan_interleaved
 from perfkit.cli.frameworks_option import verified_configs
-from perfkit.core.paths import ROOT
-from perfkit.core.request import RequestError
-from perfkit.core.request.requirements import read_environment
-from perfkit.core.system import software
-from perfkit.core.system.software import Software
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.request.requirements import read_environment
+from perfkit.measuring.system import software
+from perfkit.measuring.system.software import Software
 from perfkit.sweep.jobs import read_jobs
 from perfkit.timing.failure import portable
 
@@ -156,7 +156,7 @@ def test_for_gpus_a_missing_dali_is_that_of_the_extra_with_its_bounds(
 ):
     nvml(f"capability={capability}")
     monkeypatch.setattr(
-        "perfkit.core.request.requirements.software_for",
+        "perfkit.measuring.request.requirements.software_for",
         lambda _config: Software("3.12.1", {}, ["nvidia.dali"]),
     )
     request = {"framework": "torch", "device": "gpu", "gpus": 1, "python": sys.executable}
@@ -194,8 +194,8 @@ def test_missing_packages_are_listed_with_the_install_command(new_environment):
         plan(python=python, input="dataloader", data_dir=str(ROOT))
     *_others, problem = refused.value.problems
     assert problem == (
-        f"python: {python} has no numpy, paddle, PIL, h5py; to install: {python} -m pip "
-        "install -c constraints.txt numpy paddlepaddle pillow h5py"
+        f"python: {python} has no paddle, numpy, PIL, h5py; to install: {python} -m pip "
+        "install -c constraints.txt paddlepaddle numpy pillow h5py"
     )
 
 

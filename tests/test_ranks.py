@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from made_once import made_once
 
-from perfkit.core.driver.workers import launcher_command
-from perfkit.core.paths import ROOT
-from perfkit.core.request.resolve import resolve
+from perfkit.measuring.driver.workers import launcher_command
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.request.resolve import resolve
 from perfkit.training.frameworks import FRAMEWORKS, NodeRank
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -62,7 +62,13 @@ def supervised(folder, name, command):
     """Run `command`; all its processes have ended afterwards."""
     scratch = folder / name
     scratch.mkdir()
-    supervisor = [sys.executable, "-m", "perfkit.core.driver.supervisor", str(scratch), "inf"]
+    supervisor = [
+        sys.executable,
+        "-m",
+        "perfkit.measuring.driver.supervisor",
+        str(scratch),
+        "inf",
+    ]
     env = {k: v for k, v in os.environ.items() if not k.startswith("PADDLE_")}
     path = f"{ROOT}:{Path(__file__).parent}"
     with (scratch / "log").open("wb") as log:

@@ -3,12 +3,11 @@
 import sys
 
 import pytest
-from made import SCRIPT
+from made import script_config
 
-from perfkit.core.request.resolve import resolve
-from perfkit.core.results.failures import Failure
-from perfkit.core.results.remedies import remedy
-from perfkit.core.script_config import ScriptConfig
+from perfkit.measuring.request.resolve import resolve
+from perfkit.measuring.results.failures import Failure
+from perfkit.measuring.results.remedies import remedy
 from perfkit.report.measurement import failure_lines
 
 RESNET50 = resolve({"model": "resnet50", "device": "cpu", "batch_size": 8})
@@ -50,7 +49,7 @@ def test_a_remedy_fits_the_request(code, request_of_llama, expected):
 
 
 def test_a_script_is_told_to_take_a_smaller_batch_itself():
-    config = ScriptConfig(**SCRIPT)
+    config = script_config()
     expected = "a smaller batch, by an argument of the script"
     assert remedy(failed("out_of_memory"), config) == expected
 

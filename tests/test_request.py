@@ -10,16 +10,16 @@ from conftest import cli, needs_frameworks
 
 import perfkit
 from perfkit.cli.options import separated
-from perfkit.core.config import Protocol
-from perfkit.core.parameters import parameters
-from perfkit.core.paths import ROOT, outputs_path, stored_path
-from perfkit.core.request import RequestError
-from perfkit.core.request.checks import problems as problems_here
-from perfkit.core.request.plan import plan, typed
-from perfkit.core.request.resolve import resolve
-from perfkit.core.system.gpus import select
-from perfkit.core.system.software import Software
 from perfkit.inputs.samples import make_sequences
+from perfkit.measuring.parameters import parameters
+from perfkit.measuring.paths import ROOT, outputs_path, stored_path
+from perfkit.measuring.protocol import Protocol
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.request.checks import problems as problems_here
+from perfkit.measuring.request.plan import plan, typed
+from perfkit.measuring.request.resolve import resolve
+from perfkit.measuring.system.gpus import select
+from perfkit.measuring.system.software import Software
 from perfkit.timing.failure import portable
 from perfkit.training.frameworks import FRAMEWORKS
 from perfkit.training.models import MODELS
@@ -30,7 +30,7 @@ NO_DRIVER = "gpus: no NVIDIA driver answers"
 
 @pytest.fixture(autouse=True)
 def no_gpus(monkeypatch):
-    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", list)
+    monkeypatch.setattr("perfkit.measuring.system.gpus.visible_gpus", list)
     no_driver(monkeypatch, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
 
@@ -137,10 +137,10 @@ def test_only_complete_leading_folders_are_shortened(given, kept):
 
 def test_tuning_is_disabled_by_the_names_of_its_settings():
     request = {"model": "resnet50", "device": "gpu"}
-    without_affinity = resolve(request | {"disable_tuning": "affinity"})
+    without_affinity = resolve(request | {"disable_tuning": "affinity"}).work
     assert not without_affinity.tunes("affinity")
     assert without_affinity.tunes("cudnn_search")
-    without_any = resolve(request | {"disable_tuning": "all"})
+    without_any = resolve(request | {"disable_tuning": "all"}).work
     assert not without_any.tunes("cudnn_search")
 
 
@@ -323,27 +323,27 @@ def test_a_missing_data_folder_or_unwritable_outputs_are_rejected_with_a_fix(tmp
     ],
 )
 def test_auto_selects_all_gpus_or_the_cpu(monkeypatch, gpu_build, gpus, given, expected):
-    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", lambda: gpus)
+    monkeypatch.setattr("perfkit.measuring.system.gpus.visible_gpus", lambda: gpus)
     planned = plan("resnet50", {"input": "synthetic"} | given)
     config = planned.config
     assert (config.device, config.topology, planned.protocol.name) == expected
     assert planned.protocol == Protocol.named(planned.protocol.name)
-    assert config.batch_size == (128 if config.device == "gpu" else 4)
+    assert config.work.batch_size == (128 if config.device == "gpu" else 4)
 
 
 def test_every_protocol_field_can_be_overridden():
     given = {"input": "synthetic", "protocol": "published"}
     steps = {"warmup_steps": 1, "measured_steps": 1, "repeats": 9, "interval_target": 0.5}
-    steps |= {"budget": 7, "warmup_limit": 6, "warmup_seconds": 5}
+    steps |= {"measured_seconds": 2.5, "budget": 7, "warmup_limit": 6, "warmup_seconds": 5}
     assert {*steps} == {*Protocol.model_fields} - {"name", "statistic"}
     assert plan("resnet50", given | steps).protocol == Protocol(name="published", **steps)
 
 
 def test_a_resolved_configuration_resolves_to_itself(monkeypatch, gpu_build):
-    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", lambda: ["0", "1"])
+    monkeypatch.setattr("perfkit.measuring.system.gpus.visible_gpus", lambda: ["0", "1"])
     config = resolve({"model": "resnet50", "input": "synthetic"}, 2)
     assert problems_here(config) == []
-    assert resolve(config.model_dump(), 2) == config
+    assert resolve(config.values, 2) == config
 
 
 @pytest.mark.parametrize(
@@ -387,11 +387,11 @@ def test_a_cpu_build_on_a_gpu_is_rejected_with_a_fix(monkeypatch, framework, com
     # PyTorch on PyPI is a build for GPUs.
     for_a_cpu = {FRAMEWORKS[framework].gpu_fact: None}
     monkeypatch.setattr(
-        "perfkit.core.request.requirements.software_for",
+        "perfkit.measuring.request.requirements.software_for",
         lambda _config: Software("3.12.1", for_a_cpu, []),
     )
     config = resolve({"model": "resnet50", "input": "synthetic", "framework": framework}, 4)
-    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", lambda: list("0123"))
+    monkeypatch.setattr("perfkit.measuring.system.gpus.visible_gpus", lambda: list("0123"))
     (problem,) = problems_here(config)
     assert "is a CPU build without GPU support. For a GPU build, in an" in problem
     assert f" environment of its own: {command}; to run on the CPU:" in problem
@@ -400,10 +400,10 @@ def test_a_cpu_build_on_a_gpu_is_rejected_with_a_fix(monkeypatch, framework, com
 def test_jax_with_its_cuda_plugin_trains_on_all_visible_gpus(monkeypatch):
     of_gpus = {"jax_cuda_plugin": "0.10.2"}
     monkeypatch.setattr(
-        "perfkit.core.request.requirements.software_for",
+        "perfkit.measuring.request.requirements.software_for",
         lambda _config: Software("3.12.1", of_gpus, []),
     )
-    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", lambda: ["0", "1"])
+    monkeypatch.setattr("perfkit.measuring.system.gpus.visible_gpus", lambda: ["0", "1"])
     for tf32, precision in ((False, "fp32"), (True, "fp32"), (False, "bf16")):
         request = {"framework": "jax", "input": "synthetic"}
         config = plan("resnet50", request | {"tf32": tf32, "precision": precision}).config
@@ -463,8 +463,10 @@ TWO = {"nodes": 2, "launcher": "ssh"}
     ],
 )
 def test_contradictory_parameters_are_rejected(model, given, expected, monkeypatch):
-    monkeypatch.setattr("perfkit.core.request.hosts.own_addresses", dict)
-    monkeypatch.setattr("perfkit.core.request.hosts.shutil.which", lambda _program: "installed")
+    monkeypatch.setattr("perfkit.measuring.request.hosts.own_addresses", dict)
+    monkeypatch.setattr(
+        "perfkit.measuring.request.hosts.shutil.which", lambda _program: "installed"
+    )
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     with pytest.raises(RequestError) as refused:
         plan(model, {"input": "synthetic"} | given)
@@ -493,7 +495,7 @@ def test_relative_paths_of_a_request_start_in_the_working_directory(tmp_path, mo
     request = {"device": "cpu", "input": "synthetic"}
     config = plan("resnet50", request | {"outputs_dir": "results", "data_dir": "images"}).config
     assert stored_path(config.outputs_dir) == tmp_path / "results"
-    assert config.data_folder == tmp_path / "images"
+    assert config.work.data_folder == tmp_path / "images"
     assert stored_path(plan("resnet50", request).config.outputs_dir) == tmp_path / "outputs"
     assert typed("data_dir", "images") == str(tmp_path / "images")
 
@@ -542,7 +544,7 @@ def test_the_meaning_of_none_states_the_resolved_value(name, models):
             # They have no DataLoader here.
             continue
         config = resolve({"model": model, "framework": framework})
-        assert str(getattr(config, name)) in said
+        assert str(config.values[name]) in said
 
 
 def test_passing_every_default_changes_nothing():

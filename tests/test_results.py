@@ -12,8 +12,8 @@ import pytest
 from made import FACTS, keep, made_result, measured, stored, with_start, write_all
 
 import perfkit
-from perfkit.core.results.failures import Failure
-from perfkit.core.results.store import (
+from perfkit.measuring.results.failures import Failure
+from perfkit.measuring.results.store import (
     Measurement,
     ResultError,
     read_events,
@@ -55,10 +55,10 @@ WALL, VALUE = '"wall_seconds": null', '"value": 4.0'
         (VALUE, '"value": "fast"', r"throughput\.value: .*valid number"),
         (VALUE, '"value": 0.0', r"throughput\.value: .*greater than 0"),
         (VALUE, '"value": 4.0, "later": 1', r"throughput\.later: Extra inputs"),
-        ('"batch_size": 4', '"batch_size": 0', r"config\.batch_size: .*greater than"),
+        ('"batch_size": 4', '"batch_size": 0', r"config\.work\.batch_size: .*greater than"),
         ('"created": "2026-', '"created": "x-', "created: .*isoformat"),
-        ('"schema_version": 7', '"schema_version": 6', "is 6, this perfkit reads 7"),
-        ('"schema_version": 7,', "", "schema_version: Field required"),
+        ('"schema_version": 8', '"schema_version": 7', "is 7, this perfkit reads 8"),
+        ('"schema_version": 8,', "", "schema_version: Field required"),
     ],
 )
 def test_an_invalid_field_is_named(tmp_path, old, new, why):
@@ -149,7 +149,7 @@ def test_only_a_checking_load_leaves_out_results_that_contradict_their_raw_files
 PUBLISH_ONE = """
 import sys
 from perfkit.report import publish
-from perfkit.core.results.store import Measurement
+from perfkit.measuring.results.store import Measurement
 
 opened = set()
 def note(event, arguments):
@@ -179,7 +179,7 @@ def test_load_has_every_parameter_fact_and_throughput(tmp_path):
     columns = {*frame}
     assert {"id", "status", "model", "unit"} <= columns
     assert {"throughput", "throughput_low", "throughput_high"} <= columns
-    assert {*perfkit.core.parameters.parameters()} <= columns
+    assert {*perfkit.measuring.parameters.parameters()} <= columns
     assert {f"environment.{fact}" for fact in FACTS} <= columns
     assert list(frame["repeat_throughputs"]) == [pytest.approx((3.0, 5.0, 4.0)), ()]
     assert list(frame["throughput"].isna()) == [False, True]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.core.paths import ROOT
-from perfkit.core.results.store import Measurement
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.results.store import Measurement
 
 SCRIPT = """
 import sys
@@ -31,7 +31,8 @@ while True:
     optimizer.zero_grad()
     timer.step(loss)
 """
-REQUEST = {"device": "cpu", "warmup_steps": 1, "measured_steps": 2, "repeats": 1}
+REQUEST = {"device": "cpu", "warmup_steps": 1, "measured_steps": 2}
+REQUEST |= {"measured_seconds": 0, "repeats": 1}
 OPTIONS = [word for name, value in REQUEST.items() for word in ("-p", name, str(value))]
 PERFKIT = str(Path(sys.executable).parent / "perfkit")
 ARGUMENTS = ["--name", "a b", "-p", "x=1", "$HOME"]
@@ -71,8 +72,8 @@ def test_perfkit_run_measures_a_script_with_its_arguments(folder, ran):
     assert measurement.folder.name.startswith("train-torch-1x1-cpu-quick-")
     result = measurement.result
     assert result.status == "complete"
-    assert result.config.arguments == QUOTED
-    assert result.config.modules == ["net"]
+    assert result.config.work.arguments == QUOTED
+    assert result.config.work.modules == ["net"]
     assert result.throughput.unit == "images/s"
     assert "images/s, median of n=1" in done.stderr
 

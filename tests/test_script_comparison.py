@@ -44,7 +44,7 @@ def folders(tmp_path, *results):
 @needs_frameworks
 def test_variants_of_a_script_are_its_switches(script):
     plan = planned(script, "arguments=", "arguments=--compile")
-    assert [each.config.arguments for each in plan.plans] == ["", "--compile"]
+    assert [each.config.work.arguments for each in plan.plans] == ["", "--compile"]
     assert plan.named == ["arguments"]
     assert plan.folder.name.startswith("train-arguments-")
     start = f"perfkit compare --live {script} arguments= arguments=--compile -p device cpu"
@@ -57,7 +57,7 @@ def test_variants_of_a_script_are_its_switches(script):
 def test_arguments_are_the_rest_of_a_variant_whatever_they_contain(script):
     plan = planned(script, "cpu_tuning=False,arguments=--set a=1,gpus=2", "arguments=")
     first = plan.plans[0].config
-    assert first.arguments == "--set a=1,gpus=2"
+    assert first.work.arguments == "--set a=1,gpus=2"
     assert first.cpu_tuning is False
 
 
@@ -66,7 +66,7 @@ def test_two_versions_of_a_script_are_variants(script):
     old = script.with_name("old.py")
     old.write_text("import torch\nimport perfkit\nprint(1)\n")
     plan = planned(script, f"script={old}", f"script={script}")
-    names = [each.config.file_name for each in plan.plans]
+    names = [each.config.work.name for each in plan.plans]
     assert names == ["old.py", "train.py"]
 
 
@@ -92,7 +92,7 @@ def judged(tmp_path, *results):
     measurements = [keep(tmp_path / str(k), result) for k, result in enumerate(results)]
     variants = {}
     for result in results:
-        arguments = result.config.arguments
+        arguments = result.config.work.arguments
         variants[f"arguments={arguments}"] = {"arguments": arguments}
     plan = InterleavedPlan("command", variants, 0.95, 0.02, "", [])
     return judge_interleaved(plan, measurements)

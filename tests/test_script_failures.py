@@ -1,14 +1,13 @@
 """Why a script's repeat failed, given the events of its ranks."""
 
 import pytest
-from made import event
+from made import event, script_config
 from pydantic import ValidationError
 
-from perfkit.core.driver.exit_info import ExitInfo
-from perfkit.core.driver.failures import EndedRun, cause
-from perfkit.core.driver.script_failures import script_failure
-from perfkit.core.results.told import Told
-from perfkit.core.script_config import ScriptConfig
+from perfkit.measuring.driver.exit_info import ExitInfo
+from perfkit.measuring.driver.failures import EndedRun, cause
+from perfkit.measuring.driver.told_failures import unlike_the_request
+from perfkit.measuring.results.effective import Told
 
 TOLD = {
     "samples_per_step": 4,
@@ -36,13 +35,13 @@ def never_told(*further):
     return [event("start", pid=1), *further]
 
 
-def failure_of(*ranks, first_told=None, was_too_slow=False, nodes=None, **changes):
+def failure_of(*ranks, first_told=None, nodes=None, **changes):
     """Return the failure of a second repeat with the events of these ranks."""
     values = {"script": "train.py", "framework": "torch", "device": "cpu", "gpus": 0}
     values |= {"processes": 2, "launcher": "local", "script_sha256": "0" * 64, "modules": []}
-    config = ScriptConfig.model_validate(values | {"timeout": 9} | changes)
+    config = script_config(**values | {"timeout": 9} | changes)
     run = EndedRun(ranks, nodes or [None] * len(ranks), EXIT)
-    return script_failure(config, run, 2, first_told, was_too_slow=was_too_slow)
+    return unlike_the_request(config, run, 2, first_told)
 
 
 @pytest.mark.parametrize(
@@ -77,15 +76,6 @@ def failure_of(*ranks, first_told=None, was_too_slow=False, nodes=None, **change
             *("timer_on_some_ranks", 1),
             "ranks that called timer.step: 0; that did not: 1; every rank must call it",
             id="a rank that ended without the timer, though no other has finished",
-        ),
-        pytest.param(
-            [never_told(), never_told()],
-            {"was_too_slow": True},
-            *("timer_unused", 0),
-            "the script ran for over 9 s and never called timer.step; call timer.step(loss) "
-            "after each step of the optimizer, of one timer = "
-            "perfkit.StepTimer(samples_per_step=N) that is made before the training",
-            id="no timer up to the time limit",
         ),
         pytest.param(
             [told(), told(device_name="another CPU"), told(samples_per_step=8)],
@@ -133,9 +123,9 @@ def test_what_makes_a_repeat_useless_has_a_sentence(ranks, given, code, rank, re
         ([told(END), told(END)], {}),
         ([told(END), told(END)], {"first_told": FIRST}),
         ([told(PAUSE, END), told(PAUSE, END)], {}),
-        ([told(), told(device_name="another CPU")], {"was_too_slow": True}),
+        ([told(), told(device_name="another CPU")], {}),
         ([told(), never_told()], {}),
-        ([told(), never_told(LOST)], {"was_too_slow": True}),
+        ([told(), never_told(LOST)], {}),
         ([never_told(), never_told()], {}),
         ([never_told(UNUSED), never_told(UNUSED)], {}),
     ],

@@ -1,16 +1,18 @@
 """How the ranks of a script are started: command, environment, job file."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from made import script_config
 
-from perfkit.core.config import Protocol
-from perfkit.core.driver.rank_job import ScriptRankJob
-from perfkit.core.driver.workers import launcher_command
-from perfkit.core.script_config import ScriptConfig
+from perfkit.measuring.driver.rank_job import rank_command, write_job
+from perfkit.measuring.driver.settings import rank_environment
+from perfkit.measuring.driver.workers import launcher_command
+from perfkit.measuring.protocol import Protocol
 from perfkit.training.frameworks import NodeRank
 
 AUTO = Protocol.named("published", warmup_steps="auto")
@@ -29,23 +31,22 @@ def config(**changes):
         "script_sha256": "0" * 64,
         "modules": ["model"],
     }
-    return ScriptConfig.model_validate(values | changes)
+    return script_config(**values | changes)
 
 
 @pytest.fixture
 def environment(monkeypatch, tmp_path):
     """Returns the environment variables that a script's ranks have more than this process."""
     monkeypatch.setattr("os.environ", {"HOME": "/root"})
-    monkeypatch.setattr("perfkit.core.driver.settings.visible_devices", lambda *_: LABELS)
+    monkeypatch.setattr("perfkit.measuring.driver.settings.visible_devices", lambda *_: LABELS)
 
     def added(place=None, **changes):
         scratch = tmp_path / str(len([*tmp_path.iterdir()]))
         scratch.mkdir()
-        variables = ScriptRankJob(config(**changes), AUTO).environment(
-            place or NodeRank(), scratch
-        )
+        variables = rank_environment(config(**changes), place or NodeRank(), scratch)
         assert variables["HOME"] == "/root"
         assert variables.pop("PYTHONPATH") == str(scratch / "python")
+        assert variables.pop("PYTHONUNBUFFERED") == "1"
         return dict(variables.items() - os.environ.items())
 
     return added
@@ -60,9 +61,9 @@ def test_on_a_cpu_a_script_gets_its_threads_and_nothing_else(environment, framew
 def test_on_a_cpu_a_rank_sees_no_gpu():
     words = [sys.executable, "-m", "perfkit.timing.rank", "JOB", "/scripts/train.py"]
     words += ["--name", "two words", "--lr", "0.1"]
-    on_cpu = ScriptRankJob(config(), AUTO).command("measure", Path("JOB"))
+    on_cpu = rank_command(config(), "measure", Path("JOB"))
     assert on_cpu == ["env", "CUDA_VISIBLE_DEVICES=", *words]
-    on_gpu = ScriptRankJob(config(device="gpu", gpus=1), AUTO).command("measure", Path("JOB"))
+    on_gpu = rank_command(config(device="gpu", gpus=1), "measure", Path("JOB"))
     assert on_gpu == words
 
 
@@ -87,7 +88,7 @@ def test_on_several_nodes_gloo_gets_the_interface_of_the_node(environment):
 @pytest.mark.usefixtures("processes")
 def test_an_interpreter_finds_perfkit_alone_after_the_users_own_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/mine")
-    variables = ScriptRankJob(config(), AUTO).environment(NodeRank(), tmp_path)
+    variables = rank_environment(config(), NodeRank(), tmp_path)
     first, last = variables["PYTHONPATH"].split(os.pathsep)
     assert first == "/mine"
     assert [path.name for path in Path(last).iterdir()] == ["perfkit"]
@@ -110,8 +111,9 @@ def test_a_single_rank_starts_as_by_python_and_several_by_the_launcher():
 
 @pytest.mark.parametrize(("processes", "variable"), [(1, ""), (2, "RANK")])
 def test_the_job_file_has_all_that_a_rank_must_know(tmp_path, processes, variable):
-    job = ScriptRankJob(config(processes=processes), AUTO).content("measure", tmp_path)
-    assert job == {
+    job_file = tmp_path / "job.json"
+    write_job(job_file, config(processes=processes), AUTO, "measure", tmp_path)
+    assert json.loads(job_file.read_text()) == {
         "task": "train",
         "framework": "torch",
         "device": "cpu",
@@ -120,6 +122,7 @@ def test_the_job_file_has_all_that_a_rank_must_know(tmp_path, processes, variabl
         "raw_folder": str(tmp_path),
         "warmup_steps": 1,
         "measured_steps": 100,
+        "measured_seconds": 0,
         "warmup_limit": 1000,
         "warmup_seconds": 600,
         "static_modules": ["model"],

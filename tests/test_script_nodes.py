@@ -6,8 +6,8 @@ import pytest
 from clusters import skip_if, ssh_missing
 from several_nodes import nodes_over_ssh
 
-from perfkit.core.results.store import Measurement, read_events
-from perfkit.core.results.summarize import check_against_raw
+from perfkit.measuring.results.store import Measurement, read_events
+from perfkit.measuring.results.summarize import check_against_raw
 
 pytestmark = pytest.mark.usefixtures("processes")
 SCRIPT = """
@@ -78,6 +78,6 @@ def test_a_script_that_differs_between_nodes_fails_the_first_repeat(tmp_path, sc
     changed.write_text(f"{SCRIPT}# changed on the second node\n")
     with nodes_over_ssh(tmp_path, f"mount --bind {changed} {script}") as nodes:
         result = nodes.measure_script(script)
-    assert result.failure.code == "nodes_differ"
-    assert result.failure.reason.startswith(f"{nodes.names[1]} has script ")
+    assert result.failure.code == "script_changed"
+    assert result.failure.reason.startswith(f"{nodes.names[1]} can't run the script: ")
     assert result.complete_repeats == []

@@ -10,7 +10,7 @@ from made import keep, measured, script_measured, steady_peak, write_all
 import perfkit
 from perfkit import report
 from perfkit.analysis.comparison.blocks import placed
-from perfkit.core.results.failures import Failure
+from perfkit.measuring.results.failures import Failure
 from perfkit.report.exploring import named
 from perfkit.report.index_rows import model_groups
 from perfkit.report.links import Site

@@ -317,7 +317,7 @@ def test_an_automatic_warm_up_ends_after_the_step_that_the_driver_names(rank):
     auto = {"ranks": 2, "warmup_steps": 1, "warmup_limit": 50, "warmup_seconds": 60}
     code = TRAINING.replace("timer.step(", "time.sleep(0.05); timer.step(")
     started = rank(code, **auto)
-    steady_file(started.raw_folder).write_text("7")
+    steady_file(started.raw_folder).write_text("7 4")
     ran = started.run().ended()
     (warmup,) = ran.of_kind("warmup")
     assert warmup["steps"] == 7
@@ -337,11 +337,11 @@ def test_an_automatic_warm_up_ends_at_its_limit_without_being_told(rank):
 def test_a_rank_that_is_past_the_named_step_fails(rank):
     code = TRAINING.replace("timer.step(", "time.sleep(0.05); timer.step(")
     started = rank(code, ranks=2, warmup_steps=5, warmup_limit=50)
-    steady_file(started.raw_folder).write_text("3")
+    steady_file(started.raw_folder).write_text("3 4")
     assert started.run().failure() == (
         "late_warmup",
         "it had already taken step 5 when it learned that the warm-up ends after step 3; fix "
-        "the length of the warm-up: -p warmup_steps NUMBER",
+        "the length of the warm-up: -p warmup_steps NUMBER -p measured_seconds 0",
     )
 
 

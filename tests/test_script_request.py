@@ -9,13 +9,13 @@ from conftest import cli
 from pydantic import ValidationError
 
 import perfkit
-from perfkit.core.paths import ROOT
-from perfkit.core.request import RequestError
-from perfkit.core.request.plan import plan
-from perfkit.core.request.script import read_script, script_digest
-from perfkit.core.results.identity import measurement_id
-from perfkit.core.results.schema import Throughput
-from perfkit.core.results.told import Told
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.request.plan import plan
+from perfkit.measuring.request.script import read_script, script_digest
+from perfkit.measuring.results.effective import Told
+from perfkit.measuring.results.identity import measurement_id
+from perfkit.measuring.results.schema import Throughput
 from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.sweep_file import SweepError
 
@@ -24,7 +24,7 @@ TRAIN = "import torch\nimport perfkit\n"
 
 @pytest.fixture(autouse=True)
 def no_gpus(monkeypatch):
-    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", list)
+    monkeypatch.setattr("perfkit.measuring.system.gpus.visible_gpus", list)
 
 
 @pytest.fixture
@@ -63,13 +63,13 @@ def told(**changes):
 def test_a_script_is_planned_with_the_framework_that_it_imports(folder):
     config = planned()
     assert (config.framework, config.device, config.ranks) == ("torch", "cpu", 1)
-    assert config.file_name == "train.py"
-    assert config.modules == []
+    assert config.work.name == "train.py"
+    assert config.work.modules == []
 
 
 def test_relative_paths_of_a_script_start_in_the_working_directory(folder):
     config = planned(python="env/bin/python")
-    assert config.script_file == folder / "train.py"
+    assert config.work.script_file == folder / "train.py"
     assert config.outputs_dir == str(folder / "outputs")
     assert config.interpreter == str(folder / "env/bin/python")
 
@@ -77,7 +77,7 @@ def test_relative_paths_of_a_script_start_in_the_working_directory(folder):
 def test_paths_within_the_checkout_are_stored_without_its_place(monkeypatch):
     monkeypatch.chdir(ROOT / "tests")
     config = planned(script="fake_trainer.py", framework="torch")
-    assert (config.script, config.outputs_dir) == ("tests/fake_trainer.py", "outputs")
+    assert (config.work.script, config.outputs_dir) == ("tests/fake_trainer.py", "outputs")
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,9 @@ def test_the_id_follows_from_name_content_and_arguments_but_not_from_the_path(fo
 
 def test_arguments_that_are_quoted_differently_are_the_same_work(folder):
     config = planned(arguments="--name 'a b'   --lr \"0.1\"\n")
-    assert config.arguments == "--name 'a b' --lr 0.1"
-    assert config.argument_list == ["--name", "a b", "--lr", "0.1"]
+    assert config.work.arguments == "--name 'a b' --lr 0.1"
+    words = config.work.script_words(config)
+    assert words[1:] == ["--name", "a b", "--lr", "0.1"]
 
 
 @pytest.mark.parametrize(
@@ -235,8 +236,8 @@ def throughput(unit):
 @pytest.fixture
 def without_framework(monkeypatch):
     """Machines of these tests need not have the framework of a script."""
-    monkeypatch.setattr("perfkit.core.request.checks.lacking", lambda _config: [])
-    monkeypatch.setattr("perfkit.core.driver.doctor._software", lambda _config: [])
+    monkeypatch.setattr("perfkit.measuring.request.checks.lacking", lambda _config: [])
+    monkeypatch.setattr("perfkit.measuring.driver.doctor._software", lambda _config: [])
 
 
 def doctor_command(*words):
@@ -300,7 +301,7 @@ def test_a_sweep_measures_a_script_with_each_of_its_arguments(folder):
         "arguments '--lr 0.1'",
         "arguments --fast",
     ]
-    assert [job.plan.config.arguments for job in jobs] == ["", "--lr 0.1", "--fast"]
+    assert [job.plan.config.work.arguments for job in jobs] == ["", "--lr 0.1", "--fast"]
     script = str(folder / "train.py")
     assert jobs[1].words[:2] == ["run", script]
     assert jobs[1].words[-3:] == ["--", "--lr", "0.1"]
@@ -323,5 +324,5 @@ def test_a_script_in_the_place_of_a_parameters_file_is_refused_with_a_file_that_
     file = folder / "sweep.yaml"
     file.write_text("".join(f"  {line}\n" for line in lines))
     jobs = read_jobs(file, {"device": "cpu"}, elsewhere=True)
-    assert [job.plan.config.arguments for job in jobs] == ["--lr 0.1", "--lr 0.2"]
-    assert {job.plan.config.file_name for job in jobs} == {"train.py"}
+    assert [job.plan.config.work.arguments for job in jobs] == ["--lr 0.1", "--lr 0.2"]
+    assert {job.plan.config.work.name for job in jobs} == {"train.py"}

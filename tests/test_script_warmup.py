@@ -3,13 +3,12 @@
 import json
 
 import pytest
-from made import event
+from made import event, script_config
 from pydantic_core import to_json
 
-from perfkit.core.config import Protocol
-from perfkit.core.driver import warmup
-from perfkit.core.driver.warmup import Follower, Lead, WarmupEnd, step_ahead
-from perfkit.core.script_config import ScriptConfig
+from perfkit.measuring.driver import warmup
+from perfkit.measuring.driver.warmup import Follower, Lead, WarmupEnd, step_ahead
+from perfkit.measuring.protocol import Protocol
 from perfkit.timing.devices import CpuDevice
 from perfkit.timing.job import Job
 from perfkit.timing.raw_file import rank_file, steady_file
@@ -64,11 +63,11 @@ def test_the_named_step_lies_ahead_of_what_rank_0_did_meanwhile(rank, monkeypatc
         first.take(5)
         return len(seconds) >= 40
 
-    monkeypatch.setattr("perfkit.core.steady.is_warmed_up", is_warmed_up)
-    assert end.last_step(first.read(30)) is None
-    named = end.last_step(first.read(10))
-    assert named == first.taken + 3 + 10
-    assert end.last_step(first.read(100)) is None
+    monkeypatch.setattr("perfkit.measuring.steady.is_warmed_up", is_warmed_up)
+    assert end.start(first.read(30)) is None
+    named = end.start(first.read(10))
+    assert named.last_step == first.taken + 3 + 10
+    assert end.start(first.read(100)) is None
 
 
 @pytest.mark.parametrize(
@@ -81,19 +80,13 @@ def test_the_lead_is_a_time_and_a_number_of_steps(seconds, lead):
 
 def test_the_lead_exceeds_the_steps_that_a_rank_may_submit():
     in_jax = script_config(framework="jax", device="cpu", gpus=0, nodes=1)
-    assert Lead.of(in_jax) == Lead(steps=MOST_AHEAD + 3, seconds=1.0)
+    assert Lead.of(in_jax, AUTO) == Lead(steps=MOST_AHEAD + 3, seconds=1.0)
     on_cpu = script_config(device="cpu", gpus=0, nodes=1)
     on_gpu = script_config(device="gpu", gpus=8, nodes=1)
     on_nodes = script_config(device="gpu", gpus=8, nodes=2)
-    assert Lead.of(on_cpu) == Lead(steps=3, seconds=1.0)
-    assert Lead.of(on_gpu) == Lead(steps=MOST_AHEAD + 3, seconds=1.0)
-    assert Lead.of(on_nodes) == Lead(steps=MOST_AHEAD + 3, seconds=5.0)
-
-
-def script_config(**changes):
-    values = {"script": "train.py", "framework": "torch", "processes": 1, "launcher": "local"}
-    values |= {"script_sha256": "0" * 64, "modules": []}
-    return ScriptConfig.model_validate(values | changes)
+    assert Lead.of(on_cpu, AUTO) == Lead(steps=3, seconds=1.0)
+    assert Lead.of(on_gpu, AUTO) == Lead(steps=MOST_AHEAD + 3, seconds=1.0)
+    assert Lead.of(on_nodes, AUTO) == Lead(steps=MOST_AHEAD + 3, seconds=5.0)
 
 
 class QueuedDevice(CpuDevice):
@@ -120,7 +113,7 @@ class Ranks:
         job = {"task": "train", "framework": "torch", "cores": [], "static_modules": []}
         job |= {"device": "gpu", "ranks": ranks, "rank_variable": "", "warmup_steps": 1}
         job |= {"raw_folder": str(folder), "measured_steps": 5, "warmup_limit": 1000}
-        job |= {"warmup_seconds": None}
+        job |= {"warmup_seconds": None, "measured_seconds": 0}
         self.now, self.events = 0.0, []
         self.device = device or CpuDevice(lambda: self.now)
         self.recorder = StepRecorder(self.device, lambda: self.now, self.write, 1, False)
@@ -132,7 +125,7 @@ class Ranks:
 
     def is_over(self, step):
         self.now += 2 * LOOK_SECONDS
-        return self.warmup.is_over(step)
+        return self.warmup.window_after(step) is not None
 
 
 def test_a_rank_submits_few_steps_ahead_of_its_device_until_its_warm_up_ends(tmp_path):
@@ -147,7 +140,7 @@ def test_a_rank_submits_few_steps_ahead_of_its_device_until_its_warm_up_ends(tmp
 def test_a_single_rank_ends_its_warm_up_as_soon_as_the_driver_calls_it_steady(tmp_path):
     rank = Ranks(tmp_path)
     assert not any(map(rank.is_over, range(1, 8)))
-    steady_file(tmp_path).write_text("5")
+    steady_file(tmp_path).write_text("5 5")
     assert rank.is_over(8)
     (end,) = rank.events
     assert (end["steps"], end["ended_by"]) == (8, "steady")
@@ -155,7 +148,7 @@ def test_a_single_rank_ends_its_warm_up_as_soon_as_the_driver_calls_it_steady(tm
 
 def test_several_ranks_end_their_warm_up_after_the_named_step(tmp_path):
     rank = Ranks(tmp_path, ranks=2)
-    steady_file(tmp_path).write_text("5")
+    steady_file(tmp_path).write_text("5 5")
     assert not any(map(rank.is_over, range(1, 5)))
     assert rank.is_over(5)
     assert rank.events[0]["ended_by"] == "steady"
@@ -177,17 +170,17 @@ def test_a_warm_up_ends_at_its_limits_without_the_driver(tmp_path):
 
 def test_the_drivers_file_is_looked_for_ten_times_a_second(tmp_path):
     rank = Ranks(tmp_path)
-    steady_file(tmp_path).write_text("1")
+    steady_file(tmp_path).write_text("1 5")
     rank.now = LOOK_SECONDS / 2
-    assert not rank.warmup.is_over(1)
+    assert not rank.warmup.window_after(1)
     rank.now = LOOK_SECONDS
-    assert rank.warmup.is_over(2)
+    assert rank.warmup.window_after(2)
 
 
 def test_a_single_rank_is_told_the_step_that_is_steady(rank):
     protocol = Protocol.named("steady", warmup_steps="auto", measured_steps=20)
     first = rank(protocol, seconds=0.001)
-    assert end_of(protocol, processes=1).last_step(first.read(500)) == 500
+    assert end_of(protocol, processes=1).start(first.read(500)).last_step == 500
 
 
 def test_recent_steps_alone_predict_the_time_of_the_next_ones():
@@ -203,13 +196,13 @@ def test_fast_steps_that_are_steady_are_named_up_to_the_limit(rank):
     # The limit of 1000 steps is near, but is no reason to call them unsteady.
     first = rank(AUTO, seconds=0.001)
     end = end_of(AUTO)
-    assert end.last_step(first.read(500)) == 1000
+    assert end.start(first.read(500)).last_step == 1000
 
 
 def test_a_warm_up_has_at_least_its_fewest_steps(rank):
     protocol = Protocol.named("steady", warmup_steps=300, warmup_limit=400, measured_steps=20)
     first = rank(protocol, seconds=60.0)
-    assert end_of(protocol).last_step(first.read(50)) == 300
+    assert end_of(protocol).start(first.read(50)).last_step == 300
 
 
 def test_the_driver_ends_a_warm_up_that_takes_too_long(rank, monkeypatch):
@@ -218,17 +211,17 @@ def test_the_driver_ends_a_warm_up_that_takes_too_long(rank, monkeypatch):
     end = end_of(protocol)
     now = 100.0
     monkeypatch.setattr(warmup.time, "monotonic", lambda: now)
-    assert end.last_step(first.read(3)) is None
+    assert end.start(first.read(3)) is None
     now = 129.0
-    assert end.last_step(first.read(3)) is None
+    assert end.start(first.read(3)) is None
     now = 130.0
-    assert end.last_step(first.read(0)) == 6 + 3 + 1
+    assert end.start(first.read(0)).last_step == 6 + 3 + 1
 
 
 def test_a_fixed_warm_up_needs_no_word_of_the_driver(rank):
     protocol = Protocol.named("published")
     first = rank(protocol, seconds=1.0)
-    assert end_of(protocol).last_step(first.read(500)) is None
+    assert end_of(protocol).start(first.read(500)) is None
 
 
 def test_no_step_is_named_once_a_rank_has_ended_its_warm_up(rank):
@@ -238,4 +231,40 @@ def test_no_step_is_named_once_a_rank_has_ended_its_warm_up(rank):
     with first.path.open("ab") as stream:
         over = event("warmup", steps=1000, seconds=1.0, ended_by="steps")
         stream.write(to_json(over) + b"\n")
-    assert end.last_step(first.read(10)) is None
+    assert end.start(first.read(10)) is None
+
+
+# Windows of seconds.
+
+
+def test_a_single_rank_chooses_a_window_of_seconds_by_its_last_steps(tmp_path):
+    rank = Ranks(tmp_path, measured_seconds=6, warmup_limit=None)
+    window, step = None, 0
+    while window is None:
+        step += 1
+        if step > 1:
+            rank.now += 0.5 if step < 4 else 0.01
+            rank.recorder.stop(step, None, None, None)
+        window = rank.warmup.window_after(step)
+    assert rank.now == pytest.approx(2.0, abs=0.011)
+    assert window == 600
+    (end,) = [each for each in rank.events if each["event"] == "warmup"]
+    assert (end["ended_by"], end["window_steps"]) == ("length", 600)
+
+
+def test_slow_steps_have_the_protocols_numbers(tmp_path):
+    rank = Ranks(tmp_path, measured_seconds=3, warmup_limit=None)
+    assert rank.warmup.window_after(1) is None
+    rank.now += 12.0
+    rank.recorder.stop(2, None, None, None)
+    assert rank.warmup.window_after(2) == 5
+
+
+def test_several_ranks_are_told_the_steps_of_a_window_of_seconds(rank, monkeypatch):
+    protocol = Protocol.named("quick")
+    first, end = rank(protocol, seconds=0.01), end_of(protocol)
+    now = 100.0
+    monkeypatch.setattr(warmup.time, "monotonic", lambda: now)
+    assert end.start(first.read(50)) is None
+    now = 101.1
+    assert end.start(first.read(60)) == (110 + 3 + 100, 300)

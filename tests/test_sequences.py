@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loading import load, loaded
 
-from perfkit.core.data import digest
-from perfkit.core.request.resolve import resolve
 from perfkit.inputs import InputError
 from perfkit.inputs import samples as sample
 from perfkit.inputs.data_set import examine
 from perfkit.inputs.sequences import FIELDS, Sequences
 from perfkit.inputs.shards import stretch
+from perfkit.measuring.request.resolve import resolve
 from perfkit.training.models import BERT_SIZE, predictions
 
 # Digest of the first 50 sequences of 64 tokens. A new digest means new sample data,
@@ -26,6 +25,12 @@ DIGEST = "6fd883cfad4cd260f793b0ab6f8fa0c1c81c1e89c56be9a426c97570b6838b31"
 
 
 def config(folder, **changes):
+    """Return the options that the inputs take."""
+    made = resolved(folder, **changes)
+    return made.work.options(made)
+
+
+def resolved(folder, **changes):
     values = {
         "model": "bert",
         "device": "cpu",
@@ -142,22 +147,21 @@ def test_an_interrupted_shard_is_removed(tmp_path):
 @pytest.mark.parametrize("length", [16, 512])
 def test_sample_sequences_of_every_length_are_valid(tmp_path, length):
     make(tmp_path, 64, length)
-    wanted = config(tmp_path, sequence_length=length)
-    data = examine(wanted)
+    data = examine(config(tmp_path, sequence_length=length))
     assert len(data) == 64
-    assert data.sha256 == digest(wanted)
+    assert data.sha256 == resolved(tmp_path).work.data_sha256
 
 
 def test_the_digest_depends_on_names_sizes_and_content(tmp_path):
-    wanted = config(tmp_path)
-    assert digest(wanted) is None
+    wanted = resolved(tmp_path)
+    assert wanted.work.data_sha256 is None
     shard = tmp_path / "a.hdf5"
     digests = set()
     for rows, first in ((4, 0), (4, 1), (5, 1)):
         write(shard, rows, first)
-        digests.add(digest(wanted))
+        digests.add(wanted.work.data_sha256)
     shard.rename(tmp_path / "b.h5")
-    digests.add(digest(wanted))
+    digests.add(wanted.work.data_sha256)
     assert len(digests) == 4
     assert None not in digests
 

@@ -12,11 +12,11 @@ from sides import config
 
 from perfkit import report
 from perfkit.analysis.wording import traits
-from perfkit.core.request import RequestError
-from perfkit.core.request.plan import plan
-from perfkit.core.results.frames import row_of
-from perfkit.core.results.repeat import Rank, Repeat
-from perfkit.core.results.schema import Throughput
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.request.plan import plan
+from perfkit.measuring.results.frames import row_of
+from perfkit.measuring.results.repeat import Rank, Repeat
+from perfkit.measuring.results.schema import Throughput
 from perfkit.training.options import Options
 
 pytest.importorskip("jax")
@@ -156,13 +156,14 @@ def test_pytorch_shards_compiled_and_recomputed_layers_in_bf16():
 def stored(folder, **changes):
     """Store a measurement of Llama on two ranks."""
     chosen = config("llama", "torch", processes=2, **changes)
-    samples = 5 * chosen.samples_per_step
+    work = chosen.work
+    samples = 5 * work.samples_per_step
     ranks = []
     for number in range(2):
-        seconds = None if chosen.is_sharded else 1.0
+        seconds = None if work.is_sharded else 1.0
         window = {"samples": samples, "window_seconds": 10.0, "data_wait_seconds": 0.0}
         ranks.append(Rank(rank=number, compute_seconds=seconds, **window))
-    tokens = 2 * samples * chosen.sequence_length / 10.0
+    tokens = 2 * samples * work.sequence_length / 10.0
     complete = {"status": "complete", "throughput": tokens, "steps_per_second": 0.5}
     repeat = Repeat(index=1, ranks=ranks, **complete)
     throughput = Throughput.of([repeat], "tokens/s")

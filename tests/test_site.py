@@ -25,10 +25,10 @@ from pydantic import ValidationError
 import perfkit
 from perfkit import report
 from perfkit.analysis.warnings import check
-from perfkit.core.paths import ROOT
-from perfkit.core.results.identity import Reading
-from perfkit.core.results.schema import Result
-from perfkit.core.results.store import NOTEBOOK, Measurement
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.results.base import Reading
+from perfkit.measuring.results.schema import Result
+from perfkit.measuring.results.store import NOTEBOOK, Measurement
 from perfkit.report import site
 from perfkit.report.elements import table as report_table
 from perfkit.report.links import Site
@@ -346,7 +346,7 @@ def test_unreadable_measurements_are_named_and_the_others_shown(tmp_path, monkey
     _index, left_out = write_site(tmp_path, print)
     reasons = [
         "cut/result.json: Invalid JSON: EOF while parsing a string",
-        "old/result.json: schema_version is 1, this perfkit reads 7",
+        "old/result.json: schema_version is 1, this perfkit reads 8",
         f"{odd.folder.name}: its page could not be written (TypeError: nobody thought of this)",
         f"{unread.folder.name}: contradicts its raw files",
     ]

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from perfkit.analysis.verdicts import PairStatement
 from perfkit.analysis.warning_types import MeasurementWarning
 from perfkit.audit.statements import Finding
-from perfkit.core.statements import N_, Digits3, Repeats, Share, Statement
+from perfkit.measuring.statements import N_, Digits3, Repeats, Share, Statement
 from perfkit.report.text import language
 
 

@@ -5,7 +5,7 @@ import simulations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.core.statistics import (
+from perfkit.measuring.statistics import (
     median_interval,
     outliers,
     relative_width,

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import simulations
 
-from perfkit.core.results.frames import STEP_COLUMNS
-from perfkit.core.steady import (
+from perfkit.measuring.results.frames import STEP_COLUMNS
+from perfkit.measuring.steady import (
     FEWEST_STEPS,
     MOST_BLOCKS,
     profile_repeats,

@@ -10,7 +10,7 @@ import pytest
 from script_rank import ScriptRank
 
 import perfkit
-from perfkit.core.paths import ROOT
+from perfkit.measuring.paths import ROOT
 from perfkit.timing.batches import rows_of
 from perfkit.timing.failure import ConfigMismatchError
 from perfkit.timing.frameworks import Jax, Torch

@@ -5,9 +5,9 @@ import re
 import paddle
 import pytest
 
-from perfkit.core.parameters import choices
-from perfkit.core.request import RequestError
-from perfkit.core.request.plan import plan
+from perfkit.measuring.parameters import choices
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.request.plan import plan
 from perfkit.training.options import Options
 from perfkit.training.paddle.presets import STRATEGIES, precision_of
 from perfkit.training.paddle.strategy import FLAGS, Strategy
@@ -25,7 +25,7 @@ PRECISIONS = {
 
 @pytest.fixture(autouse=True)
 def no_gpus(monkeypatch):
-    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", list)
+    monkeypatch.setattr("perfkit.measuring.system.gpus.visible_gpus", list)
 
 
 def applied(strategy="fleetx-fp32", **changes):
@@ -135,7 +135,7 @@ def planned(preset, precision):
 def test_a_preset_has_a_precision(preset, precision):
     assert precision_of(preset) == precision
     if precision:
-        assert planned(preset, precision).precision == precision
+        assert planned(preset, precision).work.precision == precision
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from made import change, event, measured, rank_events, with_raw_files
 
 from perfkit import report
 from perfkit.analysis.warnings import window_disagrees
-from perfkit.core.config import Protocol
-from perfkit.core.results.store import Measurement, read_events
-from perfkit.core.results.summarize import check_against_raw, summarize
+from perfkit.measuring.protocol import Protocol
+from perfkit.measuring.results.store import Measurement, read_events
+from perfkit.measuring.results.summarize import check_against_raw, summarize
 
 PROTOCOL = Protocol.named("quick", warmup_steps=1, measured_steps=2, repeats=1)
 

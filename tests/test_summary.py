@@ -12,8 +12,8 @@ from perfkit import report
 from perfkit.analysis.comparison.interleaved import judge_interleaved
 from perfkit.analysis.comparison.interleaved_plan import InterleavedPlan
 from perfkit.analysis.comparison.stored import write_comparison
-from perfkit.core.results.store import Measurement
-from perfkit.core.statistics import ratio_interval
+from perfkit.measuring.results.store import Measurement
+from perfkit.measuring.statistics import ratio_interval
 from perfkit.report.section import Picture
 from perfkit.report.summary import Summary
 from perfkit.report.text.language import in_language
@@ -292,7 +292,7 @@ def test_frameworks_are_columns_and_batch_topology_and_input_are_rows(tmp_path):
     [
         ({"facts": {"cpu": "Xeon"}}, "Xeon"),
         ({"facts": {"paddle": "2.6.2"}}, "Paddle 2.6.2"),
-        ({"protocol": "quick"}, "quick (2 + 5 steps)"),
+        ({"protocol": "quick"}, "quick (2 + 5 steps or more, for 3 s)"),
     ],
 )
 def test_hardware_versions_and_protocols_have_separate_tables(tmp_path, change, words):

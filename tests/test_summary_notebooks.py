@@ -6,7 +6,7 @@ import nbformat
 import pytest
 from made import stored
 
-from perfkit.core.paths import ROOT
+from perfkit.measuring.paths import ROOT
 
 
 @pytest.fixture

@@ -30,14 +30,13 @@ from kept import finished_repeats
 from made import keep, made_result
 from PIL import Image
 
-from perfkit.core.data import digest
-from perfkit.core.driver.measure import measurement_folder
-from perfkit.core.paths import ROOT
-from perfkit.core.request.requirements import read_environment
-from perfkit.core.results.repeat import Repeat
-from perfkit.core.results.schema import InputData
-from perfkit.core.system.environment import LIBRARY_VARIABLES
 from perfkit.inputs.samples import picture
+from perfkit.measuring.driver.measure import measurement_folder
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.request.requirements import read_environment
+from perfkit.measuring.results.repeat import Repeat
+from perfkit.measuring.results.schema import InputData
+from perfkit.measuring.system.environment import LIBRARY_VARIABLES
 from perfkit.sweep import slurm, status
 from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.matrix import read_sweep
@@ -104,8 +103,9 @@ def statuses_by(outputs, *parameters):
     """Return the values of these parameters -> status of the measurement."""
     statuses = {}
     for result in results(outputs).values():
-        values = tuple(result["config"][name] for name in parameters)
-        statuses[values] = result["status"]
+        config = result["config"]
+        every = config | config["work"]
+        statuses[tuple(every[name] for name in parameters)] = result["status"]
     return statuses
 
 
@@ -201,7 +201,7 @@ def test_a_changed_matrix_runs_only_new_configurations(
     assert "2/2 done    batch_size 2: " in done.stderr
     after = results(outputs)
     (added,) = after.keys() - before.keys()
-    assert after[added]["config"]["batch_size"] == 2
+    assert after[added]["config"]["work"]["batch_size"] == 2
     assert before.items() <= after.items()
 
 
@@ -274,7 +274,7 @@ def test_a_sweep_imports_no_module_from_its_folder(sweep, sweep_file, tmp_path, 
 def test_a_dry_run_without_gpus_lists_every_configuration_and_the_reasons(
     monkeypatch, tmp_path
 ):
-    monkeypatch.setattr("perfkit.core.system.gpus.visible_gpus", list)
+    monkeypatch.setattr("perfkit.measuring.system.gpus.visible_gpus", list)
     file = ROOT / "parameters" / "fleetx-resnet50.yaml"
     configurations, _problems = read_sweep(file)
     count = len(configurations)
@@ -351,13 +351,13 @@ def test_one_folder_runs_one_sweep_at_a_time(sweep_file, tmp_path):
 def keep_measured(job, folder=None, **changes):
     """Store a complete measurement of the job, by default that of this machine."""
     config, protocol = job.plan.config, job.plan.protocol
-    environment = read_environment("paddle", config.data_folder)
-    throughput = float(config.global_batch)
+    environment = read_environment("paddle", config.work.data_folder)
+    throughput = float(config.work.samples_per_step * config.ranks)
     numbers = {"status": "complete", "throughput": throughput, "steps_per_second": 1.0}
     indices = range(1, protocol.repeats + 1)
     repeats = [Repeat(index=index, **numbers) for index in indices]
     stored = {"config": config, "protocol": protocol, "repeats": repeats}
-    data_sha256 = digest(config)
+    data_sha256 = config.work.data_sha256
     if data_sha256:
         stored["input_data"] = InputData(samples=24, sha256=data_sha256)
     if not folder:
@@ -385,7 +385,7 @@ def test_a_sweep_removes_the_partial_files_of_killed_writers_only(sweep_file, tm
 @pytest.mark.parametrize(
     ("matrix", "parameters", "expected"),
     [
-        ({"batch_size": [2, -1]}, {}, [":17: batch_size: -1 is out of range"]),
+        ({"batch_size": [2, -1]}, {}, [":18: batch_size: -1 is out of range"]),
         ({}, {"gpus": 3, "device": "gpu"}, ["nothing can run here: gpus: 3 requested"]),
         ({"seed": [1, 2]}, {"tf32": True}, ["no effect with device=cpu", "(2 conf"]),
         ({"outputs_dir": ["a", "b"]}, {}, ["outputs_dir: must be the same"]),
@@ -442,8 +442,14 @@ def test_the_result_of_an_ended_slurm_job_is_seen_although_nfs_remembers_an_olde
     def written(folder):
         return remembered.setdefault(folder, real(folder))
 
+    iterdir = Path.iterdir
+
+    def listed(folder):
+        remembered.pop(folder, None)
+        return iterdir(folder)
+
     monkeypatch.setattr(status, "written", written)
-    monkeypatch.setattr(status, "listed", lambda folder: remembered.pop(folder, None))
+    monkeypatch.setattr(Path, "iterdir", listed)
     monkeypatch.setattr(slurm, "LATENCY_SECONDS", -1.0)
     keep_measured(job, status="partial", repeats=[])
     stored = StoredResults(tmp_path / "outputs", elsewhere=True)
@@ -495,7 +501,7 @@ def test_without_slurm_on_this_machine_nothing_starts(sweep_file, tmp_path, monk
 def test_a_command_line_parameter_overrides_the_file(sweep_file):
     file = sweep_file({"batch_size": [1]}, seed=3)
     (job,) = read_jobs(file, {"seed": 5})
-    assert job.plan.config.seed == 5
+    assert job.plan.config.work.seed == 5
     with pytest.raises(SweepError, match="-p: sead: no such parameter; did you mean 'seed'"):
         read_jobs(file, {"sead": 4})
 

@@ -7,12 +7,12 @@ import time
 import psutil
 import pytest
 
-from perfkit.core.request.resolve import resolve
-from perfkit.core.results.store import read_events
-from perfkit.core.system import cpu
-from perfkit.core.system.cpu import core_seconds, cpu_readers
-from perfkit.core.system.environment import MissingError
-from perfkit.core.system.telemetry import Telemetry
+from perfkit.measuring.request.resolve import resolve
+from perfkit.measuring.results.store import read_events
+from perfkit.measuring.system import cpu
+from perfkit.measuring.system.cpu import core_seconds, cpu_readers
+from perfkit.measuring.system.environment import MissingError
+from perfkit.measuring.system.telemetry import Telemetry
 
 CPU = resolve({"model": "resnet50", "device": "cpu", "gpus": 0, "processes": 1})
 TICKS = os.sysconf("SC_CLK_TCK")

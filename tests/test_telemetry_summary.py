@@ -15,10 +15,10 @@ from made import event, measured, stored
 from perfkit import report
 from perfkit.analysis.warning_types import OtherLoad, StealTime, Throttled
 from perfkit.analysis.warnings import warnings_of
-from perfkit.core.results.repeat import TelemetrySummary
-from perfkit.core.results.store import Measurement, read_events
-from perfkit.core.results.summarize import check_against_raw
-from perfkit.core.results.telemetry import summarize_telemetry
+from perfkit.measuring.results.repeat import TelemetrySummary
+from perfkit.measuring.results.store import Measurement, read_events
+from perfkit.measuring.results.summarize import check_against_raw
+from perfkit.measuring.results.telemetry import summarize_telemetry
 
 BEGIN = {
     "event": "begin",

@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("paddle")
 tf = pytest.importorskip("tensorflow")
 # ruff: noqa: E402 - the frameworks are optional; the imports below need them
-from perfkit.core.results.summarize import check_against_raw
 from perfkit.inputs import synthetic
+from perfkit.measuring.results.summarize import check_against_raw
 from perfkit.training.options import Options
 from perfkit.training.tensorflow.batches import loaded, new_batches
 from perfkit.training.tensorflow.layers import BatchNorm, Dropout, gelu, max_pool

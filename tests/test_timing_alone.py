@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from perfkit.core.paths import ROOT
+from perfkit.measuring.paths import ROOT
 
 pytestmark = pytest.mark.usefixtures("processes")
 MODULES = sorted(path.stem for path in (ROOT / "perfkit/timing").glob("[a-z]*.py"))

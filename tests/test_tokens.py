@@ -8,18 +8,23 @@ import numpy as np
 import pytest
 from loading import loaded
 
-from perfkit.core.data import digest
-from perfkit.core.request import RequestError
-from perfkit.core.request.plan import plan
-from perfkit.core.request.resolve import resolve
 from perfkit.inputs import InputError, samples
 from perfkit.inputs.data_set import examine
 from perfkit.inputs.shards import ShardRow
 from perfkit.inputs.tokens import GPT2, LLAMA3
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.request.plan import plan
+from perfkit.measuring.request.resolve import resolve
 from perfkit.training.models import END_OF_TEXT, GPT_SIZES
 
 
 def config(folder, **changes):
+    """Return the options that the inputs take."""
+    made = resolved(folder, **changes)
+    return made.work.options(made)
+
+
+def resolved(folder, **changes):
     values = {"model": "gpt", "device": "cpu", "batch_size": 2, "sequence_length": 16}
     values |= {"data_dir": str(folder), "input": "dataloader", "dataloader_workers": 2}
     return resolve(values | changes)
@@ -63,7 +68,7 @@ def test_labels_are_the_next_tokens(tmp_path):
     assert ids.tolist() == [*range(32, 48)]
     assert labels.tolist() == [*range(33, 49)]
     assert ids.dtype == labels.dtype == np.int64
-    assert data.sha256 == digest(config(tmp_path))
+    assert data.sha256 == resolved(tmp_path).work.data_sha256
     # 99 tokens have a next token: six blocks of 16; the rest is dropped.
     assert len(data) == 6
 
@@ -212,7 +217,7 @@ def test_the_dataloader_yields_blocks_of_the_file(tmp_path, framework, model, wr
 def test_more_tokens_than_positions_are_rejected():
     request = {"sequence_length": 1024, "device": "cpu", "input": "synthetic"}
     planned = plan("gpt", request, skip_checks=["machine"])
-    assert planned.config.sequence_length == 1024
+    assert planned.config.work.sequence_length == 1024
     with pytest.raises(RequestError, match="bert has 512 positions; at most 512"):
         plan("bert", request, skip_checks=["machine"])
 
@@ -220,5 +225,5 @@ def test_more_tokens_than_positions_are_rejected():
 def test_the_default_sequence_length_depends_on_the_device():
     on_cpu = resolve({"model": "gpt"}, gpus=0)
     on_gpu = resolve({"model": "gpt"}, gpus=1)
-    assert on_cpu.sequence_length == 128
-    assert on_gpu.sequence_length == 1024
+    assert on_cpu.work.sequence_length == 128
+    assert on_gpu.work.sequence_length == 1024

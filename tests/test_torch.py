@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sides import config
 
-from perfkit.core.driver.workers import launcher_command
-from perfkit.core.paths import ROOT
+from perfkit.measuring.driver.workers import launcher_command
+from perfkit.measuring.paths import ROOT
 from perfkit.training.frameworks import NodeRank
 
 pytest.importorskip("torch")

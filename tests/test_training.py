@@ -20,8 +20,8 @@ jax = pytest.importorskip("jax")
 # ruff: noqa: E402 - the frameworks are optional; the imports below need them
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfkit.core.paths import ROOT
 from perfkit.inputs import synthetic
+from perfkit.measuring.paths import ROOT
 from perfkit.timing.failure import ConfigMismatchError
 from perfkit.timing.recorder import LossNotFiniteError
 from perfkit.training import models

@@ -34,10 +34,9 @@ from perfkit.analysis.verification.stored import (
 )
 from perfkit.cli import main
 from perfkit.cli.frameworks_option import verified_configs
-from perfkit.core.driver.rank_job import training_arguments
-from perfkit.core.request import RequestError
-from perfkit.core.results.identity import Reading
-from perfkit.core.results.store import Measurement
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.results.base import Reading
+from perfkit.measuring.results.store import Measurement
 from perfkit.report.comparison_text import comparison_text
 from perfkit.report.verification import work_equivalence
 from perfkit.training import models
@@ -97,7 +96,7 @@ def run_trace(config, folder):
         events.append(json.loads(line))
 
     try:
-        words = training_arguments(config)
+        words = config.work.training_arguments(config)
         script = import_module(f"perfkit.training.{config.framework}.verify")
         script.write_trace(Options.parse(config.framework, words), folder, write)
     finally:
@@ -125,7 +124,7 @@ def against_paddle(bases):
     def checks(model, framework="torch", **changes):
         base, folder = bases(model)
         other = run_trace(config(model, framework, **changes), folder)
-        return by_name(judge(base, other, config(model)))
+        return by_name(judge(base, other, config(model).work))
 
     return checks
 
@@ -310,7 +309,7 @@ def trace(tensors=None, more=0, **changes):
     if tensors:
         for name, norms in tensors.items():
             norms_by_tensor[name] = TensorNorms(*norms)
-    of_one_image = models.multiply_adds(config("resnet50"))
+    of_one_image = models.multiply_adds(config("resnet50").work)
     losses = [7.0] * STEPS
     values = {
         "parameters": PARAMETERS,
@@ -323,7 +322,7 @@ def trace(tensors=None, more=0, **changes):
 
 def checks(base, other):
     """Return the compared quantities by name and precision."""
-    quantities = judge(base, other, config("resnet50"))
+    quantities = judge(base, other, config("resnet50").work)
     return by_name(quantities)
 
 
@@ -381,7 +380,7 @@ TORCH = FrameworkSetup(
 
 def verified(other=None, created="2026-01-01T00:00:00+00:00"):
     """Return a verification of Paddle and PyTorch with the trace `other` for PyTorch."""
-    quantities = judge(trace(), other or trace(), config("resnet50"))
+    quantities = judge(trace(), other or trace(), config("resnet50").work)
     in_torch = SetupComparison(side=TORCH, checks=quantities)
     source = Reading(value="1.0")
     cpu = Reading(value="one")
@@ -494,7 +493,7 @@ def test_the_verify_command_names_what_differs_from_the_defaults():
     in_paddle, in_torch = (result.config for result in results())
     assert verify_command(in_paddle) == "perfkit verify resnet50"
     assert verify_command(in_paddle, in_torch) == f"{VERIFY} paddle,torch"
-    compiled = in_torch.model_copy(update=COMPILED)
+    compiled = in_torch.changed(**COMPILED)
     command = verify_command(compiled, in_paddle)
     assert command == f"{VERIFY} torch:static:NCHW,paddle -p image_size 96"
     elsewhere = in_torch.model_copy(update={"python": ".venv-old/bin/python"})
@@ -656,6 +655,6 @@ def test_all_installed_suitable_frameworks_are_compared(tmp_path):
 def test_frameworks_are_named_with_execution_and_layout(tmp_path):
     frameworks = "torch:static:NCHW,paddle"
     first, second = verified_configs("resnet50", frameworks, {"outputs_dir": str(tmp_path)})
-    assert first.execution == "static"
-    assert first.layout == "NCHW"
-    assert second.execution == "dynamic"
+    assert first.work.execution == "static"
+    assert first.work.layout == "NCHW"
+    assert second.work.execution == "dynamic"

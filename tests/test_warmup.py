@@ -13,12 +13,12 @@ from made import event, measured, rank_events, with_raw_files
 import perfkit
 from perfkit import report
 from perfkit.analysis.warnings import warnings_of
-from perfkit.core.config import Protocol
-from perfkit.core.driver.warmup import WarmupTest
-from perfkit.core.results.summarize import check_against_raw, summarize
-from perfkit.core.steady import is_warmed_up
-from perfkit.core.system.environment import usable_cores
 from perfkit.inputs.samples import make_images
+from perfkit.measuring.driver.warmup import WarmupTest
+from perfkit.measuring.protocol import Protocol
+from perfkit.measuring.results.summarize import check_against_raw, summarize
+from perfkit.measuring.steady import is_warmed_up
+from perfkit.measuring.system.environment import usable_cores
 
 RUNS = 20
 
@@ -87,8 +87,8 @@ def test_every_rank_starts_its_window_at_the_steady_step(measure, plant, monkeyp
         tested.append((len(seconds), measured_steps, pass_steps))
         return len(seconds) >= 7
 
-    monkeypatch.setattr("perfkit.core.steady.is_warmed_up", is_warmed_up)
-    monkeypatch.setattr("perfkit.core.driver.warmup.load_test", lambda: None)
+    monkeypatch.setattr("perfkit.measuring.steady.is_warmed_up", is_warmed_up)
+    monkeypatch.setattr("perfkit.measuring.driver.warmup.load_test", lambda: None)
     measurement = measure(
         framework="torch", input="synthetic", processes=2, warmup_steps="auto"
     )
@@ -114,8 +114,8 @@ def test_paddle_ranks_agree_on_the_limit_without_tests_in_the_window(measure, mo
         tested.append(len(seconds))
         return False
 
-    monkeypatch.setattr("perfkit.core.steady.is_warmed_up", is_warmed_up)
-    monkeypatch.setattr("perfkit.core.driver.warmup.load_test", lambda: None)
+    monkeypatch.setattr("perfkit.measuring.steady.is_warmed_up", is_warmed_up)
+    monkeypatch.setattr("perfkit.measuring.driver.warmup.load_test", lambda: None)
     steps = {"warmup_steps": "auto", "warmup_limit": 7, "measured_steps": 20}
     result = measure(input="synthetic", processes=2, **steps).result
     (repeat,) = result.complete_repeats

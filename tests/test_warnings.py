@@ -20,11 +20,11 @@ from perfkit.analysis.warnings import (
     highest_share,
     warnings_of,
 )
-from perfkit.core.request.plan import plan
-from perfkit.core.results.frames import load_steps
-from perfkit.core.results.identity import Reading
-from perfkit.core.results.repeat import Evaluation, TelemetrySummary
-from perfkit.core.steady import profile_repeats
+from perfkit.measuring.request.plan import plan
+from perfkit.measuring.results.base import Reading
+from perfkit.measuring.results.frames import load_steps
+from perfkit.measuring.results.repeat import Evaluation, TelemetrySummary
+from perfkit.measuring.steady import profile_repeats
 from perfkit.training.effective import EXCHANGED_AFTERWARDS, EXCHANGED_MEANWHILE
 
 QUIET = [100.0, 100.2, 99.9, 100.1, 99.8, 100.0, 100.1]
@@ -104,13 +104,13 @@ def test_implausible_training_gives_a_warning(name, changes):
     assert codes(implausible) == [name]
 
 
-def test_a_window_under_a_tenth_of_a_second_names_the_steps_for_a_long_one():
+def test_a_window_under_a_tenth_of_a_second_names_the_parameter_for_a_long_one():
     # 5 steps of 16 images.
     (warning,) = warnings_of(measured([801] * 7, protocol="quick"), ())
     assert warning.text() == (
         "Repeats 1, 2, 3, 4, 5, 6, 7: a window of 0.0999 s is too short "
-        "for its throughput to be trusted (under 0.1 s). For windows of a second: "
-        "-p measured_steps 51"
+        "for its throughput to be trusted (under 0.1 s). For windows of seconds: "
+        "-p measured_seconds 3"
     )
 
 
@@ -239,8 +239,8 @@ def test_throughput_above_the_datasheet_gives_a_warning():
 
 
 def test_a_network_of_3x3_convolutions_may_reach_almost_4_times_the_peak():
-    config = measured([1.0], model="vgg16").config
-    assert highest_share(config) == pytest.approx(3.9062, rel=1e-4)
+    work = measured([1.0], model="vgg16").built_in
+    assert highest_share(work) == pytest.approx(3.9062, rel=1e-4)
 
 
 def test_a_throughput_of_sequences_is_compared_with_the_whole_datasheet():
@@ -338,9 +338,9 @@ def resolved(result, option):
     value = {"batch_size": int, "tf32": bool}.get(name, str)(text)
     config = result.config
     request = {field: getattr(config, field) for field in ("framework", "device", "gpus")}
-    request |= {"strategy": config.strategy, "execution": config.execution}
+    request |= {"strategy": config.work.strategy, "execution": config.work.execution}
     request |= {"input": "synthetic", name: value}
-    checked = plan(config.model, request, ["machine", "requirements", "data"])
+    checked = plan(config.work.model, request, ["machine", "requirements", "data"])
     return checked.config
 
 

@@ -67,6 +67,7 @@ def measured_here(framework: str, **changes: Any) -> Iterator[Trained]:
             "raw_folder": folder,
             "warmup_steps": 1,
             "measured_steps": 2,
+            "measured_seconds": 0,
             "warmup_limit": None,
             "warmup_seconds": None,
             "static_modules": [],

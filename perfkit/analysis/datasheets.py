@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from perfkit.core.units import GIGA, TERA
+from perfkit.measuring.units import GIGA, TERA
 
 FILE = Path(__file__).parent / "gpu_peaks.csv"
 TRAINING_PRECISIONS = ("bf16", "fp16")

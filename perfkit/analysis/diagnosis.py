@@ -10,13 +10,12 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any, Literal
 
-from perfkit.core.config import Config
-from perfkit.core.driver.measure import measure
-from perfkit.core.driver.repeat import TaskError, perform
-from perfkit.core.request import RequestError
-from perfkit.core.request.plan import Plan, plan
-from perfkit.core.results.base import NonNegative, Positive, Stored
-from perfkit.core.results.store import (
+from perfkit.measuring.driver.measure import measure
+from perfkit.measuring.driver.repeat import TaskError, perform
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.request.plan import Plan, plan
+from perfkit.measuring.results.base import NonNegative, Positive, Stored
+from perfkit.measuring.results.store import (
     Events,
     Measurement,
     read_as,
@@ -80,7 +79,7 @@ def plan_diagnosis(model: str, values: Mapping[str, Any]) -> Plan:
     planned = plan(model, dict(values))
     config = planned.config
     problems = []
-    if isinstance(config, Config) and config.input == "synthetic":
+    if config.work.input == "synthetic":
         problems.append("input: synthetic input takes no time; set another, as -p input dali")
     if config.nodes > 1:
         problems.append("nodes: a diagnosis needs a single node: -p nodes 1")
@@ -140,8 +139,9 @@ def _input_speed(measurement: Measurement) -> float:
 def _batches_per_step(measurement: Measurement) -> float:
     """Return the batches that a step reads, on rank 0 in the first complete repeat."""
     result = measurement.result
-    first, steps = result.complete_repeats[0].index, result.protocol.measured_steps
-    window = _event("window", read_events(measurement.rank_file(first, 0)))
+    first = result.complete_repeats[0]
+    window = _event("window", read_events(measurement.rank_file(first.index, 0)))
+    steps = first.measured_steps or 1
     # Unknown if steps of the window read none.
     batches: int = window.get("batches", steps)
     return batches / steps

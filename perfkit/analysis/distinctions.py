@@ -6,9 +6,9 @@ from typing import Any
 
 from perfkit.analysis.comparison.keys import HARDWARE
 from perfkit.analysis.wording import column_value, telling_apart
-from perfkit.core.format import plain
-from perfkit.core.parameters import ABOUT
-from perfkit.core.results.identity import NOT_IDENTITY
+from perfkit.measuring.format import plain
+from perfkit.measuring.parameters import ABOUT
+from perfkit.measuring.results.identity import NOT_IDENTITY
 
 Row = Mapping[str, Any]
 """A row of `perfkit.load`."""

@@ -8,10 +8,10 @@ training: if they fell too, the machine is the first thing to look at.
 from collections.abc import Sequence
 
 from perfkit.analysis.ratios import Ratio, estimated
-from perfkit.core.results.repeat import Peak
-from perfkit.core.results.schema import Result
-from perfkit.core.statements import N_
-from perfkit.core.statistics import Estimate, ratio_interval
+from perfkit.measuring.results.repeat import Peak
+from perfkit.measuring.results.schema import Result
+from perfkit.measuring.statements import N_
+from perfkit.measuring.statistics import Estimate, ratio_interval
 
 FIELDS = {
     N_("matrix product"): "sustained_matmul_flops_per_second",

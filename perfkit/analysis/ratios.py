@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from perfkit.core.results.base import Positive, Stored
-from perfkit.core.results.repeat import Repeat
-from perfkit.core.results.schema import Result
-from perfkit.core.statistics import Estimate, median_estimate, ratio_interval
+from perfkit.measuring.results.base import Positive, Stored
+from perfkit.measuring.results.repeat import Repeat
+from perfkit.measuring.results.schema import Result
+from perfkit.measuring.statistics import Estimate, median_estimate, ratio_interval
 
 Method = Literal["pairs", "Hodges-Lehmann", "median"]
 IDLE_SECONDS = 60.0

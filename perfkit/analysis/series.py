@@ -28,7 +28,7 @@ from statistics import median
 from typing import NamedTuple
 
 from perfkit.analysis.verdicts import LEVEL, has_regressed
-from perfkit.core.statistics import Estimate, ratio_interval
+from perfkit.measuring.statistics import Estimate, ratio_interval
 
 Repeats = Sequence[Sequence[float]]
 """Throughputs of the repeats of each measurement, in chronological order."""

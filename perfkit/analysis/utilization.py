@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 from perfkit.analysis.datasheets import Datasheet, datasheet_of
 from perfkit.analysis.token_flops import flops_per_token
-from perfkit.core.config import Config
-from perfkit.core.results.schema import Result
-from perfkit.training.models import model_of
+from perfkit.measuring.results.schema import Result
 
 PRECISIONS = {"fp32": "fp32", "amp": "fp16", "pure_fp16": "fp16", "bf16": "bf16"}
 """Effective precision -> column of the datasheet; with TF32, fp32 becomes `tf32`."""
@@ -42,11 +40,11 @@ class Utilization(NamedTuple):
 def causal_ratio(result: Result) -> float | None:
     """Return the FLOPs of a language model with attention counted causally, over those with
     attention in full, which all other figures count; None for models without a causal mask."""
-    config = result.config
-    decoder = model_of(config).decoder if isinstance(config, Config) else None
-    if not decoder or not isinstance(config, Config):
+    facts = result.work.facts
+    if not facts or not facts.decoder:
         return None
-    size = (decoder.product_weights, decoder.layers, decoder.width, config.sequence_length)
+    decoder, length = facts.decoder, result.built_in.sequence_length
+    size = (decoder.product_weights, decoder.layers, decoder.width, length)
     causal, full = flops_per_token(*size, causal=True), flops_per_token(*size)
     return causal.flops / full.flops
 
@@ -54,7 +52,7 @@ def causal_ratio(result: Result) -> float | None:
 def utilization(result: Result) -> Utilization | None:
     """Return the utilization; None if no repeat has a peak, or if a script has not told its
     FLOPs."""
-    flops = result.work.flops_per_unit
+    flops = result.counts.flops_per_unit
     if flops is None:
         return None
     utilization = Utilization(flops, shares=[], peaks=[], copies=[])
@@ -71,7 +69,7 @@ def utilization(result: Result) -> Utilization | None:
 def share_of_datasheet(result: Result, sheet: Datasheet) -> float | None:
     """Return the model's operations per second over the datasheet's, for all GPUs together.
     None without a throughput, or if a script has not told its FLOPs."""
-    flops = result.work.flops_per_unit
+    flops = result.counts.flops_per_unit
     if not result.throughput or flops is None:
         return None
     return result.throughput.value * flops / (sheet.flops_per_second * result.config.ranks)

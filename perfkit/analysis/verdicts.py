@@ -14,9 +14,9 @@ from itertools import count
 from math import comb
 from typing import Annotated, ClassVar, Literal
 
-from perfkit.core.format import percent
-from perfkit.core.statements import N_, Format, Share, Statement
-from perfkit.core.statistics import Estimate
+from perfkit.measuring.format import percent
+from perfkit.measuring.statements import N_, Format, Share, Statement
+from perfkit.measuring.statistics import Estimate
 
 Verdict = Literal["faster", "slower", "no difference", "undecided"]
 LEVEL, THRESHOLD = 0.95, 0.02

@@ -9,7 +9,7 @@ measurement has.
 from collections.abc import Iterable
 from typing import ClassVar
 
-from perfkit.core.statements import (
+from perfkit.measuring.statements import (
     N_,
     Changes,
     Digits2,
@@ -18,7 +18,6 @@ from perfkit.core.statements import (
     Severity,
     Share,
     Statement,
-    Verbatim,
 )
 
 SEVERITIES: tuple[Severity, ...] = ("error", "caution", "notice")
@@ -172,11 +171,10 @@ class ShortWindow(MeasurementWarning):
     severity = "caution"
     sentence = N_(
         "%(repeats)s: a window of %(seconds)s s is too short for its throughput to be trusted "
-        "(under 0.1 s). For windows of a second: -p measured_steps %(steps)s"
+        "(under 0.1 s). For windows of seconds: -p measured_seconds 3"
     )
     repeats: Repeats
     seconds: Digits3
-    steps: Verbatim
 
 
 class OtherLoad(MeasurementWarning):

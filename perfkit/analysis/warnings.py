@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from math import ceil, log
+from math import log
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -49,17 +49,17 @@ from perfkit.analysis.warning_types import (
     WindowMismatch,
     worst_first,
 )
-from perfkit.core.config import Config
-from perfkit.core.request.contradictions import contradictions
-from perfkit.core.results.frames import steps_of
-from perfkit.core.results.repeat import Evaluation, Peak, Repeat, TelemetrySummary
-from perfkit.core.results.schema import STOPPING_LEVEL, Result
-from perfkit.core.results.store import Measurement, ResultError
-from perfkit.core.results.summarize import check_against_raw
-from perfkit.core.results.telemetry import SAMPLING_SECONDS
-from perfkit.core.script_config import ScriptConfig
-from perfkit.core.statistics import median, outliers, relative_width
-from perfkit.core.steady import TOLERANCE, RepeatProfile, Steadiness, profile_repeats
+from perfkit.measuring.config import Config
+from perfkit.measuring.request.contradictions import contradictions
+from perfkit.measuring.results.frames import steps_of
+from perfkit.measuring.results.repeat import Evaluation, Peak, Repeat, TelemetrySummary
+from perfkit.measuring.results.schema import STOPPING_LEVEL, Result
+from perfkit.measuring.results.store import Measurement, ResultError
+from perfkit.measuring.results.summarize import check_against_raw
+from perfkit.measuring.results.telemetry import SAMPLING_SECONDS
+from perfkit.measuring.statistics import median, outliers, relative_width
+from perfkit.measuring.steady import TOLERANCE, RepeatProfile, Steadiness, profile_repeats
+from perfkit.measuring.work import ModelWork
 from perfkit.training.effective import (
     EXCHANGED_AFTERWARDS,
     TENSOR_CORES_SINCE,
@@ -69,7 +69,6 @@ from perfkit.training.models import (
     Model,
     flops_in_fast_convolutions,
     flops_with_backward,
-    model_of,
     multiply_adds,
 )
 
@@ -136,8 +135,6 @@ SAME_WINDOW = 0.02
 
 SHORT_WINDOW = 0.1
 """Seconds of a window below which a few milliseconds without a core are a large share of it."""
-LONG_ENOUGH = 1.0
-"""Seconds of the window that is advised instead."""
 
 
 class MeasurementChecks(NamedTuple):
@@ -181,7 +178,7 @@ def _profiled(measurement: Measurement) -> tuple[pd.DataFrame, list[RepeatProfil
         steps = steps_of(measurement)
     except ResultError as error:
         return pd.DataFrame(), [], error.relative_to(folder)
-    profiles = profile_repeats(steps, result.work.units_per_sample)
+    profiles = profile_repeats(steps, result.counts.units_per_sample)
     return steps, of_complete_repeats(result, profiles), ""
 
 
@@ -219,10 +216,10 @@ def warnings_of(result: Result, profiles: Iterable[RepeatProfile]) -> list[Measu
     warnings += _about_step_times(result, profiles)
     warnings += _about_telemetry(result)
     warnings += _about_learning(result)
-    if isinstance(result.config, ScriptConfig):
-        warnings += _about_told(result)
-    else:
+    if result.work.facts:
         warnings += _about_work(result)
+    else:
+        warnings += _about_told(result)
     warnings += _about_network(result)
     warnings += _about_batches(result)
     warnings += _about_processes(result.complete_repeats)
@@ -321,15 +318,7 @@ def _about_short_windows(result: Result) -> Warnings:
         if seconds < SHORT_WINDOW:
             short[repeat.index] = seconds
     if short:
-        shortest = min(short.values())
-        steps = ceil(LONG_ENOUGH * result.protocol.measured_steps / shortest)
-        yield ShortWindow(repeats=[*short], seconds=shortest, steps=_rounded_up(steps))
-
-
-def _rounded_up(count: int) -> int:
-    """Return the count with its first two digits, rounded up: 1234 as 1300."""
-    unit = 10 ** max(len(str(count)) - 2, 0)
-    return ceil(count / unit) * unit
+        yield ShortWindow(repeats=[*short], seconds=min(short.values()))
 
 
 def window_disagrees(window_seconds: float, step_seconds: list[float]) -> bool:
@@ -346,7 +335,7 @@ def window_disagrees(window_seconds: float, step_seconds: list[float]) -> bool:
 def _about_warm_up(result: Result) -> Warnings:
     steps = {}
     for repeat in result.complete_repeats:
-        if repeat.warmup and repeat.warmup.ended_by != "steady":
+        if repeat.warmup and repeat.warmup.ended_by in ("steps", "seconds"):
             steps[repeat.index] = repeat.warmup.steps
     if steps:
         yield WarmUpLimited(repeats=[*steps], steps=max(steps.values()))
@@ -426,15 +415,14 @@ def _about_gaps(repeats: list[Repeat]) -> Warnings:
 
 
 def _about_learning(result: Result) -> Warnings:
-    if isinstance(result.config, Config):
-        yield from _about_losses(result)
+    if result.work.facts:
+        yield from _about_losses(result, result.work.facts)
     yield from _about_changes_of_loss(result)
     yield from _about_accuracy(result)
 
 
-def _about_losses(result: Result) -> Warnings:
+def _about_losses(result: Result, model: Model) -> Warnings:
     """Yield warnings about the losses of rank 0 that are far from the loss of guessing."""
-    model = model_of(result.built_in)
     low, high = untrained_losses(model)
     first_losses, last_losses = [], []
     for repeat in result.complete_repeats:
@@ -519,7 +507,7 @@ def _accepted(config: Config, **changes: Any) -> list[str]:
     the configuration's framework or strategy."""
     options = []
     for name, value in changes.items():
-        if not any(contradictions(config.model_copy(update={name: value}))):
+        if not any(contradictions(config.changed(**{name: value}))):
             options.append(f"-p {name} {value}")
     return options
 
@@ -540,10 +528,10 @@ def _about_tensor_cores(result: Result) -> Warnings:
     generation = int(capability.partition(".")[0])
     if generation < TENSOR_CORES_SINCE:
         return
-    parameters = _accepted(result.built_in, precision="amp")
+    parameters = _accepted(result.config, precision="amp")
     if generation >= TF32_SINCE[0]:
-        parameters += _accepted(result.built_in, precision="bf16")
-        parameters += _accepted(result.built_in, tf32=True)
+        parameters += _accepted(result.config, precision="bf16")
+        parameters += _accepted(result.config, tf32=True)
     if parameters:
         yield TensorCoresUnused(capability=capability, parameters=parameters)
 
@@ -574,11 +562,11 @@ def _about_peaks(result: Result) -> Warnings:
             yield AboveDatasheet(share=share, gpu=sheet.gpu, highest=highest)
 
 
-def highest_share(config: Config) -> float:
+def highest_share(work: ModelWork) -> float:
     """Return the highest possible share of a device's peak: above 1 for a network whose
     convolutions fast algorithms compute with FEWER_MULTIPLICATIONS."""
-    every = flops_with_backward(config, multiply_adds(config))
-    fast = flops_in_fast_convolutions(config)
+    every = flops_with_backward(work, multiply_adds(work))
+    fast = flops_in_fast_convolutions(work)
     return every / (every - fast + fast / FEWER_MULTIPLICATIONS)
 
 

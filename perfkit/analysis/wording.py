@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from gettext import NullTranslations
 from typing import Any
 
-from perfkit.core.format import counted, one_line, plain, shortened
-from perfkit.core.statements import ENGLISH, N_
+from perfkit.measuring.format import counted, one_line, plain, shortened
+from perfkit.measuring.statements import ENGLISH, N_
 from perfkit.training.models import find_model, model_named
 
 SPELLINGS = {
@@ -17,6 +17,17 @@ SPELLINGS = {
 }
 USUAL = (None, "dynamic", "none", "NCHW", "momentum", "adamw")
 """Values of execution, strategy, layout and optimizer that need not be named."""
+
+
+def protocol_words(row: Mapping[str, Any], language: NullTranslations = ENGLISH) -> str:
+    """Return the protocol of a row of `perfkit.load`: "published (20 + 100 steps)"."""
+    words = N_("%(protocol)s (%(warmup_steps)d + %(measured_steps)d steps)")
+    if row["measured_seconds"]:
+        words = N_(
+            "%(protocol)s (%(warmup_steps)d + %(measured_steps)d steps or more, for "
+            "%(measured_seconds)g s)"
+        )
+    return language.gettext(words) % row
 
 
 def fact_name(name: str, language: NullTranslations = ENGLISH) -> str:

@@ -23,8 +23,8 @@ from perfkit.audit.recompute import Figures, PeriodFigures
 from perfkit.audit.samples import unit_of, unit_of_figures
 from perfkit.audit.statements import ByCommand, EveryExpertCounted, SourcedFact
 from perfkit.audit.timed import Basis, Timed
-from perfkit.core.results.base import Stored
-from perfkit.core.units import TERA
+from perfkit.measuring.results.base import Stored
+from perfkit.measuring.units import TERA
 
 PERIODS: tuple[Period, ...] = ("steady", "protocol", "warm", "all")
 """Periods of the answer; the first that the log has counts."""

@@ -21,8 +21,8 @@ from perfkit.audit.figure import (
 )
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.statements import FactValue, Finding, SourcedFact
-from perfkit.core.results.base import Stored
-from perfkit.core.results.store import read_as, write_atomically
+from perfkit.measuring.results.base import Stored
+from perfkit.measuring.results.store import read_as, write_atomically
 
 SCHEMA_VERSION: Literal[3] = 3
 FOLDER = "audits"

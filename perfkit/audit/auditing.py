@@ -31,8 +31,8 @@ from perfkit.audit.quantity import EXAMPLES, read_claim
 from perfkit.audit.reader import read_logs
 from perfkit.audit.recompute import Figures, inside
 from perfkit.audit.statements import FactValue
-from perfkit.core.format import plain
-from perfkit.core.request import RequestError, not_available
+from perfkit.measuring.format import plain
+from perfkit.measuring.request import RequestError, not_available
 from perfkit.timing.failure import portable
 
 LONGEST_REASON = 2000

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from perfkit.audit.figure import Figure, StepTime
-from perfkit.core.results.base import Stored
+from perfkit.measuring.results.base import Stored
 
 Of = Literal["device", "all", ""]
 """Whether a number is that of one device or of all; empty if it is of neither or unknown."""

@@ -13,9 +13,9 @@ from perfkit.audit.claim import ClaimedNumber
 from perfkit.audit.config_facts import number_in, with_stated_facts
 from perfkit.audit.quantity import read_claim
 from perfkit.audit.statements import FactValue, SourcedFact
-from perfkit.core.request import RequestError
-from perfkit.core.results.base import Stored
-from perfkit.core.units import PERCENT, TERA
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.results.base import Stored
+from perfkit.measuring.units import PERCENT, TERA
 
 JUDGED = ("tokens/s", "samples/s", "TFLOP/s", "MFU")
 

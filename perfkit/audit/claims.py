@@ -8,7 +8,7 @@ from perfkit.audit.audit import AuditedLog
 from perfkit.audit.claim import Claim, ClaimedNumber, ClaimState, LogNumber
 from perfkit.audit.log_numbers import LogFigures, conversion_to, log_numbers, options_for
 from perfkit.audit.quantity import significant_digits
-from perfkit.core.units import PERCENT, TERA
+from perfkit.measuring.units import PERCENT, TERA
 
 Stage = Literal["claimed", "explained", "protocol", "answer"]
 

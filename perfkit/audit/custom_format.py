@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from perfkit.audit.formats import COLUMNS, SEMANTICS, TIMES, LogFormat, Semantics, expression
-from perfkit.core.request import RequestError, nearest_name
+from perfkit.measuring.request import RequestError, nearest_name
 
 REGEX, OPTIONS = "--format-regex", "--format-options"
 """Options of the command line that define a format."""

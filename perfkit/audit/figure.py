@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from perfkit.core.results.base import Stored
+from perfkit.measuring.results.base import Stored
 
 Statistic = Literal[
     "reported",

@@ -37,7 +37,7 @@ from perfkit.audit.statements import (
     NotTraining,
 )
 from perfkit.audit.steps import WARMUP, slow_first
-from perfkit.core.units import PERCENT, TERA
+from perfkit.measuring.units import PERCENT, TERA
 
 APART = 0.005
 """Share by which two figures must differ to count as different."""

@@ -11,7 +11,7 @@ from perfkit.audit.figure import BY_MEDIAN_STEP, LEAST_RATE, MOST_RATE
 from perfkit.audit.numbers import number_or_nan
 from perfkit.audit.recompute import Figures
 from perfkit.audit.samples import SAMPLES, unit_of, unit_of_figures
-from perfkit.core.units import PERCENT, TERA
+from perfkit.measuring.units import PERCENT, TERA
 
 REPORTED: dict[str, dict[str, float]] = {
     "minutes": {"minutes": 1.0, "seconds": 1 / 60, "runtime": 1 / 60},

@@ -13,7 +13,7 @@ from perfkit.audit.log import ReportedFigure
 from perfkit.audit.records import parsed
 from perfkit.audit.reported import Lines, figure
 from perfkit.audit.statements import EvaluationTime, Note, UnknownSamples
-from perfkit.core.statistics import median
+from perfkit.measuring.statistics import median
 
 MLLOG = re.compile(r":::MLLOG (\{.{1,20000}\})")
 OLDER = re.compile(

@@ -10,7 +10,7 @@ from perfkit.audit.log import Columns, Log
 from perfkit.audit.printed import MOST, DeclaredQuantity
 from perfkit.audit.recompute import Figures
 from perfkit.audit.statements import Finding, OwnFlopsDiffer
-from perfkit.core.units import PERCENT
+from perfkit.measuring.units import PERCENT
 
 MOST_APART = 1.5
 """Factor between the TFLOP/s of an answer and the log's own that neither causal attention nor

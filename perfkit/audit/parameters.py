@@ -6,8 +6,8 @@ from math import inf
 from perfkit.audit.config_facts import MOST, count_of
 from perfkit.audit.numbers import number
 from perfkit.audit.statements import FactValue
-from perfkit.core.format import plain
-from perfkit.core.request import RequestError, not_available, suggest
+from perfkit.measuring.format import plain
+from perfkit.measuring.request import RequestError, not_available, suggest
 
 COUNTS: Mapping[str, str] = {
     "batch_size": "batch_size",

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from perfkit.core.results.base import Stored
+from perfkit.measuring.results.base import Stored
 
 Quantity = Literal[
     "samples/s", "tokens/s", "TFLOP/s", "MFU", "s/step", "ms/step", "steps/s", "GB"

@@ -6,7 +6,7 @@ import re
 from perfkit.audit.claim import ClaimedNumber, ClaimedQuantity, Of
 from perfkit.audit.figure import LEAST_RATE, MOST_RATE
 from perfkit.audit.recompute import half_of
-from perfkit.core.units import TERA
+from perfkit.measuring.units import TERA
 
 LONGEST = 80
 """Characters of a claim."""

@@ -13,7 +13,7 @@ from perfkit.audit.rate_check import is_by_name, rate_findings
 from perfkit.audit.samples import accumulated_batches, with_samples
 from perfkit.audit.steps import inside, steps_of
 from perfkit.audit.timed import Timed, by_clock, by_printed_times, half_unit
-from perfkit.core.format import plain
+from perfkit.measuring.format import plain
 
 SKIPPED_AT_MOST = 100
 """Prints that suites drop as warm-up, at most."""

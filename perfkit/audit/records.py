@@ -23,7 +23,7 @@ from perfkit.audit.log import MOST_STEPS, Log, LogError, ReportedFigure, prints_
 from perfkit.audit.numbers import seconds_or_nan
 from perfkit.audit.reported import MOST_FIGURES, figure
 from perfkit.audit.statements import LaggingMeans, Note
-from perfkit.core.statistics import median
+from perfkit.measuring.statistics import median
 
 HEAD = 2000
 """Records searched for a known format before all are."""

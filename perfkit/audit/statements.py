@@ -9,9 +9,17 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import BeforeValidator
 
-from perfkit.core.format import change, number
-from perfkit.core.results.base import Stored
-from perfkit.core.statements import N_, Digits2, Digits3, Format, Share, Statement, Verbatim
+from perfkit.measuring.format import change, number
+from perfkit.measuring.results.base import Stored
+from perfkit.measuring.statements import (
+    N_,
+    Digits2,
+    Digits3,
+    Format,
+    Share,
+    Statement,
+    Verbatim,
+)
 
 DIGITS = 6
 """Significant digits of a rate, about as many as logs print."""

@@ -5,8 +5,8 @@ import numpy as np
 from perfkit.audit.figure import LEAST_RATE, MOST_RATE, Period
 from perfkit.audit.log import Columns, Log, known_first, some_of
 from perfkit.audit.timed import half_unit
-from perfkit.core.config import Protocol
-from perfkit.core.steady import steadiness
+from perfkit.measuring.protocol import Protocol
+from perfkit.measuring.steady import steadiness
 
 PROTOCOL = Protocol.named("published")
 WARMUP, END = PROTOCOL.warmup_steps, PROTOCOL.steps

@@ -35,7 +35,7 @@ from perfkit.cli.options import (
     fail,
     separated,
 )
-from perfkit.core.request import RequestError
+from perfkit.measuring.request import RequestError
 from perfkit.report.text.terminal import wrapped
 
 UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
@@ -72,7 +72,7 @@ class Commands(click.Group):
         except click.UsageError as error:
             raise _with_advice(error, context.obj) from None
         except RuntimeError as error:
-            from perfkit.core.driver.repeat import TaskError
+            from perfkit.measuring.driver.repeat import TaskError
 
             if not isinstance(error, TaskError):
                 raise
@@ -90,7 +90,7 @@ class Commands(click.Group):
 def _with_advice(error: click.UsageError, arguments: list[str]) -> click.UsageError:
     """Return the error; if it is about a parameter typed without -p, an option of a script
     without `--`, or an argument typed as an option, with advice."""
-    from perfkit.core.parameters import parameters
+    from perfkit.measuring.parameters import parameters
 
     names = parameters()
     loose = []

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from perfkit.cli import options
-from perfkit.core.config import LABEL
-from perfkit.core.request import RequestError
+from perfkit.measuring.config import LABEL
+from perfkit.measuring.request import RequestError
 from perfkit.report.text.terminal import echo
 from perfkit.timing.failure import portable
 
@@ -109,8 +109,8 @@ def audit(
     from perfkit.audit.auditing import audit as audit_files
     from perfkit.audit.auditing import files_of
     from perfkit.audit.parameters import stated_facts
-    from perfkit.core.driver.progress import Bar
-    from perfkit.core.format import printable
+    from perfkit.measuring.driver.progress import Bar
+    from perfkit.measuring.format import printable
     from perfkit.report.audit_terminal import audit_text
     from perfkit.report.formats_text import formats_text
 

@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from perfkit.cli import options
-from perfkit.core.format import amount
-from perfkit.core.paths import outputs_path
-from perfkit.core.request import RequestError
+from perfkit.measuring.format import amount
+from perfkit.measuring.paths import outputs_path
+from perfkit.measuring.request import RequestError
 from perfkit.report.text.terminal import echo
 
 OPERANDS = "A B | --live MODEL|SCRIPT VARIANT VARIANT…"
@@ -94,7 +94,7 @@ def _compare_live(
     from perfkit.analysis.comparison.interleaved_plan import plan_interleaved
     from perfkit.analysis.comparison.interleaved_run import measure_interleaved
     from perfkit.analysis.comparison.stored import read_comparison
-    from perfkit.core.results.store import ResultError
+    from perfkit.measuring.results.store import ResultError
     from perfkit.report.comparison_text import interleaved_text
     from perfkit.report.site import publish_comparison
 
@@ -106,7 +106,7 @@ def _compare_live(
     echo(
         f"{amount(len(found.variants), 'variant')}, "
         f"{amount(protocol.repeats, 'interleaved repeat')} of each, "
-        f"{protocol.warmup_steps} + {protocol.measured_steps} steps: {found.folder.name}",
+        f"{protocol.warmup_words} + {protocol.measured_words} steps: {found.folder.name}",
         err=True,
     )
     try:
@@ -154,8 +154,8 @@ def history(
     import pandas as pd
 
     from perfkit.analysis.comparison.history import history as history_of
-    from perfkit.core.results.schema import Result
-    from perfkit.core.results.store import Measurement
+    from perfkit.measuring.results.schema import Result
+    from perfkit.measuring.results.store import Measurement
     from perfkit.report.history_text import history_text
 
     frames = []

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from perfkit.cli import options
-from perfkit.core.request import RequestError
+from perfkit.measuring.request import RequestError
 from perfkit.report.text.terminal import echo
 
 
@@ -29,8 +29,8 @@ def fleet(outputs: Path, threshold: float, level: float, file: str | None) -> No
     """
     from perfkit.analysis.fleet.fleet import judge_fleet, write_node_files
     from perfkit.analysis.fleet.rule import Rules
-    from perfkit.core.results.outputs import agreeing, measurements
-    from perfkit.core.results.store import ResultError
+    from perfkit.measuring.results.outputs import agreeing, measurements
+    from perfkit.measuring.results.store import ResultError
     from perfkit.report.fleet_text import fleet_text
     from perfkit.report.site import publish_fleet
     from perfkit.report.summary import Summary

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from perfkit.core.config import Config
-from perfkit.core.parameters import FIELDS, select
-from perfkit.core.request import RequestError
-from perfkit.core.request.plan import plan, typed
-from perfkit.core.system.software import installed_version
+from perfkit.measuring.config import Config
+from perfkit.measuring.parameters import FIELDS, select
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.request.plan import plan, typed
+from perfkit.measuring.system.software import installed_version
 from perfkit.training.frameworks import FRAMEWORKS
 from perfkit.training.models import find_model
 
@@ -37,7 +37,7 @@ def verified_configs(
     configs: list[Config] = []
     for option in options:
         try:
-            config = plan(model, FIXED | dict(values) | parsed(option)).built_in
+            config = plan(model, FIXED | dict(values) | parsed(option)).config
         except RequestError as error:
             problems += [problem for problem in error.problems if problem not in problems]
             continue

@@ -3,7 +3,7 @@
 import click
 
 from perfkit.cli import options
-from perfkit.core.request import RequestError
+from perfkit.measuring.request import RequestError
 from perfkit.report.text.terminal import echo
 from perfkit.training.models import MODELS
 

@@ -10,18 +10,19 @@ import click
 
 from perfkit.cli import options
 from perfkit.cli.notebook import NotebookError, execute, model_notebook
-from perfkit.core.command import run_command
-from perfkit.core.format import amount, size
-from perfkit.core.interrupts import ended_by_interrupt
-from perfkit.core.parameters import with_absolute_paths
-from perfkit.core.request import RequestError
-from perfkit.core.request.plan import plan
+from perfkit.measuring.command import run_command
+from perfkit.measuring.format import amount, size
+from perfkit.measuring.interrupts import ended_by_interrupt
+from perfkit.measuring.parameters import with_absolute_paths
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.request.plan import plan
+from perfkit.measuring.work import ModelWork
 from perfkit.report.text.terminal import echo, wrapped
 from perfkit.training.models import MODELS, model_named
 
 if TYPE_CHECKING:
-    from perfkit.core.config import Config
     from perfkit.inputs.samples import SampleData
+    from perfkit.measuring.config import Config
     from perfkit.sweep.run import SlurmOptions
 
 LENGTHS = {
@@ -55,12 +56,14 @@ def run(model: str, arguments: str | None, values: options.Values) -> None:
     notebook = model_notebook(request.notebook)
     planned = plan(notebook.model, notebook.values | values)
     # Imported only now, so that invalid requests fail fast.
-    from perfkit.core.driver.measure import is_complete, measurement_folder
-    from perfkit.core.request.requirements import read_environment
-    from perfkit.core.results.store import Store
+    from perfkit.measuring.driver.measure import is_complete, measurement_folder
+    from perfkit.measuring.request.requirements import read_environment
+    from perfkit.measuring.results.store import Store
 
     config = planned.config
-    environment = read_environment(config.framework, config.data_folder, config.interpreter)
+    environment = read_environment(
+        config.framework, config.work.data_folder, config.interpreter
+    )
     folder = measurement_folder(config, planned.protocol, environment)
     store = Store(folder)
     store.log_folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +86,7 @@ def run(model: str, arguments: str | None, values: options.Values) -> None:
 
 def _announce(folder: Path, repeats: int) -> None:
     """Print whether the measurement in `folder` begins or continues."""
-    from perfkit.core.driver.measure import finished_repeats, is_complete
+    from perfkit.measuring.driver.measure import finished_repeats, is_complete
 
     if is_complete(folder):
         # The notebook says so.
@@ -96,7 +99,7 @@ def _announce(folder: Path, repeats: int) -> None:
 
 def _fail_by(error: NotebookError, folder: Path, repeats: int, page: Path | None) -> NoReturn:
     """Print the error of the notebook, line by line, and the page, and exit."""
-    from perfkit.core.driver.measure import finished_repeats
+    from perfkit.measuring.driver.measure import finished_repeats
 
     statuses = {RequestError.__name__: 2, KeyboardInterrupt.__name__: options.INTERRUPTED}
     message = error.message
@@ -118,7 +121,7 @@ def _fail_by(error: NotebookError, folder: Path, repeats: int, page: Path | None
 def _page(folder: Path, own: Path | None, *, write: bool) -> Path:
     """Return the page of the measurement in `folder`. With `write`, write it with the cells of
     the user's `own` notebook, or because the kernel died before writing it."""
-    from perfkit.core.results.store import Measurement, Store
+    from perfkit.measuring.results.store import Measurement, Store
 
     if write:
         # It imports the libraries for charts, which take a second.
@@ -131,7 +134,7 @@ def _page(folder: Path, own: Path | None, *, write: bool) -> Path:
 def _print_outcome(folder: Path) -> None:
     """Print number, warnings and page of a complete measurement."""
     from perfkit.analysis.warnings import check
-    from perfkit.core.results.store import Measurement
+    from perfkit.measuring.results.store import Measurement
     from perfkit.report.words import number_words, warning_words
 
     measurement = Measurement.read(folder)
@@ -254,7 +257,7 @@ def doctor(model: str, arguments: str | None, values: options.Values) -> None:
         planned = plan(request.notebook, request.values)
     except RequestError as error:
         options.fail(f"{error}\nNot ready: resolve the problems above.", 2)
-    from perfkit.core.driver.doctor import examine_plan
+    from perfkit.measuring.driver.doctor import examine_plan
 
     marks = {
         "well": click.style("ok  ", fg="green"),
@@ -297,7 +300,6 @@ def samples(
     release. FOLDER defaults to data/samples, data/sequences (bert), data/tokens (gpt) or
     data/llama-tokens (llama).
     """
-    from perfkit.core.data import digest
     from perfkit.inputs.samples import SAMPLE_DATA
 
     facts = model_named(model)
@@ -306,30 +308,31 @@ def samples(
         "sequence_length": sequence_length or LENGTHS.get(model),
         "data_dir": folder,
     }
-    config = plan(model, parameters, ("machine", "data")).built_in
+    config = plan(model, parameters, ("machine", "data")).config
+    work = config.work.built_in
     data = SAMPLE_DATA[facts.data]
     count = count or data.default_count
-    place = config.data_folder
+    place = work.data_folder
     content = amount(count, facts.sample)
     if facts.sample == "sequence":
-        content += f" of {config.sample_size} tokens"
-    if digest(config):
+        content += f" of {work.sample_size} tokens"
+    if work.data_sha256:
         _require_same(config, data.file, count)
         echo(f"{place} already has {content}")
         return
-    content += f", {size(_make_samples(config, data, count))}"
+    content += f", {size(_make_samples(work, data, count))}"
     if data.source:
         content += f", from {data.source}"
     echo(f"{place}: {content}")
 
 
-def _make_samples(config: "Config", data: "SampleData", count: int) -> int:
+def _make_samples(work: "ModelWork", data: "SampleData", count: int) -> int:
     """Create sample data in the configuration's folder; return its bytes."""
-    from perfkit.core.driver.progress import Bar
+    from perfkit.measuring.driver.progress import Bar
 
     total = 0
     with Bar("Sample data", count) as bar:
-        for sample_bytes in data.make(config.data_folder, count, config.sample_size):
+        for sample_bytes in data.make(work.data_folder, count, work.sample_size):
             total += sample_bytes
             bar.advance(1)
     return total
@@ -340,9 +343,10 @@ def _require_same(config: "Config", file: str, count: int) -> None:
     from perfkit.inputs import InputError
     from perfkit.inputs.data_set import data_set
 
-    folder = config.data_folder
+    work = config.work.built_in
+    folder = work.data_folder
     try:
-        is_same = (folder / file).exists() and len(data_set(config)) == count
+        is_same = (folder / file).exists() and len(data_set(work.options(config))) == count
     except InputError:
         is_same = False
     if not is_same:
@@ -354,7 +358,7 @@ def _require_same(config: "Config", file: str, count: int) -> None:
 @click.argument("outputs", default="outputs", callback=options.outputs_folder)
 def report(outputs: Path) -> None:
     """Rewrite all pages under OUTPUTS from stored results."""
-    from perfkit.core.driver.progress import Bar
+    from perfkit.measuring.driver.progress import Bar
     from perfkit.report.site import parts, write_site
 
     if not outputs.is_dir():

@@ -13,11 +13,11 @@ from typing import Any
 import psutil
 
 from perfkit.cli.options import TOO_LITTLE_MEMORY
-from perfkit.core.paths import ROOT, absolute_path
-from perfkit.core.request import RequestError
-from perfkit.core.request.suite_notebook import suite_notebook_path
-from perfkit.core.script_config import SCRIPT
-from perfkit.core.system.scratch import Scratch
+from perfkit.measuring.paths import ROOT, absolute_path
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.request.suite_notebook import suite_notebook_path
+from perfkit.measuring.system.scratch import Scratch
+from perfkit.measuring.work import SCRIPT
 from perfkit.timing.failure import portable
 from perfkit.training.models import MODELS
 
@@ -74,7 +74,7 @@ def _code_cells(path: Path) -> list[Any]:
     """Return the code cells of a notebook. Raises RequestError if it can't be read or run."""
     import nbformat
 
-    from perfkit.core.results.store import read_file
+    from perfkit.measuring.results.store import read_file
 
     try:
         notebook = nbformat.reads(read_file(path).decode(), as_version=4)
@@ -129,7 +129,7 @@ def _literals(cells: list[Any], tag: str) -> dict[str, Any]:
 def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> NotebookError | None:
     """Run a notebook through papermill, which writes it to `executed`; return the error that
     ended it, if any."""
-    from perfkit.core.results.store import read_file, write_atomically
+    from perfkit.measuring.results.store import read_file, write_atomically
 
     # That of an earlier run must not be taken for this one's.
     executed.unlink(missing_ok=True)
@@ -199,7 +199,7 @@ def _run_papermill(
     from papermill.exceptions import PapermillExecutionError
     from traitlets.config import Config
 
-    from perfkit.core.driver.live import KernelOutput
+    from perfkit.measuring.driver.live import KernelOutput
 
     manager = {"connection_file": str(scratch / "kernel.json")}
     try:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import click
 from pydantic import BaseModel
 
-from perfkit.core.format import plain
-from perfkit.core.parameters import models_with, parameters
-from perfkit.core.paths import outputs_path
-from perfkit.core.request import RequestError
-from perfkit.core.request.plan import typed
-from perfkit.core.script_config import SCRIPT, ScriptConfig
+from perfkit.measuring.format import plain
+from perfkit.measuring.parameters import models_with, parameters
+from perfkit.measuring.paths import outputs_path
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.request.plan import typed
+from perfkit.measuring.work import SCRIPT, ScriptWork
 from perfkit.report.text.terminal import echo
 from perfkit.training.models import MODELS
 
@@ -202,8 +202,8 @@ def print_left_out(reasons: Iterable[str]) -> None:
 def load_checked(outputs: str | Path) -> "pd.DataFrame":
     """Return the measurements under `outputs` that agree with their raw files, and print why
     others were left out. Raises RequestError if there is no such folder."""
-    from perfkit.core.results.outputs import load
-    from perfkit.core.results.store import ResultError
+    from perfkit.measuring.results.outputs import load
+    from perfkit.measuring.results.store import ResultError
 
     try:
         frame = load(outputs, check=True)
@@ -235,7 +235,7 @@ def print_result(result: BaseModel, file: str | None, text: str) -> None:
 
 
 def _write_json(path: Path, content: str) -> None:
-    from perfkit.core.results.store import write_atomically
+    from perfkit.measuring.results.store import write_atomically
 
     if path.exists() and not path.is_file():
         path.write_text(content, encoding="utf-8")
@@ -252,7 +252,7 @@ def parameter_list() -> str:
         only = f" [{', '.join(models)}]" if len(models) < len(MODELS) else ""
         lines += HELP.wrap(f"{name}={default!r}: {meaning}{only}")
     lines += ["", "\b", "Parameters of a script, besides those that models have too:"]
-    for name, of_script in parameters(ScriptConfig).items():
+    for name, of_script in parameters(ScriptWork).items():
         if of_script != of_models.get(name):
             default, meaning = of_script
             lines += HELP.wrap(f"{name}={default!r}: {meaning}")
@@ -261,7 +261,7 @@ def parameter_list() -> str:
 
 def parameter_list_of(work: str) -> str:
     """Return a paragraph per parameter that a model, or a script, takes."""
-    from perfkit.core.request.described import described
+    from perfkit.measuring.request.described import described
 
     lines = ["\b", f"Parameters of notebooks/{work}.ipynb:"]
     for each in described(work):

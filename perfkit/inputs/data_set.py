@@ -4,7 +4,7 @@ from perfkit.inputs import InputOptions, raise_if_short
 from perfkit.inputs.images import Images
 from perfkit.inputs.sequences import Sequences
 from perfkit.inputs.tokens import Tokens, WideTokens
-from perfkit.training.models import model_of
+from perfkit.training.models import Choice, model_of
 
 DataSet = Images | Sequences | Tokens
 DATA_SETS: dict[str, type[DataSet]] = {
@@ -16,9 +16,9 @@ DATA_SETS: dict[str, type[DataSet]] = {
 """Classes by data format of a model."""
 
 
-def data_set_class(options: InputOptions) -> type[DataSet]:
+def data_set_class(choice: Choice) -> type[DataSet]:
     """Return the data set class of the model."""
-    return DATA_SETS[model_of(options).data]
+    return DATA_SETS[model_of(choice).data]
 
 
 def data_set(options: InputOptions) -> DataSet:

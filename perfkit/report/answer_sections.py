@@ -2,7 +2,7 @@
 print, or several logs side by side."""
 
 from perfkit.audit.audit import Audit, AuditedLog
-from perfkit.core.format import number
+from perfkit.measuring.format import number
 from perfkit.report.audit_answer import (
     answer_text,
     lacking_text,

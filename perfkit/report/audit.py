@@ -15,8 +15,8 @@ from perfkit.audit.claims import Waterfall, waterfall
 from perfkit.audit.figure import unit_for
 from perfkit.audit.samples import unit_of_figures
 from perfkit.audit.statements import DIGITS
-from perfkit.core.format import minute, number, percent, shortened
-from perfkit.core.paths import outputs_path
+from perfkit.measuring.format import minute, number, percent, shortened
+from perfkit.measuring.paths import outputs_path
 from perfkit.report.answer_sections import answers, printed_quantities, step_times
 from perfkit.report.audit_answer import answer_text
 from perfkit.report.audit_text import (

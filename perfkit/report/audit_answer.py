@@ -9,8 +9,8 @@ from perfkit.audit.figure import NAMED_VALUES, StepTime
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.samples import unit_of
 from perfkit.audit.statements import FactValue, Pauses
-from perfkit.core.format import number, percent, shortened
-from perfkit.core.statements import N_
+from perfkit.measuring.format import number, percent, shortened
+from perfkit.measuring.statements import N_
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
 

@@ -11,7 +11,7 @@ from perfkit.audit.claim import GIVEN, Claim
 from perfkit.audit.claim_alone import ClaimAlone
 from perfkit.audit.samples import unit_of_figures
 from perfkit.audit.statements import DIGITS
-from perfkit.core.format import amount, number, percent, shortened
+from perfkit.measuring.format import amount, number, percent, shortened
 from perfkit.report.audit_answer import (
     answer_text,
     lacking_text,

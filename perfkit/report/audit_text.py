@@ -11,8 +11,8 @@ from perfkit.audit.claims import Stage
 from perfkit.audit.figure import Figure, Period, Statistic, unit_for
 from perfkit.audit.quantity import significant_digits
 from perfkit.audit.statements import DIGITS
-from perfkit.core.format import change, number
-from perfkit.core.statements import N_
+from perfkit.measuring.format import change, number
+from perfkit.measuring.statements import N_
 from perfkit.report.audit_answer import period_text
 from perfkit.report.text.language import enumerated, labelled, ngettext
 from perfkit.report.text.language import gettext as _

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from perfkit.audit.audit import AuditedLog
-from perfkit.core.format import number
+from perfkit.measuring.format import number
 from perfkit.report.audit_answer import digits_text
 from perfkit.report.text.language import gettext as _
 

@@ -22,7 +22,7 @@ from perfkit.analysis.comparison.stored import (
 from perfkit.analysis.ratios import Method, Ratio
 from perfkit.analysis.verdicts import WORDS, Verdict
 from perfkit.analysis.wording import arguments_text, long_title, own_options
-from perfkit.core.format import amount, interval, number, percent, plain
+from perfkit.measuring.format import amount, interval, number, percent, plain
 from perfkit.report.text.names import (
     TOO_FEW,
     interval_words,

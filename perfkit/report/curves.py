@@ -13,8 +13,8 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from perfkit.analysis.comparison import blocks
 from perfkit.analysis.comparison.scaling import PANEL, Gain, gains, speedups
-from perfkit.core.format import number, percent
-from perfkit.core.results.frames import records
+from perfkit.measuring.format import number, percent
+from perfkit.measuring.results.frames import records
 from perfkit.report import style
 from perfkit.report.elements import hint, more, note, paragraph, strong
 from perfkit.report.section import Section, picture

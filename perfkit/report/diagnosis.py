@@ -4,11 +4,11 @@ one."""
 import shlex
 
 from perfkit.analysis.diagnosis import Diagnosis, Limit
-from perfkit.core.command import run_command
-from perfkit.core.config import Config, RunConfig
-from perfkit.core.format import number, percent, plain
-from perfkit.core.results.schema import Result
-from perfkit.core.statements import N_
+from perfkit.measuring.command import run_command
+from perfkit.measuring.config import Config
+from perfkit.measuring.format import number, percent, plain
+from perfkit.measuring.results.schema import Result
+from perfkit.measuring.statements import N_
 from perfkit.report.elements import Text, bullets, code, joined, strong
 from perfkit.report.section import Section
 from perfkit.report.text import names
@@ -32,7 +32,7 @@ NOT_INTERLEAVED = ("input", "label", "repeats", "interval_target", "budget")
 
 def diagnosis_section(diagnosis: Diagnosis, result: Result) -> Section:
     """Return the answer, its two numbers, and the command for an exact one."""
-    unit = plain(result.work.unit)
+    unit = plain(result.counts.unit)
     wait = _("Data wait: up to %(share)s of a window")
     alone = _("Input alone: %(alone)s %(unit)s, %(speed)s times the training's %(training)s")
     speeds = {
@@ -58,13 +58,13 @@ def diagnosis_text(diagnosis: Diagnosis, result: Result) -> str:
 def exact_command(result: Result) -> str:
     """Return the command that compares the measurement's input with synthetic input; empty for
     a script, which has none that perfkit knows."""
-    config = result.config
-    if not isinstance(config, Config):
+    work = result.work
+    if work.input is None:
         return ""
     values = names.requested(result)
     shared = {name: values[name] for name in values if name not in NOT_INTERLEAVED}
-    _perfkit, _run, model, *options = run_command(config.model, shared)
-    variants = [f"input={config.input}", "input=synthetic"]
+    _perfkit, _run, model, *options = run_command(work.name, shared)
+    variants = [f"input={work.input}", "input=synthetic"]
     return shlex.join(["perfkit", "compare", "--live", model, *variants, *options])
 
 
@@ -84,6 +84,6 @@ def obstacle(result: Result) -> Text:
 def diagnose_command(result: Result) -> str:
     """Return the command that diagnoses the measurement by the repeats in its folder."""
     places = {}
-    if result.config.outputs_dir != RunConfig.model_fields["outputs_dir"].default:
+    if result.config.outputs_dir != Config.model_fields["outputs_dir"].default:
         places["outputs_dir"] = result.config.outputs_dir
     return names.command(result, **places).replace("perfkit run", "perfkit diagnose", 1)

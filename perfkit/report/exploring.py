@@ -8,8 +8,8 @@ import pandas as pd
 
 import perfkit
 from perfkit.analysis.comparison.blocks import with_told
-from perfkit.core.format import interval, number, one_line, shortened
-from perfkit.core.paths import ROOT
+from perfkit.measuring.format import interval, number, one_line, shortened
+from perfkit.measuring.paths import ROOT
 from perfkit.report.style import COLOURS
 from perfkit.training.frameworks import DISPLAY_NAMES
 

@@ -15,7 +15,7 @@ from perfkit.analysis.fleet.stored import (
     NodeVerdict,
     Verdict,
 )
-from perfkit.core.format import interval, number, percent, plain
+from perfkit.measuring.format import interval, number, percent, plain
 from perfkit.report.elements import (
     SEVERITY_MARKS,
     joined,

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from string import ascii_uppercase
 
 from perfkit.analysis.fleet.stored import Difference, Fleet, FleetColumn, FleetNode, Missing
-from perfkit.core.format import counted, number, percent, plain
-from perfkit.core.statements import N_
+from perfkit.measuring.format import counted, number, percent, plain
+from perfkit.measuring.statements import N_
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import fact_name
 from perfkit.report.text.terminal import tabulated, wrapped

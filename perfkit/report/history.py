@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from perfkit.analysis.comparison.history import Change, History, Point, Series
 from perfkit.analysis.comparison.keys import Differences, contrasted
 from perfkit.analysis.wording import column_value
-from perfkit.core.format import interval, minute, number, percent, plain, shortened
-from perfkit.core.units import GIB
+from perfkit.measuring.format import interval, minute, number, percent, plain, shortened
+from perfkit.measuring.units import GIB
 from perfkit.report.elements import (
     Text,
     code,

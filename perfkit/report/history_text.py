@@ -6,8 +6,8 @@ from perfkit.analysis.comparison.history import Change, Drop, History, Point, Se
 from perfkit.analysis.comparison.keys import Differences, format_pair
 from perfkit.analysis.ratios import Ratio
 from perfkit.analysis.verdicts import LEVEL
-from perfkit.core.format import amount, interval, number, percent, plain
-from perfkit.core.statements import N_
+from perfkit.measuring.format import amount, interval, number, percent, plain
+from perfkit.measuring.statements import N_
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import TOO_FEW
 from perfkit.report.text.terminal import coloured, wrapped

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from perfkit.analysis.comparison.stored import InterleavedComparison, PairResult
 from perfkit.analysis.distinctions import Row
 from perfkit.audit.audit import Audit
-from perfkit.core.format import interval, minute, number
+from perfkit.measuring.format import interval, minute, number
 from perfkit.report.audit_text import claim_counts
 from perfkit.report.contents import Listed, contents
 from perfkit.report.elements import Text, code, joined, link, span, verdict_mark

@@ -15,11 +15,12 @@ from perfkit.analysis.wording import (
     arguments_text,
     column_value,
     long_title,
+    protocol_words,
     work_title,
 )
-from perfkit.core.format import number
-from perfkit.core.results.frames import topology_size
-from perfkit.core.statements import N_
+from perfkit.measuring.format import number
+from perfkit.measuring.results.frames import topology_size
+from perfkit.measuring.statements import N_
 from perfkit.report.elements import Text, code, joined, severity_mark, span, strong
 from perfkit.report.links import Site
 from perfkit.report.rendering import page_warnings
@@ -180,8 +181,7 @@ def _framework(row: Row) -> Markup:
 def _setup(row: Row) -> str:
     """Return protocol, unusual parameters, interpreter and device in words. A script's
     arguments belong to its name."""
-    steps = {key: row[key] for key in ("protocol", "warmup_steps", "measured_steps")}
-    protocol = _("%(protocol)s (%(warmup_steps)d + %(measured_steps)d steps)") % steps
+    protocol = protocol_words(row, translations())
     unusual = [text for name, text in traits(row).items() if name != "arguments"]
     work = enumerated([protocol, *unusual])
     python = row["python"] and column_value("python", row["python"], translations())

@@ -8,13 +8,12 @@ from markupsafe import Markup
 
 from perfkit.analysis.diagnosis import Diagnosis, read_diagnosis
 from perfkit.analysis.warnings import MeasurementChecks, check
-from perfkit.core.config import Config
-from perfkit.core.format import amount, minute, printable
-from perfkit.core.results.failures import Failure
-from perfkit.core.results.remedies import remedy
-from perfkit.core.results.schema import Result
-from perfkit.core.results.store import NOTEBOOK, RESULT, Measurement, ResultError, Store
-from perfkit.core.script_config import SCRIPT, AnyConfig, ScriptConfig
+from perfkit.measuring.config import Config
+from perfkit.measuring.format import amount, minute, printable
+from perfkit.measuring.results.failures import Failure
+from perfkit.measuring.results.remedies import remedy
+from perfkit.measuring.results.schema import Result
+from perfkit.measuring.results.store import NOTEBOOK, RESULT, Measurement, ResultError, Store
 from perfkit.report.elements import joined, link, paragraph, strong
 from perfkit.report.links import Site
 from perfkit.report.pages import (
@@ -33,7 +32,6 @@ from perfkit.report.text.language import LANGUAGES, in_language
 from perfkit.report.text.language import gettext as _
 from perfkit.report.words import number_words, warning_words
 from perfkit.training.frameworks import DISPLAY_NAMES
-from perfkit.training.models import model_of
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -105,7 +103,7 @@ def _incomplete(measurement: Measurement) -> str:
     return "\n".join(lines)
 
 
-def failure_lines(failure: Failure, config: AnyConfig) -> list[str]:
+def failure_lines(failure: Failure, config: Config) -> list[str]:
     """Return a failure for a terminal: its errors, what may help, and the last lines of the
     log."""
     lines = f"{failure.code}: {failure.reason}".splitlines()
@@ -118,11 +116,6 @@ def failure_lines(failure: Failure, config: AnyConfig) -> list[str]:
     return [f"  {printable(line)}" for line in lines]
 
 
-def notebook_name(config: AnyConfig) -> str:
-    """Return the name of the notebook that measures such a configuration."""
-    return SCRIPT if isinstance(config, ScriptConfig) else config.model
-
-
 def write_measurement(
     measurement: Measurement, *, notebook: bool = False, executed: Path | None = None
 ) -> None:
@@ -133,7 +126,7 @@ def write_measurement(
     result, folder = measurement.result, measurement.folder
     if executed:
         keep_own_notebook(executed, folder)
-    source = source_notebook(folder, notebook_name(result.config))
+    source = source_notebook(folder, result.work.word)
     keeps_english = notebook and OWN not in source.metadata
     for language in LANGUAGES:
         with in_language(language):
@@ -150,8 +143,7 @@ def _notebook_values(result: Result) -> dict[str, Any]:
     """Return the values of the parameters cell of the measurement's notebook. Sample data is
     found from any working directory if it is not named."""
     values = names.taken_parameters(result)
-    config = result.config
-    if isinstance(config, Config) and config.data_dir == model_of(config).data_dir:
+    if result.work.has_sample_data:
         values["data_dir"] = None
     return values
 

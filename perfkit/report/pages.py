@@ -17,8 +17,8 @@ from markupsafe import Markup
 from nbformat import NotebookNode
 
 from perfkit import report
-from perfkit.core.request.suite_notebook import suite_notebook_path
-from perfkit.core.results.store import NOTEBOOK, read_file, write_atomically
+from perfkit.measuring.request.suite_notebook import suite_notebook_path
+from perfkit.measuring.results.store import NOTEBOOK, read_file, write_atomically
 from perfkit.report.cells import cells_html
 from perfkit.report.contents import with_contents
 from perfkit.report.elements import LEFT, RIGHT

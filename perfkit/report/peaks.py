@@ -13,12 +13,11 @@ from perfkit.analysis.utilization import (
     share_of_datasheet,
     utilization,
 )
-from perfkit.core.config import Config
-from perfkit.core.format import number, percent, plain, spread
-from perfkit.core.results.schema import Result
-from perfkit.core.results.store import Measurement
-from perfkit.core.statistics import median
-from perfkit.core.units import GIGA, TERA
+from perfkit.measuring.format import number, percent, plain, spread
+from perfkit.measuring.results.schema import Result
+from perfkit.measuring.results.store import Measurement
+from perfkit.measuring.statistics import median
+from perfkit.measuring.units import GIGA, TERA
 from perfkit.report.diagnosis import diagnose_command, diagnosis_section, obstacle
 from perfkit.report.elements import (
     NumberHeading,
@@ -36,7 +35,6 @@ from perfkit.report.section import Section, absence
 from perfkit.report.text.language import enumerated
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import peak_share
-from perfkit.training.models import model_of
 
 
 def limits(measurement: Measurement) -> Section:
@@ -202,11 +200,10 @@ def _full_stop(text: Markup) -> Markup:
 
 def _decoder_arithmetic(result: Result) -> str:
     """Return the FLOPs of a language model in words; empty for other models."""
-    if not isinstance(result.config, Config):
+    facts = result.work.facts
+    if not facts or not facts.decoder:
         return ""
-    decoder = model_of(result.config).decoder
-    if not decoder:
-        return ""
+    decoder = facts.decoder
     words = _(
         "FLOPs per token: 6 N + 12 L d T, with N = %(weights)s weights of matrix products (the "
         "output layer's, but no lookup of embeddings, biases or norms), L = %(layers)s layers, "
@@ -223,7 +220,7 @@ def _decoder_arithmetic(result: Result) -> str:
 
 
 def _recomputation(result: Result) -> str:
-    if getattr(result.config, "recompute", "none") == "none":
+    if result.parameters.get("recompute", "none") == "none":
         return ""
     return _("Products that the backward pass computes again do not count.")
 

@@ -12,8 +12,8 @@ from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import RUNS, PublishedCell, cells_of
 from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.analysis.published.matches import Match, match
-from perfkit.core.format import number, percent
-from perfkit.core.results.frames import records
+from perfkit.measuring.format import number, percent
+from perfkit.measuring.results.frames import records
 from perfkit.report.elements import (
     NumberHeading,
     Text,

@@ -14,7 +14,7 @@ from perfkit.analysis.published.cells import (
 from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.analysis.published.matches import SetupDifference
 from perfkit.analysis.wording import size_text
-from perfkit.core.statements import N_
+from perfkit.measuring.statements import N_
 from perfkit.report.text.language import enumerated, translations
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence

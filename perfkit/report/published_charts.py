@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 
 from perfkit.analysis.comparison.scaling import over_first
 from perfkit.analysis.published.cells import NO_BASE
-from perfkit.core.format import number
-from perfkit.core.results.frames import topology_size
+from perfkit.measuring.format import number
+from perfkit.measuring.results.frames import topology_size
 from perfkit.report.style import COLOURS, IDEAL, MARKERS, from_zero, lines
 from perfkit.report.text.language import gettext as _
 

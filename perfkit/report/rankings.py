@@ -12,9 +12,9 @@ from perfkit.analysis.comparison.rankings import Ranking, rankings
 from perfkit.analysis.comparison.table_rows import Cell, TableRow, table_rows
 from perfkit.analysis.warning_types import severity
 from perfkit.analysis.wording import work_title
-from perfkit.core.format import interval, number, percent
-from perfkit.core.statistics import Estimate
-from perfkit.core.units import GIB
+from perfkit.measuring.format import interval, number, percent
+from perfkit.measuring.statistics import Estimate
+from perfkit.measuring.units import GIB
 from perfkit.report.elements import (
     NumberHeading,
     Text,

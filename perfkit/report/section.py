@@ -21,7 +21,7 @@ from markupsafe import escape
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from perfkit.core.paths import ROOT, outputs_path
+from perfkit.measuring.paths import ROOT, outputs_path
 from perfkit.report.style import chart_style
 from perfkit.report.text.language import gettext
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from perfkit.core import parameters as notebook
-from perfkit.core.config import Config
-from perfkit.core.driver.rank_job import training_arguments
-from perfkit.core.format import percent
-from perfkit.core.results.schema import Effective, Result
-from perfkit.core.results.store import Measurement
+from perfkit.measuring import parameters as notebook
+from perfkit.measuring.format import percent
+from perfkit.measuring.protocol import Protocol
+from perfkit.measuring.results.effective import Effective
+from perfkit.measuring.results.schema import Result
+from perfkit.measuring.results.store import Measurement
+from perfkit.measuring.work import ModelWork
 from perfkit.report.elements import (
     Text,
     bullets,
@@ -26,7 +27,7 @@ from perfkit.report.section import Section, absence, folded
 from perfkit.report.text import names
 from perfkit.report.text.language import enumerated, ngettext
 from perfkit.report.text.language import gettext as _
-from perfkit.training.models import model_of
+from perfkit.timing.warmup import WARMUP_SHARE
 
 DALI_SETTINGS = ("dali_threads", "dali_prefetch")
 """Parameters of which 0 stands for a number by the machine's cores, which ranks note."""
@@ -42,7 +43,7 @@ def parameters(measurement: Measurement) -> Section:
     command = Markup('<pre class="command">%s</pre>') % names.command(result)
     changed: list[list[str]] = []
     unchanged: list[list[str]] = []
-    described = notebook.parameters(type(result.config))
+    described = notebook.parameters(type(result.work))
     for name, value in names.taken_parameters(result).items():
         if notebook.ABOUT[name].identifies:
             default, meaning = described[name]
@@ -65,11 +66,11 @@ def _about_command(result: Result) -> list[Text]:
     if result.status == "complete":
         label = code("-p label NAME") + "."
         texts += [_("To measure again and keep these results:"), label]
-    c = result.config
-    if not isinstance(c, Config):
+    work = result.work
+    if not work.facts:
         return texts
-    if c.input != "synthetic" and c.data_dir == model_of(c).data_dir:
-        samples = code(f"perfkit samples --for {c.model}")
+    if work.input != "synthetic" and work.has_sample_data:
+        samples = code(f"perfkit samples --for {work.name}")
         texts += [_("The input was sample data:"), samples]
     texts += [_("The same training by its script alone:"), _script(result)]
     return texts
@@ -77,14 +78,14 @@ def _about_command(result: Result) -> list[Text]:
 
 def _script(result: Result) -> Markup:
     """Return the command line of a built-in model's training script."""
-    config, effective = result.built_in, result.effective
+    config, effective = result.config, result.effective
     words = ["python", "-m", f"perfkit.training.{config.framework}.train"]
     settings = effective.settings if effective else {}
     dali = {}
     for name in DALI_SETTINGS:
         if settings.get(name, "").isdecimal():
             dali[name] = int(settings[name])
-    words += training_arguments(config.model_copy(update=dali))
+    words += result.built_in.model_copy(update=dali).training_arguments(config)
     variables = effective.variables if effective else {}
     assigned = [f"{name}={value}" for name, value in variables.items() if value is not None]
     return code(shlex.join([*assigned, *words]))
@@ -98,7 +99,7 @@ def effective_settings(measurement: Measurement) -> Section:
     section = Section()
     if effective:
         section = _settings(result, effective) + _strategy(result, effective)
-    elif isinstance(result.config, Config):
+    elif result.work.facts:
         section = paragraph(_("Unknown: no worker reached its first batch."))
         if not result.complete_repeats:
             section = absence(section)
@@ -114,7 +115,7 @@ def _settings(result: Result, effective: Effective) -> Section:
     skipped = None
     if effective.loss_scaling:
         skipped = [repeat.skipped_steps for repeat in result.complete_repeats]
-    expected = result.work.parameters
+    expected = result.counts.parameters
     section = _facts(
         {
             _("Precision"): names.precision(result),
@@ -198,10 +199,10 @@ def method(measurement: Measurement) -> Section:
     """How the throughput is measured."""
     result = measurement.result
     items = [_about_repeat(result), _about_throughput(result)]
-    if not isinstance(result.config, Config):
+    if not result.work.facts:
         items.append(_about_script())
-    elif result.config.accumulate > 1:
-        items.append(_about_accumulation(result.config))
+    elif result.built_in.accumulate > 1:
+        items.append(_about_accumulation(result.built_in))
     clock = result.effective.step_clock if result.effective else None
     if result.told:
         clock = result.told.step_clock
@@ -215,17 +216,27 @@ def method(measurement: Measurement) -> Section:
 
 
 def _about_repeat(result: Result) -> str:
-    protocol = result.protocol
+    """Return the course of a repeat, in words."""
+    protocol, text = result.protocol, _about_steps(result.protocol)
+    if not protocol.measured_seconds:
+        return text
+    words = _(
+        "The warm-up takes at least %(warmup).3g s, and the window has as many steps as take "
+        "%(window)g s, by the last second of the warm-up."
+    )
+    seconds = protocol.measured_seconds
+    return f"{text} {words % {'warmup': WARMUP_SHARE * seconds, 'window': seconds}}"
+
+
+def _about_steps(protocol: Protocol) -> str:
     if not protocol.warmup_limit:
         words = _(
-            "A repeat starts fresh worker processes, one per device. It runs %(all)s steps: "
-            "%(warmup)s warm-up steps, which are dropped, and a window of %(measured)s "
-            "measured steps."
+            "A repeat starts fresh worker processes, one per device. It runs %(warmup)s "
+            "warm-up steps, which are dropped, and a window of %(measured)s measured steps."
         )
         return words % {
-            "all": protocol.steps,
-            "warmup": protocol.warmup_steps,
-            "measured": protocol.measured_steps,
+            "warmup": protocol.warmup_words,
+            "measured": protocol.measured_words,
         }
     words = _(
         "A repeat starts fresh worker processes, one per device. Its warm-up, which is "
@@ -250,7 +261,7 @@ def _about_throughput(result: Result) -> str:
         "Throughput of a repeat: samples of all ranks in the window / wall time of the window "
         "on the slowest rank. It is not a mean of rates."
     )
-    if result.work.unit != "tokens/s":
+    if result.counts.unit != "tokens/s":
         return words
     if result.told:
         return words
@@ -266,17 +277,17 @@ def _about_script() -> str:
     )
 
 
-def _about_accumulation(config: Config) -> str:
+def _about_accumulation(work: ModelWork) -> str:
     words = _(
         "A step is one optimizer update after %(count)s micro-batches of %(size)s per device. "
         "Gradients are exchanged with the last micro-batch."
     )
-    if config.is_sharded:
+    if work.is_sharded:
         words = _(
             "A step is one optimizer update after %(count)s micro-batches of %(size)s per "
             "device. With sharding, gradients are exchanged with every micro-batch."
         )
-    return words % {"count": config.accumulate, "size": config.batch_size}
+    return words % {"count": work.accumulate, "size": work.batch_size}
 
 
 def _about_device(result: Result, clock: str | None) -> list[str]:

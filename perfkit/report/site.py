@@ -16,11 +16,11 @@ import pandas as pd
 
 from perfkit.analysis.comparison.stored import comparison_folders, read_comparison
 from perfkit.audit.audit import audit_folders, read_audit
-from perfkit.core.format import minute
-from perfkit.core.paths import outputs_path
-from perfkit.core.results.frames import records
-from perfkit.core.results.outputs import contradiction, load
-from perfkit.core.results.store import (
+from perfkit.measuring.format import minute
+from perfkit.measuring.paths import outputs_path
+from perfkit.measuring.results.frames import records
+from perfkit.measuring.results.outputs import contradiction, load
+from perfkit.measuring.results.store import (
     NOTEBOOK,
     RESULT,
     Measurement,
@@ -28,8 +28,8 @@ from perfkit.core.results.store import (
     folders,
     write_atomically,
 )
-from perfkit.core.results.summarize import check_against_raw
-from perfkit.core.system.environment import usable_cores
+from perfkit.measuring.results.summarize import check_against_raw
+from perfkit.measuring.system.environment import usable_cores
 from perfkit.report.audit import audit_facts
 from perfkit.report.comparison import ComparisonPage, comparison_facts
 from perfkit.report.elements import link, paragraph

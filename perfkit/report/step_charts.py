@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from perfkit.core.statements import N_
+from perfkit.measuring.statements import N_
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import FAINT, WAIT, from_zero, new_figure
 

@@ -11,14 +11,13 @@ from perfkit.analysis.diagnosis import RAW_FOLDER
 from perfkit.analysis.verdicts import few_repeats
 from perfkit.analysis.warning_types import severity
 from perfkit.analysis.warnings import checked_aspects
-from perfkit.core.config import Config
-from perfkit.core.format import change, number, percent, plain, spread
-from perfkit.core.results.repeat import Rank, Repeat, TelemetrySummary
-from perfkit.core.results.schema import Result
-from perfkit.core.results.store import Measurement
-from perfkit.core.statistics import detectable_difference
-from perfkit.core.steady import FEWEST_STEPS, PUBLISHED_STEPS, RepeatProfile
-from perfkit.core.units import GIB
+from perfkit.measuring.format import change, number, percent, plain, spread
+from perfkit.measuring.results.repeat import Rank, Repeat, TelemetrySummary
+from perfkit.measuring.results.schema import Result
+from perfkit.measuring.results.store import Measurement
+from perfkit.measuring.statistics import detectable_difference
+from perfkit.measuring.steady import FEWEST_STEPS, PUBLISHED_STEPS, RepeatProfile
+from perfkit.measuring.units import GIB
 from perfkit.report.elements import (
     NumberHeading,
     Text,
@@ -66,7 +65,7 @@ def _steady_state(result: Result, profiles: Sequence[RepeatProfile]) -> Section:
     if not judged:
         words = _("A steady state can be judged only with %(fewest)s steps or more.")
         return paragraph(words % {"fewest": FEWEST_STEPS})
-    unit = plain(result.work.unit)
+    unit = plain(result.counts.unit)
     first, last = PUBLISHED_STEPS
     steps = _("Steps %(first)d to %(last)d") % {"first": first, "last": last}
     headings = (
@@ -94,6 +93,7 @@ def _steady_row(profile: RepeatProfile, repeat: Repeat) -> list[Any]:
     begin: Text | int = _("never")
     if repeat.warmup:
         ended = {
+            "length": _("at the shortest time"),
             "steady": _("steady"),
             "steps": _("at the limit of steps"),
             "seconds": _("at the limit of time"),
@@ -175,7 +175,7 @@ def repeats(measurement: Measurement) -> Section:
 
 def _repeat_table(result: Result) -> Section:
     headings = (
-        *(_("Repeat"), plain(result.work.unit), _("Median step (s)")),
+        *(_("Repeat"), plain(result.counts.unit), _("Median step (s)")),
         *(_("Fastest step (s)"), _("Slowest step (s)"), NumberHeading(_("Data wait"))),
         _("First loss"),
         *(_("Last loss"), _("Accuracy after"), _("Peak memory (GiB)"), _("To first step (s)")),
@@ -269,7 +269,7 @@ def _about_ranks(result: Result) -> str:
             "Ranks step together, so step times do not show which rank the others wait for; a "
             "script's computation alone is not measured. Values are ranges over the repeats."
         )
-    if _is_sharded(result):
+    if result.work.is_sharded:
         return _(
             "Ranks step together, so step times do not show which rank the others wait for. "
             "Nor does computation: with sharding, every pass waits for the other ranks' "
@@ -283,17 +283,13 @@ def _about_ranks(result: Result) -> str:
     )
 
 
-def _is_sharded(result: Result) -> bool:
-    return isinstance(result.config, Config) and result.config.is_sharded
-
-
 def _rank_row(result: Result, rank: int, windows: Sequence[Rank]) -> list[str | int]:
     """Return the cells of a rank with these windows."""
     complete = result.complete_repeats
     node = rank // result.config.devices
     hosts = sorted({repeat.nodes[node] for repeat in complete if len(repeat.nodes) > node})
     times_slowest = ""
-    if _is_sharded(result):
+    if result.work.is_sharded:
         times_slowest = _("unknown")
     elif any(window.compute_seconds is not None for window in windows):
         count = sum(repeat.straggler == rank for repeat in complete)

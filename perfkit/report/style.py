@@ -18,7 +18,7 @@ from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from perfkit.analysis.comparison.stored import PairResult, Variant
-from perfkit.core.format import interval, number
+from perfkit.measuring.format import interval, number
 from perfkit.report.text.names import verdict_name
 from perfkit.training.frameworks import DISPLAY_NAMES
 

@@ -17,12 +17,12 @@ from perfkit.analysis.fleet.stored import Fleet
 from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import cells_of
 from perfkit.analysis.published.matches import Match, match
-from perfkit.core.format import amount, interval, minute, number, percent
-from perfkit.core.paths import outputs_path
-from perfkit.core.results.frames import records
-from perfkit.core.results.outputs import load, measurements
-from perfkit.core.results.schema import Result
-from perfkit.core.results.store import Measurement, ResultError
+from perfkit.measuring.format import amount, interval, minute, number, percent
+from perfkit.measuring.paths import outputs_path
+from perfkit.measuring.results.frames import records
+from perfkit.measuring.results.outputs import load, measurements
+from perfkit.measuring.results.schema import Result
+from perfkit.measuring.results.store import Measurement, ResultError
 from perfkit.report import style
 from perfkit.report.elements import hint, joined, link, more, paragraph, table, verdict_mark
 from perfkit.report.links import Site

@@ -13,14 +13,14 @@ from perfkit.analysis.verdicts import few_repeats
 from perfkit.analysis.warning_types import severity
 from perfkit.analysis.warnings import checked_aspects
 from perfkit.analysis.wording import arguments_text, long_title
-from perfkit.core.config import Config, Protocol
-from perfkit.core.format import change, number, percent, plain
-from perfkit.core.request.plan import Plan
-from perfkit.core.results.remedies import remedy
-from perfkit.core.results.schema import Result, Throughput
-from perfkit.core.results.store import Measurement
-from perfkit.core.script_config import ScriptConfig
-from perfkit.core.steady import PUBLISHED_STEPS, published_throughput
+from perfkit.measuring.config import Config
+from perfkit.measuring.format import change, number, percent, plain
+from perfkit.measuring.protocol import Protocol
+from perfkit.measuring.request.plan import Plan
+from perfkit.measuring.results.remedies import remedy
+from perfkit.measuring.results.schema import Result, Throughput
+from perfkit.measuring.results.store import Measurement
+from perfkit.measuring.steady import PUBLISHED_STEPS, published_throughput
 from perfkit.report.diagnosis import LIMITED_BY, obstacle
 from perfkit.report.elements import (
     Text,
@@ -77,36 +77,30 @@ class DotChart:
 def plan(plan: Plan) -> Section:
     """The configuration and protocol of a planned measurement."""
     config = plan.config
-    work = _script(config) if isinstance(config, ScriptConfig) else _model(plan.built_in)
     folder = code(f"{config.outputs_dir}/")
     words = _protocol(plan.protocol.name, plan.protocol)
-    section = paragraph(work, words, _("Results:"), folder)
+    section = paragraph(_work(config), words, _("Results:"), folder)
     if notice := plan.notice:
         section += paragraph(notice)
     return section
 
 
-def _model(config: Config) -> Markup:
-    """Return the work of a built-in model and how it runs, in words."""
+def _work(config: Config) -> Markup:
+    """Return the work and how it runs, in words."""
+    work = config.work
+    values = config.values
+    name = long_title(work.name, values.get("model_size"), translations())
+    name = " ".join(filter(None, [name, arguments_text(work.script_arguments)]))
     framework = DISPLAY_NAMES[config.framework]
-    name = long_title(config.model, config.model_size, translations())
-    title = strong(enumerated([name, framework, config.precision]))
-    facts = {"topology": config.topology, "device": config.device, "size": config.batch_size}
-    place = _("topology %(topology)s on %(device)s, batch %(size)s per device") % facts
-    if config.accumulate > 1:
-        place = f"{place} × {config.accumulate}"
-    source = _("input %(input)s") % {"input": config.input}
-    return Markup("%s: %s, %s.") % (title, place, source)
-
-
-def _script(config: ScriptConfig) -> Markup:
-    """Return a script with its arguments and how it runs, in words."""
-    framework = DISPLAY_NAMES[config.framework]
-    words = [plain(config.file_name), arguments_text(config.arguments)]
-    title = strong(f"{' '.join(filter(None, words))}, {framework}")
+    title = strong(enumerated([*filter(None, [name, framework, work.precision])]))
     facts = {"topology": config.topology, "device": config.device}
-    place = _("topology %(topology)s on %(device)s") % facts
-    return Markup("%s: %s.") % (title, place)
+    parts = [_("topology %(topology)s on %(device)s") % facts]
+    if work.batch_size:
+        batch = _("batch %(size)s per device") % {"size": work.batch_size}
+        parts.append(f"{batch} × {values['accumulate']}" if values["accumulate"] > 1 else batch)
+    if work.input:
+        parts.append(_("input %(input)s") % {"input": work.input})
+    return Markup("%s: %s.") % (title, enumerated(parts))
 
 
 def _protocol(name: str, protocol: Protocol) -> str:
@@ -123,7 +117,7 @@ def _protocol(name: str, protocol: Protocol) -> str:
         "name": name,
         "repeats": f"≤ {repeats}" if protocol.interval_target else repeats,
         "warmup": protocol.warmup_words,
-        "measured": protocol.measured_steps,
+        "measured": protocol.measured_words,
     }
 
 

@@ -1,17 +1,16 @@
 """The section of a script's page on what ran and what the script told the timer."""
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from perfkit.core.format import number, plain, shortened
-from perfkit.core.results.schema import Result
-from perfkit.core.results.store import Measurement
-from perfkit.core.results.told import Told
-from perfkit.core.script_config import ScriptConfig
-from perfkit.core.statements import N_
-from perfkit.core.units import GIGA
+from perfkit.measuring.format import number, plain, shortened
+from perfkit.measuring.results.effective import Told
+from perfkit.measuring.results.schema import Result
+from perfkit.measuring.results.store import Measurement
+from perfkit.measuring.statements import N_
+from perfkit.measuring.units import GIGA
 from perfkit.report.elements import Text, code, foreign, note, paragraph, strong, table
 from perfkit.report.section import Section
 from perfkit.report.text import names
@@ -32,10 +31,10 @@ def script(measurement: Measurement) -> Section:
     """The script's file, digest, modules and arguments, and what it told the timer, with a mark
     at what the suite can't check. Empty for a built-in model."""
     result = measurement.result
-    if not isinstance(result.config, ScriptConfig):
+    if result.work.facts:
         return Section()
     headings = [_("Fact"), _("Value")]
-    section = table(_content(result.config), headings)
+    section = table(_content(result.work.model_dump()), headings)
     if not result.told:
         return section + paragraph(_("The script told nothing: no repeat is complete."))
     rows = []
@@ -50,14 +49,14 @@ def script(measurement: Measurement) -> Section:
     )
 
 
-def _content(config: ScriptConfig) -> list[list[Text]]:
+def _content(work: Mapping[str, Any]) -> list[list[Text]]:
     """Return the rows on the script's file and arguments, which are untrusted text."""
-    modules = ", ".join(config.modules)
+    modules = ", ".join(work["modules"])
     rows: list[list[Text]] = [
-        [_("Script"), _untrusted(config.script)],
-        [_("Arguments"), _untrusted(config.arguments) or _("none")],
+        [_("Script"), _untrusted(work["script"])],
+        [_("Arguments"), _untrusted(work["arguments"]) or _("none")],
         [_("Local modules"), _untrusted(modules) or _("none")],
-        [_("SHA-256 of script and modules"), code(config.script_sha256)],
+        [_("SHA-256 of script and modules"), code(work["script_sha256"])],
     ]
     return rows
 

@@ -10,10 +10,9 @@ from perfkit.analysis.verification.stored import (
     SetupComparison,
     Verification,
 )
-from perfkit.core.config import Config
-from perfkit.core.format import minute, number
-from perfkit.core.results.store import Measurement
-from perfkit.core.statements import N_
+from perfkit.measuring.format import minute, number
+from perfkit.measuring.results.store import Measurement
+from perfkit.measuring.statements import N_
 from perfkit.report.elements import Text, code, foreign, note, paragraph, strong, table
 from perfkit.report.section import Section, absence, folded
 from perfkit.report.text.language import gettext as _
@@ -119,7 +118,7 @@ def _comparison_lines(comparison: SetupComparison, steps: int) -> list[str]:
 def work_equivalence(measurement: Measurement) -> Section:
     """Results of work verification against other frameworks; a script can't be verified."""
     config = measurement.result.config
-    if not isinstance(config, Config):
+    if not config.work.facts:
         return paragraph(_("Only the suite's own models can be verified, not a script."))
     unreadable: list[str] = []
     outputs = measurement.folder.parent

@@ -7,8 +7,8 @@ from perfkit.analysis.rates import MachineRate
 from perfkit.analysis.verdicts import few_repeats
 from perfkit.analysis.warning_types import severity
 from perfkit.analysis.warnings import MeasurementChecks
-from perfkit.core.format import number, percent
-from perfkit.core.results.schema import Result
+from perfkit.measuring.format import number, percent
+from perfkit.measuring.results.schema import Result
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
 from perfkit.report.text.statements import sentence

@@ -10,15 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from perfkit.core.command import run_command
-from perfkit.core.config import Config
-from perfkit.core.parameters import with_absolute_paths
-from perfkit.core.paths import OUTPUTS, ROOT, stored_path
-from perfkit.core.request import RequestError
-from perfkit.core.request.checks import CheckScope
-from perfkit.core.request.plan import Plan, plan
-from perfkit.core.results.schema import Result
 from perfkit.inputs.samples import SAMPLE_DATA
+from perfkit.measuring.command import run_command
+from perfkit.measuring.parameters import with_absolute_paths
+from perfkit.measuring.paths import OUTPUTS, ROOT, stored_path
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.request.checks import CheckScope
+from perfkit.measuring.request.plan import Plan, plan
+from perfkit.measuring.results.schema import Result
 from perfkit.sweep.matrix import GIVEN, Configuration, read_sweep
 from perfkit.sweep.sweep_file import Problem, SweepError
 from perfkit.training.models import model_named
@@ -61,7 +60,7 @@ class SweepJob:
     def working_folder(self) -> Path:
         """Return the folder in which the job runs: of a script, the one of this process, since
         its data may be relative to it."""
-        return ROOT if isinstance(self.plan.config, Config) else Path.cwd()
+        return self.plan.config.work.working_folder or ROOT
 
     @property
     def digest(self) -> str:
@@ -79,19 +78,21 @@ class SweepJob:
     @property
     def sample_file(self) -> Path | None:
         """Return the file from `perfkit samples`, if the job trains on sample data."""
-        config = self.plan.config
-        if not isinstance(config, Config) or config.input == "synthetic":
+        work = self.plan.config.work
+        has_data = work.facts and work.input != "synthetic"
+        if not has_data or self.parameters.get("data_dir"):
             return None
-        if self.parameters.get("data_dir"):
-            return None
-        return config.data_folder / SAMPLE_DATA[model_named(self.model).data].file
+        return work.built_in.data_folder / SAMPLE_DATA[model_named(self.model).data].file
 
     @property
     def sample_options(self) -> list[str]:
         """Return the options with which `perfkit samples` makes that file."""
         options = ["--for", self.model]
         if model_named(self.model).data == "shards":
-            options += ["--sequence-length", str(self.plan.built_in.sequence_length)]
+            options += [
+                "--sequence-length",
+                str(self.plan.config.work.built_in.sequence_length),
+            ]
         return options
 
 

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from perfkit.core.driver.supervised import close, start_supervised
-from perfkit.core.paths import ROOT
-from perfkit.core.system.scratch import Scratch
+from perfkit.measuring.driver.supervised import close, start_supervised
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.system.scratch import Scratch
 from perfkit.sweep.jobs import SweepJob
 from perfkit.sweep.status import JobStatus, StoredResults
 

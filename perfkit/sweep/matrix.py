@@ -8,13 +8,13 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
-from perfkit.core.parameters import parameters
-from perfkit.core.request import suggest
-from perfkit.core.script_config import ScriptConfig
+from perfkit.measuring.parameters import parameters
+from perfkit.measuring.request import suggest
+from perfkit.measuring.work import ScriptWork
 from perfkit.sweep.sweep_file import Problem, SweepFile, load_yaml
 
 SCALAR = (str, int, float, type(None))
-NAMES = (*parameters(), *parameters(ScriptConfig))
+NAMES = (*parameters(), *parameters(ScriptWork))
 """Parameters of models and of scripts; `plan` refuses those that the notebook lacks."""
 MOST_COMBINATIONS = 1000
 """Most in a file. Each is checked before anything starts, which takes up to 10 ms."""

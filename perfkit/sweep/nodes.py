@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from perfkit.core.config import NODE
+from perfkit.measuring.config import NODE
 from perfkit.sweep.slurm import WHERE_SLURM_WORKS, SlurmError, command_output
 from perfkit.sweep.sweep_file import SweepError
 

@@ -8,9 +8,8 @@ from typing import Self
 from rich.console import Console
 from rich.text import Text
 
-from perfkit.core.driver.live import LastLine
-from perfkit.core.format import amount, interval, number
-from perfkit.core.work import work_of
+from perfkit.measuring.driver.live import LastLine
+from perfkit.measuring.format import amount, interval, number
 from perfkit.report.text.terminal import echo, tabulated, wrapped
 from perfkit.sweep.jobs import missing
 from perfkit.sweep.status import JobStatus, State, in_state
@@ -189,7 +188,7 @@ def seconds_left(pending: Iterable[JobStatus], statuses: Iterable[JobStatus]) ->
     total = 0.0
     for status in pending:
         config, protocol = status.job.plan.config, status.job.plan.protocol
-        times = times_of[work_of(config).name, config.device]
+        times = times_of[config.work.name, config.device]
         if not times:
             return None
         seconds = repeats_left(status) * statistics.mean(times)

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from perfkit.core.driver.measure import alone
-from perfkit.core.format import plain
-from perfkit.core.request import RequestError
-from perfkit.core.results.store import PARTIAL, read_file
+from perfkit.measuring.driver.measure import alone
+from perfkit.measuring.format import plain
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.results.store import PARTIAL, read_file
 from perfkit.report.site import write_site
 from perfkit.sweep.jobs import SweepJob, missing
 from perfkit.sweep.local import Show, perfkit_command, run_here, run_supervised

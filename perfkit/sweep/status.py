@@ -8,13 +8,13 @@ from typing import Literal, NamedTuple
 
 from rich.text import Text
 
-from perfkit.core.data import digest
-from perfkit.core.format import plain, shortened
-from perfkit.core.request.requirements import read_environment
-from perfkit.core.results.identity import Reading, measurement_id
-from perfkit.core.results.store import Measurement, ResultError, Store, folders, read_file
-from perfkit.core.script_config import AnyConfig
-from perfkit.core.system.software import InterpreterError
+from perfkit.measuring.config import Config
+from perfkit.measuring.format import plain, shortened
+from perfkit.measuring.request.requirements import read_environment
+from perfkit.measuring.results.base import Reading
+from perfkit.measuring.results.identity import measurement_id
+from perfkit.measuring.results.store import Measurement, ResultError, Store, folders, read_file
+from perfkit.measuring.system.software import InterpreterError
 from perfkit.sweep.jobs import SweepJob, work
 
 DATA_DISK = "data_disk"
@@ -114,7 +114,7 @@ class StoredResults:
             environment = self._environment(config)
         except InterpreterError:
             return False
-        data_sha256 = digest(config)
+        data_sha256 = config.work.data_sha256
         if data_sha256 is None and result.input_data:
             # The data set has been moved away since.
             data_sha256 = result.input_data.sha256
@@ -123,9 +123,9 @@ class StoredResults:
         identifier = measurement_id(config, job.plan.protocol, environment, data_sha256)
         return identifier == result.id
 
-    def _environment(self, config: AnyConfig) -> dict[str, Reading]:
+    def _environment(self, config: Config) -> dict[str, Reading]:
         """Return the environment at the first call. Raises InterpreterError."""
-        key = config.framework, config.data_folder, config.interpreter
+        key = config.framework, config.work.data_folder, config.interpreter
         if key not in self.environments:
             self.environments[key] = read_environment(*key)
         return self.environments[key]

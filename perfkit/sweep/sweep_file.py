@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from perfkit.core.paths import ROOT
-from perfkit.core.request import RequestError, nearest_name, suggest
-from perfkit.core.request.requested_script import SUFFIX
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.request import RequestError, nearest_name, suggest
+from perfkit.measuring.request.requested_script import SUFFIX
 
 PARAMETERS = ROOT / "parameters"
 MESSAGES = {

@@ -29,10 +29,12 @@ class Job:
     """length of the warm-up; if it is automatic, the shortest"""
     measured_steps: int
     """steps of the window"""
+    measured_seconds: float
+    """shortest window, which then may have more steps, after a warm-up of a third of it"""
     warmup_limit: int | None
-    """longest automatic warm-up; None for a warm-up of fixed length"""
+    """longest warm-up until the steps are steady; None: it need not be steady"""
     warmup_seconds: float | None
-    """time after which the driver ends an automatic warm-up; None: never"""
+    """time after which such a warm-up ends; None: never"""
     static_modules: list[str]
     """names of the modules of the script's folder that import statements name"""
     cores: list[list[int]]

@@ -96,6 +96,7 @@ class MeasuringTimer:
             training.end_step(self.input.take(), loss, result)
         course = training.course
         session.step = course.step
+        session.steps = course.last_step or session.steps
         if course.window is not None:
             session.end = training.write_window()
 

@@ -180,10 +180,13 @@ def failure_of(session: Session, error: BaseException | None, last_line: str) ->
         return Failure("script_exit", message)
     if session.step == 0:
         return Failure("timer_unused", STEP_UNUSED if session.has_timer else TIMER_UNUSED)
+    shorter = "-p measured_steps NUMBER"
+    if session.job.measured_seconds:
+        shorter += " -p measured_seconds 0"
     return Failure(
         "ended_early",
         f"the script ended after step {session.step} of {session.steps}; let it train longer, "
-        "or measure fewer steps: -p measured_steps NUMBER",
+        f"or measure fewer steps: {shorter}",
     )
 
 

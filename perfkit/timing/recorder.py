@@ -16,6 +16,7 @@ from typing import Any
 from perfkit.timing.devices import Clock, Device
 from perfkit.timing.raw_file import loss_line, step_line
 
+MOST_RECENT = 1000
 WriteLines = Callable[[list[str]], None]
 """Writes lines of the raw file in order."""
 
@@ -51,6 +52,8 @@ class StepRecorder:
         self.pending: deque[PendingStep] = deque()
         # The steps and the losses of complete steps that are read after the window.
         self.unread: list[tuple[int, Any]] = []
+        # The seconds of the last complete steps.
+        self.recent: deque[float] = deque(maxlen=MOST_RECENT)
         self.restart()
 
     def restart(self) -> float:
@@ -102,6 +105,7 @@ class StepRecorder:
                     break
                 pending.popleft()
                 seconds = seconds_before_pause + device.seconds_between(begin, end)
+                self.recent.append(seconds)
                 lines.append(step_line(step, seconds, wait, self.samples_per_step))
                 if loss is None:
                     continue

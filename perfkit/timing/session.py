@@ -31,15 +31,15 @@ class Session:
     """whether the script has made a timer"""
     error: BaseException | None = None
     """what the timer has raised, even if the script has caught it"""
+    steps: int = 0
+    """the last step of the window; before that is known, the fewest of the protocol"""
     end: dict[str, Any] | None = None
     """the fields of the event `end` once the window is over; written when the script ends"""
     has_ended: bool = False
     """whether the task is complete, and the event `end` written"""
 
-    @property
-    def steps(self) -> int:
-        """The steps of the protocol; with a warm-up of unknown length, the fewest."""
-        return self.job.warmup_steps + self.job.measured_steps
+    def __post_init__(self) -> None:
+        self.steps = self.job.warmup_steps + self.job.measured_steps
 
     def write_end(self) -> None:
         """Write the event `end`: the task is complete."""

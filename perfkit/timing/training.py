@@ -95,9 +95,7 @@ class TimedTraining:
         self._write_first_step(seconds, first_input)
         warmup = Warmup(session.job, self.recorder, began, clock)
         job = session.job
-        self.course = Course(
-            self.recorder, job.warmup_steps, job.measured_steps, warmup.is_over, step=1
-        )
+        self.course = Course(self.recorder, job.warmup_steps, warmup.window_after, step=1)
 
     def _write_told(self) -> None:
         framework = self.first.framework
@@ -157,13 +155,13 @@ class TimedTraining:
         """Return the samples of the window and, if they are known, the batches that its steps
         have read, and the fewest and most rows of a step."""
         rows = [rows for _batches, _seconds, rows in self.inputs]
-        measured_steps = self.session.job.measured_steps
-        rows_of_window = rows[-measured_steps:]
+        steps = self.course.window_steps or 0
+        rows_of_window = rows[-steps:]
         told = self.work.samples_per_step
         read: dict[str, Any] = {
             "samples": samples_of_steps(rows_of_window, usual_rows(rows), told)
         }
-        batches = [count for count, _seconds, _rows in self.inputs[-measured_steps:]]
+        batches = [count for count, _seconds, _rows in self.inputs[-steps:]]
         if all(batches):
             read["batches"] = sum(batches)
         if all(rows_of_window):

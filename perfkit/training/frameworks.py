@@ -101,7 +101,7 @@ class Framework:
     blackwell_build: GpuBuild | None = None
     """the same for GPUs from Blackwell on, if it is another one"""
     versions: Mapping[str, tuple[str, ...]]
-    """fact of the environment -> sources of its version (perfkit.core.system.software); the
+    """fact of the environment -> sources of its version (measuring/system/software.py); the
     framework's own first"""
     gpu_fact: str = "cuda"
     """fact of the environment that only a build for GPUs has"""

@@ -439,18 +439,23 @@ def find_model(name: object) -> Model | None:
 
 
 class Choice(Protocol):
-    """What a training is asked for: the parameters that decide its work."""
+    """The model that is asked for, and the size of its samples."""
 
     @property
     def model(self) -> str: ...
     @property
     def model_size(self) -> str | None: ...
     @property
+    def sample_size(self) -> int: ...
+
+
+class OptimizerChoice(Choice, Protocol):
+    """How it is trained."""
+
+    @property
     def optimizer(self) -> str: ...
     @property
     def global_batch(self) -> int: ...
-    @property
-    def sample_size(self) -> int: ...
 
 
 def model_of(choice: Choice) -> Model:
@@ -478,7 +483,7 @@ OPTIMIZERS = {
 }
 
 
-def optimizer_settings(choice: Choice) -> OptimizerSettings:
+def optimizer_settings(choice: OptimizerChoice) -> OptimizerSettings:
     """Return the settings of published trainings with this optimizer and global batch."""
     defaults = model_of(choice).optimizer_defaults[choice.optimizer]
     rate = defaults.learning_rate(choice.global_batch)

@@ -69,14 +69,6 @@ class Options:
         if sizes and self.model_size is None:
             self.model_size = sizes.on_cpu if on_cpu else sizes.on_gpu
         facts = self.facts
-        if sizes and self.model_size not in sizes.names:
-            allowed = ", ".join(sizes.names)
-            raise ValueError(f"model_size={self.model_size}: {self.model} has {allowed}")
-        if self.optimizer not in (None, *facts.optimizers):
-            allowed = ", ".join(facts.optimizers)
-            raise ValueError(f"optimizer={self.optimizer}: {self.model} takes {allowed}")
-        if self.model != "llama" and {self.sharding, self.recompute} != {"none"}:
-            raise ValueError("sharding and recompute are for llama alone")
         defaults: dict[str, Any] = {
             "optimizer": facts.optimizers[0],
             "batch_size": facts.cpu_batch_size if on_cpu else facts.gpu_batch_size,
@@ -124,10 +116,21 @@ class Options:
             for name, (variable, default) in facts.rank_variables.items()
         }
         given: dict[str, Any] = {**vars(parser.parse_args(words)), **place}
-        try:
-            return cls(framework=framework, **given)
-        except ValueError as error:
-            parser.error(str(error))
+        chosen = cls(framework=framework, **given)
+        if fault := chosen.fault():
+            parser.error(fault)
+        return chosen
+
+    def fault(self) -> str:
+        """Return which option is not for the model; empty if all are."""
+        sizes, optimizers = self.facts.sizes, self.facts.optimizers
+        if sizes and self.model_size not in sizes.names:
+            return f"model_size={self.model_size}: {self.model} has {', '.join(sizes.names)}"
+        if self.optimizer not in optimizers:
+            return f"optimizer={self.optimizer}: {self.model} takes {', '.join(optimizers)}"
+        if self.model != "llama" and {self.sharding, self.recompute} != {"none"}:
+            return "sharding and recompute are for llama alone"
+        return ""
 
     @property
     def facts(self) -> Model:

@@ -19,8 +19,8 @@ import pytest
 from fake_nvml import compile_nvml
 from filelock import FileLock
 
-from perfkit.core.paths import ROOT
-from perfkit.core.results.store import read_result
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.results.store import read_result
 
 FOLDER = Path(__file__).parent
 SOURCES = ("device.cc", "kernels.cc", "half.cc")

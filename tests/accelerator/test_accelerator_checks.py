@@ -9,7 +9,7 @@ import sys
 import pytest
 from accelerator.fake import environment
 
-from perfkit.core.paths import ROOT
+from perfkit.measuring.paths import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

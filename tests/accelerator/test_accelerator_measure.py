@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from accelerator.fake import measured, perfkit_run
 
-from perfkit.core.results.store import read_result
+from perfkit.measuring.results.store import read_result
 
 pytestmark = pytest.mark.slow
 
 SMALL = {"batch_size": 2, "image_size": 32, "input": "synthetic", "repeats": 1}
 SMALL |= {"warmup_steps": 1, "measured_steps": 3, "timeout": 200}
+SMALL |= {"measured_seconds": 0}
 KILLED = """
 import os, signal
 import perfkit.inputs.synthetic as synthetic

@@ -23,8 +23,7 @@ from accelerator.fake import NAMES
 from narrow import replace_sizes
 from trained import train_here
 
-from perfkit.core.driver.rank_job import training_arguments
-from perfkit.core.request.resolve import resolve
+from perfkit.measuring.request.resolve import resolve
 from perfkit.timing import frameworks
 from perfkit.timing.devices import GpuDevice
 from perfkit.training.frameworks import PADDLE
@@ -134,7 +133,7 @@ def run(parameters):
         if forgetful:
             made.replace(GpuDevice, "wait_for", lambda *_: None)
         # train_here replaces the protocol's steps.
-        words = training_arguments(config)
+        words = config.work.training_arguments(config)
         library.fake_kernel_seconds(kernel_seconds)
         try:
             trained = train_here("paddle", *words, **job, measured_steps=MEASURED)

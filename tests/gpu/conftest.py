@@ -13,13 +13,11 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.core.driver.rank_job import training_arguments
-from perfkit.core.driver.settings import with_dali_settings, worker_environment
-from perfkit.core.paths import ROOT
-from perfkit.core.request.resolve import resolve
-from perfkit.core.system import gpus
-from perfkit.core.system.environment import usable_cores
-from perfkit.core.system.software import find_version, installed_version
+from perfkit.measuring.driver.settings import rank_environment
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.request.resolve import resolve
+from perfkit.measuring.system import gpus
+from perfkit.measuring.system.software import find_version, installed_version
 from perfkit.training.frameworks import FRAMEWORKS, NodeRank
 
 CHECKED = ("paddle", "torch", "jax")
@@ -110,7 +108,7 @@ def values(framework, small):
 
 
 @pytest.fixture(scope="session")
-def ask(values, small):
+def ask(values, small, tmp_path_factory):
     """Calls a function of device.py in a process of its own, so that neither its crash nor its
     settings reach other checks; asks once for each configuration."""
     answers = {}
@@ -119,10 +117,10 @@ def ask(values, small):
         key = json.dumps([function, changes], sort_keys=True)
         if key not in answers:
             config = resolve({"model": "resnet50"} | values(**changes))
-            config = with_dali_settings(config, usable_cores())
-            environment = worker_environment(config, NodeRank())
+            scratch = tmp_path_factory.mktemp("scratch")
+            environment = rank_environment(config, NodeRank(), scratch)
             paths = [str(ROOT), str(ROOT / "tests"), environment.get("PYTHONPATH", "")]
-            words = training_arguments(config)
+            _module, _name, *words = config.work.script_words(config)
             question = [function, json.dumps(small), config.framework, *words]
             done = subprocess.run(
                 [sys.executable, DEVICE, *question],

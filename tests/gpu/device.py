@@ -17,7 +17,7 @@ import numpy as np
 import pynvml
 from trained import train_here
 
-from perfkit.core.system import gpus
+from perfkit.measuring.system import gpus
 from perfkit.timing.frameworks import FRAMEWORKS
 from perfkit.timing.peak import FrameworkWorkloads, measure_peak, product_precision
 from perfkit.training.options import Options

@@ -3,7 +3,7 @@
 import pytest
 
 from perfkit.analysis.datasheets import datasheet_of
-from perfkit.core.system import gpus
+from perfkit.measuring.system import gpus
 
 pytestmark = pytest.mark.gpu
 

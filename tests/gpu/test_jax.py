@@ -4,7 +4,7 @@ import pytest
 
 import perfkit
 from perfkit.analysis.warnings import check
-from perfkit.core.system.software import find_version, installed_version
+from perfkit.measuring.system.software import find_version, installed_version
 from perfkit.training.frameworks import FRAMEWORKS
 
 pytestmark = pytest.mark.gpu

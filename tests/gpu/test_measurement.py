@@ -11,8 +11,8 @@ import pynvml
 import pytest
 
 from perfkit.analysis.utilization import datasheet, share_of_datasheet
-from perfkit.core.paths import ROOT
-from perfkit.core.system import gpus
+from perfkit.measuring.paths import ROOT
+from perfkit.measuring.system import gpus
 
 pytestmark = pytest.mark.gpu
 

@@ -13,16 +13,21 @@ import pandas as pd
 from perfkit.analysis.comparison.keys import (
     FOLLOWING,
     HARDWARE,
-    SCRIPT_WORK,
     WORK,
     rarely_tells,
 )
 from perfkit.analysis.comparison.stored import InterleavedComparison
-from perfkit.analysis.wording import column_value, size_text, telling_apart, work_title
-from perfkit.core.parameters import ABOUT
-from perfkit.core.results.frames import records, topology_size
-from perfkit.core.results.identity import NOT_IDENTITY
-from perfkit.core.statements import ENGLISH, N_
+from perfkit.analysis.wording import (
+    column_value,
+    protocol_words,
+    size_text,
+    telling_apart,
+    work_title,
+)
+from perfkit.measuring.parameters import ABOUT
+from perfkit.measuring.results.frames import records, topology_size
+from perfkit.measuring.results.identity import NOT_IDENTITY
+from perfkit.measuring.statements import ENGLISH, N_
 from perfkit.training.frameworks import DISPLAY_NAMES
 
 FACTS = [*HARDWARE, "driver", "driver_cuda", "os", "kernel"]
@@ -53,7 +58,7 @@ EXECUTION = [name for name in WORK if name in FOLLOWING["framework"]]
 WAYS = [*EXECUTION, "python"]
 """Parameters in which the rows of one framework differ, but not those of several."""
 SETUP = [name for name in WORK if name not in {*ROW, *EXECUTION, "framework", "device"}]
-SETUP += ["effective.tf32", "input_sha256", *SCRIPT_WORK]
+SETUP += ["effective.tf32", "input_sha256", "arguments", "script_sha256"]
 INPUT = {name for name, about in ABOUT.items() if "input" in about.only}
 """Settings of the input. Their defaults depend on the device, which the block's caption has."""
 NAMES = [*DISPLAY_NAMES.values()]
@@ -152,7 +157,7 @@ def _newest_comparisons(
 def _block_numbers(frame: pd.DataFrame) -> "pd.Series[int]":
     """Number the blocks of the measurements, which are sorted. The newest version of each
     framework shares a block with the others' newest."""
-    protocol = ["protocol", "warmup_steps", "measured_steps"]
+    protocol = ["protocol", "warmup_steps", "measured_steps", "measured_seconds"]
     machine = numbered(frame, ["device", *protocol, *MACHINE])
     frame = frame.assign(machine=machine)
     versions = numbered(frame, ["machine", "framework", *_software(frame)])
@@ -220,8 +225,7 @@ def _block(rows: pd.DataFrame, differing: list[str], language: NullTranslations)
             caption.append(column_value(key, values, language))
         else:
             facts.append(column_value(key, values, language))
-    protocol = N_("%(protocol)s (%(warmup_steps)d + %(measured_steps)d steps)")
-    caption.append(language.gettext(protocol) % first)
+    caption.append(protocol_words(first, language))
     return Block(caption, facts, rows)
 
 

@@ -31,12 +31,12 @@ from perfkit.analysis.series import (
 )
 from perfkit.analysis.verdicts import LEVEL, THRESHOLD
 from perfkit.analysis.wording import column_value, traits
-from perfkit.core.results.base import Stored
-from perfkit.core.results.frames import records
-from perfkit.core.results.identity import NOT_IDENTITY
-from perfkit.core.results.schema import Result
-from perfkit.core.statements import ENGLISH
-from perfkit.core.statistics import Estimate
+from perfkit.measuring.results.base import Stored
+from perfkit.measuring.results.frames import records
+from perfkit.measuring.results.identity import NOT_IDENTITY
+from perfkit.measuring.results.schema import Result
+from perfkit.measuring.statements import ENGLISH
+from perfkit.measuring.statistics import Estimate
 
 MACHINE = ["device", *(f"environment.{name}" for name in ("cpu", "cpu_cores", "gpus"))]
 SERIES = [*WORK, "topology", "used", "effective.tf32", *PROTOCOL, *MACHINE]

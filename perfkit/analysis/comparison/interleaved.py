@@ -11,12 +11,12 @@ from perfkit.analysis.comparison.pairs import Operand, Pair, judge_pair, measure
 from perfkit.analysis.comparison.stored import InterleavedComparison, PairResult, Variant
 from perfkit.analysis.ratios import PairRatio, turns
 from perfkit.analysis.utilization import utilization
-from perfkit.core.request.resolve import with_portable_paths
-from perfkit.core.results.repeat import Repeat
-from perfkit.core.results.schema import Result
-from perfkit.core.results.store import Measurement, ResultError
-from perfkit.core.results.summarize import check_against_raw
-from perfkit.core.statistics import median, median_estimate
+from perfkit.measuring.request.resolve import with_portable_paths
+from perfkit.measuring.results.repeat import Repeat
+from perfkit.measuring.results.schema import Result
+from perfkit.measuring.results.store import Measurement, ResultError
+from perfkit.measuring.results.summarize import check_against_raw
+from perfkit.measuring.statistics import median, median_estimate
 
 
 def judge_interleaved(

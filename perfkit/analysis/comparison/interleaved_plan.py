@@ -14,17 +14,16 @@ from typing import Any
 
 from perfkit.analysis.comparison.stored import FOLDER
 from perfkit.analysis.verdicts import LEVEL, THRESHOLD
-from perfkit.core.config import Protocol
-from perfkit.core.driver.measure import measurement_folder
-from perfkit.core.parameters import PROTOCOL_PARAMETERS, select
-from perfkit.core.paths import stored_path
-from perfkit.core.request import RequestError
-from perfkit.core.request.plan import Plan, plan, typed
-from perfkit.core.request.requirements import read_environment
-from perfkit.core.results.identity import Reading
-from perfkit.core.script_config import SCRIPT, ScriptConfig
-from perfkit.core.statistics import fewest_values
-from perfkit.core.work import work_of
+from perfkit.measuring.driver.measure import measurement_folder
+from perfkit.measuring.parameters import PROTOCOL_PARAMETERS, select
+from perfkit.measuring.paths import stored_path
+from perfkit.measuring.protocol import Protocol
+from perfkit.measuring.request import RequestError
+from perfkit.measuring.request.plan import Plan, plan, typed
+from perfkit.measuring.request.requirements import read_environment
+from perfkit.measuring.results.base import Reading
+from perfkit.measuring.statistics import fewest_values
+from perfkit.measuring.work import SCRIPT
 from perfkit.timing.failure import portable
 
 SHARED = {*PROTOCOL_PARAMETERS, "label", *select(identifies=False)} - {"script"}
@@ -69,7 +68,7 @@ class InterleavedPlan:
         for variant in self.plans:
             config = variant.config
             environments.append(
-                read_environment(config.framework, config.data_folder, config.interpreter)
+                read_environment(config.framework, config.work.data_folder, config.interpreter)
             )
         return environments
 
@@ -82,10 +81,7 @@ class InterleavedPlan:
             names.append(folder.name)
         digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:8]
         config = self.plan.config
-        work = work_of(config).name
-        if isinstance(config, ScriptConfig):
-            work = config.short_name
-        parts = [work, *self.named, self.label, digest]
+        parts = [config.work.folder_name, *self.named, self.label, digest]
         return stored_path(config.outputs_dir) / FOLDER / "-".join(filter(None, parts))
 
 

@@ -16,10 +16,9 @@ from perfkit.analysis.comparison.stored import (
     write_comparison,
 )
 from perfkit.analysis.wording import variant_arguments
-from perfkit.core.driver.measure import BEING_MEASURED, alone, resume
-from perfkit.core.driver.progress import RepeatsProgress, round_order
-from perfkit.core.results.store import Measurement
-from perfkit.core.work import work_of
+from perfkit.measuring.driver.measure import BEING_MEASURED, alone, resume
+from perfkit.measuring.driver.progress import RepeatsProgress, round_order
+from perfkit.measuring.results.store import Measurement
 
 
 def measure_interleaved(plan: InterleavedPlan, say: Callable[[str], None]) -> None:
@@ -43,7 +42,7 @@ def _measure(plan: InterleavedPlan, say: Callable[[str], None]) -> None:
     _store(plan, measurements)
     if all(measurement.result.status == "complete" for measurement in measurements):
         return
-    protocol, unit = plan.plan.protocol, work_of(plan.plan.config).unit
+    protocol, unit = plan.plan.protocol, plan.plan.config.work.counts().unit
     remaining = [*range(len(names))]
     with RepeatsProgress(protocol.repeats, protocol.steps, unit, variants=[*names]) as progress:
         for repeat in range(1, protocol.repeats + 1):

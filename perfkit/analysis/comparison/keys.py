@@ -3,14 +3,14 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from perfkit.analysis.wording import lacking_options, own_options
-from perfkit.core.config import Config, Protocol, RunConfig
-from perfkit.core.format import counted, one_line, plain, shortened
-from perfkit.core.parameters import ABOUT, in_notebook_order, select
-from perfkit.core.request import suggest
-from perfkit.core.results.frames import listed, row_of
-from perfkit.core.results.schema import Result
-from perfkit.core.results.store import Measurement
-from perfkit.core.script_config import ScriptConfig
+from perfkit.measuring.format import counted, one_line, plain, shortened
+from perfkit.measuring.parameters import ABOUT, Kind, in_notebook_order, select
+from perfkit.measuring.protocol import Protocol
+from perfkit.measuring.request import suggest
+from perfkit.measuring.results.frames import listed, row_of
+from perfkit.measuring.results.schema import Result
+from perfkit.measuring.results.store import Measurement
+from perfkit.measuring.work import ModelWork, ScriptWork
 
 KeyValue = str | int | float | bool | None
 """The value of a key; None if the measurement has none."""
@@ -28,27 +28,29 @@ the GPUs; `topology` has the number used."""
 HARDWARE = ["cpu", "cpu_cores", "cpu_features", "memory", "virtual_machine", "gpus"]
 HARDWARE += ["gpu_topology", "interconnect", "data_disk"]
 """Facts of the environment that must agree; all others are software, which may differ."""
-REPORTED = ("precision", "tf32", "threads", "parameters", "input_sha256")
-"""Keys that only the workers report: effective precision and TF32, thread pools, the number of
-trainable parameters, the input's list of files."""
 PROTOCOL = tuple(name for name in Protocol.model_fields if name not in (*IGNORED, "name"))
-NOT_WORK = {*MAY_DIFFER, *IGNORED, *ALIASES, *REPORTED}
-WORK = tuple(name for name in in_notebook_order(Config) if name not in NOT_WORK)
-"""Parameters that define the work."""
-MODEL_KEYS = (*WORK, "topology", *REPORTED, *PROTOCOL, *HARDWARE, "nodes_differ")
-"""Keys in which two measurements of models must agree, except those given by `--across`."""
+NOT_WORK = {"work", "modules", *MAY_DIFFER, *IGNORED, *ALIASES}
 LIVE_LABEL = r"live-[0-9a-f]{6}"
 """The label, as a regular expression, of measurements that were made for an interleaved
 comparison without a label of their own (interleaved_plan.py)."""
-SCRIPT_WORK = ("arguments", "script_sha256")
-"""Parameters and content of a script; `model` is its file's name."""
-TOLD = ("precision", "parameters", "samples_per_step", "unit")
-"""Keys whose values a script tells."""
-RUN = tuple(name for name in WORK if name in RunConfig.model_fields)
-SCRIPT_KEYS = ("model", *SCRIPT_WORK, *RUN, "topology", *TOLD, *PROTOCOL, *HARDWARE)
-SCRIPT_KEYS += ("nodes_differ",)
-"""Keys in which two measurements of scripts must agree."""
-KEYS = tuple(dict.fromkeys([*MODEL_KEYS, *SCRIPT_KEYS]))
+
+
+def keys_of(kind: Kind) -> tuple[str, ...]:
+    """Return the keys in which two measurements of such a work must agree, except those given
+    by `--across`; `model` is also the name of a script's file."""
+    every = ["model", *work_keys(kind), "topology", *kind.reported]
+    every += [*PROTOCOL, *HARDWARE, "nodes_differ"]
+    return tuple(dict.fromkeys(every))
+
+
+def work_keys(kind: Kind) -> list[str]:
+    """Return the parameters that define such a work."""
+    not_work = {*NOT_WORK, *kind.reported}
+    return [name for name in in_notebook_order(kind) if name not in not_work]
+
+
+WORK = work_keys(ModelWork)
+KEYS = tuple(dict.fromkeys([*keys_of(ModelWork), *keys_of(ScriptWork)]))
 FOLLOWING = {
     "arguments": ("precision", "parameters", "samples_per_step"),
     "script_sha256": ("model", "precision", "parameters", "samples_per_step"),
@@ -71,31 +73,28 @@ WIDTH = 40
 
 
 def must_agree(measurement: Measurement) -> dict[str, KeyValue]:
-    """Return the values of MODEL_KEYS, without `input_sha256` if the input has no files, or of
-    SCRIPT_KEYS."""
+    """Return the values of `keys_of` its work, without `input_sha256` if the input has no
+    files."""
     result, row = measurement.result, row_of(measurement)
-    is_script = isinstance(result.config, ScriptConfig)
-    keys = SCRIPT_KEYS if is_script else MODEL_KEYS
-    values: dict[str, KeyValue] = {key: row.get(key) for key in keys}
+    values: dict[str, KeyValue] = {key: row.get(key) for key in keys_of(type(result.work))}
     for name in HARDWARE:
         values[name] = row.get(f"environment.{name}")
-    if is_script:
-        return values | _told(result)
-    effective = result.effective
-    for name in ("precision", "tf32", "threads"):
-        values[name] = row.get(f"effective.{name}")
-    values["parameters"] = effective.parameters if effective else None
-    if values["input_sha256"] is None:
+    reported = _reported(result, row)
+    values |= {name: reported.get(name) for name in result.work.reported}
+    if values.get("input_sha256", "") is None:
         del values["input_sha256"]
     return values
 
 
-def _told(result: Result) -> dict[str, KeyValue]:
-    """Return the values of TOLD; None before the script has told them."""
-    values: dict[str, KeyValue] = dict.fromkeys(TOLD)
+def _reported(result: Result, row: Mapping[str, KeyValue]) -> dict[str, KeyValue]:
+    """Return what the ranks have reported by its key; nothing before they have."""
     if result.told:
-        told = result.told.model_dump()
-        values |= {name: told[name] for name in TOLD}
+        return result.told.model_dump()
+    values: dict[str, KeyValue] = {"input_sha256": row.get("input_sha256")}
+    if result.effective:
+        values["parameters"] = result.effective.parameters
+        for name in ("precision", "tf32", "threads"):
+            values[name] = row.get(f"effective.{name}")
     return values
 
 
@@ -107,7 +106,8 @@ def may_differ(measurement: Measurement) -> dict[str, KeyValue]:
         if name not in HARDWARE:
             values[name] = row[f"environment.{name}"]
     if measurement.result.told:
-        for name in measurement.result.told.model_dump(exclude={*TOLD}):
+        of_keys = {*measurement.result.work.reported}
+        for name in measurement.result.told.model_dump(exclude=of_keys):
             values[f"told.{name}"] = row[f"told.{name}"]
     if effective:
         values["optimizer_settings"] = effective.optimizer_settings

@@ -5,8 +5,6 @@ from itertools import islice
 from typing import Literal, NamedTuple
 
 from perfkit.analysis.comparison.keys import (
-    REPORTED,
-    TOLD,
     KeyValue,
     allowed,
     differing,
@@ -23,8 +21,7 @@ from perfkit.analysis.comparison.pairs import (
 )
 from perfkit.analysis.comparison.selections import ComparisonError, Selected
 from perfkit.analysis.comparison.stored import Comparison, Unmeasured
-from perfkit.core.results.frames import row_order
-from perfkit.core.script_config import ScriptConfig
+from perfkit.measuring.results.frames import row_order
 
 MOST_NAMED = 5
 """Most problems of a kind, or names in a problem, in an error."""
@@ -145,11 +142,9 @@ def _unmeasured(
 def _requested(operand: Operand) -> dict[str, KeyValue]:
     """Return the keys as requested, without those that only workers report."""
     assert operand.measurement
-    config = operand.measurement.result.config
-    if isinstance(config, ScriptConfig):
-        return {key: value for key, value in operand.keys.items() if key not in TOLD}
-    keys = {key: value for key, value in operand.keys.items() if key not in REPORTED}
-    return keys | {"precision": config.precision, "tf32": config.tf32}
+    work = operand.measurement.result.work
+    keys = {key: value for key, value in operand.keys.items() if key not in work.reported}
+    return keys | work.model_dump(include={"precision", "tf32"})
 
 
 # Why nothing is compared.

@@ -19,11 +19,10 @@ from perfkit.analysis.verdicts import has_regressed, verdict
 from perfkit.analysis.verification.command import verify_command
 from perfkit.analysis.verification.matching import verification_of
 from perfkit.analysis.warnings import check
-from perfkit.core.config import Config
-from perfkit.core.format import plain
-from perfkit.core.results.frames import row_of
-from perfkit.core.results.store import Measurement
-from perfkit.core.statistics import Estimate, median_estimate
+from perfkit.measuring.format import plain
+from perfkit.measuring.results.frames import row_of
+from perfkit.measuring.results.store import Measurement
+from perfkit.measuring.statistics import Estimate, median_estimate
 from perfkit.training.models import model_named
 
 
@@ -43,7 +42,7 @@ class Operand:
     @property
     def place(self) -> dict[str, Any]:
         """The place, or the possible place, in a published table, which has no scripts."""
-        if self.measurement and not isinstance(self.measurement.result.config, Config):
+        if self.measurement and not self.measurement.result.work.facts:
             return {"model": self.row["model"]}
         return matches.place(self.row)._asdict() if self.measurement else self.keys
 
@@ -86,7 +85,7 @@ def measured(measurement: Measurement) -> Operand:
     """Return the operand of a measurement."""
     result, row = measurement.result, row_of(measurement)
     row["effective.precision"] = row.get("effective.precision") or "not known"
-    unit = result.work.unit
+    unit = result.counts.unit
     return Operand(plain(result.id), unit, must_agree(measurement), row, measurement)
 
 
@@ -191,8 +190,6 @@ def _same_work(a: Measurement, b: Measurement) -> SameWork | None:
     a_config, b_config = a.result.config, b.result.config
     if a_config.framework == b_config.framework:
         return None
-    if not (isinstance(a_config, Config) and isinstance(b_config, Config)):
-        return SameWork(state="not verified", command="")
     verify = verify_command(a_config, b_config)
     for outputs in (a.folder.parent, b.folder.parent):
         match = verification_of(outputs, a.result, b.result)

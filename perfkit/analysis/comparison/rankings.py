@@ -8,7 +8,7 @@ import pandas as pd
 
 from perfkit.analysis.comparison.stored import InterleavedComparison
 from perfkit.analysis.verdicts import Verdict, verdict
-from perfkit.core.statistics import Estimate, median_estimate
+from perfkit.measuring.statistics import Estimate, median_estimate
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from perfkit.analysis.comparison.blocks import ROW, Work, varying, work_of
 from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import NO_BASE, RUNS, cells_of
 from perfkit.analysis.published.matches import place, place_of
-from perfkit.core.results.frames import records
-from perfkit.core.statistics import ratio_interval
+from perfkit.measuring.results.frames import records
+from perfkit.measuring.statistics import ratio_interval
 from perfkit.training.models import find_model
 
 PANEL = [key for key in ROW if key != "topology"]

@@ -8,12 +8,12 @@ from perfkit.analysis.comparison.stored import Selection, TakenAs
 from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import RUNS, PublishedCell, cells_of
 from perfkit.analysis.published.layouts import LAYOUTS
-from perfkit.core.format import plain
-from perfkit.core.paths import outputs_path
-from perfkit.core.request import RequestError, suggest
-from perfkit.core.results.outputs import agreeing, measurements
-from perfkit.core.results.store import Measurement, ResultError, Store, read_result
-from perfkit.core.results.summarize import check_against_raw
+from perfkit.measuring.format import plain
+from perfkit.measuring.paths import outputs_path
+from perfkit.measuring.request import RequestError, suggest
+from perfkit.measuring.results.outputs import agreeing, measurements
+from perfkit.measuring.results.store import Measurement, ResultError, Store, read_result
+from perfkit.measuring.results.summarize import check_against_raw
 
 LABEL = "label:"
 TABLES = [table for table in LAYOUTS if table != RUNS]

@@ -33,16 +33,16 @@ from perfkit.analysis.verdicts import (
 )
 from perfkit.analysis.warning_types import severity, worst_first
 from perfkit.analysis.wording import long_title, work_title
-from perfkit.core.results.base import Stored
-from perfkit.core.results.failures import Failure
-from perfkit.core.results.store import (
+from perfkit.measuring.results.base import Stored
+from perfkit.measuring.results.effective import WorkUnit
+from perfkit.measuring.results.failures import Failure
+from perfkit.measuring.results.store import (
     ResultError,
     read_as,
     read_file,
     write_atomically,
 )
-from perfkit.core.results.told import WorkUnit
-from perfkit.core.statistics import fewest_values, median_estimate
+from perfkit.measuring.statistics import fewest_values, median_estimate
 
 SCHEMA_VERSION: Literal[6] = 6
 FOLDER = "comparisons"

@@ -9,8 +9,8 @@ import pandas as pd
 
 from perfkit.analysis.comparison.blocks import Work, work_of
 from perfkit.analysis.wording import device_name
-from perfkit.core.results.frames import records
-from perfkit.core.statements import ENGLISH
+from perfkit.measuring.results.frames import records
+from perfkit.measuring.statements import ENGLISH
 
 
 @dataclass(frozen=True)

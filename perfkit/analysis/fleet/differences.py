@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perfkit.analysis.fleet.stored import Difference
-from perfkit.core.format import number
-from perfkit.core.results.schema import Result, present
-from perfkit.core.statements import value_text
+from perfkit.measuring.format import number
+from perfkit.measuring.results.schema import Result, present
+from perfkit.measuring.statements import value_text
 
 CLOCK_SHARE = 0.97
 """A clock below this share of the lowest of the other nodes is lower."""

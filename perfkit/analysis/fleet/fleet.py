@@ -30,11 +30,11 @@ from perfkit.analysis.fleet.stored import (
     Quantity,
     name_order,
 )
-from perfkit.core.results.frames import as_frame, row_of
-from perfkit.core.results.schema import Result
-from perfkit.core.results.store import Measurement, write_atomically
-from perfkit.core.statements import ENGLISH, N_
-from perfkit.core.units import GIGA, TERA
+from perfkit.measuring.results.frames import as_frame, row_of
+from perfkit.measuring.results.schema import Result
+from perfkit.measuring.results.store import Measurement, write_atomically
+from perfkit.measuring.statements import ENGLISH, N_
+from perfkit.measuring.units import GIGA, TERA
 from perfkit.training.frameworks import DISPLAY_NAMES
 
 REQUESTED = [name for name in WORK if name != "node"]

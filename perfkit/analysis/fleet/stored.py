@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from perfkit.core.results.base import Stored
+from perfkit.measuring.results.base import Stored
 
 DIGITS = re.compile("([0-9]+)")
 Quantity = Literal["throughput", "matmul", "copy"]

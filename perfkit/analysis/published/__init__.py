@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from perfkit.core.statements import N_
+from perfkit.measuring.statements import N_
 
 FOLDER = Path(__file__).parent
 FILES = (FOLDER / "published.csv", FOLDER / "llama.csv")

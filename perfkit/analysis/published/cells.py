@@ -5,7 +5,7 @@ from typing import Literal
 
 import pandas as pd
 
-from perfkit.core.results.frames import records
+from perfkit.measuring.results.frames import records
 from perfkit.training.frameworks import DISPLAY_NAMES
 from perfkit.training.models import Unit, model_named
 

@@ -7,7 +7,7 @@ from gettext import NullTranslations
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from perfkit.analysis.published.cells import RUNS, PublishedCell
-from perfkit.core.statements import N_, Format, Statement
+from perfkit.measuring.statements import N_, Format, Statement
 from perfkit.training.models import find_model, model_named
 
 MeasurementRow = Mapping[str, Any]

@@ -2,8 +2,8 @@
 
 import shlex
 
-from perfkit.core.config import Config
-from perfkit.core.request.resolve import resolve
+from perfkit.measuring.config import Config
+from perfkit.measuring.request.resolve import resolve
 from perfkit.training.frameworks import FRAMEWORKS
 
 WORK = ("model_size", "image_size", "sequence_length", "optimizer", "outputs_dir")
@@ -18,22 +18,24 @@ def verify_command(config: Config, other: Config | None = None) -> str:
         return ""
     named = [framework_option(config)]
     named.append(framework_option(other) if other else partners[0])
-    words = ["perfkit", "verify", config.model]
+    words = ["perfkit", "verify", config.work.name]
     if other or named[0] != config.framework:
         words += ["--frameworks", ",".join(named)]
-    usual = resolve({"model": config.model})
+    usual = resolve({"model": config.work.name})
     for name in WORK:
-        value = getattr(config, name)
-        if value != getattr(usual, name):
+        value = config.values[name]
+        if value != usual.values[name]:
             words += ["-p", name, str(value)]
     return shlex.join(words)
 
 
 def _other_frameworks(config: Config) -> list[str]:
-    """Return the other frameworks that support this model and optimizer."""
-    names = []
+    """Return the other frameworks that support this model and optimizer; none for a script."""
+    if not config.work.facts:
+        return []
+    work, names = config.work.built_in, []
     for name, framework in FRAMEWORKS.items():
-        is_able = framework.takes(model=config.model, optimizer=config.optimizer)
+        is_able = framework.takes(model=work.model, optimizer=work.optimizer)
         if is_able and name != config.framework:
             names.append(name)
     return names
@@ -42,12 +44,13 @@ def _other_frameworks(config: Config) -> list[str]:
 def framework_option(config: Config) -> str:
     """Return a configuration's framework in the syntax of `--frameworks`, such as
     `torch:static:NCHW`: without what is the framework's default."""
-    usual = resolve(config.model_dump(include={"model", "framework"}))
+    work = config.work.built_in
+    usual = resolve({"model": work.model, "framework": config.framework}).work.built_in
     words: list[str] = [config.framework]
-    if config.execution != usual.execution:
-        words.append(config.execution)
-    if config.layout and config.layout != usual.layout:
-        words.append(config.layout)
+    if work.execution != usual.execution:
+        words.append(work.execution)
+    if work.layout and work.layout != usual.layout:
+        words.append(work.layout)
     if config.python:
         words.append(config.python)
     return ":".join(words)

@@ -12,7 +12,7 @@ from perfkit.analysis.verification.stored import (
     Quantity,
     TensorQuantity,
 )
-from perfkit.core.config import Config
+from perfkit.measuring.work import ModelWork
 from perfkit.training.models import flops_with_backward, multiply_adds
 
 
@@ -85,11 +85,11 @@ class Trace:
         return trace
 
 
-def judge(base: Trace, other: Trace, config: Config) -> list[ComparedQuantity]:
-    """Return all quantities of `other` compared with the `base`, on batches of `config`. If the
+def judge(base: Trace, other: Trace, work: ModelWork) -> list[ComparedQuantity]:
+    """Return all quantities of `other` compared with the `base`, on batches of `work`. If the
     parameters differ, nothing was trained, and losses and tensors are not compared."""
     parameters = _compare_parameters(base.parameters, other.parameters)
-    quantities = [parameters, *_compare_arithmetic(base, other, config)]
+    quantities = [parameters, *_compare_arithmetic(base, other, work)]
     if not parameters.agreed:
         return quantities
     for precision in TOLERANCES:
@@ -146,24 +146,24 @@ def _shape_text(shape: Shape | None) -> str:
 
 
 def _compare_arithmetic(
-    base: Trace, other: Trace, config: Config
+    base: Trace, other: Trace, work: ModelWork
 ) -> tuple[ComparedQuantity, ComparedQuantity]:
     """Compare multiply-adds and FLOPs of a sample."""
-    by_architecture = multiply_adds(config)
-    base_count = _per_sample(base, config)
-    other_count = _per_sample(other, config)
+    by_architecture = multiply_adds(work)
+    base_count = _per_sample(base, work)
+    other_count = _per_sample(other, work)
     forward = _compare_counts("multiply_adds", base_count, other_count, by_architecture)
     training = _compare_counts(
         "training_flops",
-        flops_with_backward(config, base_count),
-        flops_with_backward(config, other_count),
-        flops_with_backward(config, by_architecture),
+        flops_with_backward(work, base_count),
+        flops_with_backward(work, other_count),
+        flops_with_backward(work, by_architecture),
     )
     return forward, training
 
 
-def _per_sample(trace: Trace, config: Config) -> float:
-    count = trace.multiply_adds / config.batch_size
+def _per_sample(trace: Trace, work: ModelWork) -> float:
+    count = trace.multiply_adds / work.batch_size
     return int(count) if count.is_integer() else count
 
 

@@ -9,7 +9,7 @@ from perfkit.analysis.verification.stored import (
     Verification,
     read_verifications,
 )
-from perfkit.core.results.schema import Result
+from perfkit.measuring.results.schema import Result
 
 
 class PairVerification(NamedTuple):

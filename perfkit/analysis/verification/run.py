@@ -19,15 +19,16 @@ from perfkit.analysis.verification.stored import (
     Verification,
     setup_name,
 )
-from perfkit.core.config import Config, Protocol
-from perfkit.core.driver.repeat import TaskError, perform
-from perfkit.core.paths import stored_path
-from perfkit.core.request.requirements import read_environment
-from perfkit.core.results.identity import Reading
-from perfkit.core.results.store import write_atomically
-from perfkit.core.units import GIGA
+from perfkit.measuring.config import Config
+from perfkit.measuring.driver.repeat import TaskError, perform
+from perfkit.measuring.paths import stored_path
+from perfkit.measuring.protocol import Protocol
+from perfkit.measuring.request.requirements import read_environment
+from perfkit.measuring.results.base import Reading
+from perfkit.measuring.results.store import write_atomically
+from perfkit.measuring.units import GIGA
+from perfkit.measuring.work import ModelWork
 from perfkit.training.frameworks import FRAMEWORKS
-from perfkit.training.models import model_of
 from perfkit.training.trace import COPIES, STEPS
 
 TRACES, LOCK = ".traces-", ".lock"
@@ -56,20 +57,21 @@ def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verif
     folder.mkdir(parents=True, exist_ok=True)
     traced = []
     with _shared_folder(folder) as shared:
-        _check_disk_space(configs[0], folder)
+        _check_disk_space(configs[0].work.built_in, folder)
         for number, config in enumerate(configs):
             name = FRAMEWORKS[config.framework].display_name
-            say(setup_name(name, config.execution, config.layout))
+            work = config.work.built_in
+            say(setup_name(name, work.execution, work.layout))
             traced.append(_traced(config, shared / str(number), folder))
-    verification = _judged(configs[0], traced)
+    verification = _judged(configs[0].work.built_in, traced)
     path = folder / verification.file_name
     write_atomically(path, verification.model_dump_json(indent=1))
     return verification, path
 
 
-def _check_disk_space(config: Config, folder: Path) -> None:
+def _check_disk_space(work: ModelWork, folder: Path) -> None:
     """Raise TaskError if the traces do not fit in `folder`."""
-    needed = COPIES * BYTES_PER_VALUE * model_of(config).parameters
+    needed = COPIES * BYTES_PER_VALUE * work.facts.parameters
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise TaskError(
@@ -87,29 +89,29 @@ def _traced(config: Config, raw_folder: Path, folder: Path) -> TracedSetup:
     setup = FrameworkSetup(
         framework=config.framework,
         version=str(version),
-        execution=config.execution,
-        layout=config.layout,
+        execution=config.work.built_in.execution,
+        layout=config.work.built_in.layout,
     )
     return TracedSetup(setup, Trace.of(events), environment)
 
 
-def _judged(config: Config, traced: Sequence[TracedSetup]) -> Verification:
-    """Return the verification of these setups, whose base trained `config`."""
+def _judged(work: ModelWork, traced: Sequence[TracedSetup]) -> Verification:
+    """Return the verification of these setups, whose base trained `work`."""
     base, *others = traced
     comparisons = []
     for other in others:
-        checks = judge(base.trace, other.trace, config)
+        checks = judge(base.trace, other.trace, work)
         comparisons.append(SetupComparison(side=other.setup, checks=checks))
     return Verification(
         schema_version=SCHEMA_VERSION,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        model=config.model,
-        model_size=config.model_size,
-        optimizer=config.optimizer,
-        image_size=config.image_size,
-        sequence_length=config.sequence_length,
-        batch_size=config.batch_size,
-        seed=config.seed,
+        model=work.model,
+        model_size=work.model_size,
+        optimizer=work.optimizer,
+        image_size=work.image_size,
+        sequence_length=work.sequence_length,
+        batch_size=work.batch_size,
+        seed=work.seed,
         steps=STEPS,
         base=base.setup,
         against=comparisons,

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from perfkit.analysis.verification.stored import FrameworkSetup, SetupComparison
-from perfkit.core.statements import N_, Statement
+from perfkit.measuring.statements import N_, Statement
 
 
 class WorkVerdict(Statement):

@@ -13,11 +13,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from perfkit.core.config import Config, FrameworkName, ModelName, ModelSize
-from perfkit.core.results.base import NonNegative, Stored
-from perfkit.core.results.identity import Reading
-from perfkit.core.results.schema import Result
-from perfkit.core.results.store import ResultError, read_as
+from perfkit.measuring.about import FrameworkName
+from perfkit.measuring.config import Config
+from perfkit.measuring.results.base import NonNegative, Reading, Stored
+from perfkit.measuring.results.schema import Result
+from perfkit.measuring.results.store import ResultError, read_as
+from perfkit.measuring.work import ModelName, ModelSize
 from perfkit.training.frameworks import FRAMEWORKS
 
 FOLDER = "verified"
@@ -52,7 +53,8 @@ class FrameworkSetup(Stored):
     def is_used_by(self, config: Config, version: Any) -> bool:
         """Return whether `config`, with this version of its framework, has this setup. Builds
         of a version (2.13.0+cpu, 2.13.0+cu126) are the same."""
-        measured = (config.framework, config.execution, config.layout)
+        work = config.work.built_in
+        measured = (config.framework, work.execution, work.layout)
         verified = (self.framework, self.execution, self.layout)
         return measured == verified and _release(version) == _release(self.version)
 
@@ -164,7 +166,7 @@ class Verification(Stored):
     def setup_of(self, result: Result) -> FrameworkSetup | None:
         """Return the setup of this measurement; None if the verification does not hold for
         it."""
-        if not isinstance(result.config, Config) or not self._is_about_work_of(result):
+        if not result.work.facts or not self._is_about_work_of(result):
             return None
         config = result.config
         version = result.fact(FRAMEWORKS[config.framework].facts[0])
@@ -175,7 +177,7 @@ class Verification(Stored):
 
     def _is_about_work_of(self, result: Result) -> bool:
         """Return whether a measurement has the same work and the same code of this suite."""
-        if any(getattr(result.config, name) != getattr(self, name) for name in WORK):
+        if any(getattr(result.work, name) != getattr(self, name) for name in WORK):
             return False
         source = self.environment.get("suite_source")
         if source is None or source.value is None:

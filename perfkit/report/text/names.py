@@ -8,14 +8,13 @@ from perfkit.analysis import wording
 from perfkit.analysis.comparison.stored import InterleavedComparison, Variant
 from perfkit.analysis.verdicts import WORDS as VERDICT_WORDS
 from perfkit.analysis.verdicts import Verdict
-from perfkit.core import config
-from perfkit.core.command import run_command
-from perfkit.core.format import interval, number, percent, plain
-from perfkit.core.parameters import ABOUT, parameters, select, takes
-from perfkit.core.results.schema import Result
-from perfkit.core.script_config import SCRIPT, ScriptConfig
-from perfkit.core.statements import N_
-from perfkit.core.statistics import median
+from perfkit.measuring.command import run_command
+from perfkit.measuring.format import interval, number, percent, plain
+from perfkit.measuring.parameters import ABOUT, parameters, select, takes
+from perfkit.measuring.protocol import Protocol
+from perfkit.measuring.results.schema import Result
+from perfkit.measuring.statements import N_
+from perfkit.measuring.statistics import median
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import translations
 from perfkit.training.frameworks import DISPLAY_NAMES
@@ -86,9 +85,9 @@ def traits(row: Mapping[str, Any]) -> dict[str, str]:
     return wording.traits(row, translations())
 
 
-def protocol_name(protocol: config.Protocol) -> str:
+def protocol_name(protocol: Protocol) -> str:
     """Return the protocol's name, marked if any of its values was changed."""
-    if protocol == config.Protocol.named(protocol.name):
+    if protocol == Protocol.named(protocol.name):
         return protocol.name
     return _("%(name)s, changed") % {"name": protocol.name}
 
@@ -96,9 +95,9 @@ def protocol_name(protocol: config.Protocol) -> str:
 def precision(result: Result) -> str:
     """Return the effective precision, with the requested precision if that differs; of a
     script, the precision that it told, empty without one."""
-    if isinstance(result.config, ScriptConfig):
+    requested = result.work.precision
+    if requested is None:
         return plain(result.told.precision or "") if result.told else ""
-    requested = result.built_in.precision
     used = result.effective.precision if result.effective else requested
     if used == requested:
         return used
@@ -109,34 +108,21 @@ def precision(result: Result) -> str:
 def title(result: Result) -> str:
     """Return the configuration in a few words: "ResNet-50 · PyTorch · fp32 · batch 4"; of a
     script: "train.py · --lr 0.1 · PyTorch · bf16 · 64 images per step"."""
-    if isinstance(result.config, ScriptConfig):
-        return script_title(result, result.config)
-    c = result.built_in
-    unusual = traits(result.parameters | {"model": c.model})
+    config, work = result.config, result.work
+    unusual = traits(result.parameters | {"model": work.name})
+    batch = told_batch(result)
+    if work.batch_size:
+        batch = _("batch %(size)s") % {"size": work.batch_size}
     parts = [
-        result.work.short_title,
-        DISPLAY_NAMES[c.framework],
+        plain(work.short_title),
+        unusual.pop("arguments", ""),
+        DISPLAY_NAMES[config.framework],
         precision(result),
-        _("batch %(size)s") % {"size": c.batch_size},
-        c.topology if c.ranks > 1 else "",
-        c.input,
+        batch,
+        config.topology if config.ranks > 1 else "",
+        work.input,
         *unusual.values(),
-        c.label,
-    ]
-    return " · ".join(filter(None, parts))
-
-
-def script_title(result: Result, script: ScriptConfig) -> str:
-    """Return a script's configuration in a few words. Its samples per step are those of a
-    rank."""
-    parts = [
-        plain(result.work.short_title),
-        wording.arguments_text(script.arguments),
-        DISPLAY_NAMES[script.framework],
-        precision(result),
-        told_batch(result),
-        script.topology if script.ranks > 1 else "",
-        script.label,
+        config.label,
     ]
     return " · ".join(filter(None, parts))
 
@@ -203,21 +189,16 @@ def framework_version(result: Result) -> str:
 def command(result: Result, **others: Any) -> str:
     """Return the command that repeats the measurement with the same settings on any machine,
     and with `others`."""
-    config = result.config
-    values = requested(result) | others
-    if isinstance(config, ScriptConfig):
-        return shlex.join(run_command(SCRIPT, values | {"script": config.script}))
-    return shlex.join(run_command(config.model, values))
+    work = result.work
+    values = requested(result) | others | work.model_dump(include={"script"})
+    return shlex.join(run_command(work.word, values))
 
 
 def taken_parameters(result: Result) -> dict[str, Any]:
     """Return the values of the parameters that the model, or the script, takes."""
-    c = result.config
-    if isinstance(c, ScriptConfig):
-        return result.parameters
     values = {}
     for name, value in result.parameters.items():
-        if takes(c.model, name):
+        if takes(result.work.word, name):
             values[name] = value
     return values
 
@@ -225,16 +206,15 @@ def taken_parameters(result: Result) -> dict[str, Any]:
 def requested(result: Result) -> dict[str, Any]:
     """Return the parameters that a request on any machine needs to repeat the measurement."""
     c = result.config
-    defaults = {name: default for name, (default, _meaning) in parameters(type(c)).items()}
-    defaults |= config.Protocol.named(result.protocol.name).model_dump()
+    defaults = {name: default for name, (default, _meaning) in parameters(type(c.work)).items()}
+    defaults |= Protocol.named(result.protocol.name).model_dump()
     of_this_machine = [*select(is_path=True, identifies=False)]
     values = {}
     for name, value in taken_parameters(result).items():
         about = ABOUT[name]
         has_effect = about.is_for("device", c.device)
         has_effect &= about.is_for("accelerated", c.accelerated)
-        if isinstance(c, config.Config):
-            has_effect &= about.is_for("input", c.input)
+        has_effect &= about.is_for("input", c.work.input)
         if has_effect and value != defaults[name] and name not in of_this_machine:
             values[name] = value
     return values

@@ -1,6 +1,6 @@
 """Sentences of statements in the current language."""
 
-from perfkit.core.statements import Statement
+from perfkit.measuring.statements import Statement
 from perfkit.report.text.language import translations
 
 

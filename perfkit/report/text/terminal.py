@@ -8,7 +8,7 @@ from io import StringIO
 import click
 
 from perfkit.analysis.verdicts import Verdict
-from perfkit.core.format import printable
+from perfkit.measuring.format import printable
 
 WIDTH = 80
 COMMAND = re.compile(

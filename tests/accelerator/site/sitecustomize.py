@@ -84,7 +84,7 @@ def patch_software(software):
 PATCHES = {
     "paddle": patch_paddle,
     "perfkit.training.models": patch_models,
-    "perfkit.core.system.software": patch_software,
+    "perfkit.measuring.system.software": patch_software,
 }
 
 

@@ -1,0 +1,153 @@
+"""What follows from the raw events of a repeat whose workers have ended."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from perfkit.measuring.config import Config
+from perfkit.measuring.driver.exit_info import ExitInfo
+from perfkit.measuring.driver.failures import EndedRun, cause, finished, timed_out
+from perfkit.measuring.driver.told_failures import unlike_the_request
+from perfkit.measuring.driver.workers import Launcher
+from perfkit.measuring.results.effective import Effective, Told
+from perfkit.measuring.results.failures import Failure
+from perfkit.measuring.results.repeat import Repeat
+from perfkit.measuring.results.store import (
+    Events,
+    ResultError,
+    Store,
+    raw_digests,
+    read_events,
+    read_raw_files,
+)
+from perfkit.measuring.results.summarize import noted, summarize, told_by
+from perfkit.timing.failure import WORKER_ERROR, portable
+from perfkit.timing.raw_file import rank_file
+
+INVALID_EVENTS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
+"""Errors that the raw events of an unfinished rank can cause."""
+REASON_LENGTH = 600
+EndedBy = Literal["timeout", "interrupt"]
+"""Why the driver ended the workers."""
+
+
+class RunOutcome(NamedTuple):
+    """How the workers of a repeat ran: why the driver ended them, if it did; their wall time;
+    how they exited; why their logs could not be stored."""
+
+    ended_by: EndedBy | None
+    seconds: float
+    exit_info: ExitInfo
+    log_error: Failure | None
+
+
+class Reported(NamedTuple):
+    """What the ranks of a repeat reported besides their steps: of a model their effective
+    settings, of a script what it told the timer; NCCL's network between the nodes."""
+
+    effective: Effective | None = None
+    told: Told | None = None
+    nccl_network: str | None = None
+
+
+class Concluded(NamedTuple):
+    """A repeat, complete or failed, and what its ranks reported."""
+
+    repeat: Repeat
+    reported: Reported
+
+
+@dataclass(frozen=True)
+class EndedRepeat:
+    """A repeat whose workers have ended."""
+
+    launcher: Launcher
+    store: Store
+    index: int
+    outcome: RunOutcome
+    first_told: Told | None
+    """what a script told in the first repeat; None in that one"""
+
+    def conclude(self) -> Concluded:
+        """Derive the repeat, and what its ranks reported, from the raw events."""
+        reported = Reported()
+        try:
+            events = events_of_ranks(self.store.raw_folder(self.index), self.launcher.config)
+            reported = self._reported(events)
+            failure = self._why_failed(events)
+            if failure:
+                repeat = Repeat(index=self.index, status="failed", failure=failure)
+                repeat = repeat.model_copy(update={"wall_seconds": self.outcome.seconds})
+            else:
+                repeat = self._summarized(events, reported.told)
+            # Store only what can be read again.
+            repeat = Repeat.model_validate_json(repeat.model_dump_json())
+        except INVALID_EVENTS as error:
+            reason = f"invalid raw events: {error!r}"[:REASON_LENGTH]
+            failure = Failure(code=WORKER_ERROR, reason=portable(reason))
+            repeat = Repeat(index=self.index, status="failed", failure=failure)
+        return Concluded(repeat, reported)
+
+    def _reported(self, events: Sequence[Events]) -> Reported:
+        """Raises ValueError for something that can't be reported."""
+        network = self.outcome.exit_info.nccl_network
+        config = self.launcher.config
+        told = told_by(events[0])
+        if told is None:
+            return Reported(nccl_network=network)
+        notes = noted([event for event in events[0] if event["event"] == "note"])
+        effective = config.work.effective(told, notes)
+        return Reported(effective, config.work.stored_told(told), network)
+
+    def _why_failed(self, events: list[Events]) -> Failure | None:
+        """Return why a repeat failed; None if all ranks finished and their logs are stored, and
+        a script did the same in all of them."""
+        config, outcome = self.launcher.config, self.outcome
+        if outcome.ended_by == "interrupt":
+            reason = f"interrupted during repeat {self.index}"
+            return Failure(code="interrupted", reason=reason)
+        nodes = []
+        for rank in range(config.ranks):
+            nodes.append(self.launcher.node_name(rank // config.devices))
+        run = EndedRun(events, nodes, outcome.exit_info)
+        was_too_slow = outcome.ended_by == "timeout"
+        if not run.exit_info.error:
+            failure = unlike_the_request(config, run, self.index, self.first_told)
+            if failure:
+                return failure
+        if all(finished(rank_events) for rank_events in events):
+            # Even after a timeout: only the cleanup of the processes did not finish.
+            return outcome.log_error
+        if was_too_slow:
+            return timed_out(run, self.index, config.timeout)
+        return cause(run)
+
+    def _summarized(self, events: Sequence[Events], told: Told | None) -> Repeat:
+        """Return the complete repeat with its numbers and the digests of its raw files."""
+        repeat = summarize(
+            self.index,
+            self.launcher.protocol,
+            events,
+            self.outcome.seconds,
+            _events(self.store.telemetry_file(self.index)),
+            units=self.launcher.config.work.counts(told).units_per_sample,
+        )
+        raw_files = read_raw_files(self.store.raw_folder(self.index))
+        changes = {
+            "raw_files": raw_digests(raw_files),
+            "killed_after_end": self.outcome.exit_info.killed_after_end,
+        }
+        return repeat.model_copy(update=changes)
+
+
+def events_of_ranks(raw_folder: Path, config: Config) -> list[Events]:
+    """Return the raw events by rank; none of a rank whose file can't be read."""
+    return [_events(rank_file(raw_folder, rank)) for rank in range(config.ranks)]
+
+
+def _events(path: Path) -> Events:
+    try:
+        return read_events(path)
+    except (OSError, ResultError):
+        return []

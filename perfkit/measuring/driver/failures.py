@@ -1,0 +1,251 @@
+"""Why the workers of a repeat exited early: pure functions of their events and exit info.
+
+When one rank fails, its peers report the lost connection or abort, and a launcher returns the
+status of the process that it checks first. So the failing rank is identified by the reported
+errors, by the traces in the logs, and by the progress of each rank.
+"""
+
+import errno
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
+
+from perfkit.measuring.driver.exit_info import ExitInfo
+from perfkit.measuring.driver.logs import last_lines
+from perfkit.measuring.results.failures import Failure
+from perfkit.measuring.results.store import Events
+from perfkit.timing.failure import WORKER_ERROR, portable
+from perfkit.timing.raw_file import UNWRITABLE
+
+ABORTED = ("FatalError", "Traceback (most recent call last)")
+"""Text that Paddle's and Python's handlers write to the log of an aborting process."""
+OS_ERROR = re.compile(r"OSError: \[Errno (\d+)\]")
+"""Beginning of the line of a log that shows an error of the operating system."""
+
+
+class NodeError(Exception):
+    """The nodes can't run the measurement; `failure` says why."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(failure.reason)
+
+
+def unwritten(error: OSError) -> Failure:
+    """Return the failure of a driver that could not write a file or start a process."""
+    code = "out_of_memory" if error.errno == errno.ENOMEM else "io_error"
+    return Failure(code=code, reason=portable(str(error)))
+
+
+def finished(events: Events) -> bool:
+    """Return whether a rank has completed its task."""
+    return bool(events) and events[-1]["event"] == "end"
+
+
+class Progress(NamedTuple):
+    """How far a rank came: the last step whose batch has arrived, and the last completed one.
+    Of two ranks, the one with the earlier batch is behind."""
+
+    batch: int
+    step: int
+
+
+class Report(NamedTuple):
+    """The error that a rank reported, `at` a time by its node's clock."""
+
+    rank: int
+    progress: Progress
+    at: float
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class EndedRun:
+    """The ranks of a repeat that has ended, by their numbers: their events, and the names of
+    their nodes (None with a single node)."""
+
+    events: Sequence[Events]
+    nodes: Sequence[str | None]
+    exit_info: ExitInfo
+
+    def name(self, rank: int) -> str:
+        """Return the name of a rank and, if there are several nodes, of its node."""
+        node = self.nodes[rank]
+        return f"rank {rank} on {node}" if node else f"rank {rank}"
+
+    def progress(self, rank: int) -> Progress:
+        events = self.events[rank]
+        batches = [event["step"] for event in events if event["event"] == "batch"]
+        steps = [event["step"] for event in events if event["event"] == "step"]
+        return Progress(max(batches, default=0), max(steps, default=0))
+
+    def furthest_behind(self, ranks: Iterable[int]) -> list[int]:
+        """Return those of `ranks` that have made the least progress."""
+        progress = {rank: self.progress(rank) for rank in ranks}
+        least = min(progress.values())
+        return [rank for rank, reached in progress.items() if reached == least]
+
+    def reports(self) -> list[Report]:
+        """Return the errors that ranks have reported, the earliest first; on several nodes,
+        whose clocks differ, those of the ranks with the least progress."""
+        reports = []
+        for rank, events in enumerate(self.events):
+            for event in events:
+                if event["event"] == "failure":
+                    progress, at = self.progress(rank), float(event["at"])
+                    code, message = str(event["code"]), str(event["message"])
+                    reports.append(Report(rank, progress, at, code, message))
+        if len({*self.nodes}) == 1:
+            return sorted(reports, key=attrgetter("at"))
+        return sorted(reports, key=attrgetter("progress", "at"))
+
+    def silent(self) -> list[int]:
+        """Return the ranks that neither finished nor reported an error."""
+        ranks = []
+        for rank, events in enumerate(self.events):
+            has_reported = any(event["event"] == "failure" for event in events)
+            if not has_reported and not finished(events):
+                ranks.append(rank)
+        return ranks
+
+    def has_aborted(self, rank: int) -> bool:
+        """Return whether the rank's log has the trace of an abort. A process that a signal
+        killed leaves none."""
+        log = self.exit_info.logs.get(f"rank{rank}", "")
+        return any(sign in log for sign in ABORTED)
+
+    def failure(self, code: str, reason: str, rank: int | None = None) -> Failure:
+        """Return a failure with the last lines of the rank's log."""
+        node = None if rank is None else self.nodes[rank]
+        log = last_lines(self._log(rank))
+        return Failure(code=code, reason=reason, rank=rank, node=node, log=log)
+
+    def _log(self, rank: int | None) -> str:
+        """Return the log of a rank; without any, the launchers' logs, in which a single rank
+        writes, too."""
+        logs = self.exit_info.logs
+        of_launchers = [text for name, text in logs.items() if not name.startswith("rank")]
+        return logs.get(f"rank{rank}") or "\n".join(of_launchers)
+
+
+def cause(run: EndedRun) -> Failure:
+    """Return why the workers ended. In this order: a specific failure reported by a rank, an
+    error outside the workers, an I/O error or a lack of memory, the rank that went silent, the
+    rank that reported an error.
+
+    Raises LookupError or ValueError for an event that no rank has written.
+    """
+    reports = run.reports()
+    for report in reports:
+        if report.code != WORKER_ERROR:
+            return run.failure(report.code, _said(run, report), report.rank)
+    failure = _outside_the_ranks(run) or _stalled(run, reports)
+    if failure:
+        return failure
+    silent, exited_first = run.silent(), run.exit_info.exited_first
+    aborted = [rank for rank in exited_first if run.has_aborted(rank)]
+    killed = [rank for rank in exited_first if rank in silent and rank not in aborted]
+    if reports and not killed:
+        return _reported(run, reports)
+    return _died(run, killed or aborted)
+
+
+def _said(run: EndedRun, report: Report) -> str:
+    return f"{run.name(report.rank)}: {report.message}"
+
+
+def _outside_the_ranks(run: EndedRun) -> Failure | None:
+    """Return the failure of a node, a disk or the memory, if there is one."""
+    exit_info = run.exit_info
+    if exit_info.error:
+        return exit_info.error
+    for log in exit_info.logs.values():
+        for line in reversed(log.splitlines()):
+            error = OS_ERROR.match(line)
+            if error and int(error[1]) in UNWRITABLE:
+                return run.failure("io_error", line)
+    if exit_info.killed_for_memory:
+        reason = "the kernel killed a worker because memory ran out"
+        return run.failure("out_of_memory", reason)
+    return None
+
+
+def _stalled(run: EndedRun, reports: list[Report]) -> Failure | None:
+    """Return the failure of a rank that made no progress while another one waited for it in
+    vain."""
+    silent, exit_info = run.silent(), run.exit_info
+    furthest = max(run.progress(rank) for rank in range(len(run.events)))
+    stalled = []
+    for rank in exit_info.idle:
+        is_behind = run.progress(rank) < furthest and exit_info.exited_first != [rank]
+        if is_behind and rank in silent:
+            stalled.append(rank)
+    if not stalled:
+        return None
+    rank = run.furthest_behind(stalled)[0]
+    reason = f"{run.name(rank)} stalled after step {run.progress(rank).step}"
+    if reports:
+        reason += f"; then {_said(run, reports[0])}"
+    return run.failure("worker_stalled", reason, rank)
+
+
+def _reported(run: EndedRun, reports: list[Report]) -> Failure:
+    """Return the failure of the first rank that reported an error. A rank of another node that
+    came as far may have been the first: it is named, too."""
+    first, *others = reports
+    reason = _said(run, first)
+    for other in others:
+        is_alike = other.progress == first.progress and other.message != first.message
+        if is_alike and run.nodes[other.rank] != run.nodes[first.rank]:
+            reason += f"; then {_said(run, other)}"
+            break
+    return run.failure(first.code, reason, first.rank)
+
+
+def _died(run: EndedRun, died: list[int]) -> Failure:
+    """Return the failure of the rank that exited without an error: of those that `died`, the
+    one with the least progress, or several; any worker, if no rank is known to have exited."""
+    status = f"the launcher's exit status was {run.exit_info.status}"
+    if not died:
+        reason = f"one of {len(run.events)} workers exited without reporting an error; {status}"
+        return run.failure("worker_died", reason)
+    behind = run.furthest_behind(died)
+    who = _names(run, behind)
+    if len(behind) > 1:
+        who = f"one of the {who}"
+    step = run.progress(behind[0]).step
+    reason = f"{who} exited without reporting an error after step {step}; {status}"
+    return run.failure("worker_died", reason, _only(behind))
+
+
+def timed_out(run: EndedRun, repeat: int, seconds: int) -> Failure:
+    """Return the failure of a repeat that took over `seconds`. It names the ranks with the
+    least progress in the raw files, if there are several ranks."""
+    reason = f"repeat {repeat} took over {seconds} s"
+    ranks = len(run.events)
+    if not any(run.progress(rank).step for rank in range(ranks)):
+        reason += " without a call of timer.step"
+    if ranks == 1:
+        return run.failure("timeout", reason, 0)
+    behind = run.furthest_behind(range(ranks))
+    step = run.progress(behind[0]).step
+    if len(behind) == ranks:
+        reason += f"; all {ranks} ranks stopped after step {step}; the logs show where"
+    else:
+        reason += f"; furthest behind: {_names(run, behind)} after step {step}"
+    return run.failure("timeout", reason, _only(behind))
+
+
+def _names(run: EndedRun, ranks: list[int]) -> str:
+    """Return the name of one rank, or the numbers of several."""
+    if len(ranks) == 1:
+        return run.name(ranks[0])
+    return f"ranks {', '.join(map(str, ranks))}"
+
+
+def _only(ranks: list[int]) -> int | None:
+    """Return the rank, if it is only one."""
+    return ranks[0] if len(ranks) == 1 else None

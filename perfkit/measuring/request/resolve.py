@@ -1,0 +1,128 @@
+"""From the values of a request to a configuration with every field set."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from perfkit.measuring.config import Config
+from perfkit.measuring.parameters import Kind, fields_of, is_open, parameters, select
+from perfkit.measuring.paths import portable_path
+from perfkit.measuring.request.script import ScriptContent
+from perfkit.measuring.work import ModelWork, ScriptWork
+from perfkit.training.frameworks import FRAMEWORKS, Framework, default_layout
+from perfkit.training.models import Model, model_named
+
+
+def resolve(request: Mapping[str, Any], gpus: int = 0) -> Config:
+    """Return the configuration of these values, including `model`, on a machine with `gpus`
+    GPUs. Open values follow from model, framework, device and nodes.
+
+    Raises KeyError for a model or framework that perfkit can't train, pydantic's
+    ValidationError for any other invalid value.
+    """
+    values = _set_values(request, ModelWork)
+    model = model_named(values["model"])
+    framework = FRAMEWORKS[values.get("framework", usual_framework())]
+    device = values.get("device", "gpu" if values.get("gpus", gpus) else "cpu")
+    defaults = _defaults_of_run(device, gpus, values.get("nodes", 1)) | _defaults_of_dali(
+        device
+    )
+    defaults |= _defaults_of_work(model, framework, device, values.get("precision", ""))
+    return _config(ModelWork, {"framework": framework.name} | defaults | values)
+
+
+def resolve_script(request: Mapping[str, Any], content: ScriptContent, gpus: int = 0) -> Config:
+    """Return the configuration of a script with this content. Raises pydantic's ValidationError
+    for an invalid value, also if the framework is open and the content does not tell it."""
+    values = _set_values(request, ScriptWork)
+    device = values.get("device", "gpu" if values.get("gpus", gpus) else "cpu")
+    follows = {"script_sha256": content.sha256, "modules": content.modules}
+    if len(content.frameworks) == 1:
+        follows["framework"] = content.frameworks[0]
+    defaults = _defaults_of_run(device, gpus, values.get("nodes", 1))
+    return _config(ScriptWork, defaults | follows | values)
+
+
+def usual_framework() -> str:
+    """Return the framework of a model's request that leaves it open."""
+    default, _meaning = parameters(ModelWork)["framework"]
+    return str(default)
+
+
+def _config(kind: Kind, values: dict[str, Any]) -> Config:
+    """Return the configuration whose work of this class has some of the values."""
+    stored = with_portable_paths(values)
+    work = {name: stored.pop(name) for name in kind.model_fields if name in stored}
+    return Config(work=kind(**work), **stored)
+
+
+def _set_values(request: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
+    """Return the values of a request that it does not leave open."""
+    values = {}
+    for name, value in request.items():
+        is_parameter = name in fields_of(kind)
+        if not (is_parameter and is_open(name, value, kind)):
+            values[name] = value
+    return values
+
+
+def with_portable_paths(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of parameters, with paths as they are stored: without user names."""
+    portable = dict(values)
+    for name in select(is_path=True):
+        path = values.get(name)
+        if isinstance(path, str):
+            portable[name] = portable_path(path)
+    return portable
+
+
+def _defaults_of_dali(device: str) -> dict[str, Any]:
+    if device == "gpu":
+        return {"dali_threads": 0, "dali_prefetch": 0, "dali_decoder": "image"}
+    return {"dali_threads": 4, "dali_prefetch": 2, "dali_decoder": "image_random_crop"}
+
+
+def _defaults_of_run(device: str, gpus: int, nodes: int) -> dict[str, Any]:
+    defaults = {
+        "device": device,
+        "gpus": gpus,
+        "processes": 1,
+        "launcher": "srun",
+    }
+    if device == "cpu":
+        defaults["gpus"] = 0
+    if nodes == 1:
+        defaults["launcher"] = "local"
+    return defaults
+
+
+def _defaults_of_work(
+    model: Model, framework: Framework, device: str, precision: str
+) -> dict[str, Any]:
+    defaults = {
+        "execution": framework.execution,
+        "optimizer": _first_supported(framework, "optimizer", model.optimizers),
+        "input": _first_supported(framework, "input", model.inputs),
+        "layout": None,
+        "batch_size": model.gpu_batch_size,
+        "image_size": model.default_image_size,
+        "sequence_length": model.default_sequence_length,
+        "data_dir": model.data_dir,
+    }
+    if model.sizes:
+        defaults["model_size"] = model.sizes.on_cpu if device == "cpu" else model.sizes.on_gpu
+    if device == "cpu":
+        defaults["batch_size"] = model.cpu_batch_size
+        if model.cpu_sequence_length:
+            defaults["sequence_length"] = model.cpu_sequence_length
+    if model.sample == "image":
+        defaults["layout"] = default_layout(framework.name, device, precision)
+    return defaults
+
+
+def _first_supported(framework: Framework, name: str, values: tuple[str, ...]) -> str:
+    """Return the model's first value of a parameter that the framework supports; the first of
+    all if it supports none, which is refused later."""
+    for value in values:
+        if framework.takes(**{name: value}):
+            return value
+    return values[0]
