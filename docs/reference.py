@@ -5,7 +5,7 @@ docs/reference/parameters.md   parameters of every notebook: perfkit.measuring.c
 docs/reference/cli.md          commands: perfkit.cli
 docs/reference/python.md       public names of `import perfkit`
 docs/reference/result.md       fields of result.json: perfkit.measuring.results.schema
-docs/reference/warnings.md     warnings: perfkit.analysis.warning_types
+docs/reference/warnings.md     warnings: perfkit.analysis.warnings
 docs/result.schema.json        JSON Schema of result.json
 notebooks/<model>.ipynb        the parameters cell, with meanings as comments
 
@@ -25,7 +25,7 @@ from pydantic import BaseModel
 
 import perfkit
 from perfkit.analysis.comparison.keys import ALIASES, KEYS, MAY_DIFFER
-from perfkit.analysis.warning_types import MeasurementWarning
+from perfkit.analysis.warnings import MeasurementWarning
 from perfkit.cli import main
 from perfkit.cli.options import parameter_list
 from perfkit.measuring.config import Config
@@ -216,15 +216,14 @@ def of_frameworks() -> str:
 def warnings_page() -> str:
     rows = []
     for code, warning in MeasurementWarning.classes.items():
-        assert issubclass(warning, MeasurementWarning)
         when = " ".join(str(warning.__doc__).split())
         sentence = warning.sentence.replace("%%", "%")
         rows.append((f"`{code}`", warning.severity, when, sentence))
     return page(
         "Warnings",
-        "The most severe first. An error means that the number can't be trusted, a caution "
-        "that it may be inaccurate, a notice that something else deserves a look. A "
-        "sentence has values in place of `%(name)s`.",
+        "The most severe first. Error: the number is wrong. Caution: it may not hold, or may "
+        "not be compared with others. Notice: it is right, and something about it is worth "
+        "knowing. A sentence has values in place of `%(name)s`.",
         table(("code", "severity", "when", "sentence"), rows),
     )
 

@@ -4,7 +4,10 @@ import json
 import random
 from pathlib import Path
 
+import pandas as pd
+
 from perfkit.analysis.diagnosis import Diagnosis
+from perfkit.analysis.warnings import MeasurementChecks
 from perfkit.measuring.config import Config
 from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.request.resolve import resolve
@@ -219,6 +222,12 @@ TOLD = {
     "counts_data_wait": False,
 }
 """What the script of `script_measured` told the timer."""
+
+
+def warnings_of(result, profiles=()):
+    """Return the warnings about a result whose raw files agree and whose steps were read."""
+    steps = pd.DataFrame({"seconds": [1.0]})
+    return MeasurementChecks(result, [*profiles], steps).warnings
 
 
 def script_config(**parameters):

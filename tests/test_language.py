@@ -6,6 +6,7 @@ import string
 from typing import get_args
 
 import nbformat
+import pandas as pd
 import pytest
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po
@@ -16,13 +17,13 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 from perfkit.analysis.published import published
 from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.analysis.verdicts import NoDifference
-from perfkit.analysis.warning_types import SEVERITIES
-from perfkit.analysis.warnings import checked_aspects
+from perfkit.analysis.warnings import MeasurementChecks
 from perfkit.measuring.parameters import parameters
 from perfkit.measuring.paths import ROOT
 from perfkit.measuring.results.effective import Option
 from perfkit.measuring.results.frames import records
 from perfkit.measuring.results.outputs import load
+from perfkit.measuring.statements import Severity
 from perfkit.measuring.system.environment import FACTS
 from perfkit.measuring.work import ScriptWork
 from perfkit.report import style
@@ -105,7 +106,7 @@ def headings():
 
 def looked_up():
     """Return messages from data: parameters, facts, the published tables, logs."""
-    messages = {"complete", "partial", "failed", "not stated", *SEVERITIES}
+    messages = {"complete", "partial", "failed", "not stated", *get_args(Severity)}
     facts = {*FACTS, "data_disk", *OPTIONAL}
     for framework in FRAMEWORKS.values():
         facts |= {*framework.facts}
@@ -121,7 +122,7 @@ def looked_up():
         messages |= {*cells[column].dropna()}
     messages |= {*get_args(Option.model_fields["state"].annotation)}
     for result in (measured([1.0]), script_measured([1.0])):
-        messages |= {*checked_aspects(result, ())}
+        messages |= {*MeasurementChecks(result, [], pd.DataFrame()).aspects}
     return messages
 
 

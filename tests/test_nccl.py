@@ -3,11 +3,10 @@
 import os
 
 import pytest
-from made import measured, script_measured
+from made import measured, script_measured, warnings_of
 from several_nodes import NODE_PROGRAM, fake_training
 
 from perfkit.analysis.comparison.keys import may_differ
-from perfkit.analysis.warnings import warnings_of
 from perfkit.measuring.request.resolve import resolve
 from perfkit.measuring.results.store import Measurement
 from perfkit.measuring.system import nccl
@@ -116,7 +115,7 @@ def test_the_network_in_the_logs_of_the_nodes_is_stored(over_ssh):
 def test_the_network_is_compared_shown_and_if_it_is_sockets_warned_of(tmp_path, made, network):
     result = made([100.0], **TWO_NODES).model_copy(update={"nccl_network": network})
     measurement = Measurement(tmp_path, result)
-    codes = [warning.code for warning in warnings_of(result, [])]
+    codes = [warning.code for warning in warnings_of(result)]
     assert ("nccl_over_sockets" in codes) == (network == "Socket")
     assert may_differ(measurement).get("nccl_network") == network
     page = effective_settings(measurement).html

@@ -8,7 +8,7 @@ from babel.messages.pofile import read_po
 from pydantic import BaseModel, ValidationError
 
 from perfkit.analysis.verdicts import PairStatement
-from perfkit.analysis.warning_types import MeasurementWarning
+from perfkit.analysis.warnings import MeasurementWarning
 from perfkit.audit.statements import Finding
 from perfkit.measuring.statements import N_, Digits3, Repeats, Share, Statement
 from perfkit.report.text import language

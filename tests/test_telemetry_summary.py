@@ -10,11 +10,10 @@ from html import unescape
 import psutil
 import pytest
 from conftest import IN_WORKER
-from made import event, measured, stored
+from made import event, measured, stored, warnings_of
 
 from perfkit import report
-from perfkit.analysis.warning_types import OtherLoad, StealTime, Throttled
-from perfkit.analysis.warnings import warnings_of
+from perfkit.analysis.warnings import OtherLoad, StealTime, Throttled
 from perfkit.measuring.results.repeat import TelemetrySummary
 from perfkit.measuring.results.store import Measurement, read_events
 from perfkit.measuring.results.summarize import check_against_raw
@@ -171,7 +170,7 @@ def test_disturbed_repeats_are_listed_with_value_and_limit():
     steal_time = StealTime(repeats=[3], share=0.03, share_limit=0.02)
     throttled = Throttled(repeats=[3], reasons=["gpu0: hardware_thermal"])
     disturbances = []
-    for warning in warnings_of(result, ()):
+    for warning in warnings_of(result):
         if isinstance(warning, OtherLoad | StealTime | Throttled):
             disturbances.append(warning)
     assert disturbances == [other_load, steal_time, throttled]

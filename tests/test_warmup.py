@@ -8,11 +8,10 @@ import pytest
 import simulations
 from conftest import IN_WORKER
 from drivers import AT_BATCHES
-from made import event, measured, rank_events, with_raw_files
+from made import event, measured, rank_events, warnings_of, with_raw_files
 
 import perfkit
 from perfkit import report
-from perfkit.analysis.warnings import warnings_of
 from perfkit.inputs.samples import make_images
 from perfkit.measuring.driver.warmup import WarmupTest
 from perfkit.measuring.protocol import Protocol
@@ -127,7 +126,7 @@ def test_paddle_ranks_agree_on_the_limit_without_tests_in_the_window(measure, mo
     assert repeat.throughput == samples / slowest
     threads = max(1, usable_cores() // 2)
     assert result.effective.variables["OMP_NUM_THREADS"] == str(threads)
-    codes = {warning.code for warning in warnings_of(result, [])}
+    codes = {warning.code for warning in warnings_of(result)}
     assert "warm_up_limited" in codes
 
 

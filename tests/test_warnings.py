@@ -3,22 +3,19 @@
 import made
 import numpy as np
 import pytest
-from made import V100, rank_events, script_measured, steady_peak, with_raw_files
+from made import V100, rank_events, script_measured, steady_peak, warnings_of, with_raw_files
 
 from perfkit.analysis.published import published
 from perfkit.analysis.utilization import datasheet, utilization
-from perfkit.analysis.warning_types import (
+from perfkit.analysis.warnings import (
     HighLastLoss,
     MeasurementWarning,
     Outlier,
     SingleRepeat,
     VeryWideInterval,
     WideInterval,
-    severity,
-)
-from perfkit.analysis.warnings import (
     highest_share,
-    warnings_of,
+    severity,
 )
 from perfkit.measuring.request.plan import plan
 from perfkit.measuring.results.base import Reading
@@ -73,12 +70,12 @@ def test_an_undisturbed_measurement_has_no_warning():
 )
 def test_suspicious_throughputs_give_warnings(values, warning):
     result = measured(values)
-    assert warnings_of(result, ()) == [warning]
+    assert warnings_of(result) == [warning]
 
 
 def test_an_outlier_gives_a_warning_and_still_counts():
     result = measured([*QUIET[:6], 103.0])
-    (outlier,) = warnings_of(result, ())
+    (outlier,) = warnings_of(result)
     assert isinstance(outlier, Outlier)
     assert outlier.repeats == [7]
     assert outlier.shares == [pytest.approx(0.03)]
@@ -106,7 +103,7 @@ def test_implausible_training_gives_a_warning(name, changes):
 
 def test_a_window_under_a_tenth_of_a_second_names_the_parameter_for_a_long_one():
     # 5 steps of 16 images.
-    (warning,) = warnings_of(measured([801] * 7, protocol="quick"), ())
+    (warning,) = warnings_of(measured([801] * 7, protocol="quick"))
     assert warning.text() == (
         "Repeats 1, 2, 3, 4, 5, 6, 7: a window of 0.0999 s is too short "
         "for its throughput to be trusted (under 0.1 s). For windows of seconds: "
@@ -129,7 +126,7 @@ def test_samples_that_are_no_multiple_of_the_rows_of_a_step_give_a_warning():
     samples = result.told.samples_per_step
     assert "samples_not_of_rows" not in codes(changed(result, rows=(samples, samples)))
     other = changed(result, rows=(samples - 1, samples - 1))
-    (warning,) = [one for one in warnings_of(other, ()) if one.code == "samples_not_of_rows"]
+    (warning,) = [one for one in warnings_of(other) if one.code == "samples_not_of_rows"]
     assert f"{samples} samples" in warning.text() and f"{samples - 1} rows" in warning.text()
 
 
@@ -151,7 +148,7 @@ def test_samples_that_are_no_multiple_of_the_rows_of_a_step_give_a_warning():
     ],
 )
 def test_what_processes_did_besides_training_gives_a_warning(changes, expected):
-    (warning,) = warnings_of(changed(measured(QUIET), **changes), ())
+    (warning,) = warnings_of(changed(measured(QUIET), **changes))
     assert warning.text() == expected
 
 
@@ -207,7 +204,7 @@ def test_a_telemetry_gap_gives_a_warning(summary, gaps):
     assert result.repeats[0].ranks[0].window_seconds == 50
     watched = changed(result, began="2026-01-01T00:00:00.000+00:00", telemetry=summary)
     seconds = []
-    for warning in warnings_of(watched, ()):
+    for warning in warnings_of(watched):
         if warning.code == "telemetry_gap":
             seconds.append(warning.seconds)
     assert seconds == gaps
@@ -229,7 +226,7 @@ def test_throughput_above_the_datasheet_gives_a_warning():
     implausible = measured([930.0] * 7, device="gpu", gpus=1)
     on_two = measured([930.0] * 7, device="gpu", gpus=2)
     assert codes(plausible) == []
-    (above,) = warnings_of(implausible, ())
+    (above,) = warnings_of(implausible)
     assert above.text() == (
         "144 % of the datasheet's peak of V100 SXM2; with Winograd's convolution algorithm "
         "F(4x4, 3x3), which needs 4 times fewer multiplications, this model can reach at most "
@@ -363,7 +360,7 @@ def test_fp32_on_a_gpu_with_tensor_cores_gives_a_notice(capability, how, effecti
     facts["compute_capability"] = Reading(value=[capability, capability])
     effective = result.effective.model_copy(update=reported)
     result = result.model_copy(update={"effective": effective, "environment": facts})
-    warnings = warnings_of(result, ())
+    warnings = warnings_of(result)
     if expected is None:
         assert warnings == []
         return

@@ -4,8 +4,7 @@ ratios.py        the ratio of two measurements with its interval
 verdicts.py      what such an interval shows: faster, slower, no difference, can't tell
 rates.py         the machine's own rates beside a change of throughput
 series.py        levels of a series of measurements, and whether it dropped
-warning_types.py the kinds of warnings about a measurement, with severities and sentences
-warnings.py      which warnings a measurement has: disturbed repeats, implausible losses
+warnings.py      the warnings about a measurement: disturbed repeats, implausible losses
 distinctions.py  facts that tell measurements apart which read alike
 wording.py       facts and parameters in words, in the reader's language
 token_flops.py   FLOPs per token from a number of parameters

@@ -1,62 +1,40 @@
-"""Which warnings a measurement has: disturbed repeats, implausible losses, unsteady steps.
+"""The warnings about a measurement, the most severe first; each has the function that finds it.
 
-`perfkit.analysis.warning_types` has the warnings with their severities and sentences.
+error    the number is wrong
+caution  it may not hold, or may not be compared with others
+notice   it is right; something about it is worth knowing
+
+The docstring of a class says when a measurement has this warning. How far a number can be told
+from others is no warning, but its precision: `perfkit.measuring.format.precision`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from math import log
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Self
 
 import pandas as pd
 
 from perfkit.analysis.utilization import datasheet, share_of_datasheet, utilization
-from perfkit.analysis.warning_types import (
-    AboveDatasheet,
-    AbovePeak,
-    ConstantLoss,
-    Drift,
-    HighLastLoss,
-    ImplausibleFirstLoss,
-    ImpossibleAccuracy,
-    Incomplete,
-    IntervalMissed,
-    KilledAfterEnd,
-    LateExchange,
-    LateModules,
-    LossNotFalling,
-    MeasurementWarning,
-    NcclOverSockets,
-    NeverSteady,
-    OtherLoad,
-    Outlier,
-    RawFilesDiffer,
-    RawStepsUnreadable,
-    SamplesNotOfRows,
-    ShortWindow,
-    SingleRepeat,
-    SkippedSteps,
-    SteadyDiffers,
-    StealTime,
-    TelemetryGap,
-    TensorCoresUnused,
-    Throttled,
-    ToldAbovePeak,
-    UnevenBatches,
-    VeryWideInterval,
-    WarmUpLimited,
-    WarmUpLonger,
-    WideInterval,
-    WindowMismatch,
-    worst_first,
-)
 from perfkit.measuring.config import Config
 from perfkit.measuring.request.contradictions import contradictions
 from perfkit.measuring.results.frames import steps_of
-from perfkit.measuring.results.repeat import Evaluation, Peak, Repeat, TelemetrySummary
+from perfkit.measuring.results.repeat import Evaluation, Repeat, TelemetrySummary
 from perfkit.measuring.results.schema import STOPPING_LEVEL, Result
 from perfkit.measuring.results.store import Measurement, ResultError
 from perfkit.measuring.results.summarize import check_against_raw
 from perfkit.measuring.results.telemetry import SAMPLING_SECONDS
+from perfkit.measuring.statements import (
+    N_,
+    Changes,
+    Digits2,
+    Digits3,
+    Repeats,
+    Severity,
+    Share,
+    Statement,
+)
 from perfkit.measuring.statistics import median, outliers, relative_width
 from perfkit.measuring.steady import TOLERANCE, RepeatProfile, Steadiness, profile_repeats
 from perfkit.measuring.work import ModelWork
@@ -72,253 +50,150 @@ from perfkit.training.models import (
     multiply_adds,
 )
 
-Warnings = Iterator[MeasurementWarning]
-OTHER_LOAD_SHARE = 0.1
-"""Share of the usable cores above which the load of other processes disturbs a repeat."""
-STEAL_SHARE = 0.02
-"""Share of the cores' time above which the hypervisor's steal time disturbs a repeat."""
-PROTECTING = {"thermal", "hardware_slowdown", "software_thermal", "hardware_thermal"}
-PROTECTING |= {"power_brake"}
-"""Reasons for lower clocks that disturb a repeat. A power cap or clocks set by the owner are a
-GPU's usual state."""
-NEAR_CHANCE = (0.75, 1.5)
-"""Range of an untrained network's first loss, in multiples of the loss of random guessing."""
-STANDING = 1e-4
-"""A loss that changes by less from the first step to the last is constant. NaN in images or
-weights can leave a loss finite if operators treat NaN as zero."""
-ROUNDING = 0.01
-SOCKETS = "Socket"
-"""NCCL's name of a TCP network."""
-FEWEST_GUESSES = 16
-"""The first loss of fewer predictions depends on chance: of untrained VGG-16 networks, 17 % are
-outside the plausible range with a single image, 3 % with 4, fewer than 0.1 % with 16."""
-FEWEST_UPDATES = 20
-"""Fewer steps do not show a divergence: the loss may overshoot until a momentum of 0.9 has its
-full strength, 88 % of it after 20 updates."""
+
+class MeasurementWarning(Statement):
+    """A reason to doubt a measurement's number, or something to know about it."""
+
+    classes: ClassVar[dict[str, type["MeasurementWarning"]]] = {}
+    severity: ClassVar[Severity]
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        """Return this warning if a measurement has it."""
+        raise NotImplementedError
 
 
-def untrained_losses(model: Model) -> tuple[float, float]:
-    """Return the lowest and the highest plausible first loss. An untrained network guesses: all
-    choices of each part of its cross entropy are equally likely. No training of FEWEST_UPDATES
-    should end above the highest."""
-    guess = sum(log(choices) for choices in model.choices)
-    return NEAR_CHANCE[0] * guess, NEAR_CHANCE[1] * guess
+@dataclass(frozen=True, eq=False)
+class MeasurementChecks:
+    """What a measurement and its raw files show: all that its warnings follow from."""
+
+    result: Result
+    profiles: list[RepeatProfile]
+    """Profiles of the complete repeats."""
+    steps: pd.DataFrame
+    """The raw steps, empty if they can't be read."""
+    problem: str = ""
+    """Why the raw steps can't be read; empty if they can."""
+    difference: str = ""
+    """The first difference between the result and its raw files; empty if there is none."""
+
+    @cached_property
+    def warnings(self) -> list[MeasurementWarning]:
+        """All warnings, the most severe first."""
+        found = [kind.find(self) for kind in MeasurementWarning.classes.values()]
+        return [warning for warning in found if warning]
+
+    @property
+    def repeats(self) -> list[Repeat]:
+        """The complete repeats."""
+        return self.result.complete_repeats
+
+    @property
+    def steadiness(self) -> dict[int, Steadiness]:
+        """The steady states of the repeats with enough steps to judge."""
+        every = self.profiles
+        return {profile.repeat: profile.steadiness for profile in every if profile.steadiness}
+
+    @property
+    def telemetry(self) -> dict[int, TelemetrySummary]:
+        """The telemetry of the repeats that have one."""
+        repeats = self.repeats
+        return {repeat.index: repeat.telemetry for repeat in repeats if repeat.telemetry}
+
+    @property
+    def rows(self) -> set[int]:
+        """The fewest and the most rows that steps of a script read; empty if unknown."""
+        rows: set[int] = set()
+        for repeat in self.repeats:
+            rows |= {*(repeat.rows or ())}
+        return rows
+
+    @property
+    def aspects(self) -> dict[str, bool]:
+        """The possible sources of warnings, and whether this measurement has each."""
+        repeats = self.repeats
+        aspects = {
+            "spread": len(repeats) > 1,
+            "step times": bool(self.steadiness),
+            "telemetry": bool(self.telemetry),
+            "losses": any(repeat.loss_first is not None for repeat in repeats),
+            "accuracy": any(repeat.evaluation for repeat in repeats),
+            "measured peak": utilization(self.result) is not None,
+        }
+        if self.result.told:
+            # A script is not asked for its accuracy, and only it knows its samples per step.
+            del aspects["accuracy"]
+            aspects["samples per step"] = False
+        return aspects
 
 
-def has_few_guesses(model: Model, samples: int) -> bool:
-    """Return whether the loss of these samples is that of fewer than FEWEST_GUESSES
-    predictions. A sequence alone has as many: its tokens, or BERT's masked ones."""
-    return model.sample == "image" and samples < FEWEST_GUESSES
+def check(measurement: Measurement) -> MeasurementChecks:
+    """Return what a measurement's result and raw files show."""
+    result, problem = measurement.result, ""
+    try:
+        steps = steps_of(measurement)
+        profiles = profile_repeats(steps, result.counts.units_per_sample)
+    except ResultError as error:
+        steps, profiles, problem = pd.DataFrame(), [], error.relative_to(measurement.folder)
+    # A failed repeat may have reached its window.
+    complete = {repeat.index for repeat in result.complete_repeats}
+    profiles = [profile for profile in profiles if profile.repeat in complete]
+    difference = check_against_raw(measurement)
+    return MeasurementChecks(result, profiles, steps, problem, difference)
 
 
-def accuracy_is_possible(evaluation: Evaluation) -> bool:
-    """Return whether accuracy and loss of one forward pass are consistent.
-
-    A misclassified sample's label has a probability of at most one half, so its loss is at
-    least log 2: the share of such samples is at most the mean loss over log 2.
-    """
-    least = 1 - evaluation.loss / log(2)
-    return max(least - ROUNDING, 0) <= evaluation.accuracy <= 1
+def worst_first(codes: Collection[str]) -> list[str]:
+    """Return the codes of warnings, the most severe first, without unknown ones."""
+    return [code for code in MeasurementWarning.classes if code in codes]
 
 
-WIDE, VERY_WIDE = 0.05, 0.5
-"""Shares of the median above which an interval is called wide, or says little."""
-FEWER_MULTIPLICATIONS = 4.0
-"""Factor by which fast algorithms reduce the multiplications of 3x3 convolutions with stride 1
-(Winograd's F(4x4, 3x3): Lavin and Gray, 2016), so that a network of them may exceed 100 % of
-the peak. Published fp32 runs of VGG-16 do."""
-GAP_SECONDS, GAP_SHARE = 5.0, 0.2
-"""Telemetry may miss this much of a window, or this share of it."""
+def severity(codes: Collection[str]) -> Severity | None:
+    """Return the highest severity of these warning codes; None without a known code."""
+    worst = worst_first(codes)[:1]
+    return MeasurementWarning.classes[worst[0]].severity if worst else None
+
+
+# Errors: the number is wrong.
+
+
+class RawFilesDiffer(MeasurementWarning):
+    """The numbers do not follow from the raw files, or these were changed or can't be read."""
+
+    code = "raw_files_differ"
+    severity = "error"
+    sentence = N_("The raw files do not agree with the result: %(difference)s")
+    difference: str
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        return cls(difference=checks.difference) if checks.difference else None
+
+
 SAME_WINDOW = 0.02
 """Largest difference between a window and the sum of its steps, as a share of the window."""
 
 
-SHORT_WINDOW = 0.1
-"""Seconds of a window below which a few milliseconds without a core are a large share of it."""
+class WindowMismatch(MeasurementWarning):
+    """A rank's window differs by over 2 % from the sum of its steps."""
 
+    code = "window_mismatch"
+    severity = "error"
+    sentence = N_(
+        "%(repeats)s: the step times do not add up to the window. The device was not "
+        "synchronized, or a clock is wrong."
+    )
+    repeats: Repeats
 
-class MeasurementChecks(NamedTuple):
-    """What checking a measurement against its raw files has shown."""
-
-    steps: pd.DataFrame
-    """The raw steps, empty if they can't be read."""
-    profiles: list[RepeatProfile]
-    """Profiles of the complete repeats."""
-    warnings: list[MeasurementWarning]
-    """All warnings, the most severe first."""
-    problem: str
-    """Why the raw steps can't be read; empty if they can."""
-    difference: str
-    """The first difference between the result and its raw files; empty if there is none."""
-
-
-def check(measurement: Measurement) -> MeasurementChecks:
-    """Return all checks of a measurement's result and raw files."""
-    result = measurement.result
-    steps, profiles, problem = _profiled(measurement)
-    warnings = warnings_of(result, profiles)
-    difference = check_against_raw(measurement)
-    complete = len(result.complete_repeats)
-    if difference:
-        warnings.append(RawFilesDiffer(difference=difference))
-    if problem or (steps.empty and complete):
-        warnings.append(RawStepsUnreadable())
-    if result.status != "complete":
-        warnings.append(Incomplete(complete=complete, planned=result.protocol.repeats))
-    by_code = {warning.code: warning for warning in warnings}
-    warnings = [by_code[code] for code in worst_first(by_code)]
-    return MeasurementChecks(steps, profiles, warnings, problem, difference)
-
-
-def _profiled(measurement: Measurement) -> tuple[pd.DataFrame, list[RepeatProfile], str]:
-    """Return the raw steps and the profiles of the complete repeats, both empty if the steps
-    can't be read, and the reason."""
-    result, folder = measurement.result, measurement.folder
-    try:
-        steps = steps_of(measurement)
-    except ResultError as error:
-        return pd.DataFrame(), [], error.relative_to(folder)
-    profiles = profile_repeats(steps, result.counts.units_per_sample)
-    return steps, of_complete_repeats(result, profiles), ""
-
-
-def of_complete_repeats(
-    result: Result, profiles: Iterable[RepeatProfile]
-) -> list[RepeatProfile]:
-    """Return the profiles of complete repeats: a failed repeat may have reached its window."""
-    complete = {repeat.index for repeat in result.complete_repeats}
-    return [profile for profile in profiles if profile.repeat in complete]
-
-
-def checked_aspects(result: Result, profiles: Iterable[RepeatProfile]) -> dict[str, bool]:
-    """Return the possible sources of warnings, and whether this measurement has each."""
-    repeats = result.complete_repeats
-    profiles = of_complete_repeats(result, profiles)
-    aspects = {
-        "spread": len(repeats) > 1,
-        "step times": any(profile.steadiness for profile in profiles),
-        "telemetry": any(repeat.telemetry for repeat in repeats),
-        "losses": any(repeat.loss_first is not None for repeat in repeats),
-        "accuracy": any(repeat.evaluation for repeat in repeats),
-        "measured peak": utilization(result) is not None,
-    }
-    if result.told:
-        # A script is not asked for its accuracy, and only it knows its samples per step.
-        del aspects["accuracy"]
-        aspects["samples per step"] = False
-    return aspects
-
-
-def warnings_of(result: Result, profiles: Iterable[RepeatProfile]) -> list[MeasurementWarning]:
-    """Return all warnings about a measurement whose repeats have these profiles."""
-    profiles = of_complete_repeats(result, profiles)
-    warnings = [*_about_throughputs(result)]
-    warnings += _about_step_times(result, profiles)
-    warnings += _about_telemetry(result)
-    warnings += _about_learning(result)
-    if result.work.facts:
-        warnings += _about_work(result)
-    else:
-        warnings += _about_told(result)
-    warnings += _about_network(result)
-    warnings += _about_batches(result)
-    warnings += _about_processes(result.complete_repeats)
-    return warnings
-
-
-# Throughputs.
-
-
-def _about_throughputs(result: Result) -> Warnings:
-    throughputs = result.throughputs
-    if len(throughputs) == 1:
-        yield SingleRepeat()
-    width = result.throughput.relative_width if result.throughput else None
-    if width is not None and width > VERY_WIDE:
-        yield VeryWideInterval(share=width)
-    elif width is not None and width > WIDE:
-        yield WideInterval(share=width)
-    shares = _outlying_shares(result)
-    if shares:
-        yield Outlier(repeats=[*shares], shares=[*shares.values()])
-    target = result.protocol.interval_target
-    if target is not None and result.ended_by in ("budget", "repeats"):
-        reached = relative_width(throughputs, STOPPING_LEVEL)
-        if reached is None or reached > target:
-            yield IntervalMissed(n=len(throughputs), share=target)
-
-
-def _outlying_shares(result: Result) -> dict[int, float]:
-    """Return the outlying repeats and their relative distances from the median. On a quiet
-    machine, an outlier by z-score may still differ by a negligible share."""
-    throughputs = result.throughputs
-    shares = {}
-    for position in outliers(throughputs):
-        share = throughputs[position] / median(throughputs) - 1
-        if abs(share) > TOLERANCE:
-            shares[result.complete_repeats[position].index] = share
-    return shares
-
-
-# Step times.
-
-
-def _about_step_times(result: Result, profiles: list[RepeatProfile]) -> Warnings:
-    yield from _about_steadiness(result, profiles)
-    yield from _about_windows(result, profiles)
-    yield from _about_warm_up(result)
-    yield from _about_steady_throughput(profiles)
-
-
-def _steadiness(profiles: list[RepeatProfile]) -> dict[int, Steadiness]:
-    """Return the steady states of the repeats with enough steps to judge."""
-    return {profile.repeat: profile.steadiness for profile in profiles if profile.steadiness}
-
-
-def _about_steadiness(result: Result, profiles: list[RepeatProfile]) -> Warnings:
-    unsettled, late, drifts = [], [], {}
-    warmups = {repeat.index: result.warmup_steps(repeat) for repeat in result.complete_repeats}
-    steadiness = _steadiness(profiles)
-    for repeat, steady in steadiness.items():
-        if not steady.settled:
-            unsettled.append(repeat)
-        elif steady.begin > warmups[repeat]:
-            late.append(repeat)
-        if steady.drift:
-            drifts[repeat] = steady.drift
-    if unsettled:
-        yield NeverSteady(repeats=unsettled)
-    if drifts:
-        yield Drift(repeats=[*drifts], shares=[*drifts.values()])
-    if late:
-        steps = max(steadiness[repeat].begin for repeat in late)
-        warmup = min(warmups[repeat] for repeat in late)
-        yield WarmUpLonger(repeats=late, steps=steps, warmup=warmup)
-
-
-def _about_windows(result: Result, profiles: list[RepeatProfile]) -> Warnings:
-    steps = {profile.repeat: profile.window_steps for profile in profiles}
-    mismatched = []
-    for repeat in result.complete_repeats:
-        steps_of_ranks = steps.get(repeat.index, {})
-        for rank in repeat.ranks:
-            step_seconds = steps_of_ranks.get(rank.rank)
-            if step_seconds is not None and window_disagrees(rank.window_seconds, step_seconds):
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        mismatched = []
+        steps = {profile.repeat: profile.window_steps for profile in checks.profiles}
+        for repeat in checks.repeats:
+            of_rank = steps.get(repeat.index, {})
+            ranks = [rank for rank in repeat.ranks if rank.rank in of_rank]
+            if any(window_disagrees(rank.window_seconds, of_rank[rank.rank]) for rank in ranks):
                 mismatched.append(repeat.index)
-                break
-    if mismatched:
-        yield WindowMismatch(repeats=mismatched)
-    yield from _about_short_windows(result)
-
-
-def _about_short_windows(result: Result) -> Warnings:
-    short = {}
-    for repeat in result.complete_repeats:
-        seconds = max(rank.window_seconds for rank in repeat.ranks)
-        if seconds < SHORT_WINDOW:
-            short[repeat.index] = seconds
-    if short:
-        yield ShortWindow(repeats=[*short], seconds=min(short.values()))
+        return cls(repeats=mismatched) if mismatched else None
 
 
 def window_disagrees(window_seconds: float, step_seconds: list[float]) -> bool:
@@ -332,174 +207,797 @@ def window_disagrees(window_seconds: float, step_seconds: list[float]) -> bool:
     return not abs(sum(step_seconds) - window_seconds) <= SAME_WINDOW * window_seconds
 
 
-def _about_warm_up(result: Result) -> Warnings:
-    steps = {}
+FEWER_MULTIPLICATIONS = 4.0
+"""Factor by which fast algorithms reduce the multiplications of 3x3 convolutions with stride 1
+(Winograd's F(4x4, 3x3): Lavin and Gray, 2016), so that a network of them may exceed 100 % of
+the peak. Published fp32 runs of VGG-16 do."""
+
+
+class AbovePeak(MeasurementWarning):
+    """The model's arithmetic exceeds the measured peak; for convolutional networks 4 times the
+    peak, because algorithms such as Winograd's need up to 4 times fewer multiplications."""
+
+    code = "above_peak"
+    severity = "error"
+    sentence = N_(
+        "%(repeats)s: %(share)s of the measured peak, more than faster convolution algorithms "
+        "explain. Work was skipped, time was not counted, or the peak was measured under other "
+        "load."
+    )
+    repeats: Repeats
+    share: Share
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        result = checks.result
+        used = utilization(result) if result.work.facts else None
+        if not used:
+            return None
+        # A framework's convolutions may also exceed its own matrix product: on one CPU, that of
+        # PyTorch reaches less than half of JAX's.
+        plausible = FEWER_MULTIPLICATIONS if result.work.kind == "image" else 1.0
+        with_peaks = [repeat.index for repeat in checks.repeats if repeat.peak]
+        exceeding = []
+        for repeat, share in zip(with_peaks, used.shares, strict=True):
+            if share > plausible:
+                exceeding.append(repeat)
+        return cls(repeats=exceeding, share=max(used.shares)) if exceeding else None
+
+
+class AboveDatasheet(MeasurementWarning):
+    """The model's arithmetic exceeds the datasheet's peak, by more than Winograd's algorithm
+    F(4x4, 3x3) explains, which needs 4 times fewer multiplications for 3x3 convolutions with
+    stride 1: 139 % for ResNet-50 at 224 pixels, 391 % for VGG-16, 100 % for other models."""
+
+    code = "above_datasheet"
+    severity = "error"
+    sentence = N_(
+        "%(share)s of the datasheet's peak of %(gpu)s; with Winograd's convolution algorithm "
+        "F(4x4, 3x3), which needs 4 times fewer multiplications, this model can reach at most "
+        "%(highest)s. Work was skipped, or time was not counted."
+    )
+    share: Share
+    gpu: str
+    highest: Share
+
+    def english(self) -> str:
+        if self.highest == 1:
+            return N_(
+                "%(share)s of the datasheet's peak of %(gpu)s. Work was skipped, or time was "
+                "not counted."
+            )
+        return self.sentence
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        result = checks.result
+        sheet = datasheet(result) if result.work.facts else None
+        if not sheet:
+            return None
+        share = share_of_datasheet(result, sheet) or 0.0
+        highest = highest_share(result.built_in)
+        return cls(share=share, gpu=sheet.gpu, highest=highest) if share > highest else None
+
+
+def highest_share(work: ModelWork) -> float:
+    """Return the highest possible share of a device's peak: above 1 for a network whose
+    convolutions fast algorithms compute with FEWER_MULTIPLICATIONS."""
+    every = flops_with_backward(work, multiply_adds(work))
+    fast = flops_in_fast_convolutions(work)
+    return every / (every - fast + fast / FEWER_MULTIPLICATIONS)
+
+
+STANDING = 1e-4
+"""A loss that changes by less from the first step to the last is constant. NaN in images or
+weights can leave a loss finite if operators treat NaN as zero."""
+
+
+class ConstantLoss(MeasurementWarning):
+    """The last loss equals the first, to 0.0001."""
+
+    code = "constant_loss"
+    severity = "error"
+    sentence = N_("%(repeats)s: the loss did not change from the first step to the last.")
+    repeats: Repeats
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        constant = [repeat for repeat, rise in _rises(checks.result) if abs(rise) < STANDING]
+        return cls(repeats=constant) if constant else None
+
+
+def _rises(result: Result) -> Iterator[tuple[int, float]]:
+    """Yield the repeats and by how much the loss rose from the first of several steps to the
+    last."""
     for repeat in result.complete_repeats:
-        if repeat.warmup and repeat.warmup.ended_by in ("steps", "seconds"):
-            steps[repeat.index] = repeat.warmup.steps
-    if steps:
-        yield WarmUpLimited(repeats=[*steps], steps=max(steps.values()))
+        first, last = repeat.loss_first, repeat.loss_last
+        if first is not None and last is not None and result.protocol.steps > 1:
+            yield repeat.index, last - first
 
 
-def _about_steady_throughput(profiles: list[RepeatProfile]) -> Warnings:
-    shares = {}
-    for profile in profiles:
-        if abs(profile.disagreement) > TOLERANCE:
-            shares[profile.repeat] = profile.disagreement
-    if shares:
-        yield SteadyDiffers(repeats=[*shares], shares=[*shares.values()])
+class LossNotFalling(MeasurementWarning):
+    """With synthetic input, which repeats one batch, the last loss is not below the first."""
+
+    code = "loss_not_falling"
+    severity = "error"
+    sentence = N_("%(repeats)s: the loss did not fall, although every step had the same batch.")
+    repeats: Repeats
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        if checks.result.input != "synthetic":
+            return None
+        rising = [repeat for repeat, rise in _rises(checks.result) if rise >= 0]
+        return cls(repeats=rising) if rising else None
 
 
-# Telemetry.
+ROUNDING = 0.01
 
 
-def _about_telemetry(result: Result) -> Warnings:
-    repeats = result.complete_repeats
-    telemetry = {repeat.index: repeat.telemetry for repeat in repeats if repeat.telemetry}
-    yield from _about_other_load(telemetry)
-    yield from _about_steal_time(telemetry)
-    yield from _about_throttling(telemetry)
-    yield from _about_gaps(repeats)
+class ImpossibleAccuracy(MeasurementWarning):
+    """Accuracy is below 1 - loss / ln 2 of the same forward pass, although a wrong prediction
+    has a loss of at least ln 2."""
+
+    code = "accuracy"
+    severity = "error"
+    sentence = N_("%(repeats)s: accuracy and loss of one forward pass contradict each other.")
+    repeats: Repeats
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        impossible = []
+        for repeat in checks.repeats:
+            if repeat.evaluation and not accuracy_is_possible(repeat.evaluation):
+                impossible.append(repeat.index)
+        return cls(repeats=impossible) if impossible else None
 
 
-def _about_other_load(telemetry: Mapping[int, TelemetrySummary]) -> Warnings:
-    loads, limits = {}, {}
-    for repeat, summary in telemetry.items():
-        load = summary.other_load_cores or 0.0
-        limit = OTHER_LOAD_SHARE * summary.cores
-        if load > limit:
-            loads[repeat] = load
-            limits[repeat] = limit
-    if loads:
+def accuracy_is_possible(evaluation: Evaluation) -> bool:
+    """Return whether accuracy and loss of one forward pass are consistent.
+
+    A misclassified sample's label has a probability of at most one half, so its loss is at
+    least log 2: the share of such samples is at most the mean loss over log 2.
+    """
+    least = 1 - evaluation.loss / log(2)
+    return max(least - ROUNDING, 0) <= evaluation.accuracy <= 1
+
+
+NEAR_CHANCE = (0.75, 1.5)
+"""Range of an untrained network's first loss, in multiples of the loss of random guessing."""
+FEWEST_UPDATES = 20
+"""Fewer steps do not show a divergence: the loss may overshoot until a momentum of 0.9 has its
+full strength, 88 % of it after 20 updates."""
+
+
+class HighLastLoss(MeasurementWarning):
+    """The last loss is over 1.5 times the loss of guessing; not checked after fewer than 20
+    steps, because the loss may overshoot until momentum has its full strength."""
+
+    code = "last_loss"
+    severity = "error"
+    sentence = N_(
+        "The last loss is %(loss)s, above %(high)s, the highest plausible loss of guessing: "
+        "the training diverges."
+    )
+    loss: Digits3
+    high: Digits3
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        result = checks.result
+        if not result.work.facts:
+            return None
+        _low, high = untrained_losses(result.work.facts)
+        losses = []
+        for repeat in checks.repeats:
+            if repeat.loss_last is not None and result.steps(repeat) >= FEWEST_UPDATES:
+                losses.append(repeat.loss_last)
+        highest = max(losses, default=high)
+        return cls(loss=highest, high=high) if highest > high else None
+
+
+def untrained_losses(model: Model) -> tuple[float, float]:
+    """Return the lowest and the highest plausible first loss. An untrained network guesses: all
+    choices of each part of its cross entropy are equally likely. No training of FEWEST_UPDATES
+    should end above the highest."""
+    guess = sum(log(choices) for choices in model.choices)
+    return NEAR_CHANCE[0] * guess, NEAR_CHANCE[1] * guess
+
+
+WIDE, VERY_WIDE = 0.05, 0.5
+"""Shares of the median above which an interval is called wide, or says little."""
+
+
+class VeryWideInterval(MeasurementWarning):
+    """The interval is wider than half of the median."""
+
+    code = "very_wide_interval"
+    severity = "error"
+    sentence = N_(
+        "The interval spans %(share)s of the median, more than half: measure again on a "
+        "quieter machine."
+    )
+    share: Share
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        throughput = checks.result.throughput
+        width = throughput.relative_width if throughput else None
+        return cls(share=width) if width is not None and width > VERY_WIDE else None
+
+
+# Cautions: the number may not hold, or may not be compared with others.
+
+
+OTHER_LOAD_SHARE = 0.1
+"""Share of the usable cores above which the load of other processes disturbs a repeat."""
+
+
+class OtherLoad(MeasurementWarning):
+    """Other load takes over 0.1 of the usable cores."""
+
+    code = "other_load"
+    severity = "caution"
+    sentence = N_(
+        "%(repeats)s: other processes used up to %(cores)s cores; more than %(core_limit)s "
+        "disturb the measurement."
+    )
+    repeats: Repeats
+    cores: Digits2
+    core_limit: Digits2
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        loads, limits = {}, {}
+        for repeat, summary in checks.telemetry.items():
+            load, limit = summary.other_load_cores or 0.0, OTHER_LOAD_SHARE * summary.cores
+            if load > limit:
+                loads[repeat], limits[repeat] = load, limit
+        if not loads:
+            return None
         most = max(loads, key=loads.__getitem__)
-        yield OtherLoad(repeats=[*loads], cores=loads[most], core_limit=limits[most])
+        return cls(repeats=[*loads], cores=loads[most], core_limit=limits[most])
 
 
-def _about_steal_time(telemetry: Mapping[int, TelemetrySummary]) -> Warnings:
-    shares = {}
-    for repeat, summary in telemetry.items():
-        share = summary.steal_share or 0.0
-        if share > STEAL_SHARE:
-            shares[repeat] = share
-    if shares:
-        most = max(shares.values())
-        yield StealTime(repeats=[*shares], share=most, share_limit=STEAL_SHARE)
+STEAL_SHARE = 0.02
+"""Share of the cores' time above which the hypervisor's steal time disturbs a repeat."""
 
 
-def _about_throttling(telemetry: Mapping[int, TelemetrySummary]) -> Warnings:
-    repeats: set[int] = set()
-    reasons: set[str] = set()
-    for repeat, summary in telemetry.items():
-        for device, counts in summary.throttled.items():
-            for reason in PROTECTING & counts.keys():
-                repeats.add(repeat)
-                reasons.add(f"{device}: {reason}")
-    if repeats:
-        yield Throttled(repeats=sorted(repeats), reasons=sorted(reasons))
+class StealTime(MeasurementWarning):
+    """The hypervisor's steal time is over 0.02 of the usable cores' time."""
+
+    code = "steal_time"
+    severity = "caution"
+    sentence = N_(
+        "%(repeats)s: the hypervisor withheld up to %(share)s of the CPU time; more than "
+        "%(share_limit)s disturb the measurement."
+    )
+    repeats: Repeats
+    share: Share
+    share_limit: Share
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        shares = {}
+        for repeat, summary in checks.telemetry.items():
+            if (summary.steal_share or 0.0) > STEAL_SHARE:
+                shares[repeat] = summary.steal_share or 0.0
+        if not shares:
+            return None
+        return cls(repeats=[*shares], share=max(shares.values()), share_limit=STEAL_SHARE)
 
 
-def _about_gaps(repeats: list[Repeat]) -> Warnings:
-    """Yield a warning about windows that telemetry missed."""
-    gaps = {}
-    for repeat in repeats:
-        window = max(rank.window_seconds for rank in repeat.ranks)
-        samples = repeat.telemetry.samples if repeat.telemetry else 0
-        gap = window - samples * SAMPLING_SECONDS
-        if repeat.began and gap > max(GAP_SECONDS, GAP_SHARE * window):
-            gaps[repeat.index] = gap
-    if gaps:
-        yield TelemetryGap(repeats=[*gaps], seconds=round(max(gaps.values())))
+PROTECTING = {"thermal", "hardware_slowdown", "software_thermal", "hardware_thermal"}
+PROTECTING |= {"power_brake"}
+"""Reasons for lower clocks that disturb a repeat. A power cap or clocks set by the owner are a
+GPU's usual state."""
 
 
-# Losses and accuracies that training can't have.
+class Throttled(MeasurementWarning):
+    """A clock was lowered to protect the device."""
+
+    code = "throttled"
+    severity = "caution"
+    sentence = N_("%(repeats)s: clocks were throttled (%(reasons)s).")
+    repeats: Repeats
+    reasons: list[str]
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        repeats: set[int] = set()
+        reasons: set[str] = set()
+        for repeat, summary in checks.telemetry.items():
+            for device, counts in summary.throttled.items():
+                for reason in PROTECTING & counts.keys():
+                    repeats.add(repeat)
+                    reasons.add(f"{device}: {reason}")
+        return cls(repeats=sorted(repeats), reasons=sorted(reasons)) if repeats else None
 
 
-def _about_learning(result: Result) -> Warnings:
-    if result.work.facts:
-        yield from _about_losses(result, result.work.facts)
-    yield from _about_changes_of_loss(result)
-    yield from _about_accuracy(result)
+GAP_SECONDS, GAP_SHARE = 5.0, 0.2
+"""Telemetry may miss this much of a window, or this share of it."""
 
 
-def _about_losses(result: Result, model: Model) -> Warnings:
-    """Yield warnings about the losses of rank 0 that are far from the loss of guessing."""
-    low, high = untrained_losses(model)
-    first_losses, last_losses = [], []
-    for repeat in result.complete_repeats:
-        if repeat.loss_first is not None:
-            first_losses.append(repeat.loss_first)
-        if repeat.loss_last is not None and result.steps(repeat) >= FEWEST_UPDATES:
-            last_losses.append(repeat.loss_last)
-    implausible = [loss for loss in first_losses if not low <= loss <= high]
-    if implausible and not has_few_guesses(model, result.built_in.samples_per_step):
-        yield ImplausibleFirstLoss(loss=implausible[0], low=low, high=high)
-    highest = max(last_losses, default=low)
-    if highest > high:
-        yield HighLastLoss(loss=highest, high=high)
+class TelemetryGap(MeasurementWarning):
+    """Over 5 s and over a fifth of the window have no telemetry."""
+
+    code = "telemetry_gap"
+    severity = "caution"
+    sentence = N_(
+        "%(repeats)s: no telemetry for up to %(seconds)s s of the window. The driver was "
+        "stopped or could not see the workers; other load and throttling in that time are "
+        "unknown."
+    )
+    repeats: Repeats
+    seconds: int
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        gaps = {}
+        for repeat in checks.repeats:
+            window = max(rank.window_seconds for rank in repeat.ranks)
+            samples = repeat.telemetry.samples if repeat.telemetry else 0
+            gap = window - samples * SAMPLING_SECONDS
+            if repeat.began and gap > max(GAP_SECONDS, GAP_SHARE * window):
+                gaps[repeat.index] = gap
+        return cls(repeats=[*gaps], seconds=round(max(gaps.values()))) if gaps else None
 
 
-def _about_changes_of_loss(result: Result) -> Warnings:
-    if result.protocol.steps == 1:
-        return
-    not_falling, constant = [], []
-    for repeat in result.complete_repeats:
-        if repeat.loss_first is None or repeat.loss_last is None:
-            continue
-        rise = repeat.loss_last - repeat.loss_first
-        if rise >= 0:
-            not_falling.append(repeat.index)
-        if abs(rise) < STANDING:
-            constant.append(repeat.index)
-    if not_falling and result.input == "synthetic":
-        yield LossNotFalling(repeats=not_falling)
-    if constant:
-        yield ConstantLoss(repeats=constant)
+class Incomplete(MeasurementWarning):
+    """Repeats are missing."""
+
+    code = "incomplete"
+    severity = "caution"
+    sentence = N_("Only %(complete)s of %(planned)s repeats are complete.")
+    complete: int
+    planned: int
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        result = checks.result
+        if result.status == "complete":
+            return None
+        return cls(complete=len(checks.repeats), planned=result.protocol.repeats)
 
 
-def _about_accuracy(result: Result) -> Warnings:
-    impossible = []
-    for repeat in result.complete_repeats:
-        if repeat.evaluation and not accuracy_is_possible(repeat.evaluation):
-            impossible.append(repeat.index)
-    if impossible:
-        yield ImpossibleAccuracy(repeats=impossible)
+class SingleRepeat(MeasurementWarning):
+    """There is one repeat."""
+
+    code = "single_repeat"
+    severity = "caution"
+    sentence = N_("A single repeat has no interval.")
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        return cls() if len(checks.result.throughputs) == 1 else None
 
 
-# Work.
+SHORT_WINDOW = 0.1
+"""Seconds of a window below which a few milliseconds without a core are a large share of it."""
 
 
-def _about_work(result: Result) -> Warnings:
-    yield from _about_skipped_steps(result)
-    yield from _about_peaks(result)
-    yield from _about_execution(result)
-    yield from _about_tensor_cores(result)
+class ShortWindow(MeasurementWarning):
+    """A repeat's window is shorter than 0.1 s."""
+
+    code = "short_window"
+    severity = "caution"
+    sentence = N_(
+        "%(repeats)s: a window of %(seconds)s s is too short for its throughput to be trusted "
+        "(under 0.1 s). For windows of seconds: -p measured_seconds 3"
+    )
+    repeats: Repeats
+    seconds: Digits3
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        short = {}
+        for repeat in checks.repeats:
+            seconds = max(rank.window_seconds for rank in repeat.ranks)
+            if seconds < SHORT_WINDOW:
+                short[repeat.index] = seconds
+        return cls(repeats=[*short], seconds=min(short.values())) if short else None
 
 
-def _about_told(result: Result) -> Warnings:
-    """Yield warnings about a script whose work follows from what it told."""
-    used, sheet = utilization(result), datasheet(result)
-    shares = [*used.shares] if used else []
-    if sheet:
-        shares.append(share_of_datasheet(result, sheet) or 0.0)
-    highest = max(shares, default=0.0)
-    if highest > 1:
-        yield ToldAbovePeak(share=highest)
+class WideInterval(MeasurementWarning):
+    """The interval is wider than 5 % of the median."""
+
+    code = "wide_interval"
+    severity = "caution"
+    sentence = N_(
+        "The interval spans %(share)s of the median. More repeats or a quieter machine narrow "
+        "it."
+    )
+    share: Share
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        throughput = checks.result.throughput
+        width = throughput.relative_width if throughput else None
+        return cls(share=width) if width is not None and WIDE < width <= VERY_WIDE else None
 
 
-def _about_skipped_steps(result: Result) -> Warnings:
-    """Yield a warning about steps that loss scaling has skipped."""
-    repeats = result.complete_repeats
-    skipped = sum(repeat.skipped_steps or 0 for repeat in repeats)
-    if skipped:
-        steps = sum(result.steps(repeat) for repeat in repeats)
-        yield SkippedSteps(count=skipped, steps=steps)
+class RawStepsUnreadable(MeasurementWarning):
+    """The raw steps can't be read."""
+
+    code = "raw_steps_unreadable"
+    severity = "caution"
+    sentence = N_("The raw steps can't be read, so step times were not checked.")
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        return cls() if checks.steps.empty and checks.repeats else None
 
 
-def _about_execution(result: Result) -> Warnings:
-    """Yield a warning about an exchange of gradients that hides behind nothing."""
-    settings = result.effective.settings if result.effective else {}
-    if settings.get("gradient_exchange") == EXCHANGED_AFTERWARDS:
-        yield LateExchange()
+class NeverSteady(MeasurementWarning):
+    """With 30 steps or more: step times are not at one level for the last third of the
+    steps."""
+
+    code = "never_steady"
+    severity = "caution"
+    sentence = N_("%(repeats)s: step times never reached a steady state.")
+    repeats: Repeats
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        steadiness = checks.steadiness
+        unsettled = [repeat for repeat in steadiness if not steadiness[repeat].settled]
+        return cls(repeats=unsettled) if unsettled else None
+
+
+class WarmUpLimited(MeasurementWarning):
+    """The warm-up ended at `warmup_limit` or `warmup_seconds`, before the steps were steady."""
+
+    code = "warm_up_limited"
+    severity = "caution"
+    sentence = N_(
+        "%(repeats)s: the warm-up ended at its limit, after up to %(steps)s steps, before the "
+        "steps were shown to be steady."
+    )
+    repeats: Repeats
+    steps: int
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        steps = {}
+        for repeat in checks.repeats:
+            if repeat.warmup and repeat.warmup.ended_by in ("steps", "seconds"):
+                steps[repeat.index] = repeat.warmup.steps
+        return cls(repeats=[*steps], steps=max(steps.values())) if steps else None
+
+
+class WarmUpLonger(MeasurementWarning):
+    """With 30 steps or more: step times become steady only after the warm-up."""
+
+    code = "warm_up_longer"
+    severity = "caution"
+    sentence = N_(
+        "%(repeats)s: steps are steady only after up to %(steps)s steps; the warm-up has "
+        "%(warmup)s."
+    )
+    repeats: Repeats
+    steps: int
+    warmup: int
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        begins, warmups = {}, []
+        for repeat in checks.repeats:
+            steady = checks.steadiness.get(repeat.index)
+            warmup = checks.result.warmup_steps(repeat)
+            if steady and steady.settled and steady.begin > warmup:
+                begins[repeat.index] = steady.begin
+                warmups.append(warmup)
+        if not begins:
+            return None
+        return cls(repeats=[*begins], steps=max(begins.values()), warmup=min(warmups))
+
+
+class SteadyDiffers(MeasurementWarning):
+    """The throughput of the steady steps differs by over 1 % from the window's."""
+
+    code = "steady_differs"
+    severity = "caution"
+    sentence = N_(
+        "%(repeats)s: the throughput of the steady steps differs from the window's by "
+        "%(shares)s."
+    )
+    repeats: Repeats
+    shares: Changes
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        shares = {}
+        for profile in checks.profiles:
+            if abs(profile.disagreement) > TOLERANCE:
+                shares[profile.repeat] = profile.disagreement
+        return cls(repeats=[*shares], shares=[*shares.values()]) if shares else None
+
+
+class Drift(MeasurementWarning):
+    """With 30 steps or more: the steady steps have a trend of over 1 %."""
+
+    code = "drift"
+    severity = "caution"
+    sentence = N_("%(repeats)s: step times drift by %(shares)s over the steady steps.")
+    repeats: Repeats
+    shares: Changes
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        drifts = {}
+        for repeat, steady in checks.steadiness.items():
+            if steady.drift:
+                drifts[repeat] = steady.drift
+        return cls(repeats=[*drifts], shares=[*drifts.values()]) if drifts else None
+
+
+FEWEST_GUESSES = 16
+"""The first loss of fewer predictions depends on chance: of untrained VGG-16 networks, 17 % are
+outside the plausible range with a single image, 3 % with 4, fewer than 0.1 % with 16."""
+
+
+class ImplausibleFirstLoss(MeasurementWarning):
+    """The first loss is not 0.75 to 1.5 times the loss of guessing; not checked for fewer than
+    16 images in a rank's step, whose loss depends on chance."""
+
+    code = "first_loss"
+    severity = "caution"
+    sentence = N_(
+        "The first loss is %(loss)s; an untrained network that guesses has %(low)s to %(high)s."
+    )
+    loss: Digits3
+    low: Digits3
+    high: Digits3
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        result = checks.result
+        model = result.work.facts
+        if not model or has_few_guesses(model, result.built_in.samples_per_step):
+            return None
+        low, high = untrained_losses(model)
+        for repeat in checks.repeats:
+            if repeat.loss_first is not None and not low <= repeat.loss_first <= high:
+                return cls(loss=repeat.loss_first, low=low, high=high)
+        return None
+
+
+def has_few_guesses(model: Model, samples: int) -> bool:
+    """Return whether the loss of these samples is that of fewer than FEWEST_GUESSES
+    predictions. A sequence alone has as many: its tokens, or BERT's masked ones."""
+    return model.sample == "image" and samples < FEWEST_GUESSES
+
+
+class ToldAbovePeak(MeasurementWarning):
+    """The FLOPs that a script told exceed the measured peak, or the datasheet's."""
+
+    code = "told_above_peak"
+    severity = "caution"
+    sentence = N_(
+        "By what the script told, the training runs at %(share)s of the device's peak. It told "
+        "too many samples per step, which makes the throughput too high, or too many FLOPs per "
+        "sample; only fast convolution algorithms can exceed the peak."
+    )
+    share: Share
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        result = checks.result
+        if result.work.facts:
+            return None
+        used, sheet = utilization(result), datasheet(result)
+        shares = [*used.shares] if used else []
+        if sheet:
+            shares.append(share_of_datasheet(result, sheet) or 0.0)
+        highest = max(shares, default=0.0)
+        return cls(share=highest) if highest > 1 else None
+
+
+class UnevenBatches(MeasurementWarning):
+    """The steps of a script read batches of different sizes, of which it told one."""
+
+    code = "uneven_batches"
+    severity = "caution"
+    sentence = N_(
+        "The steps read %(fewest)s to %(most)s rows, and the script told %(samples)s samples "
+        "for each. Short batches count with what they had only if all others have one size."
+    )
+    fewest: int
+    most: int
+    samples: int
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        told, rows = checks.result.told, checks.rows
+        if not told or len(rows) < 2:
+            return None
+        return cls(fewest=min(rows), most=max(rows), samples=told.samples_per_step)
+
+
+class SamplesNotOfRows(MeasurementWarning):
+    """A script told a number of samples for a step that is no whole multiple of the rows that
+    its steps read."""
+
+    code = "samples_not_of_rows"
+    severity = "caution"
+    sentence = N_(
+        "The script told %(samples)s samples for each step, which is no whole multiple of the "
+        "%(rows)s rows that a step read: one of the two numbers may be wrong."
+    )
+    samples: int
+    rows: int
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        told, rows = checks.result.told, checks.rows
+        if not told or len(rows) != 1 or rows == {0}:
+            return None
+        (count,) = rows
+        samples = told.samples_per_step
+        return cls(samples=samples, rows=count) if samples % count else None
+
+
+class LateModules(MeasurementWarning):
+    """A script imported modules that its digest does not cover: of its folder, but named by no
+    import statement, such as a configuration, or of another folder that holds no installed
+    packages. Measurements of different versions of these count as the same work."""
+
+    code = "late_modules"
+    severity = "caution"
+    sentence = N_(
+        "The script imported modules that its digest does not cover: %(modules)s. A change of "
+        "these does not start another measurement; give it another label."
+    )
+    modules: list[str]
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        modules: set[str] = set()
+        for repeat in checks.repeats:
+            modules |= {*repeat.late_modules}
+        return cls(modules=sorted(modules)) if modules else None
+
+
+SOCKETS = "Socket"
+"""NCCL's name of a TCP network."""
+
+
+class NcclOverSockets(MeasurementWarning):
+    """On several nodes: NCCL connected them over sockets. The number may not be compared with
+    one over a faster network."""
+
+    code = "nccl_over_sockets"
+    severity = "caution"
+    sentence = N_(
+        "NCCL connected the nodes over sockets, not over InfiniBand, RoCE or the plugin of "
+        "another network. If the nodes have one of these, NCCL_DEBUG=INFO logs why it is not "
+        "used."
+    )
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        return cls() if checks.result.nccl_network == SOCKETS else None
+
+
+# Notices: the number is right; know this about it.
+
+
+class Outlier(MeasurementWarning):
+    """A repeat has a modified z-score over 3.5 (Iglewicz and Hoaglin, 1993) and is over 1 %
+    from the median, which hardly depends on a single repeat."""
+
+    code = "outlier"
+    severity = "notice"
+    sentence = N_(
+        "%(repeats)s: %(shares)s from the median, far outside the spread of the others "
+        "(modified z-score over 3.5). It is not removed."
+    )
+    repeats: Repeats
+    shares: Changes
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        result = checks.result
+        shares = {}
+        for position in outliers(result.throughputs):
+            share = result.throughputs[position] / median(result.throughputs) - 1
+            # On a quiet machine, an outlier by z-score may still differ by a negligible share.
+            if abs(share) > TOLERANCE:
+                shares[checks.repeats[position].index] = share
+        return cls(repeats=[*shares], shares=[*shares.values()]) if shares else None
+
+
+class IntervalMissed(MeasurementWarning):
+    """`budget` or all repeats were used up before a 98 % interval was as narrow as
+    `interval_target`."""
+
+    code = "interval_missed"
+    severity = "notice"
+    sentence = N_(
+        "After %(n)s repeats the 98 %% interval was still wider than %(share)s of the median."
+    )
+    n: int
+    share: Share
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        result = checks.result
+        target = result.protocol.interval_target
+        if target is None or result.ended_by not in ("budget", "repeats"):
+            return None
+        reached = relative_width(result.throughputs, STOPPING_LEVEL)
+        if reached is not None and reached <= target:
+            return None
+        return cls(n=len(result.throughputs), share=target)
+
+
+class SkippedSteps(MeasurementWarning):
+    """Loss scaling skipped steps, which computed all but the optimizer's update. If it skipped
+    all, the loss is constant."""
+
+    code = "skipped_steps"
+    severity = "notice"
+    sentence = N_("Loss scaling skipped %(count)s of %(steps)s steps after an overflow.")
+    count: int
+    steps: int
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        result = checks.result
+        skipped = sum(repeat.skipped_steps or 0 for repeat in checks.repeats)
+        steps = sum(map(result.steps, checks.repeats))
+        return cls(count=skipped, steps=steps) if skipped else None
+
+
+class LateExchange(MeasurementWarning):
+    """Paddle's ranks exchange their gradients only after the backward pass: all gradients are
+    in one bucket, or are computed by one program. Not checked for other frameworks."""
+
+    code = "late_exchange"
+    severity = "notice"
+    sentence = N_(
+        "Paddle's ranks exchange all gradients after the backward pass, so that the exchange "
+        "is not hidden behind computation."
+    )
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        effective = checks.result.effective
+        exchange = effective.settings.get("gradient_exchange") if effective else None
+        return cls() if exchange == EXCHANGED_AFTERWARDS else None
+
+
+class TensorCoresUnused(MeasurementWarning):
+    """fp32 without TF32 on a GPU with tensor cores (compute capability 7.0 or later), if the
+    framework supports a parameter that uses them."""
+
+    code = "tensor_cores_unused"
+    severity = "notice"
+    sentence = N_(
+        "fp32 without TF32 does not use the tensor cores of this GPU (compute capability "
+        "%(capability)s). These parameters would: %(parameters)s"
+    )
+    capability: str
+    parameters: list[str]
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        effective, config = checks.result.effective, checks.result.config
+        if not (effective and config.work.facts and effective.device == "gpu"):
+            return None
+        if effective.precision != "fp32" or effective.tf32:
+            return None
+        # One for each GPU, such as "9.0"; a measurement's GPUs are of one kind.
+        capabilities = checks.result.fact("compute_capability")
+        if not isinstance(capabilities, list) or not capabilities:
+            return None
+        generation = int(capabilities[0].partition(".")[0])
+        if generation < TENSOR_CORES_SINCE:
+            return None
+        parameters = _accepted(config, precision="amp")
+        if generation >= TF32_SINCE[0]:
+            parameters += _accepted(config, precision="bf16") + _accepted(config, tf32=True)
+        return cls(capability=capabilities[0], parameters=parameters) if parameters else None
 
 
 def _accepted(config: Config, **changes: Any) -> list[str]:
@@ -512,104 +1010,19 @@ def _accepted(config: Config, **changes: Any) -> list[str]:
     return options
 
 
-def _about_tensor_cores(result: Result) -> Warnings:
-    """Yield a notice about fp32 that could use the GPU's tensor cores."""
-    effective = result.effective
-    if effective is None or effective.device != "gpu":
-        return
-    if effective.precision != "fp32" or effective.tf32:
-        return
-    fact = result.environment.get("compute_capability")
-    # One for each GPU, such as "9.0"; a measurement's GPUs are of one kind.
-    capabilities = fact.value if fact else None
-    if not isinstance(capabilities, list) or not capabilities:
-        return
-    capability = capabilities[0]
-    generation = int(capability.partition(".")[0])
-    if generation < TENSOR_CORES_SINCE:
-        return
-    parameters = _accepted(result.config, precision="amp")
-    if generation >= TF32_SINCE[0]:
-        parameters += _accepted(result.config, precision="bf16")
-        parameters += _accepted(result.config, tf32=True)
-    if parameters:
-        yield TensorCoresUnused(capability=capability, parameters=parameters)
+class KilledAfterEnd(MeasurementWarning):
+    """Processes of a script that ran on for 20 s after the end of every rank's window were
+    killed."""
 
+    code = "killed_after_end"
+    severity = "notice"
+    sentence = N_(
+        "%(repeats)s: the script ran on for 20 s after the last step of the window and was "
+        "killed. It catches SystemExit, or waits for something that does not end."
+    )
+    repeats: Repeats
 
-def _about_network(result: Result) -> Warnings:
-    """Yield a warning about nodes that NCCL connected over sockets."""
-    if result.nccl_network == SOCKETS:
-        yield NcclOverSockets()
-
-
-def _about_peaks(result: Result) -> Warnings:
-    """Yield warnings about a disturbed peak and a throughput above the devices' peak.
-
-    The datasheet's peak is the limit of a device. A measured one is a framework's matrix
-    product, which its own convolutions may exceed: on one CPU, that of PyTorch reaches less
-    than half of JAX's. Image models are judged by it as if all their convolutions were fast.
-    """
-    is_convolutional = result.work.kind == "image"
-    used = utilization(result)
-    if used:
-        plausible_share = FEWER_MULTIPLICATIONS if is_convolutional else 1.0
-        yield from _about_measured_peaks(result, used.shares, plausible_share)
-    sheet = datasheet(result)
-    if sheet:
-        share = share_of_datasheet(result, sheet) or 0.0
-        highest = highest_share(result.built_in)
-        if share > highest:
-            yield AboveDatasheet(share=share, gpu=sheet.gpu, highest=highest)
-
-
-def highest_share(work: ModelWork) -> float:
-    """Return the highest possible share of a device's peak: above 1 for a network whose
-    convolutions fast algorithms compute with FEWER_MULTIPLICATIONS."""
-    every = flops_with_backward(work, multiply_adds(work))
-    fast = flops_in_fast_convolutions(work)
-    return every / (every - fast + fast / FEWER_MULTIPLICATIONS)
-
-
-def _about_measured_peaks(
-    result: Result, shares: list[float], plausible_share: float
-) -> Warnings:
-    peaks = _peaks(result)
-    exceeding = [
-        repeat for repeat, share in zip(peaks, shares, strict=True) if share > plausible_share
-    ]
-    if exceeding:
-        yield AbovePeak(repeats=exceeding, share=max(shares))
-
-
-def _peaks(result: Result) -> dict[int, Peak]:
-    """Return the peaks by repeat."""
-    return {repeat.index: repeat.peak for repeat in result.complete_repeats if repeat.peak}
-
-
-# What the processes did besides training.
-
-
-def _about_batches(result: Result) -> Warnings:
-    """Yield a warning if the steps of a script read different numbers of rows, or another
-    number than it told."""
-    spans = [repeat.rows for repeat in result.complete_repeats if repeat.rows]
-    fewest = min((low for low, _high in spans), default=0)
-    most = max((high for _low, high in spans), default=0)
-    if not result.told or not most:
-        return
-    samples = result.told.samples_per_step
-    if fewest < most:
-        yield UnevenBatches(fewest=fewest, most=most, samples=samples)
-    elif samples % most:
-        yield SamplesNotOfRows(samples=samples, rows=most)
-
-
-def _about_processes(repeats: list[Repeat]) -> Warnings:
-    late_modules: set[str] = set()
-    for repeat in repeats:
-        late_modules |= {*repeat.late_modules}
-    if late_modules:
-        yield LateModules(modules=sorted(late_modules))
-    killed = [repeat.index for repeat in repeats if repeat.killed_after_end]
-    if killed:
-        yield KilledAfterEnd(repeats=killed)
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        killed = [repeat.index for repeat in checks.repeats if repeat.killed_after_end]
+        return cls(repeats=killed) if killed else None

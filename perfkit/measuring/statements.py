@@ -84,7 +84,7 @@ class Statement(BaseModel):
     # Workers import many statements and make few: schemas are built at first use, and
     # docs/reference.py reads the fields' docstrings.
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-    classes: ClassVar[dict[str, type["Statement"]]]
+    classes: ClassVar[dict[str, type[Any]]]
     """Code -> class, in the order of their definition; each family has its own."""
     code: ClassVar[str]
     sentence: ClassVar[str]

@@ -25,7 +25,7 @@ from perfkit.analysis.comparison.stored import (
 )
 from perfkit.analysis.ratios import Turn
 from perfkit.analysis.verdicts import few_repeats
-from perfkit.analysis.warning_types import severity, worst_first
+from perfkit.analysis.warnings import severity, worst_first
 from perfkit.measuring.format import interval, minute, number, one_line, percent, plain
 from perfkit.measuring.paths import outputs_path
 from perfkit.report.elements import (

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from perfkit.analysis.distinctions import Row, distinctions
 from perfkit.analysis.verdicts import few_repeats
-from perfkit.analysis.warning_types import severity
+from perfkit.analysis.warnings import severity
 from perfkit.analysis.wording import (
     arguments_text,
     column_value,

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from perfkit.analysis.comparison import blocks
 from perfkit.analysis.comparison.rankings import Ranking, rankings
 from perfkit.analysis.comparison.table_rows import Cell, TableRow, table_rows
-from perfkit.analysis.warning_types import severity
+from perfkit.analysis.warnings import severity
 from perfkit.analysis.wording import work_title
 from perfkit.measuring.format import interval, number, percent
 from perfkit.measuring.statistics import Estimate

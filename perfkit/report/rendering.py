@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from perfkit.analysis.warning_types import MeasurementWarning, worst_first
+from perfkit.analysis.warnings import MeasurementWarning, worst_first
 from perfkit.report import elements
 from perfkit.report.section import Section
 from perfkit.report.style import INK

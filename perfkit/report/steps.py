@@ -9,8 +9,7 @@ from markupsafe import Markup
 from perfkit.analysis.diagnosis import FILE as DIAGNOSIS
 from perfkit.analysis.diagnosis import RAW_FOLDER
 from perfkit.analysis.verdicts import few_repeats
-from perfkit.analysis.warning_types import severity
-from perfkit.analysis.warnings import checked_aspects
+from perfkit.analysis.warnings import severity
 from perfkit.measuring.format import change, number, percent, plain, spread
 from perfkit.measuring.results.repeat import Rank, Repeat, TelemetrySummary
 from perfkit.measuring.results.schema import Result
@@ -129,8 +128,7 @@ def warnings(measurement: Measurement) -> Section:
     else:
         few = few_repeats(len(result.complete_repeats))
         section = paragraph(sentence(few) if few else _("No warnings."))
-    aspects = checked_aspects(result, checks.profiles)
-    return section + note(*_aspects(aspects), _too_few_steps(result))
+    return section + note(*_aspects(checks.aspects), _too_few_steps(result))
 
 
 def _aspects(aspects: Mapping[str, bool]) -> list[str]:

@@ -10,8 +10,7 @@ from perfkit.analysis.comparison.stored import comparisons_with
 from perfkit.analysis.diagnosis import Diagnosis
 from perfkit.analysis.utilization import utilization
 from perfkit.analysis.verdicts import few_repeats
-from perfkit.analysis.warning_types import severity
-from perfkit.analysis.warnings import checked_aspects
+from perfkit.analysis.warnings import severity
 from perfkit.analysis.wording import arguments_text, long_title
 from perfkit.measuring.config import Config
 from perfkit.measuring.format import change, number, percent, plain
@@ -230,13 +229,12 @@ def _limit_tile(result: Result, diagnosis: Diagnosis | None, problem: str) -> Ti
 
 def _trust_tile(page: CheckedMeasurement) -> Tile:
     result, checks = page.result, page.checks
-    mark = severity_mark(severity(warning.code for warning in checks.warnings))
+    mark = severity_mark(severity([warning.code for warning in checks.warnings]))
     if checks.warnings:
         count = len(checks.warnings)
         words = ngettext("%(num)d warning", "%(num)d warnings", count) % {"num": count}
         return Tile(_("Trust"), joined([mark, words]), [sentence(checks.warnings[0])])
-    aspects = checked_aspects(result, checks.profiles)
-    unchecked = [_(name) for name, is_checked in aspects.items() if not is_checked]
+    unchecked = [_(name) for name, is_checked in checks.aspects.items() if not is_checked]
     line = _("All checks passed.")
     if unchecked:
         line = _("Not checked: %(what)s.") % {"what": enumerated(unchecked)}

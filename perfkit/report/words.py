@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from perfkit.analysis.rates import MachineRate
 from perfkit.analysis.verdicts import few_repeats
-from perfkit.analysis.warning_types import severity
-from perfkit.analysis.warnings import MeasurementChecks
+from perfkit.analysis.warnings import MeasurementChecks, severity
 from perfkit.measuring.format import number, percent
 from perfkit.measuring.results.schema import Result
 from perfkit.report.text.language import gettext as _

@@ -31,7 +31,7 @@ from perfkit.analysis.verdicts import (
     has_regressed,
     verdict,
 )
-from perfkit.analysis.warning_types import severity, worst_first
+from perfkit.analysis.warnings import severity, worst_first
 from perfkit.analysis.wording import long_title, work_title
 from perfkit.measuring.results.base import Stored
 from perfkit.measuring.results.effective import WorkUnit
