@@ -70,7 +70,7 @@ def test_the_measurements_of_a_series_tell_memory_and_the_time_to_the_first_step
     page = BeautifulSoup(history_series(Summary.read(outputs)).html, "html.parser")
     (points,) = (table for table in page("table") if "To first step (s)" in table.get_text())
     cells = [cell.get_text() for cell in points("tr")[2]("td")]
-    assert cells[4:6] == ["3.00", "12.5"]
+    assert cells[3:5] == ["3.00", "12.5"]
 
 
 # Short simulations; `benchmarks/simulations.py` runs more.

@@ -263,7 +263,7 @@ def test_the_tiles_show_throughput_limit_and_trust(tmp_path):
     result = measured([8.0] * 2, protocol="quick")
     measurement = with_raw_files(tmp_path / "m", result, [repeat, repeat])
     throughput, limit, trust = tiles(measurement)
-    assert "8.000 images/s" in throughput
+    assert "8.000 images/s ± 0 %" in throughput
     assert "8.000 – 8.000 (50 %, n=2)" in throughput
     assert "Data wait: up to 10 % of a window" in limit
     assert "○ Can't tell" in " ".join(unescape(trust).split())

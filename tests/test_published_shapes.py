@@ -140,14 +140,13 @@ def test_every_source_has_a_link(section, cells):
 def test_a_measurement_is_shown_below_the_published_number_with_ratio_and_differences(tmp_path):
     result = measured([2600.0, 2500.0, 2550.0], **FLEETX)
     section = without_charts(tmp_path, result)
-    assert in_cell(section) == ["2506.47", "2,550 (1.02×)"]
+    assert in_cell(section) == ["2506.47", "2,550 ± 2 % (1.02×)"]
     page = page_of(section)
     details = page.find("details")
     assert texts_of(details("td")) == [
         "fleetx-resnet50 · 128 · 1x8 · V100, FP32",
         "2506.47",
-        "2,550 (1.02×)",
-        "2,500 – 2,600 (75 %, n=3)",
+        "2,550 ± 2 % (1.02×)",
         "complete",
         "median of 3 runs; each the mean of steps 21-120; "
         "published: median of 7 runs; each the mean of steps 21-120",

@@ -37,7 +37,7 @@ from perfkit.report.pages import OWN, Page
 from perfkit.report.section import Section
 from perfkit.report.site import parts, write_index, write_site, write_tables
 from perfkit.report.summary import Summary
-from perfkit.report.text.language import LANGUAGES, file_name
+from perfkit.report.text.language import LANGUAGES, file_name, in_language
 from perfkit.report.text.names import command
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">&"\''
@@ -300,6 +300,24 @@ def test_rows_that_read_alike_tell_what_differs(tmp_path):
     names = [" ".join(name.get_text(" ").split()) for name in page.select("tbody th")]
     for end in ("seed 0", "seed 7", "script mine/train.py", "script other/train.py"):
         assert len([name for name in names if name.endswith(end)]) == 1, end
+
+
+@pytest.mark.parametrize("code", ["en", "zh"])
+def test_other_load_is_named_beside_a_number_in_every_list(tmp_path, code):
+    daily = [measured([10.0, 10.1, 10.2, 10.3]) for _day in range(3)]
+    nodes = [measured([10.0, 10.1, 10.2, 10.3], node=f"node{n}") for n in range(3)]
+    write_all(tmp_path, *daily, *nodes)
+    for folder in tmp_path.iterdir():
+        head = '<meta name="warnings" content="other_load outlier">'
+        (folder / "report.html").write_text(f"<head>{head}</head>")
+    write_index(Site(tmp_path))
+    texts = [(tmp_path / file_name("index", code)).read_text()]
+    summary = Summary.read(tmp_path)
+    sections = [report.fastest, report.history_overview, report.history_series]
+    with in_language(code):
+        texts += [section(summary).html for section in [*sections, report.fleet_nodes]]
+    for text in texts:
+        assert 'title="other_load, outlier"' in text
 
 
 def test_the_index_lists_the_warnings_of_each_page(tmp_path):
@@ -595,7 +613,7 @@ def test_visible_rows_download_as_csv_and_copy_as_markdown(mixed, open_page):
     found = downloaded(tab, tab.get_by_role("button", name="Download CSV"))
     head, row = csv.reader(found.path().read_text(encoding="utf-8-sig").splitlines())
     assert head[:4] == ["Model", "Framework", "Precision", "Batch"]
-    assert row[1:6] == ["PyTorch", "fp32", "4", "1x1", "4.000 images/s no interval (n=1)"]
+    assert row[1:6] == ["PyTorch", "fp32", "4", "1x1", "4.000 images/s"]
     tab.get_by_role("button", name="Copy as Markdown").click()
     lines = pasted(tab).splitlines()
     assert lines[0].startswith("| Model | Framework | Precision | Batch |")

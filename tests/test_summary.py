@@ -373,11 +373,10 @@ def test_cells_show_failed_and_partial_measurements(tmp_path):
         assert all(row.values())
 
 
-def test_interval_and_n_are_on_a_separate_line(tmp_path):
+def test_a_number_has_the_width_of_its_interval_beside_it(tmp_path):
     five = measured([10.0, 12.0, 11.0, 14.0, 13.0])
     section = fastest(tmp_path, five)
-    interval = '<small data-column="Interval">10.00 – 14.00 (n=5)</small>'
-    assert f"12.00 <br>{interval}" in section.html
+    assert '12.00 <small data-column="±">± 17 %</small>' in section.html
     assert "93.75 %" in section.html
 
 

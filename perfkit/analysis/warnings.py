@@ -4,8 +4,8 @@ error    the number is wrong
 caution  it may not hold, or may not be compared with others
 notice   it is right; something about it is worth knowing
 
-The docstring of a class says when a measurement has this warning. How far a number can be told
-from others is no warning, but its precision: `perfkit.measuring.format.precision`.
+The docstring of a class says when a measurement has this warning. A wide interval is none: its
+width stands beside the number (`perfkit.measuring.format.plus_minus`).
 """
 
 from collections.abc import Collection, Iterator
@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self
 import pandas as pd
 
 from perfkit.analysis.utilization import datasheet, share_of_datasheet, utilization
+from perfkit.analysis.verdicts import few_repeats
 from perfkit.measuring.config import Config
 from perfkit.measuring.request.contradictions import contradictions
 from perfkit.measuring.results.frames import steps_of
@@ -113,7 +114,7 @@ class MeasurementChecks:
         """The possible sources of warnings, and whether this measurement has each."""
         repeats = self.repeats
         aspects = {
-            "spread": len(repeats) > 1,
+            "spread": not few_repeats(len(repeats)),
             "step times": bool(self.steadiness),
             "telemetry": bool(self.telemetry),
             "losses": any(repeat.loss_first is not None for repeat in repeats),
@@ -404,28 +405,6 @@ def untrained_losses(model: Model) -> tuple[float, float]:
     return NEAR_CHANCE[0] * guess, NEAR_CHANCE[1] * guess
 
 
-WIDE, VERY_WIDE = 0.05, 0.5
-"""Shares of the median above which an interval is called wide, or says little."""
-
-
-class VeryWideInterval(MeasurementWarning):
-    """The interval is wider than half of the median."""
-
-    code = "very_wide_interval"
-    severity = "error"
-    sentence = N_(
-        "The interval spans %(share)s of the median, more than half: measure again on a "
-        "quieter machine."
-    )
-    share: Share
-
-    @classmethod
-    def find(cls, checks: "MeasurementChecks") -> Self | None:
-        throughput = checks.result.throughput
-        width = throughput.relative_width if throughput else None
-        return cls(share=width) if width is not None and width > VERY_WIDE else None
-
-
 # Cautions: the number may not hold, or may not be compared with others.
 
 
@@ -596,24 +575,6 @@ class ShortWindow(MeasurementWarning):
             if seconds < SHORT_WINDOW:
                 short[repeat.index] = seconds
         return cls(repeats=[*short], seconds=min(short.values())) if short else None
-
-
-class WideInterval(MeasurementWarning):
-    """The interval is wider than 5 % of the median."""
-
-    code = "wide_interval"
-    severity = "caution"
-    sentence = N_(
-        "The interval spans %(share)s of the median. More repeats or a quieter machine narrow "
-        "it."
-    )
-    share: Share
-
-    @classmethod
-    def find(cls, checks: "MeasurementChecks") -> Self | None:
-        throughput = checks.result.throughput
-        width = throughput.relative_width if throughput else None
-        return cls(share=width) if width is not None and WIDE < width <= VERY_WIDE else None
 
 
 class RawStepsUnreadable(MeasurementWarning):
@@ -884,7 +845,8 @@ class NcclOverSockets(MeasurementWarning):
 
 class Outlier(MeasurementWarning):
     """A repeat has a modified z-score over 3.5 (Iglewicz and Hoaglin, 1993) and is over 1 %
-    from the median, which hardly depends on a single repeat."""
+    from the median, which hardly depends on a single repeat. Fewer than four do not show their
+    spread."""
 
     code = "outlier"
     severity = "notice"
@@ -898,6 +860,8 @@ class Outlier(MeasurementWarning):
     @classmethod
     def find(cls, checks: "MeasurementChecks") -> Self | None:
         result = checks.result
+        if few_repeats(len(checks.repeats)):
+            return None
         shares = {}
         for position in outliers(result.throughputs):
             share = result.throughputs[position] / median(result.throughputs) - 1

@@ -57,6 +57,20 @@ def interval(low: float | None, high: float | None, digits: int = 4) -> str:
     return f"{number(low, digits)} – {number(high, digits)}"
 
 
+def plus_minus(value: float, low: float | None = None, high: float | None = None) -> str:
+    """Return half the width of a value's interval as a share of the value, "± 7 %"; empty
+    without an interval."""
+    if low is None or high is None:
+        return ""
+    return f"± {percent((high - low) / 2 / value, 2)}"
+
+
+def rate_text(value: float, unit: str, *interval: float) -> str:
+    """Return a throughput with its unit and the width of its interval, if it has one: "4.600
+    images/s ± 7 %"."""
+    return f"{number(value)} {plain(unit)} {plus_minus(value, *interval)}".rstrip()
+
+
 def minute(time: str) -> str:
     """Return an ISO 8601 time in UTC to the minute."""
     return f"{time[:16].replace('T', ' ')} UTC"

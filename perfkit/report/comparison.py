@@ -26,7 +26,7 @@ from perfkit.analysis.comparison.stored import (
 from perfkit.analysis.ratios import Turn
 from perfkit.analysis.verdicts import few_repeats
 from perfkit.analysis.warnings import severity, worst_first
-from perfkit.measuring.format import interval, minute, number, one_line, percent, plain
+from perfkit.measuring.format import minute, number, one_line, percent, plain, rate_text
 from perfkit.measuring.paths import outputs_path
 from perfkit.report.elements import (
     NumberHeading,
@@ -230,8 +230,8 @@ def comparison_variants(shown: Shown) -> Section:
     """Throughput, shares of the measured peaks, if any is known, and warnings per variant."""
     page = _page(shown)
     rows = [_variant_row(variant, page) for variant in page.comparison.variants]
-    headings = [_("Variant"), _("Throughput"), _("Interval"), _("Level")]
-    headings += [_("Number of repeats"), NumberHeading(_("Share of measured peak"))]
+    headings = [_("Variant"), _("Throughput"), _("Number of repeats")]
+    headings += [NumberHeading(_("Share of measured peak"))]
     headings += [NumberHeading(_("Share of highest peak")), _("Warnings")]
     section = table(rows, headings, as_cards=True)
     if page.comparison.has_peaks:
@@ -259,11 +259,9 @@ def _variant_row(variant: Variant, page: ComparisonPage) -> list[Any]:
     cells: list[Any] = [link(f"../{address}" if address else "", name)]
     result = variant.number
     if result:
-        low, high = result.interval or (None, None)
-        cells += [f"{number(result.value)} {result.unit}", interval(low, high)]
-        cells += [percent(result.interval_level, 4), result.n]
+        cells += [rate_text(result.value, result.unit, *(result.interval or ())), result.n]
     else:
-        cells += [None] * 4
+        cells += [None] * 2
     shares = ["", ""]
     if page.comparison.has_peaks:
         shares = [peak_share([variant.of_own_peak]), peak_share([variant.of_highest_peak])]
@@ -274,10 +272,10 @@ def _variant_row(variant: Variant, page: ComparisonPage) -> list[Any]:
 
 def _warnings(result: ComparedNumber) -> Markup:
     """Return the warnings of a variant, or that it has too few repeats to tell."""
-    codes = result.warnings
+    codes = worst_first(result.warnings)
     if not codes and few_repeats(result.n or 0):
         return Markup("%s %s") % (severity_mark("undecided"), _("can't tell"))
-    names = ", ".join(worst_first(codes)) or _("none")
+    names = ", ".join(codes) or _("none")
     return Markup("%s %s") % (severity_mark(severity(codes)), names)
 
 

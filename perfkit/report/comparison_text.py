@@ -21,11 +21,11 @@ from perfkit.analysis.comparison.stored import (
 )
 from perfkit.analysis.ratios import Method, Ratio
 from perfkit.analysis.verdicts import WORDS, Verdict
+from perfkit.analysis.warnings import worst_first
 from perfkit.analysis.wording import arguments_text, long_title, own_options
-from perfkit.measuring.format import amount, interval, number, percent, plain
+from perfkit.measuring.format import amount, interval, number, percent, plain, rate_text
 from perfkit.report.text.names import (
     TOO_FEW,
-    interval_words,
     peak_share,
     variant_name,
     verdict_name,
@@ -123,15 +123,13 @@ def _number_lines(comparison: Comparison) -> Iterator[str]:
 
 def _side(prefix: str, name: str, side: ComparedNumber) -> Iterator[str]:
     """Yield a number, and below it its name and its warnings."""
-    low, high = side.interval or (None, None)
-    sure = "published, without an interval"
-    if side.n:
-        sure = interval_words(low, high, side.interval_level, side.n)
+    source = f"n={side.n}" if side.n else "published, without an interval"
     indent = "  " + " " * len(prefix)
-    yield f"  {prefix}{number(side.value)} {side.unit}  {sure}"
+    yield f"  {prefix}{rate_text(side.value, side.unit, *(side.interval or ()))}, {source}"
     yield wrapped(name, indent)
-    if side.warnings:
-        yield wrapped(counted_warnings(side.warnings), indent)
+    codes = worst_first(side.warnings)
+    if codes:
+        yield wrapped(counted_warnings(codes), indent)
 
 
 def _ratio(heading: str, pair: PairResult, level: float, a: str, b: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ import pandas as pd
 
 import perfkit
 from perfkit.analysis.comparison.blocks import with_told
-from perfkit.measuring.format import interval, number, one_line, shortened
+from perfkit.measuring.format import number, one_line, plus_minus, shortened
 from perfkit.measuring.paths import ROOT
 from perfkit.report.style import COLOURS
 from perfkit.training.frameworks import DISPLAY_NAMES
@@ -16,7 +16,7 @@ from perfkit.training.frameworks import DISPLAY_NAMES
 EXAMPLES = ROOT / "outputs" / "examples"
 TRAITS = ["framework", "precision", "batch_size", "topology", "input"]
 """Columns that a measurement is named by."""
-COLUMNS = ["work", *TRAITS, "label", "throughput", "interval", "unit", "status"]
+COLUMNS = ["work", *TRAITS, "label", "throughput", "±", "unit", "status"]
 """Columns of the table of all measurements."""
 NUMBERS = ["batch_size", "throughput"]
 """Columns of that table with numbers alone."""
@@ -54,15 +54,15 @@ def overview(measurements: pd.DataFrame) -> pd.DataFrame:
     columns = {"work": _works(measurements)}
     throughputs = measurements["throughput"].map(number, na_action="ignore")
     columns["throughput"] = throughputs.astype(object).fillna("–")
-    columns["interval"] = measurements.apply(_interval, axis="columns")
+    columns["±"] = measurements.apply(_plus_minus, axis="columns")
     table = measurements.assign(**columns)[COLUMNS].iloc[::-1]
     has_value = table.notna() & table.ne("")
     return table.loc[:, has_value.any()].map(one_line)
 
 
-def _interval(measurement: "pd.Series[Any]") -> str:
+def _plus_minus(measurement: "pd.Series[Any]") -> str:
     low, high = measurement["throughput_low"], measurement["throughput_high"]
-    return "–" if isnan(low) else interval(low, high)
+    return "" if isnan(low) else plus_minus(measurement["throughput"], low, high)
 
 
 def _works(measurements: pd.DataFrame) -> "pd.Series[str]":

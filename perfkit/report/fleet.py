@@ -35,6 +35,7 @@ from perfkit.report.fleet_text import (
     missing_text,
 )
 from perfkit.report.links import Site
+from perfkit.report.rendering import page_warnings, warnings_mark
 from perfkit.report.section import Section, picture
 from perfkit.report.style import INK, new_figure
 from perfkit.report.summary import Summary
@@ -154,9 +155,10 @@ def _node_row(node: FleetNode, columns: Sequence[FleetColumn], site: Site) -> li
 
 def _cell(cell: NodeCell, site: Site) -> Markup:
     ratio = link(site.address(cell.folder), number(cell.ratio, 3))
-    mark = severity_mark("error") if cell.verdict == "slow" else ""
-    ends = interval(cell.low, cell.high, digits=3)
-    return Markup("%s %s <small>(%s)</small>") % (mark, ratio, ends)
+    slow = severity_mark("error") if cell.verdict == "slow" else ""
+    ends = Markup("<small>(%s)</small>") % interval(cell.low, cell.high, digits=3)
+    warnings = warnings_mark(page_warnings(site.outputs / cell.folder) or [])
+    return joined([slow, ratio, ends, warnings])
 
 
 def ratio_chart(fleet: Fleet) -> Figure:

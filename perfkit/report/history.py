@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from perfkit.analysis.comparison.history import Change, History, Point, Series
 from perfkit.analysis.comparison.keys import Differences, contrasted
 from perfkit.analysis.wording import column_value
-from perfkit.measuring.format import interval, minute, number, percent, plain, shortened
+from perfkit.measuring.format import minute, number, percent, plain, rate_text, shortened
 from perfkit.measuring.units import GIB
 from perfkit.report.elements import (
     Text,
@@ -28,6 +28,7 @@ from perfkit.report.elements import (
 )
 from perfkit.report.history_text import RATIO_NOTE, drop_words, ratio_words, when
 from perfkit.report.links import Site
+from perfkit.report.rendering import page_warnings, warnings_mark
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import COLOURS, FAINT, INK, estimates, new_figure
 from perfkit.report.summary import Summary
@@ -52,7 +53,7 @@ def history_overview(summary: Summary) -> Section:
     Then why results are left out."""
     history = summary.history
     if history.series:
-        section = _findings(history) + _all_series(history) + _method(history)
+        section = _findings(history) + _all_series(history, summary.site) + _method(history)
     else:
         words = _("No configuration has been measured three times yet. To measure one anew:")
         section = hint(words, "perfkit run resnet50 -p label NAME")
@@ -90,14 +91,14 @@ def _findings(history: History) -> Section:
     return paragraph(verdict_mark("slower"), strong(finding))
 
 
-def _all_series(history: History) -> Section:
-    rows = [_series_row(series) for series in history.series]
+def _all_series(history: History, site: Site) -> Section:
+    rows = [_series_row(series, site) for series in history.series]
     headings: list[Text] = ["", _("Series"), _("Measurements"), _("Newest"), _("Throughput")]
     headings += [_("Drop"), _("Last change"), _("Ratio of levels")]
     return table(rows, headings, as_cards=True)
 
 
-def _series_row(series: Series) -> list[Any]:
+def _series_row(series: Series, site: Site) -> list[Any]:
     newest, last_change, began = series.points[-1], None, None
     if series.changes:
         last_change = ratio_words(series.changes[-1])
@@ -107,11 +108,17 @@ def _series_row(series: Series) -> list[Any]:
         series.name,
         len(series.points),
         _day(newest),
-        f"{number(newest.throughput)} {series.unit}",
+        _throughput(newest, series, site),
         ratio_words(series.drop) if series.drop else _("none found"),
         began,
         last_change,
     ]
+
+
+def _throughput(point: Point, series: Series, site: Site) -> Markup:
+    """Return a measurement's throughput, after the mark of its warnings."""
+    mark = warnings_mark(page_warnings(site.outputs / point.folder) or [])
+    return joined([mark, rate_text(point.throughput, series.unit, *(point.interval or ()))])
 
 
 def _mark(series: Series) -> Text:
@@ -193,13 +200,12 @@ def _points(series: Series, site: Site) -> Section:
     rows = []
     for point in series.points:
         page = link(site.address(point.folder), minute(point.created))
-        low, high = point.interval or (None, None)
-        throughput = f"{number(point.throughput)} {series.unit}"
+        throughput = _throughput(point, series, site)
         memory = point.peak_memory_bytes and number(point.peak_memory_bytes / GIB, 3)
         first_step = point.first_step_seconds and number(point.first_step_seconds, 3)
-        row = [page, throughput, interval(low, high), point.n, memory, first_step]
+        row = [page, throughput, point.n, memory, first_step]
         rows.append([*row, point.label, _facts(point.changed_environment)])
-    headings = [_("Started (UTC)"), _("Throughput"), _("Interval"), _("Number of repeats")]
+    headings = [_("Started (UTC)"), _("Throughput"), _("Number of repeats")]
     headings += [_("Peak memory (GiB)"), _("To first step (s)"), _("Label")]
     return table(rows, [*headings, _("Changed environment")], as_cards=True)
 

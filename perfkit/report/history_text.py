@@ -6,7 +6,7 @@ from perfkit.analysis.comparison.history import Change, Drop, History, Point, Se
 from perfkit.analysis.comparison.keys import Differences, format_pair
 from perfkit.analysis.ratios import Ratio
 from perfkit.analysis.verdicts import LEVEL
-from perfkit.measuring.format import amount, interval, number, percent, plain
+from perfkit.measuring.format import amount, interval, number, percent, plain, rate_text
 from perfkit.measuring.statements import N_
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import TOO_FEW
@@ -44,7 +44,7 @@ def _series(series: Series, threshold: float) -> Iterator[str]:
     """Yield whether a series regressed, its newest throughput, and its changes of level."""
     point = series.points[-1]
     count, day = len(series.points), point.created[:10]
-    throughput = f"{number(point.throughput)} {series.unit}"
+    throughput = rate_text(point.throughput, series.unit, *(point.interval or ()))
     outcome = wrapped(drop_words(series.drop, threshold), "  ")
     yield wrapped(plain(series.name))
     yield coloured(outcome, "slower") if series.regressed else outcome

@@ -18,7 +18,7 @@ from perfkit.analysis.wording import (
     protocol_words,
     work_title,
 )
-from perfkit.measuring.format import number
+from perfkit.measuring.format import number, plus_minus
 from perfkit.measuring.results.frames import topology_size
 from perfkit.measuring.statements import N_
 from perfkit.report.elements import Text, code, joined, severity_mark, span, strong
@@ -26,7 +26,7 @@ from perfkit.report.links import Site
 from perfkit.report.rendering import page_warnings
 from perfkit.report.text.language import enumerated, file_name, translations
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.names import device_name, interval_words, traits
+from perfkit.report.text.names import device_name, traits
 from perfkit.training.frameworks import FRAMEWORKS
 
 SORTED_SEVERITIES = (None, "undecided", "notice", "caution", "error")
@@ -103,9 +103,8 @@ def appearance(row: Row) -> tuple[Any, ...]:
 def index_row(site: Site, row: Row, told_apart: Sequence[str]) -> IndexRow:
     """Return a measurement's row of the index; `told_apart` has the facts that tell it from
     rows that read alike."""
-    page = site.outputs / row["folder"] / "report.html"
     has_number = row["throughput"] is not None
-    codes = page_warnings(page) if has_number else None
+    codes = page_warnings(site.outputs / row["folder"]) if has_number else None
     name = _name(site, row, told_apart)
     setup = " · ".join([_setup(row), *told_apart])
     return IndexRow(name, row["label"], setup, _cells(row, codes))
@@ -216,9 +215,8 @@ def _throughput(row: Row) -> Cell:
     value = row["throughput"]
     if value is None:
         return Cell(_("no number"), "")
-    ends = (row["throughput_low"], row["throughput_high"])
-    interval = interval_words(*ends, row["interval_level"], row["n"])
-    content = joined([strong(number(value)), row["unit"], _note(interval)])
+    width = plus_minus(value, row["throughput_low"], row["throughput_high"])
+    content = joined([strong(number(value)), row["unit"], width])
     return Cell(content, f"{row['unit']} {_sortable(value)}")
 
 

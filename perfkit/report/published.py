@@ -12,7 +12,7 @@ from perfkit.analysis.published import published
 from perfkit.analysis.published.cells import RUNS, PublishedCell, cells_of
 from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.analysis.published.matches import Match, match
-from perfkit.measuring.format import number, percent
+from perfkit.measuring.format import number, percent, plus_minus
 from perfkit.measuring.results.frames import records
 from perfkit.report.elements import (
     NumberHeading,
@@ -32,7 +32,6 @@ from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import new_figure
 from perfkit.report.text.language import enumerated, labelled
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.names import interval_words
 
 MOST_MATCHES = 3
 """Most measurements in a cell."""
@@ -213,7 +212,8 @@ def _measured(pair: Match, site: Site) -> Markup:
     number."""
     row = pair.row
     if pair.measured:
-        text = number(pair.measured)
+        ends = (row["throughput_low"], row["throughput_high"])
+        text = f"{number(pair.measured)} {plus_minus(row['throughput'], *ends)}".rstrip()
     elif row["failure"]:
         text = _("failed: %(code)s") % {"code": row["failure"]}
     else:
@@ -225,19 +225,17 @@ def _measured(pair: Match, site: Site) -> Markup:
 def _matches_table(pairs: list[Match], site: Site) -> Section:
     """Return the measurements in published cells, with all differences."""
     headings = [
-        *(_("Cell"), _("Published"), NumberHeading(_("Measured")), _("Interval")),
+        *(_("Cell"), _("Published"), NumberHeading(_("Measured"))),
         *(_("Status"), _("Differences")),
     ]
     rows = []
     for pair in pairs:
         row = pair.row
-        ends = (row["throughput_low"], row["throughput_high"])
         rows.append(
             [
                 f"{pair.cell.table} · {labels(pair.cell).place}",
                 pair.cell.printed or "",
                 _measured(pair, site),
-                interval_words(*ends, row["interval_level"], row["n"]),
                 _(row["status"]),
                 difference_words(pair.differences),
             ]

@@ -10,9 +10,8 @@ from markupsafe import Markup, escape
 from perfkit.analysis.comparison import blocks
 from perfkit.analysis.comparison.rankings import Ranking, rankings
 from perfkit.analysis.comparison.table_rows import Cell, TableRow, table_rows
-from perfkit.analysis.warnings import severity
 from perfkit.analysis.wording import work_title
-from perfkit.measuring.format import interval, number, percent
+from perfkit.measuring.format import interval, number, percent, plus_minus
 from perfkit.measuring.statistics import Estimate
 from perfkit.measuring.units import GIB
 from perfkit.report.elements import (
@@ -25,11 +24,10 @@ from perfkit.report.elements import (
     more,
     note,
     paragraph,
-    severity_mark,
     strong,
     table,
 )
-from perfkit.report.rendering import page_warnings
+from perfkit.report.rendering import page_warnings, warnings_mark
 from perfkit.report.section import Section
 from perfkit.report.summary import LIVE_COMPARISON, Summary
 from perfkit.report.text.language import gettext as _
@@ -67,12 +65,8 @@ class NumberCell:
     is_separate: bool
 
     def __html__(self) -> str:
-        texts: list[Any] = []
-        if self.codes:
-            mark = Markup('<span data-column="%s" title="%s">%s</span> ')
-            title = ", ".join(self.codes)
-            texts.append(mark % (_("Warnings"), title, severity_mark(severity(self.codes))))
-        return Markup().join([*texts, self.number, *self.lines])
+        marked = joined([warnings_mark(self.codes), self.number])
+        return Markup().join([marked, *self.lines])
 
 
 @dataclass(frozen=True)
@@ -278,7 +272,7 @@ def _number_cell(
         value = _("failed: %(failure)s") % {"failure": cell.failure}
     if ranking and ranking.leader == framework:
         value = strong(value)
-    lines = _interval_lines(cell)
+    lines: list[Line] = []
     separate_ratio = None
     if ranking and framework in ranking.ratios:
         lines.append(_ranked_ratio(ranking.ratios[framework], ranking.base))
@@ -288,18 +282,15 @@ def _number_cell(
         lines.append(Line(_("Ratio"), f"≈ {number(separate_ratio, 3)} × Paddle"))
     lines += _start_lines(cell)
     lines += [Line(_("Note"), text) for text in _remarks(cell)]
-    codes = page_warnings(summary.outputs / cell.folder / "report.html") or []
-    page = summary.site.address(cell.folder)
-    return NumberCell(link(page, value), codes, lines, separate_ratio is not None)
+    codes = page_warnings(summary.outputs / cell.folder) or []
+    page = link(summary.site.address(cell.folder), value)
+    return NumberCell(joined([page, _plus_minus(cell)]), codes, lines, bool(separate_ratio))
 
 
-def _interval_lines(cell: Cell) -> list[Line]:
-    if cell.n == 0:
-        return []
-    if cell.n == 1:
-        return [Line(_("Interval"), _("no interval (n=1)"))]
-    ends = interval(cell.low, cell.high)
-    return [Line(_("Interval"), f"{ends} (n={cell.n})")]
+def _plus_minus(cell: Cell) -> Markup:
+    """Return the width of a number's interval, which is a column of its own in a CSV."""
+    width = plus_minus(cell.throughput or 0.0, cell.low, cell.high)
+    return Markup('<small data-column="±">%s</small>') % width if width else Markup()
 
 
 def _start_lines(cell: Cell) -> Iterator[Line]:
@@ -352,14 +343,17 @@ def _legend(
     tables: Sequence[FrameworkTable],
 ) -> list[str]:
     """Return what the numbers and marks of the tables mean."""
-    texts = [_("Median of n repeats.")]
+    texts = [_("Median of the repeats.")]
     levels = []
     for row in rows:
         for cell in row.cells.values():
             if cell.interval_level is not None:
                 levels.append(cell.interval_level)
     if levels:
-        words = _("Median of n repeats, with its interval below (%(min)s to %(max)s).")
+        words = _(
+            "Median of the repeats ± half the width of its interval, whose level is %(min)s to "
+            "%(max)s."
+        )
         ends = {"min": percent(min(levels), 4), "max": percent(max(levels), 4)}
         texts = [words % ends]
     if by_row:

@@ -3,13 +3,14 @@
 import base64
 import hashlib
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from perfkit.analysis.warnings import MeasurementWarning, worst_first
+from perfkit.analysis.warnings import MeasurementWarning, severity, worst_first
 from perfkit.report import elements
 from perfkit.report.section import Section
 from perfkit.report.style import INK
@@ -46,11 +47,11 @@ POLICY = (
 """Content-Security-Policy: inline style, the pages' own scripts by digest, no requests."""
 
 
-def page_warnings(page: Path) -> list[str] | None:
+def page_warnings(folder: Path) -> list[str] | None:
     """Return the warning codes stored in the head of a measurement's page, worst first; None if
     unknown. Deriving them from the raw files again would be slow."""
     try:
-        with page.open("rb") as stream:
+        with (folder / "report.html").open("rb") as stream:
             head = stream.read(HEAD_LENGTH).decode(errors="replace")
     except OSError:
         return None
@@ -61,6 +62,16 @@ def page_warnings(page: Path) -> list[str] | None:
     if not {*codes} <= {*MeasurementWarning.classes}:
         return None
     return worst_first(codes)
+
+
+def warnings_mark(codes: Collection[str]) -> Markup:
+    """Return the mark of the most severe of these warnings, which names all; empty without
+    any."""
+    if not codes:
+        return Markup()
+    mark = elements.severity_mark(severity(codes))
+    layout = Markup('<span data-column="%s" title="%s">%s</span>')
+    return layout % (language.gettext("Warnings"), ", ".join(codes), mark)
 
 
 def _environment() -> Environment:

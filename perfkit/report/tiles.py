@@ -13,7 +13,7 @@ from perfkit.analysis.verdicts import few_repeats
 from perfkit.analysis.warnings import severity
 from perfkit.analysis.wording import arguments_text, long_title
 from perfkit.measuring.config import Config
-from perfkit.measuring.format import change, number, percent, plain
+from perfkit.measuring.format import change, interval, number, percent, plain, rate_text
 from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.request.plan import Plan
 from perfkit.measuring.results.remedies import remedy
@@ -146,14 +146,14 @@ def _throughput_tile(page: CheckedMeasurement) -> Tile:
     result = page.result
     throughput, config = result.throughput, result.config
     assert throughput
-    unit = plain(throughput.unit)
-    low, high = throughput.interval or (None, None)
-    lines: list[Text] = [
-        names.interval_words(low, high, throughput.interval_level, throughput.n)
-    ]
+    unit, ends = plain(throughput.unit), throughput.interval or ()
+    lines: list[Text] = [_("no interval (n=1)")]
+    if ends:
+        level = percent(throughput.interval_level, 4)
+        lines = [f"{interval(*ends)} ({level}, n={throughput.n})"]
     if config.ranks > 1:
-        rate = {"rate": number(result.throughput_per_device), "unit": unit}
-        lines.append(_("%(rate)s %(unit)s per device") % rate)
+        each = {"rate": number(result.throughput_per_device), "unit": unit}
+        lines.append(_("%(rate)s %(unit)s per device") % each)
     if result.tflops_per_device:
         tflops = number(result.tflops_per_device)
         lines.append(_("%(tflops)s TFLOP/s per device") % {"tflops": tflops})
@@ -170,7 +170,7 @@ def _throughput_tile(page: CheckedMeasurement) -> Tile:
         lines.append(_published_steps(published, throughput))
     chart = render("measurement", "dots", None, dot_chart(result))
     lines.append(Markup(chart.html))
-    return Tile(_("Throughput"), f"{number(throughput.value)} {unit}", lines)
+    return Tile(_("Throughput"), rate_text(throughput.value, unit, *ends), lines)
 
 
 def _published_steps(published: float, throughput: Throughput) -> str:

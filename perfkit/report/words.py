@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from perfkit.analysis.rates import MachineRate
 from perfkit.analysis.verdicts import few_repeats
 from perfkit.analysis.warnings import MeasurementChecks, severity
-from perfkit.measuring.format import number, percent
+from perfkit.measuring.format import rate_text
 from perfkit.measuring.results.schema import Result
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
@@ -14,18 +14,12 @@ from perfkit.report.text.statements import sentence
 
 
 def number_words(result: Result) -> str:
-    """Return the throughput of a complete measurement with its unit and interval."""
+    """Return the throughput of a complete measurement, and of how many repeats it is."""
     throughput = result.throughput
     assert throughput
     median = _("median of n=%(n)d") % {"n": throughput.n}
-    text = f"{number(throughput.value)} {throughput.unit}, {median}"
-    if not (throughput.interval and throughput.interval_level):
-        return text
-    low, high = map(number, throughput.interval)
-    level = percent(throughput.interval_level, 4)
-    ends = {"level": level, "low": low, "high": high}
-    interval = _("%(level)s interval %(low)s to %(high)s") % ends
-    return f"{text}; {interval}"
+    ends = throughput.interval or ()
+    return f"{rate_text(throughput.value, throughput.unit, *ends)}, {median}"
 
 
 def warning_words(checks: MeasurementChecks) -> str:

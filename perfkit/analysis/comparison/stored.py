@@ -193,10 +193,10 @@ class PairResult(Ratio):
         warnings that cast doubt on a number."""
         sides = []
         for name, number in ((a, self.a), (b, self.b)):
-            doubts = [code for code in number.warnings if severity([code]) != "notice"]
+            codes = worst_first(number.warnings)
+            doubts = [code for code in codes if severity([code]) != "notice"]
             if doubts:
-                codes = worst_first(doubts)[:NAMED_WARNINGS]
-                sides.append(f"{name} ({', '.join(codes)})")
+                sides.append(f"{name} ({', '.join(doubts[:NAMED_WARNINGS])})")
         return SeeWarnings(sides=sides) if sides else None
 
 

@@ -67,14 +67,6 @@ class Throughput(Stored):
             steps_per_second=median(step_rates),
         )
 
-    @property
-    def relative_width(self) -> float | None:
-        """The interval's width as a share of the value."""
-        if not self.interval:
-            return None
-        low, high = self.interval
-        return (high - low) / self.value
-
 
 def present(values: Iterable[float | None]) -> list[float]:
     """Return the values that are not None."""

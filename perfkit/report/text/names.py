@@ -9,7 +9,7 @@ from perfkit.analysis.comparison.stored import InterleavedComparison, Variant
 from perfkit.analysis.verdicts import WORDS as VERDICT_WORDS
 from perfkit.analysis.verdicts import Verdict
 from perfkit.measuring.command import run_command
-from perfkit.measuring.format import interval, number, percent, plain
+from perfkit.measuring.format import number, percent, plain
 from perfkit.measuring.parameters import ABOUT, parameters, select, takes
 from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.results.schema import Result
@@ -32,13 +32,6 @@ def peak_share(shares: Sequence[float | None]) -> str:
     if max(measured) > 1:
         return _("unreliable, over 100 %")
     return percent(median(measured))
-
-
-def interval_words(low: float | None, high: float | None, level: float | None, n: int) -> str:
-    """Return an interval with its level and the number of repeats, or "no interval"."""
-    if low is None:
-        return _("no interval (n=1)")
-    return f"{interval(low, high)} ({percent(level, 4)}, n={n})"
 
 
 def stored_value(value: Any) -> str:
