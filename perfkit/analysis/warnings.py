@@ -896,8 +896,7 @@ class IntervalMissed(MeasurementWarning):
 
 
 class SkippedSteps(MeasurementWarning):
-    """Loss scaling skipped steps, which computed all but the optimizer's update. If it skipped
-    all, the loss is constant."""
+    """Loss scaling skipped steps, which did everything but the optimizer's update."""
 
     code = "skipped_steps"
     severity = "notice"
