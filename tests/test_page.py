@@ -270,7 +270,7 @@ def test_the_tiles_show_throughput_limit_and_trust(tmp_path):
     assert "2 repeats show neither their spread nor a difference" in trust
     assert "4 repeats are enough" in trust
     assert "●" not in trust
-    assert "Not checked: step times" in trust
+    assert "Not checked: spread, step times" in trust
 
 
 def test_the_trust_tile_names_the_worst_warning(tmp_path):
