@@ -105,7 +105,7 @@ clean:
 
 .venv-paddle2/test: .venv-paddle2/peer pyproject.toml
 	.venv-paddle2/bin/pip install -qq --constraint environments/paddle2.txt \
-		--editable '.[test]' 'nvidia-dali-cuda120==2.4.0'
+		--editable '.[report,test]' 'nvidia-dali-cuda120==2.4.0'
 	@touch $@
 
 .venv/check: .venv/cpu requirements/check.txt
