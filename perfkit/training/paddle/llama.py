@@ -1,9 +1,11 @@
 """Llama 3 with Hugging Face's names (Grattafiori et al., The Llama 3 herd of models, 2024),
 without the scaling of the rotation that extends the context after pre-training."""
 
+from functools import partial
+
 import paddle
 from paddle import ParamAttr, Tensor, nn
-from paddle.distributed.fleet.utils import recompute
+from paddle.distributed.fleet import utils
 from paddle.nn import functional
 from paddle.nn.initializer import Constant, Normal
 
@@ -14,6 +16,9 @@ EPSILON = 1e-5
 LOSS_ROWS = 8192
 """Rows whose logits exist at the same time: 4 GiB in float32. Those of 131,072 tokens, 63 GiB,
 would fill a GPU. With more rows, logits are computed again in the backward pass."""
+recompute = partial(utils.recompute, use_reentrant=False, preserve_rng_state=False)
+"""Computes activations again in the backward pass. There is no dropout; Paddle 2.6 can't
+restore the state of random numbers on a CPU."""
 
 
 def product(inputs: int, outputs: int, deviation: float = 0.02) -> nn.Linear:
@@ -100,10 +105,7 @@ class Model(nn.Layer):
         length = ids.shape[1]
         others = self.cosines[:length], self.sines[:length], causal_mask(length, x.dtype)
         for layer in self.layers:
-            if self.recomputes:
-                x = recompute(layer, x, *others, use_reentrant=False)
-            else:
-                x = layer(x, *others)
+            x = recompute(layer, x, *others) if self.recomputes else layer(x, *others)
         return self.norm(x)
 
 
@@ -133,7 +135,7 @@ class Head(nn.Layer):
             part = rows[begin : begin + LOSS_ROWS], labels[begin : begin + LOSS_ROWS]
             # Reentrant recomputation would tell data parallelism in each part that the weights'
             # gradients are complete.
-            sums.append(recompute(self.sum_of_losses, *part, use_reentrant=False))
+            sums.append(recompute(self.sum_of_losses, *part))
         return paddle.stack(sums).sum() / count
 
     def sum_of_losses(self, rows: Tensor, labels: Tensor) -> Tensor:
