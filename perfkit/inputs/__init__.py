@@ -114,16 +114,10 @@ def raise_if_any(problems: list[str]) -> None:
 def raise_if_short(samples: int, options: InputOptions, source: str) -> None:
     """Raise InputError if a rank's share of `samples` does not fill one batch, so that an input
     would repeat samples or never fill a batch."""
-    needed = samples_of_step(options)
+    needed = options.ranks * options.batch_size
     if samples < needed:
         kind = model_of(options).sample
         raise InputError(
             f"{source}: {samples} {kind}s, but one step of {options.ranks} x "
             f"{options.batch_size} needs {needed}; add data or reduce batch_size"
         )
-
-
-def samples_of_step(options: InputOptions) -> int:
-    """Return the samples that fill one micro-batch of every rank, the fewest that an input
-    needs."""
-    return options.ranks * options.batch_size

@@ -1,7 +1,7 @@
 """How parameters are declared: their properties besides type, range and description."""
 
 import dataclasses
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
@@ -66,8 +66,7 @@ ON_GPU, ON_CPU = {"device": ("gpu",)}, {"device": ("cpu",)}
 ACCELERATED = {"accelerated": (True,)}
 BY_DALI = About(only={"input": ("dali",)})
 BY_DATALOADER = About(only={"input": ("dataloader",)})
-PATH = About(is_path=True)
-CONTENT = replace(PATH, identifies=False, compared="ignore", key="script_sha256")
+CONTENT = About(is_path=True, identifies=False, compared="ignore", key="script_sha256")
 """A file whose name and content make another measurement, but not its folder."""
 
 

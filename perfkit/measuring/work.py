@@ -192,12 +192,8 @@ class ModelWork(BaseModel):
         return self.model
 
     @property
-    def title(self) -> str:
-        """Its name for display."""
-        return self.facts.name
-
-    @property
     def short_title(self) -> str:
+        """Its name for display."""
         return self.facts.short_name
 
     @property
@@ -418,10 +414,6 @@ class ScriptWork(BaseModel):
     def name(self) -> str:
         """The script's file name, `train.py`, which no model has."""
         return PurePosixPath(self.script).name
-
-    @property
-    def title(self) -> str:
-        return self.name
 
     @property
     def short_title(self) -> str:

@@ -87,14 +87,10 @@ class ClusterLauncher(Launcher):
             names=[self.node_name(node) for node in range(self.config.nodes)],
             master=master,
             facts=self.facts,
-            working_folder=self._working_folder(),
+            working_folder=self.config.work.working_folder,
         )
         write_atomically(folder / JOB, node_job.model_dump_json())
         return ClusterWorkers(self, node_job, folder, raw_folder)
-
-    def _working_folder(self) -> str | None:
-        folder = self.config.work.working_folder
-        return str(folder) if folder else None
 
     def _rendezvous_port(self) -> int:
         """Return the port where the workers meet on this node: the configured one or, without

@@ -63,7 +63,7 @@ def refuse(refusal: Refusal, sentence: str) -> NoReturn:
     sys.exit(refusal)
 
 
-def enter(folder: str) -> None:
+def enter(folder: Path) -> None:
     """Change to the folder in which a script runs. Exits if this node does not have it."""
     try:
         os.chdir(folder)

@@ -69,7 +69,7 @@ class NodeJob(BaseModel):
     """host:port on node 0 where all nodes meet"""
     facts: dict[str, Any]
     """facts of node 0"""
-    working_folder: str | None
+    working_folder: Path | None
     """where a script runs; None for a model, which may run anywhere"""
 
 
