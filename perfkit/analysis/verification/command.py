@@ -14,7 +14,7 @@ def verify_command(config: Config, other: Config | None = None) -> str:
     """Return the `perfkit verify` command for the frameworks of both configurations or, without
     `other`, for `config`'s and another; empty if no other framework supports this work."""
     partners = _other_frameworks(config)
-    if not partners:
+    if not partners or (other and not other.work.facts):
         return ""
     named = [framework_option(config)]
     named.append(framework_option(other) if other else partners[0])
