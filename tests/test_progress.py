@@ -6,7 +6,6 @@ import os
 
 import pytest
 from made import measured, write_all
-from rich.console import Console
 
 from perfkit.measuring.request.plan import Plan
 from perfkit.measuring.results.store import Measurement
@@ -43,11 +42,20 @@ def measurement(tmp_path):
     return stored(tmp_path, RESULT)
 
 
-def shown(statuses, *, terminal):
-    """Return what the progress display writes on 80 columns."""
-    written = io.StringIO()
-    console = Console(file=written, width=80, force_terminal=terminal, color_system=None)
-    with SweepProgress(console, "quick", in_turn=True) as progress:
+class Stream(io.StringIO):
+    def __init__(self, *, terminal):
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self):
+        return self.terminal
+
+
+def shown(statuses, monkeypatch, *, terminal):
+    """Return what the progress display writes."""
+    written = Stream(terminal=terminal)
+    monkeypatch.setattr("sys.stderr", written)
+    with SweepProgress("quick", in_turn=True) as progress:
         for current in statuses:
             progress.show(current)
     return written.getvalue()
@@ -68,13 +76,14 @@ def test_the_headline_shows_counts_running_jobs_and_the_time_left(measurement):
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_each_finished_job_prints_one_line(measurement, terminal):
+def test_each_finished_job_prints_one_line(measurement, monkeypatch, terminal):
     kept = status("2", "kept", measurement)
     second = status("4", "waiting")
     done = status("8", "done", measurement)
     hostile = "[bold red]x[/] [link=http://evil.example]here[/link]"
     failed = status("4", "failed", reason=hostile)
-    text = shown([[kept, second], [kept, failed], [kept, failed, done]], terminal=terminal)
+    states = [[kept, second], [kept, failed], [kept, failed, done]]
+    text = shown(states, monkeypatch, terminal=terminal)
     number = "50.00 (40.00 – 60.00) images/s"
     lines = [
         f"1/2 kept    batch_size 2: {number}",
@@ -90,8 +99,8 @@ def test_each_finished_job_prints_one_line(measurement, terminal):
         assert text.splitlines() == lines
 
 
-def test_a_terminal_that_is_closed_ends_no_sweep(measurement):
-    class Terminal(io.StringIO):
+def test_a_terminal_that_is_closed_ends_no_sweep(measurement, monkeypatch):
+    class Terminal(Stream):
         is_closed = False
 
         def write(self, text):
@@ -99,9 +108,9 @@ def test_a_terminal_that_is_closed_ends_no_sweep(measurement):
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
             return super().write(text)
 
-    terminal = Terminal()
-    console = Console(file=terminal, width=80, force_terminal=True)
-    with SweepProgress(console, "quick", in_turn=True) as progress:
+    terminal = Terminal(terminal=True)
+    monkeypatch.setattr("sys.stderr", terminal)
+    with SweepProgress("quick", in_turn=True) as progress:
         progress.show([status("1", "running")])
         terminal.is_closed = True
         progress.show([status("1", "done", measurement)])

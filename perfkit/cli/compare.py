@@ -110,7 +110,7 @@ def _compare_live(
         err=True,
     )
     try:
-        measure_interleaved(found, lambda text: echo(text, err=True))
+        measure_interleaved(found)
     except KeyboardInterrupt:
         # Nothing is stored before all variants have been checked.
         with suppress(ResultError):

@@ -190,8 +190,6 @@ def sweep(
     is printed. What can't run on this machine is skipped, with the reason. outputs/index.html
     is kept up to date.
     """
-    from rich.console import Console
-
     from perfkit.sweep import progress
     from perfkit.sweep.jobs import read_jobs
     from perfkit.sweep.nodes import Nodes, slurm_nodes
@@ -209,9 +207,7 @@ def sweep(
         statuses = statuses_before(sweep_jobs, elsewhere=slurm)
         echo(progress.planned(statuses, in_turn=not slurm, width=width))
         return
-    # Not rich's own test, which takes FORCE_COLOR in a CI for a terminal.
-    console = Console(stderr=True, highlight=False, force_terminal=sys.stderr.isatty())
-    with progress.SweepProgress(console, file.stem, in_turn=not slurm) as shown:
+    with progress.SweepProgress(file.stem, in_turn=not slurm) as shown:
         statuses = run_sweep(sweep_jobs, shown.show, shown.notify, slurm_options)
     progress.print_skipped(statuses)
     progress.print_failures(statuses)

@@ -199,7 +199,7 @@ def _run_papermill(
     from papermill.exceptions import PapermillExecutionError
     from traitlets.config import Config
 
-    from perfkit.measuring.driver.live import KernelOutput
+    from perfkit.measuring.driver.progress import KernelOutput
 
     manager = {"connection_file": str(scratch / "kernel.json")}
     try:

@@ -5,10 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Self
 
-from rich.console import Console
-from rich.text import Text
-
-from perfkit.measuring.driver.live import LastLine
+from perfkit.measuring.driver.progress import display
 from perfkit.measuring.format import amount, interval, number
 from perfkit.report.text.terminal import echo, tabulated, wrapped
 from perfkit.sweep.jobs import missing
@@ -21,24 +18,22 @@ NOTEBOOK_SECONDS = 5.0
 
 
 class SweepProgress:
-    """Prints a line for each finished job and, on a terminal, a last line with the number of
-    jobs in each state. With `in_turn`, jobs run one after another, and the time left is wall
-    time."""
+    """Prints a line for each finished job, and shows the number of jobs in each state. With
+    `in_turn`, jobs run one after another, and the time left is wall time."""
 
-    def __init__(self, console: Console, name: str, *, in_turn: bool) -> None:
+    def __init__(self, name: str, *, in_turn: bool) -> None:
         self.name, self.in_turn = name, in_turn
         self.printed: set[str] = set()
-        self.live = LastLine(console, transient=True)
+        self.display = display()
 
     def __enter__(self) -> Self:
-        self.live.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self.live.stop()
+        self.display.close()
 
     def notify(self, text: str) -> None:
-        self.live.print_above(text)
+        self.display.print(text)
 
     def show(self, statuses: list[JobStatus]) -> None:
         for status in statuses:
@@ -46,8 +41,7 @@ class SweepProgress:
                 self.printed.add(status.job.digest)
                 count = f"{len(self.printed)}/{len(statuses)}"
                 self.notify(f"{count} {status.state:7} {status.job.label}: {_result(status)}")
-        line = headline(self.name, statuses, in_turn=self.in_turn)
-        self.live.replace(Text(line, no_wrap=True, overflow="ellipsis"))
+        self.display.show(headline(self.name, statuses, in_turn=self.in_turn))
 
 
 def headline(name: str, statuses: list[JobStatus], *, in_turn: bool) -> str:

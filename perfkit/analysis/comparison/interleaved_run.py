@@ -5,8 +5,6 @@ repeats of a pair alike. Each belongs to an ordinary measurement and is kept: af
 interruption, a kill or a failure, the same command continues where it stopped.
 """
 
-from collections.abc import Callable
-
 from perfkit.analysis.comparison.interleaved import judge_interleaved
 from perfkit.analysis.comparison.interleaved_plan import InterleavedPlan
 from perfkit.analysis.comparison.keys import format_pair
@@ -18,12 +16,13 @@ from perfkit.analysis.comparison.stored import (
 from perfkit.analysis.wording import variant_arguments
 from perfkit.measuring.driver.measure import BEING_MEASURED, alone, resume
 from perfkit.measuring.driver.progress import RepeatsProgress, round_order
+from perfkit.measuring.format import printable
 from perfkit.measuring.results.store import Measurement
 
 
-def measure_interleaved(plan: InterleavedPlan, say: Callable[[str], None]) -> None:
+def measure_interleaved(plan: InterleavedPlan) -> None:
     """Measure the missing repeats of all variants in turn, and store the comparison after each
-    repeat. `say` is called with messages about variants that stop.
+    repeat.
 
     A variant that fails, or differs in a key that must agree, makes no more repeats; the others
     continue as long as the base is among them. Raises RequestError if another process measures
@@ -32,10 +31,10 @@ def measure_interleaved(plan: InterleavedPlan, say: Callable[[str], None]) -> No
     plan.folder.mkdir(parents=True, exist_ok=True)
     taken = f"{plan.folder.name} {BEING_MEASURED}. Wait for it to end"
     with alone(plan.folder / ".lock", taken):
-        _measure(plan, say)
+        _measure(plan)
 
 
-def _measure(plan: InterleavedPlan, say: Callable[[str], None]) -> None:
+def _measure(plan: InterleavedPlan) -> None:
     names = _short_names(plan)
     # Checks all variants before any is measured.
     measurements = [_resume(plan, number, 0) for number in range(len(names))]
@@ -52,7 +51,8 @@ def _measure(plan: InterleavedPlan, say: Callable[[str], None]) -> None:
                 variant = _measure_repeat(plan, measurements, number, repeat, progress)
                 reason = _why_it_stops(variant, names[0])
                 if reason:
-                    say(f"{name} makes no more repeats: {reason}")
+                    stops = f"{name} makes no more repeats: {reason}"
+                    progress.display.print(printable(stops))
                     remaining.remove(number)
                     progress.variants.remove(name)
             if 0 not in remaining or len(remaining) < 2:

@@ -7,8 +7,7 @@ conclusion.py       derives a repeat from the raw events of its ranks
 warmup.py           follows rank 0, and tests whether its warm-up is over
 failures.py         finds why workers exited early
 told_failures.py    finds what ranks told that makes a repeat useless
-progress.py         progress as one line: its text, and lines in a log
-live.py             the line with a bar on a terminal or in a notebook
+progress.py         progress as one line
 doctor.py           what is here before a measurement
 rank_processes.py   the processes of a machine's ranks
 after_end.py        when a script's ranks do not exit after their end

@@ -60,10 +60,7 @@ def _tell_if_complete(folder: Path) -> None:
     """Print that a measurement is stored already, since nothing will be measured."""
     if is_complete(folder):
         created = store.read_result(Store(folder).result_file).created
-        with display() as shown:
-            shown.print(
-                f"Already measured on {minute(created)}; -p label NAME measures again\n"
-            )
+        display().print(f"Already measured on {minute(created)}; -p label NAME measures again")
 
 
 def resume(

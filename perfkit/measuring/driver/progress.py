@@ -1,23 +1,20 @@
-"""Progress of a measurement, or of other work, as one line: what it says, and how often. In a
-log it is a new line now and then; on a terminal and in a notebook, live.py draws it.
+"""Progress of a measurement, or of other work, on one line: a terminal and a notebook replace
+it, a log gets a new one now and then.
 
 Nothing starts a thread or a timer: a line is written only while the caller reports a state, so
 that nothing runs beside a measured window.
 """
 
-import os
+import shutil
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import timedelta
 from math import inf
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from perfkit.measuring.format import number
-
-LOG_SECONDS = 15
-"""Seconds between two lines in a log, or 5 % of the time so far if that is more."""
 
 
 def round_order(variants: Sequence[Any], repeat: int) -> Sequence[Any]:
@@ -26,125 +23,174 @@ def round_order(variants: Sequence[Any], repeat: int) -> Sequence[Any]:
     return variants[:: 1 if repeat % 2 else -1]
 
 
-class ProgressLine(NamedTuple):
-    """A state of some work: what is being done, the completed share, and the estimated seconds
-    left, if known. A row without a share is its text alone."""
+class Display:
+    """Shows the newest state of some work: writes it to a log, unless it wrote another one
+    within `seconds` or within a `share` of the time so far."""
 
-    text: str
-    share: float | None = None
-    seconds_left: float | None = None
-
-    @property
-    def time_left(self) -> str:
-        if self.seconds_left is None:
-            return "--:--"
-        minutes, seconds = divmod(round(self.seconds_left), 60)
-        hours, minutes = divmod(minutes, 60)
-        return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes:02}:{seconds:02}"
-
-    def __str__(self) -> str:
-        if self.share is None:
-            return self.text
-        return f"{self.text}, {self.share:.0%}, {self.time_left} left"
-
-
-class Display(ABC):
-    """Shows the states of some work, but waits between two of them."""
+    seconds = 15.0
+    share = 0.05
 
     def __init__(self) -> None:
-        self.began = time.monotonic()
-        self.shown_at = -inf
+        self.began = self.shown_at = time.monotonic()
+        self.newest = self.shown = ""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def show(self, state: ProgressLine, *, at_once: bool = False) -> None:
-        """Show `state` if the last one has been shown long enough, or `at_once`."""
+    def show(self, state: str) -> None:
+        self.newest = state
         now = time.monotonic()
-        if at_once or now - self.shown_at >= self.shortest_pause(now - self.began):
+        pause = max(self.seconds, self.share * (now - self.began))
+        if now - self.shown_at >= pause:
             self.shown_at = now
-            # A terminal that was closed, or a full disk, does not end the work.
-            with suppress(OSError):
-                self.write(state)
+            self.show_newest()
 
-    @abstractmethod
-    def shortest_pause(self, elapsed: float) -> float:
-        """Return the seconds between two states after `elapsed` seconds."""
+    def show_newest(self) -> None:
+        """Show the newest state, unless it is shown already."""
+        if self.newest != self.shown:
+            self.shown = self.newest
+            self.draw(self.newest)
 
-    @abstractmethod
-    def write(self, state: ProgressLine) -> None:
-        """Replace what is shown by `state`, or add it to a log."""
+    def close(self) -> None:
+        """End the display."""
 
-    @abstractmethod
-    def print(self, text: str) -> None:
-        """Print other text, which stays."""
+    def draw(self, state: str) -> None:
+        self.print(state)
+
+    def print(self, line: str) -> None:
+        """Print a line, which stays."""
+        self.write(f"{line}\n")
+
+    def write(self, text: str) -> None:
+        # A terminal that was closed, or a full disk, does not end the work.
+        with suppress(OSError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
 
-class LogDisplay(Display):
-    """Writes lines to standard error."""
+class TerminalDisplay(Display):
+    """Keeps the newest state as the last line of a terminal."""
+
+    seconds, share = 0.5, 0.0
 
     def __init__(self) -> None:
         super().__init__()
-        self.shown_at = self.began
+        self.shown_at = -inf
 
-    def shortest_pause(self, elapsed: float) -> float:
-        return max(LOG_SECONDS, elapsed / 20)
+    def close(self) -> None:
+        self.show_newest()
+        if self.shown:
+            self.write("\n")
 
-    def show(self, state: ProgressLine, *, at_once: bool = False) -> None:
-        super().show(state)
+    def draw(self, state: str) -> None:
+        width = shutil.get_terminal_size().columns - 1
+        self.write(f"\r{state[:width]:{width}}")
 
-    def write(self, state: ProgressLine) -> None:
-        print(state, file=sys.stderr, flush=True)
+    def print(self, line: str) -> None:
+        width = shutil.get_terminal_size().columns - 1
+        self.write(f"\r{line:{width}}\n")
+        self.draw(self.shown)
 
-    def print(self, text: str) -> None:
-        print(text, end="", file=sys.stderr, flush=True)
+
+class NotebookDisplay(Display):
+    """Replaces the output of the cell, so that the stored notebook keeps only the newest state.
+    Papermill's log has all that are drawn: fewer in a long measurement."""
+
+    seconds, share = 1.0, 0.01
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown_at = -inf
+
+    def close(self) -> None:
+        self.show_newest()
+
+    def draw(self, state: str) -> None:
+        from IPython.display import clear_output
+
+        clear_output(wait=True)
+        # The carriage return tells KernelOutput that this is no other text.
+        self.print(f"\r{state}")
+
+    def write(self, text: str) -> None:
+        # Not to standard error, which notebooks show as a warning.
+        print(text, end="", flush=True)
 
 
 def display() -> Display:
     """Return the display for where this process writes."""
     ipython = sys.modules.get("IPython")
     if ipython is not None and hasattr(ipython.get_ipython(), "kernel"):
-        from perfkit.measuring.driver.live import NotebookDisplay
-
         return NotebookDisplay()
-    # Not rich's own test, which takes FORCE_COLOR in a CI for a terminal.
-    if sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
-        from perfkit.measuring.driver.live import TerminalDisplay
-
-        return TerminalDisplay()
-    return LogDisplay()
+    return TerminalDisplay() if sys.stderr.isatty() else Display()
 
 
-class Bar:
-    """Shows how much of `total` is done."""
+class KernelOutput:
+    """A file for the standard output of a notebook's kernel: shows the states of its
+    NotebookDisplay in this process's display, and prints other text."""
 
-    def __init__(self, label: str, total: int) -> None:
-        self.label, self.total, self.done = label, total, 0
+    def __enter__(self) -> Self:
+        self.display = display()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.display.close()
+
+    def write(self, text: str) -> None:
+        for line in text.split("\n"):
+            if line.startswith("\r"):
+                self.display.show(line.strip())
+            elif line:
+                self.display.print(line)
+
+    def flush(self) -> None:
+        pass
+
+
+class Progress:
+    """Shows a state of some work, its completed share and the time left, which is estimated
+    from this share and is at most `budget` seconds."""
+
+    def __init__(self, label: str, budget: int | None = None) -> None:
+        self.label, self.budget = label, budget
+        self.share = self.share_before = 0.0
 
     def __enter__(self) -> Self:
         self.began = time.monotonic()
         self.display = display()
-        self.display.__enter__()
-        self.advance(0)
+        self.update(self.label, 0.0)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.display.__exit__()
+        self.display.close()
+
+    def update(self, text: str, share: float) -> None:
+        self.share = share
+        self.display.show(f"{text}, {share:.0%}, {self._time_left()} left")
+
+    def _time_left(self) -> str:
+        elapsed = time.monotonic() - self.began
+        share_of_this_run = self.share - self.share_before
+        if share_of_this_run <= 0:
+            return "-:--:--"
+        seconds = elapsed * (1 - self.share) / share_of_this_run
+        if self.budget:
+            seconds = min(seconds, max(0.0, self.budget - elapsed))
+        return str(timedelta(seconds=round(seconds)))
+
+
+class Bar(Progress):
+    """Shows how much of `total` is done."""
+
+    def __init__(self, label: str, total: int) -> None:
+        super().__init__(label)
+        self.total, self.done = total, 0
 
     def advance(self, count: int) -> None:
         self.done += count
-        share = self.done / self.total if self.total else 1.0
-        seconds = time.monotonic() - self.began
-        left = seconds * (1 - share) / share if share else None
-        self.display.show(ProgressLine(self.label, share, left), at_once=share == 1)
+        self.update(self.label, self.done / self.total if self.total else 1.0)
 
 
-class RepeatsProgress:
+class RepeatsProgress(Progress):
     """Shows the progress of `repeats` with `steps` each, which all `variants` run interleaved.
-    The time left is estimated from the completed steps, at most `budget` seconds."""
+    The time left is estimated from the completed steps."""
 
     def __init__(
         self,
@@ -154,36 +200,17 @@ class RepeatsProgress:
         budget: int | None = None,
         variants: list[str] | None = None,
     ) -> None:
+        super().__init__("starting", budget)
         self.repeats, self.steps, self.unit = repeats, steps, unit
-        self.budget = budget
         self.variants = variants or [""]
         self.variant = self.variants[0]
         self.throughputs: dict[str, float] = {}
-        self.share = self.share_before = 0.0
-        self.row = ProgressLine("starting", 0.0)
-
-    def __enter__(self) -> Self:
-        self.began = time.monotonic()
-        self.display = display()
-        self.display.__enter__()
-        self._show("starting")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.display.show(self.row, at_once=True)
-        self.display.__exit__()
 
     def show(
-        self,
-        repeat: int,
-        step: int,
-        throughput: float | None,
-        *,
-        warmup_step: int = 0,
-        last: bool = False,
+        self, repeat: int, step: int, throughput: float | None, *, warmup_step: int = 0
     ) -> None:
         """Show `step` finished steps of `repeat`, or `warmup_step` steps of a warm-up without a
-        fixed length; with `last`, at once."""
+        fixed length."""
         if throughput:
             self.throughputs[self.variant] = throughput
         order = round_order(self.variants, repeat)
@@ -191,16 +218,16 @@ class RepeatsProgress:
         steps_done = repeats_before * self.steps + step
         steps_of_all = self.repeats * len(self.variants) * self.steps
         # A variant that makes no more repeats takes its finished steps along.
-        self.share = max(self.share, steps_done / steps_of_all)
+        share = max(self.share, steps_done / steps_of_all)
         if not self.throughputs and not step:
             # Repeats of an earlier run do not predict the time left.
-            self.share_before = self.share
+            self.share_before = share
         at = f"step {step}/{self.steps}" if step else "starting"
         if warmup_step:
             at = f"warm-up step {warmup_step}"
         rate = self._rate(has_window_begun=bool(throughput))
-        text = f"repeat {repeat}/{self.repeats} {at} {rate}"
-        self._show(f"{self.variant:.24} {text}".lstrip(), at_once=last)
+        text = f"{self.variant:.24} repeat {repeat}/{self.repeats} {at} {rate}"
+        self.update(text.lstrip(), share)
 
     def _rate(self, *, has_window_begun: bool) -> str:
         """Return the variant's throughput; before the window's first step, that of its last
@@ -210,15 +237,3 @@ class RepeatsProgress:
             return f"- {self.unit}"
         last = "" if has_window_begun else "last "
         return f"{last}{number(throughput)} {self.unit}"
-
-    def _show(self, text: str, *, at_once: bool = False) -> None:
-        self.row = ProgressLine(text, self.share, self._seconds_left())
-        self.display.show(self.row, at_once=at_once)
-
-    def _seconds_left(self) -> float | None:
-        elapsed = time.monotonic() - self.began
-        share_of_this_run = self.share - self.share_before
-        if share_of_this_run <= 0:
-            return None
-        left = elapsed * (1 - self.share) / share_of_this_run
-        return min(left, max(0.0, self.budget - elapsed)) if self.budget else left

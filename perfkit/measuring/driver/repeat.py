@@ -82,7 +82,7 @@ def run_repeat(
         ended = EndedRepeat(launcher, store, index, outcome, first_told)
         repeat, reported = ended.conclude()
         if not repeat.failure:
-            progress.show(index, launcher.protocol.steps, repeat.throughput, last=True)
+            progress.show(index, launcher.protocol.steps, repeat.throughput)
     except OSError as error:
         repeat = Repeat(index=index, status="failed", failure=unwritten(error))
     except NodeError as error:
