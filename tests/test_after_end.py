@@ -2,11 +2,10 @@
 
 import pytest
 from made import event
-from pydantic_core import to_json
 
-from perfkit.measuring.driver import after_end
-from perfkit.measuring.driver.after_end import AfterEnd
-from perfkit.timing.raw_file import rank_file
+from perfkit.measuring.driver import rank_processes
+from perfkit.measuring.driver.rank_processes import RankProcesses
+from perfkit.timing.raw_file import json_line, rank_file
 
 START = event("start", pid=1)
 TOLD = event("told", samples_per_step=4)
@@ -16,7 +15,7 @@ END = event("end", memory_bytes=1)
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The clock of AfterEnd, set to 0 s."""
+    """The clock of RankProcesses, set to 0 s."""
 
     class Clock:
         now = 0.0
@@ -25,7 +24,7 @@ def clock(monkeypatch):
             return self.now
 
     clock = Clock()
-    monkeypatch.setattr(after_end, "time", clock)
+    monkeypatch.setattr(rank_processes, "time", clock)
     return clock
 
 
@@ -34,9 +33,9 @@ def append(tmp_path):
     """Appends events to a rank's raw file."""
 
     def appended(rank, *events):
-        with rank_file(tmp_path, rank).open("ab") as stream:
+        with rank_file(tmp_path, rank).open("a") as stream:
             for one in events:
-                stream.write(to_json(one) + b"\n")
+                stream.write(json_line(one))
 
     return appended
 
@@ -44,42 +43,34 @@ def append(tmp_path):
 def test_ranks_may_take_20_seconds_to_exit_after_the_last_of_them_has_ended(
     tmp_path, append, clock
 ):
-    ranks = AfterEnd(tmp_path, range(2))
-    assert not ranks.is_overdue()
+    ranks = RankProcesses(tmp_path, range(2))
+    assert not ranks.are_overdue()
     append(0, START, TOLD, *[STEP] * 1000, END)
     append(1, START, TOLD, STEP)
     clock.now = 1.0
-    assert not ranks.is_overdue()
+    assert not ranks.are_overdue()
     clock.now = 15.0
     append(1, END)
-    assert not ranks.is_overdue()
+    assert not ranks.are_overdue()
     clock.now = 34.9
-    assert not ranks.is_overdue()
+    assert not ranks.are_overdue()
     clock.now = 35.1
-    assert ranks.is_overdue()
+    assert ranks.are_overdue()
 
 
 def test_a_rank_that_still_trains_is_waited_for(tmp_path, append, clock):
-    ranks = AfterEnd(tmp_path, range(2))
+    ranks = RankProcesses(tmp_path, range(2))
     append(0, START, TOLD, STEP, END)
     append(1, START, TOLD, STEP)
-    assert not ranks.is_overdue()
+    assert not ranks.are_overdue()
     clock.now = 100.0
-    assert not ranks.is_overdue()
+    assert not ranks.are_overdue()
 
 
 def test_a_rank_that_never_called_the_timer_is_not_waited_for(tmp_path, append, clock):
-    ranks = AfterEnd(tmp_path, range(2))
+    ranks = RankProcesses(tmp_path, range(2))
     append(0, START, TOLD, STEP, END)
     append(1, START)
-    assert not ranks.is_overdue()
+    assert not ranks.are_overdue()
     clock.now = 20.1
-    assert ranks.is_overdue()
-
-
-def test_a_raw_file_with_other_bytes_is_no_end(tmp_path, clock):
-    rank_file(tmp_path, 0).write_bytes(b'\xff\n[]\n{"event": []}\n{"event": "end"')
-    ranks = AfterEnd(tmp_path, range(1))
-    assert not ranks.is_overdue()
-    clock.now = 100.0
-    assert not ranks.is_overdue()
+    assert ranks.are_overdue()

@@ -180,8 +180,9 @@ def test_a_node_that_does_not_see_the_folder_is_named(ssh, failure_of, tmp_path)
     elsewhere = f'command=$(echo "$command" | sed "s#{tmp_path}/outputs#/elsewhere#")\n'
     ssh(RUN_HERE.replace("exec", f"{elsewhere}exec"))
     code, text, measurement = failure_of()
-    assert code == "not_shared"
-    assert text.startswith(f"{NAME} did not find /elsewhere/{measurement.folder.name}: ")
+    assert code == "node_lost"
+    assert text.startswith(f"{NAME}: ssh ended with status 1; it said: did not find ")
+    assert f"/elsewhere/{measurement.folder.name}: " in text
     assert text.endswith("outputs_dir must be a folder that all nodes share")
 
 
@@ -244,10 +245,11 @@ def test_the_lines_of_a_killed_node_are_lost_and_this_is_said(
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_node_that_can_not_write_into_the_shared_folder_has_its_own_code(ssh, failure_of):
+def test_a_node_that_can_not_write_into_the_shared_folder_is_named(ssh, failure_of):
     ssh(fault=UNWRITTEN)
     code, text, _measurement = failure_of()
-    assert code == "io_error"
+    assert code == "node_lost"
+    assert text.startswith(NAME)
     assert os.strerror(errno.ENOSPC) in text
 
 
@@ -269,7 +271,7 @@ def test_the_shared_folder_of_a_killed_driver_is_removed(tmp_path):
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_shared_folder_that_can_no_longer_be_written_has_its_code_and_leaves_nothing(
+def test_a_shared_folder_that_can_no_longer_be_written_is_told_and_leaves_nothing(
     ssh, failure_of, worker_processes, tmp_path, monkeypatch
 ):
     """As when the file server returns errors."""
@@ -284,6 +286,7 @@ def test_a_shared_folder_that_can_no_longer_be_written_has_its_code_and_leaves_n
 
     monkeypatch.setattr(cluster.ClusterWorkers, "wait", wait)
     code, text, _measurement = failure_of()
-    assert code == "io_error", text
+    assert code == "node_lost", text
+    assert os.strerror(errno.ENOENT) in text
     assert worker_processes() == []
     assert [*(tmp_path / "scratch").iterdir()] == []

@@ -2,7 +2,6 @@
 
 import pytest
 from made import event, script_config
-from pydantic import ValidationError
 
 from perfkit.measuring.driver.exit_info import ExitInfo
 from perfkit.measuring.driver.failures import EndedRun, cause
@@ -61,14 +60,6 @@ def failure_of(*ranks, first_told=None, nodes=None, **changes):
             *("timer_on_some_ranks", 1),
             "ranks that called timer.step: 0; that did not: 1; every rank must call it",
             id="a rank without the timer, once another has finished",
-        ),
-        pytest.param(
-            [told(END), never_told(LOST)],
-            {},
-            *("timer_on_some_ranks", 1),
-            "ranks that called timer.step: 0; that did not: 1 (rank 1: connection closed); "
-            "every rank must call it",
-            id="a rank without the timer that failed",
         ),
         pytest.param(
             [told(LOST), never_told(UNUSED)],
@@ -137,11 +128,6 @@ def test_ranks_that_agree_and_those_that_failed_otherwise_are_not_blamed(ranks, 
 def test_a_wrong_device_outranks_that_ranks_differ():
     failure = failure_of(told(), told(device="gpu", samples_per_step=8))
     assert failure.code == "config_mismatch"
-
-
-def test_forged_telling_is_refused():
-    with pytest.raises(ValidationError):
-        failure_of(told(unit="<b>"), told())
 
 
 @pytest.mark.parametrize("code", ["script_exit", "ended_early", "late_warmup", "timer_unused"])

@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 
 import perfkit
-from perfkit.measuring.driver import after_end
+from perfkit.measuring.driver import rank_processes
 from perfkit.measuring.results.store import read_events, read_result
 from perfkit.measuring.results.summarize import check_against_raw
 
@@ -275,7 +275,7 @@ def test_a_script_that_was_removed_is_named(write, measure):
 def test_a_script_that_goes_on_after_the_window_is_complete_and_killed(
     write, measure, monkeypatch, in_step
 ):
-    monkeypatch.setattr(after_end, "AFTER_END_SECONDS", 1.0)
+    monkeypatch.setattr(rank_processes, "AFTER_END_SECONDS", 1.0)
     result = measure(write(in_step=in_step)).result
     assert result.status == "complete", result.failure
     (repeat,) = result.repeats
@@ -392,7 +392,7 @@ def test_two_ranks_of_torchrun_are_measured_together(write, measure):
 def test_what_goes_wrong_on_one_rank_of_two_has_its_own_sentence(
     write, measure, monkeypatch, before, in_step, code, sentence
 ):
-    monkeypatch.setattr(after_end, "AFTER_END_SECONDS", 2.0)
+    monkeypatch.setattr(rank_processes, "AFTER_END_SECONDS", 2.0)
     measurement = measure(write(TORCH_RANKS + before, in_step), processes=2)
     assert failure_of(measurement) == (code, sentence), logs(measurement)
 

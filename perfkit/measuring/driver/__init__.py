@@ -10,7 +10,6 @@ told_failures.py    finds what ranks told that makes a repeat useless
 progress.py         progress as one line
 doctor.py           what is here before a measurement
 rank_processes.py   the processes of a machine's ranks
-after_end.py        when a script's ranks do not exit after their end
 workers.py          launchers and worker groups; the workers of one node
 rank_job.py         what a rank runs
 settings.py         threads, DALI settings and environment variables of the ranks

@@ -163,8 +163,8 @@ class ClusterWorkers(WorkerGroup):
                 return started
             missing = [program for program in self.programs if not program.seen]
             for program in missing:
-                if program.is_lost:
-                    raise NodeError(program.failure())
+                if program.error:
+                    raise NodeError(program.error)
             if time.monotonic() > deadline:
                 names = ", ".join(program.name for program in missing)
                 reason = f"{names} did not start within {timeout} s"
@@ -190,7 +190,7 @@ class ClusterWorkers(WorkerGroup):
         statuses = [program.ended.status for program in self.programs if program.ended]
         if self.local.wait(0):
             statuses.append(self.local.process.returncode)
-        is_one_lost = any(program.is_lost for program in self.programs)
+        is_one_lost = any(program.error for program in self.programs)
         return is_one_lost or any(statuses) or len(statuses) > len(self.programs)
 
     def start_window(self, start: WindowStart) -> None:
@@ -211,14 +211,11 @@ class ClusterWorkers(WorkerGroup):
         """Move the raw files, and return how the workers of all nodes exited, as one."""
         move_raw_files(self.raw_folder, self.local.ranks, self.target)
         nodes = [self.local.exit_info()]
-        error = None
         for program in self.programs:
+            nodes.append(program.exit_info())
             if program.ended:
-                nodes.append(program.ended)
                 ranks = NodeRank(program.node).ranks(len(self.local.ranks))
                 move_raw_files(self.folder, ranks, self.target)
-            else:
-                error = error or program.failure()
         printed = "".join(program.log for program in self.programs)
         logs = {"nodes": printed} if printed else {}
         for node in nodes:
@@ -231,7 +228,7 @@ class ClusterWorkers(WorkerGroup):
             logs=logs,
             killed_after_end=any(node.killed_after_end for node in nodes),
             nccl_network=nodes[0].nccl_network,
-            error=error,
+            error=next((node.error for node in nodes if node.error), None),
         )
 
 

@@ -22,12 +22,8 @@ from perfkit.measuring.results.store import (
     read_raw_files,
 )
 from perfkit.measuring.results.summarize import noted, summarize, told_by
-from perfkit.timing.failure import WORKER_ERROR, portable
 from perfkit.timing.raw_file import rank_file
 
-INVALID_EVENTS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
-"""Errors that the raw events of an unfinished rank can cause."""
-REASON_LENGTH = 600
 EndedBy = Literal["timeout", "interrupt"]
 """Why the driver ended the workers."""
 
@@ -42,20 +38,15 @@ class RunOutcome(NamedTuple):
     log_error: Failure | None
 
 
-class Reported(NamedTuple):
-    """What the ranks of a repeat reported besides their steps: of a model their effective
-    settings, of a script what it told the timer; NCCL's network between the nodes."""
+class Concluded(NamedTuple):
+    """A repeat, complete or failed, and what its ranks reported besides their steps: of a model
+    their effective settings, of a script what it told the timer; NCCL's network between the
+    nodes."""
 
+    repeat: Repeat
     effective: Effective | None = None
     told: Told | None = None
     nccl_network: str | None = None
-
-
-class Concluded(NamedTuple):
-    """A repeat, complete or failed, and what its ranks reported."""
-
-    repeat: Repeat
-    reported: Reported
 
 
 @dataclass(frozen=True)
@@ -71,34 +62,27 @@ class EndedRepeat:
 
     def conclude(self) -> Concluded:
         """Derive the repeat, and what its ranks reported, from the raw events."""
-        reported = Reported()
-        try:
-            events = events_of_ranks(self.store.raw_folder(self.index), self.launcher.config)
-            reported = self._reported(events)
-            failure = self._why_failed(events)
-            if failure:
-                repeat = Repeat(index=self.index, status="failed", failure=failure)
-                repeat = repeat.model_copy(update={"wall_seconds": self.outcome.seconds})
-            else:
-                repeat = self._summarized(events, reported.told)
-            # Store only what can be read again.
-            repeat = Repeat.model_validate_json(repeat.model_dump_json())
-        except INVALID_EVENTS as error:
-            reason = f"invalid raw events: {error!r}"[:REASON_LENGTH]
-            failure = Failure(code=WORKER_ERROR, reason=portable(reason))
-            repeat = Repeat(index=self.index, status="failed", failure=failure)
-        return Concluded(repeat, reported)
-
-    def _reported(self, events: Sequence[Events]) -> Reported:
-        """Raises ValueError for something that can't be reported."""
-        network = self.outcome.exit_info.nccl_network
-        config = self.launcher.config
+        config, outcome = self.launcher.config, self.outcome
+        events = events_of_ranks(self.store.raw_folder(self.index), config)
         told = told_by(events[0])
+        failure = self._why_failed(events)
+        if failure:
+            repeat = Repeat(
+                index=self.index,
+                status="failed",
+                failure=failure,
+                wall_seconds=outcome.seconds,
+            )
+        else:
+            repeat = self._summarized(events, told)
+        # Store only what can be read again.
+        repeat = Repeat.model_validate_json(repeat.model_dump_json())
+        network = outcome.exit_info.nccl_network
         if told is None:
-            return Reported(nccl_network=network)
+            return Concluded(repeat, nccl_network=network)
         notes = noted([event for event in events[0] if event["event"] == "note"])
         effective = config.work.effective(told, notes)
-        return Reported(effective, config.work.stored_told(told), network)
+        return Concluded(repeat, effective, config.work.stored_told(told), network)
 
     def _why_failed(self, events: list[Events]) -> Failure | None:
         """Return why a repeat failed; None if all ranks finished and their logs are stored, and
@@ -111,7 +95,6 @@ class EndedRepeat:
         for rank in range(config.ranks):
             nodes.append(self.launcher.node_name(rank // config.devices))
         run = EndedRun(events, nodes, outcome.exit_info)
-        was_too_slow = outcome.ended_by == "timeout"
         if not run.exit_info.error:
             failure = unlike_the_request(config, run, self.index, self.first_told)
             if failure:
@@ -119,7 +102,7 @@ class EndedRepeat:
         if all(finished(rank_events) for rank_events in events):
             # Even after a timeout: only the cleanup of the processes did not finish.
             return outcome.log_error
-        if was_too_slow:
+        if outcome.ended_by == "timeout":
             return timed_out(run, self.index, config.timeout)
         return cause(run)
 

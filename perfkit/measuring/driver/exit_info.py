@@ -13,10 +13,6 @@ MEMORY_EVENTS = {
 }
 """Files with a control group's count of out-of-memory kills, by the controllers in a line of
 /proc/self/cgroup (none in version 2). A container has its own group at the root."""
-IDLE_SECONDS = 20.0
-"""A rank that writes nothing for this time may have stalled; gloo waits for it for 30 s."""
-SAME_SECONDS = 1.0
-"""The order of exits seen within this time is unknown."""
 
 
 class ExitInfo(BaseModel):
@@ -26,15 +22,15 @@ class ExitInfo(BaseModel):
         frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
     )
 
-    status: int | None
+    status: int | None = None
     """exit status of the framework's launcher; with several nodes, the first that is not 0"""
     exited_first: list[int] = []
-    """ranks that were the first of their node to exit by themselves, within SAME_SECONDS"""
+    """ranks that were the first of their node to exit by themselves, as far as can be told"""
     idle: list[int] = []
-    """ranks that have written no event in the last IDLE_SECONDS"""
-    killed_for_memory: bool
+    """ranks that had written no event for a while when the workers ended"""
+    killed_for_memory: bool = False
     """whether the kernel killed a process of the workers' control group for lack of memory"""
-    logs: dict[str, str]
+    logs: dict[str, str] = {}
     """text by name, without home and checkout paths; of a long log, beginning and end"""
     killed_after_end: bool = False
     """whether workers were killed that ran on after the end of all ranks of their node"""
@@ -55,13 +51,6 @@ def killed_for_memory(root: Path = Path("/")) -> int:
             for place in (group, ""):
                 file = root / MEMORY_EVENTS[controllers].format(place)
                 if file.exists():
-                    return _count_of_kills(file)
-    return 0
-
-
-def _count_of_kills(file: Path) -> int:
-    for line in file.read_text().splitlines():
-        name, count = line.split()
-        if name == "oom_kill":
-            return int(count)
+                    counts = dict(line.split() for line in file.read_text().splitlines())
+                    return int(counts.get("oom_kill", 0))
     return 0

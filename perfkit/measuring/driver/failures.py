@@ -21,8 +21,8 @@ from perfkit.timing.raw_file import UNWRITABLE
 
 ABORTED = ("FatalError", "Traceback (most recent call last)")
 """Text that Paddle's and Python's handlers write to the log of an aborting process."""
-OS_ERROR = re.compile(r"OSError: \[Errno (\d+)\]")
-"""Beginning of the line of a log that shows an error of the operating system."""
+DISK_ERROR = re.compile(rf"^OSError: \[Errno ({'|'.join(map(str, UNWRITABLE))})\] .*", re.M)
+"""Line of the log of a rank that could not write its raw events."""
 
 
 class NodeError(Exception):
@@ -56,7 +56,6 @@ class Report(NamedTuple):
     """The error that a rank reported, `at` a time by its node's clock."""
 
     rank: int
-    progress: Progress
     at: float
     code: str
     message: str
@@ -76,6 +75,12 @@ class EndedRun:
         node = self.nodes[rank]
         return f"rank {rank} on {node}" if node else f"rank {rank}"
 
+    def names(self, ranks: Sequence[int]) -> str:
+        """Return the name of one rank, or the numbers of several."""
+        if len(ranks) == 1:
+            return self.name(ranks[0])
+        return f"ranks {', '.join(map(str, ranks))}"
+
     def progress(self, rank: int) -> Progress:
         events = self.events[rank]
         batches = [event["step"] for event in events if event["event"] == "batch"]
@@ -89,25 +94,21 @@ class EndedRun:
         return [rank for rank, reached in progress.items() if reached == least]
 
     def reports(self) -> list[Report]:
-        """Return the errors that ranks have reported, the earliest first; on several nodes,
-        whose clocks differ, those of the ranks with the least progress."""
+        """Return the errors that ranks have reported, the earliest first."""
         reports = []
         for rank, events in enumerate(self.events):
             for event in events:
                 if event["event"] == "failure":
-                    progress, at = self.progress(rank), float(event["at"])
-                    code, message = str(event["code"]), str(event["message"])
-                    reports.append(Report(rank, progress, at, code, message))
-        if len({*self.nodes}) == 1:
-            return sorted(reports, key=attrgetter("at"))
-        return sorted(reports, key=attrgetter("progress", "at"))
+                    report = Report(rank, event["at"], event["code"], event["message"])
+                    reports.append(report)
+        return sorted(reports, key=attrgetter("at"))
 
     def silent(self) -> list[int]:
         """Return the ranks that neither finished nor reported an error."""
+        reported = {report.rank for report in self.reports()}
         ranks = []
         for rank, events in enumerate(self.events):
-            has_reported = any(event["event"] == "failure" for event in events)
-            if not has_reported and not finished(events):
+            if rank not in reported and not finished(events):
                 ranks.append(rank)
         return ranks
 
@@ -123,6 +124,10 @@ class EndedRun:
         log = last_lines(self._log(rank))
         return Failure(code=code, reason=reason, rank=rank, node=node, log=log)
 
+    def reported(self, report: Report) -> Failure:
+        reason = f"{self.name(report.rank)}: {report.message}"
+        return self.failure(report.code, reason, report.rank)
+
     def _log(self, rank: int | None) -> str:
         """Return the log of a rank; without any, the launchers' logs, in which a single rank
         writes, too."""
@@ -133,28 +138,21 @@ class EndedRun:
 
 def cause(run: EndedRun) -> Failure:
     """Return why the workers ended. In this order: a specific failure reported by a rank, an
-    error outside the workers, an I/O error or a lack of memory, the rank that went silent, the
-    rank that reported an error.
-
-    Raises LookupError or ValueError for an event that no rank has written.
-    """
+    error outside the workers, an I/O error or a lack of memory, the rank that stalled, the rank
+    that was killed, the first rank that reported an error."""
     reports = run.reports()
     for report in reports:
         if report.code != WORKER_ERROR:
-            return run.failure(report.code, _said(run, report), report.rank)
-    failure = _outside_the_ranks(run) or _stalled(run, reports)
+            return run.reported(report)
+    failure = _outside_the_ranks(run) or _stalled(run)
     if failure:
         return failure
     silent, exited_first = run.silent(), run.exit_info.exited_first
     aborted = [rank for rank in exited_first if run.has_aborted(rank)]
     killed = [rank for rank in exited_first if rank in silent and rank not in aborted]
     if reports and not killed:
-        return _reported(run, reports)
+        return run.reported(reports[0])
     return _died(run, killed or aborted)
-
-
-def _said(run: EndedRun, report: Report) -> str:
-    return f"{run.name(report.rank)}: {report.message}"
 
 
 def _outside_the_ranks(run: EndedRun) -> Failure | None:
@@ -163,46 +161,28 @@ def _outside_the_ranks(run: EndedRun) -> Failure | None:
     if exit_info.error:
         return exit_info.error
     for log in exit_info.logs.values():
-        for line in reversed(log.splitlines()):
-            error = OS_ERROR.match(line)
-            if error and int(error[1]) in UNWRITABLE:
-                return run.failure("io_error", line)
+        if found := DISK_ERROR.search(log):
+            return run.failure("io_error", found[0])
     if exit_info.killed_for_memory:
         reason = "the kernel killed a worker because memory ran out"
         return run.failure("out_of_memory", reason)
     return None
 
 
-def _stalled(run: EndedRun, reports: list[Report]) -> Failure | None:
+def _stalled(run: EndedRun) -> Failure | None:
     """Return the failure of a rank that made no progress while another one waited for it in
     vain."""
-    silent, exit_info = run.silent(), run.exit_info
+    silent = run.silent()
     furthest = max(run.progress(rank) for rank in range(len(run.events)))
     stalled = []
-    for rank in exit_info.idle:
-        is_behind = run.progress(rank) < furthest and exit_info.exited_first != [rank]
-        if is_behind and rank in silent:
+    for rank in run.exit_info.idle:
+        if rank in silent and run.progress(rank) < furthest:
             stalled.append(rank)
     if not stalled:
         return None
     rank = run.furthest_behind(stalled)[0]
     reason = f"{run.name(rank)} stalled after step {run.progress(rank).step}"
-    if reports:
-        reason += f"; then {_said(run, reports[0])}"
     return run.failure("worker_stalled", reason, rank)
-
-
-def _reported(run: EndedRun, reports: list[Report]) -> Failure:
-    """Return the failure of the first rank that reported an error. A rank of another node that
-    came as far may have been the first: it is named, too."""
-    first, *others = reports
-    reason = _said(run, first)
-    for other in others:
-        is_alike = other.progress == first.progress and other.message != first.message
-        if is_alike and run.nodes[other.rank] != run.nodes[first.rank]:
-            reason += f"; then {_said(run, other)}"
-            break
-    return run.failure(first.code, reason, first.rank)
 
 
 def _died(run: EndedRun, died: list[int]) -> Failure:
@@ -213,7 +193,7 @@ def _died(run: EndedRun, died: list[int]) -> Failure:
         reason = f"one of {len(run.events)} workers exited without reporting an error; {status}"
         return run.failure("worker_died", reason)
     behind = run.furthest_behind(died)
-    who = _names(run, behind)
+    who = run.names(behind)
     if len(behind) > 1:
         who = f"one of the {who}"
     step = run.progress(behind[0]).step
@@ -225,25 +205,16 @@ def timed_out(run: EndedRun, repeat: int, seconds: int) -> Failure:
     """Return the failure of a repeat that took over `seconds`. It names the ranks with the
     least progress in the raw files, if there are several ranks."""
     reason = f"repeat {repeat} took over {seconds} s"
-    ranks = len(run.events)
-    if not any(run.progress(rank).step for rank in range(ranks)):
-        reason += " without a call of timer.step"
-    if ranks == 1:
-        return run.failure("timeout", reason, 0)
-    behind = run.furthest_behind(range(ranks))
+    ranks = range(len(run.events))
+    behind = run.furthest_behind(ranks)
     step = run.progress(behind[0]).step
-    if len(behind) == ranks:
-        reason += f"; all {ranks} ranks stopped after step {step}; the logs show where"
-    else:
-        reason += f"; furthest behind: {_names(run, behind)} after step {step}"
+    if not any(run.progress(rank).step for rank in ranks):
+        reason += " without a call of timer.step"
+    if len(behind) < len(ranks):
+        reason += f"; furthest behind: {run.names(behind)} after step {step}"
+    elif len(ranks) > 1:
+        reason += f"; all {len(ranks)} ranks stopped after step {step}; the logs show where"
     return run.failure("timeout", reason, _only(behind))
-
-
-def _names(run: EndedRun, ranks: list[int]) -> str:
-    """Return the name of one rank, or the numbers of several."""
-    if len(ranks) == 1:
-        return run.name(ranks[0])
-    return f"ranks {', '.join(map(str, ranks))}"
 
 
 def _only(ranks: list[int]) -> int | None:

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from perfkit.inputs import InputError
 from perfkit.measuring.config import Config
 from perfkit.measuring.driver.cluster import ClusterLauncher, remove_abandoned
-from perfkit.measuring.driver.conclusion import Reported
+from perfkit.measuring.driver.conclusion import Concluded
 from perfkit.measuring.driver.failures import NodeError
 from perfkit.measuring.driver.progress import RepeatsProgress, display
 from perfkit.measuring.driver.repeat import run_repeat
@@ -27,7 +27,6 @@ from perfkit.measuring.results import store
 from perfkit.measuring.results.base import Reading
 from perfkit.measuring.results.failures import Failure
 from perfkit.measuring.results.identity import measurement_id
-from perfkit.measuring.results.repeat import Repeat
 from perfkit.measuring.results.schema import SCHEMA_VERSION, InputData, NodeSeen, Result
 from perfkit.measuring.results.store import Measurement, ResultError, Store
 from perfkit.measuring.results.summarize import check_against_raw
@@ -166,17 +165,15 @@ class MeasurementRun:
         if self.result.failure or not missing:
             return
         try:
-            was_interrupted = self._make(missing, shared)
+            self._make(missing, shared)
         except InputError as error:
             self.conclude(Failure(code="bad_input", reason=portable(str(error))))
         except NodeError as error:
             self.conclude(error.failure)
         except KeyboardInterrupt:
-            self.conclude(Failure(code="interrupted", reason="interrupted"))
+            if not self.result.failure:
+                self.conclude(Failure(code="interrupted", reason="interrupted"))
             raise
-        else:
-            if was_interrupted:
-                raise KeyboardInterrupt
 
     def missing(self, until: int | None) -> list[int]:
         """Return the numbers of the repeats that are not complete, up to `until`."""
@@ -184,22 +181,23 @@ class MeasurementRun:
         complete = [repeat.index for repeat in self.result.complete_repeats]
         return [index for index in range(1, last + 1) if index not in complete]
 
-    def _make(self, missing: list[int], shared: RepeatsProgress | None) -> bool:
-        """Make these repeats until one fails or the protocol ends them. Return whether the user
-        has interrupted the last one. Raises InputError and NodeError."""
+    def _make(self, missing: list[int], shared: RepeatsProgress | None) -> None:
+        """Make these repeats until one fails or the protocol ends them. Raises InputError,
+        NodeError and KeyboardInterrupt."""
         samples = self.examine_data()
         with self.launcher() as launcher, self.progress(shared) as progress:
             for index in missing:
                 changed = self.config.work.change()
                 if changed:
                     self.conclude(changed)
-                    return False
+                    return
                 store, told = Store(self.folder), self.result.told
-                run = run_repeat(launcher, store, index, progress, samples, told)
-                self.add(run.repeat, run.reported, launcher.nodes)
+                made = run_repeat(launcher, store, index, progress, samples, told)
+                self.add(made, launcher.nodes)
+                if made.repeat.failure and made.repeat.failure.code == "interrupted":
+                    raise KeyboardInterrupt
                 if self.result.failure or self.result.ended_by:
-                    return run.was_interrupted
-        return False
+                    return
 
     def examine_data(self) -> int | None:
         """Note the data set in the result, and return its size; None for synthetic input."""
@@ -229,18 +227,19 @@ class MeasurementRun:
             self.protocol.repeats, self.protocol.steps, unit, self.protocol.budget
         )
 
-    def add(self, repeat: Repeat, reported: Reported, nodes: list[NodeSeen]) -> None:
+    def add(self, made: Concluded, nodes: list[NodeSeen]) -> None:
         """Store a repeat, which replaces an earlier try, and its failure as the result's."""
         names = [node.name for node in nodes]
-        repeats = [repeat.model_copy(update={"nodes": names})]
+        repeat = made.repeat.model_copy(update={"nodes": names})
+        repeats = [repeat]
         repeats += [other for other in self.result.repeats if other.index != repeat.index]
         repeats.sort(key=lambda repeat: repeat.index)
         changes: dict[str, Any] = {"repeats": repeats, "nodes": nodes}
-        changes["effective"] = reported.effective or self.result.effective
-        changes["nccl_network"] = reported.nccl_network or self.result.nccl_network
+        changes["effective"] = made.effective or self.result.effective
+        changes["nccl_network"] = made.nccl_network or self.result.nccl_network
         # What a script tells in a repeat that fails does not bind the others.
         if not repeat.failure and not self.result.told:
-            changes["told"] = reported.told
+            changes["told"] = made.told
         self.result = self.result.model_copy(update=changes)
         self.conclude(repeat.failure)
 

@@ -11,18 +11,19 @@ import os
 import select
 import sys
 from pathlib import Path
-from typing import NoReturn
 
+from perfkit.measuring.driver.exit_info import ExitInfo
+from perfkit.measuring.driver.failures import NodeError
 from perfkit.measuring.driver.node_files import (
     JOB,
     POLL_SECONDS,
     NodeJob,
-    Refusal,
     move_raw_files,
     read_facts,
 )
 from perfkit.measuring.driver.workers import LocalWorkers
 from perfkit.measuring.request.hosts import own_addresses, route_address
+from perfkit.measuring.results.failures import Failure
 from perfkit.measuring.results.schema import NodeSeen
 from perfkit.measuring.results.store import write_atomically
 from perfkit.measuring.system.devices import visible_devices
@@ -36,51 +37,47 @@ STARTING_SECONDS = 60.0
 """Time limit of the workers besides `timeout`, for a node that a broken link has cut off."""
 COMMON = ("data", "suite_source", "python", "dali", "numpy")
 """Facts that must be equal on all nodes, besides the framework's; others are stored."""
+TO_SHARE = "it must lie in a folder that all nodes share"
 
 
 def main(folder: Path, node: int) -> None:
     try:
         text = (folder / JOB).read_text(encoding="utf-8")
     except OSError:
-        outputs = folder.parent.parent
-        advice = "outputs_dir must be a folder that all nodes share"
-        refuse(Refusal.NOT_SHARED, f"did not find {outputs}: {advice}")
+        outputs = portable(str(folder.parent.parent))
+        sys.exit(f"did not find {outputs}: outputs_dir must be a folder that all nodes share")
     # A job of another perfkit may have other fields.
-    if json.loads(text)["package"] != package_source():
-        refuse(Refusal.NODES_DIFFER, "has another perfkit; make them alike")
-    job = NodeJob.model_validate_json(text)
+    job_fields = json.loads(text)
+    name = job_fields["names"][node]
+    try:
+        if job_fields["package"] != package_source():
+            raise refusal(name, "has another perfkit; make them alike")
+        ended = run_workers(folder, node, NodeJob.model_validate_json(text))
+    except NodeError as error:
+        ended = ExitInfo(error=error.failure)
+    write_atomically(folder / f"ended-{node}.json", ended.model_dump_json())
+
+
+def refusal(name: str, why: str, code: str = "nodes_differ") -> NodeError:
+    """Return the error of the node called `name`, with which its sentence begins."""
+    return NodeError(Failure(code=code, reason=f"{name} {portable(why)}", node=name))
+
+
+def run_workers(folder: Path, node: int, job: NodeJob) -> ExitInfo:
+    """Run this node's workers, move their raw files and return how they ended. Raises NodeError
+    and OSError."""
+    config, name = job.config, job.names[node]
     if job.working_folder:
-        enter(job.working_folder)
-    try:
-        run_workers(folder, node, job)
-    except OSError as error:
-        refuse(Refusal.IO_ERROR, f"failed: {error}")
-
-
-def refuse(refusal: Refusal, sentence: str) -> NoReturn:
-    """Exit; `sentence` continues the node's name."""
-    print(portable(sentence), file=sys.stderr)
-    sys.exit(refusal)
-
-
-def enter(folder: Path) -> None:
-    """Change to the folder in which a script runs. Exits if this node does not have it."""
-    try:
-        os.chdir(folder)
-    except OSError as error:
-        advice = "it must lie in a folder that all nodes share"
-        refuse(Refusal.SCRIPT_UNREADABLE, f"can't run the script: {error}; {advice}")
-
-
-def run_workers(folder: Path, node: int, job: NodeJob) -> None:
-    """Run this node's workers, move their raw files and write how they ended. Raises
-    OSError."""
-    config = job.config
+        try:
+            os.chdir(job.working_folder)
+        except OSError as error:
+            why = f"can't run the script: {error}; {TO_SHARE}"
+            raise refusal(name, why, "script_unreadable") from error
     host, _colon, _port = job.master.rpartition(":")
     address = route_address(host)
     interface = own_addresses().get(address, "")
-    differs = differences(job)
-    seen = NodeSeen(node=node, name=job.names[node], interface=interface, differs=differs)
+    differs = differences(name, job)
+    seen = NodeSeen(node=node, name=name, interface=interface, differs=differs)
     write_atomically(folder / f"started-{node}.json", seen.model_dump_json())
     place = NodeRank(node, config.nodes, address, interface, job.master)
     seconds = config.timeout + STARTING_SECONDS
@@ -96,29 +93,29 @@ def run_workers(folder: Path, node: int, job: NodeJob) -> None:
         move_raw_files(scratch.folder, workers.ranks, folder)
     if ended.status and ended.status < 0:
         # The ranks of other nodes may have exited before anybody saw those of this node do so.
-        sentence = f"lost its workers: signal {-ended.status} ended their supervisor"
-        refuse(Refusal.WORKER_DIED, sentence)
-    write_atomically(folder / f"ended-{node}.json", ended.model_dump_json())
+        why = f"lost its workers: signal {-ended.status} ended their supervisor"
+        raise refusal(name, why, "worker_died")
+    return ended
 
 
-def differences(job: NodeJob) -> dict[str, str]:
-    """Return the facts that differ from node 0's. Exits if one of them must not."""
+def differences(name: str, job: NodeJob) -> dict[str, str]:
+    """Return the facts in which this node, called `name`, differs from node 0. Raises NodeError
+    if one of them must not."""
     config = job.config
     labels = visible_devices(config.framework, config.device, config.interpreter)
     if len(labels) < config.gpus:
-        refuse(Refusal.NODES_DIFFER, f"has {len(labels)} of {config.gpus} requested gpus")
+        raise refusal(name, f"has {len(labels)} of {config.gpus} requested gpus")
     if change := config.work.change():
-        advice = "it must lie in a folder that all nodes share"
-        sentence = f"can't run the script: {change.reason}; {advice}"
-        refuse(Refusal[change.code.upper()], sentence)
+        why = f"can't run the script: {change.reason}; {TO_SHARE}"
+        raise refusal(name, why, change.code)
     differs = {}
     for fact, value in read_facts(config).items():
         first = job.facts.get(fact)
         if value == first:
             continue
         if fact in (*COMMON, *FRAMEWORKS[config.framework].facts):
-            sentence = f"has {fact} {value!r}, node 0 has {first!r}; make them alike"
-            refuse(Refusal.NODES_DIFFER, sentence)
+            why = f"has {fact} {value!r}, node 0 has {first!r}; make them alike"
+            raise refusal(name, why)
         differs[fact] = str(value)
     return differs
 

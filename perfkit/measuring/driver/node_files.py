@@ -8,7 +8,8 @@ share. A node that does not find them does not share `outputs_dir`, or its drive
                        node but its own, which is node 0
     started-<n>.json   written by node n before its workers start: how it differs from node 0
     rank<r>.jsonl      moved there by the node of rank r when its workers have ended
-    ended-<n>.json     written by node n after that: how its workers ended, and their logs
+    ended-<n>.json     written by node n after that: how its workers ended, and their logs; or
+                       why it has not started them
 
 The driver moves the raw files on to `repeats/<k>`, so that a node that a broken link has cut
 off can't write into a later run. While the workers run, their raw files are on their own node.
@@ -20,7 +21,6 @@ remembers for up to a minute that a name did not exist: so the driver lists the 
 
 import shutil
 from collections.abc import Iterable
-from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -37,19 +37,6 @@ PREFIX = ".nodes-"
 JOB = "job.json"
 POLL_SECONDS = 0.25
 """Interval at which a folder is listed."""
-
-
-class Refusal(IntEnum):
-    """Why a node program has not run its workers to their end: its exit status, whose name is
-    the code of the failure. Its last line continues the sentence that begins with the node's
-    name. The values exceed those of processes ended by a signal."""
-
-    NOT_SHARED = 200
-    IO_ERROR = 201
-    NODES_DIFFER = 202
-    SCRIPT_UNREADABLE = 203
-    SCRIPT_CHANGED = 204
-    WORKER_DIED = 205
 
 
 class NodeJob(BaseModel):

@@ -17,7 +17,6 @@ from pathlib import Path
 from perfkit.measuring.config import Config
 from perfkit.measuring.driver.exit_info import ExitInfo
 from perfkit.measuring.driver.logs import last_lines, shortened
-from perfkit.measuring.driver.node_files import Refusal
 from perfkit.measuring.driver.supervised import ENDING_SECONDS as WORKERS_ENDING_SECONDS
 from perfkit.measuring.driver.supervised import PYTHON
 from perfkit.measuring.driver.workers import STACKS_SECONDS
@@ -90,14 +89,14 @@ class NodeProgram:
             file = self.folder / f"started-{self.node}.json"
             if file in [*self.folder.iterdir()]:
                 self.seen = NodeSeen.model_validate_json(file.read_bytes())
-        elif status == 0 and not self.ended:
+        if status == 0 and not self.ended:
             file = self.folder / f"ended-{self.node}.json"
             self.ended = ExitInfo.model_validate_json(file.read_bytes())
 
     @property
-    def is_lost(self) -> bool:
-        """Whether the node has ended without telling how."""
-        return bool(self.process.returncode)
+    def error(self) -> Failure | None:
+        """The failure outside the workers that has ended the node, if any."""
+        return None if self.process.returncode is None else self.exit_info().error
 
     def tell(self, start: WindowStart) -> None:
         """Tell the node where the window starts."""
@@ -125,22 +124,21 @@ class NodeProgram:
     def log(self) -> str:
         return portable(shortened(self.log_file))
 
-    def failure(self) -> Failure:
-        """Return why the node has not told how it ended."""
+    def exit_info(self) -> ExitInfo:
+        """Return how the node's workers exited; of a node that has not told it, why."""
+        return self.ended or ExitInfo(error=self._lost())
+
+    def _lost(self) -> Failure:
         status, log = self.process.poll(), last_lines(self.log)
-        if status and status in [*Refusal]:
-            # srun adds lines about the exit status.
-            lines = [line for line in self.log.splitlines() if not line.startswith("srun: ")]
-            reason = " ".join([self.name, *lines[-1:]])
-            code = Refusal(status).name.lower()
-            return Failure(code=code, reason=reason, node=self.name, log=log)
         reason = f"{self.name}: {self.launcher} ended with status {status}"
         if status is None:
             reason = f"{self.name}: no answer within {ENDING_SECONDS:.0f} s"
         if self.seen:
             reason += "; the raw steps there are lost"
+        # srun adds lines about the exit status.
+        said = [line for line in log.splitlines() if not line.startswith("srun: ")]
         if log:
-            reason += f"; it said: {log.splitlines()[-1]}"
+            reason += f"; it said: {(said or [log])[-1]}"
         return Failure(code="node_lost", reason=reason, node=self.name, log=log)
 
 

@@ -4,13 +4,12 @@ import shutil
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from perfkit.measuring.config import Config
 from perfkit.measuring.driver.conclusion import (
+    Concluded,
     EndedBy,
     EndedRepeat,
-    Reported,
     RunOutcome,
     events_of_ranks,
 )
@@ -51,15 +50,6 @@ def perform(config: Config, protocol: Protocol, task: str, raw: Path) -> list[Ev
     return events
 
 
-class RepeatRun(NamedTuple):
-    """What became of a repeat, complete or failed, what its ranks reported, and whether the
-    user interrupted it."""
-
-    repeat: Repeat
-    reported: Reported
-    was_interrupted: bool
-
-
 def run_repeat(
     launcher: Launcher,
     store: Store,
@@ -67,28 +57,23 @@ def run_repeat(
     progress: RepeatsProgress,
     samples: int | None = None,
     first_told: Told | None = None,
-) -> RepeatRun:
+) -> Concluded:
     """Run repeat `index` of the measurement in `store`, replacing raw files of an earlier try.
     `samples` is the size of the data set; `first_told` is what a script told in the first
     repeat, None before that."""
     began = datetime.now(UTC).isoformat(timespec="milliseconds")
-    reported = Reported()
-    was_interrupted = False
     try:
         shutil.rmtree(store.raw_folder(index), ignore_errors=True)
         store.raw_folder(index).mkdir(parents=True, exist_ok=True)
         outcome = _run_workers(launcher, store, index, progress, samples)
-        was_interrupted = outcome.ended_by == "interrupt"
-        ended = EndedRepeat(launcher, store, index, outcome, first_told)
-        repeat, reported = ended.conclude()
-        if not repeat.failure:
-            progress.show(index, launcher.protocol.steps, repeat.throughput)
+        made = EndedRepeat(launcher, store, index, outcome, first_told).conclude()
+        if not made.repeat.failure:
+            progress.show(index, launcher.protocol.steps, made.repeat.throughput)
     except OSError as error:
-        repeat = Repeat(index=index, status="failed", failure=unwritten(error))
+        made = Concluded(Repeat(index=index, status="failed", failure=unwritten(error)))
     except NodeError as error:
-        repeat = Repeat(index=index, status="failed", failure=error.failure)
-    repeat = repeat.model_copy(update={"began": began})
-    return RepeatRun(repeat, reported, was_interrupted)
+        made = Concluded(Repeat(index=index, status="failed", failure=error.failure))
+    return made._replace(repeat=made.repeat.model_copy(update={"began": began}))
 
 
 def _run_workers(

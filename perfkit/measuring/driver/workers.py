@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Self
 
 from perfkit.measuring.config import Config
-from perfkit.measuring.driver.after_end import AfterEnd
 from perfkit.measuring.driver.exit_info import ExitInfo, killed_for_memory
 from perfkit.measuring.driver.logs import shortened
 from perfkit.measuring.driver.rank_job import rank_command, write_job
@@ -129,7 +128,6 @@ class LocalWorkers(WorkerGroup):
         self.raw_folder = raw_folder
         self.processes = RankProcesses(raw_folder, self.ranks)
         self.killed_before = killed_for_memory()
-        self.after_end = AfterEnd(raw_folder, self.ranks)
         self.killed_after_end = False
         self.idle: list[int] = []
         with contextlib.ExitStack() as opened:
@@ -151,7 +149,7 @@ class LocalWorkers(WorkerGroup):
 
     def wait(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
-        if self.after_end.is_overdue():
+        if self.processes.are_overdue():
             self.killed_after_end = self.process.poll() is None
             return True
         while True:
