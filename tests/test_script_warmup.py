@@ -7,7 +7,7 @@ from made import event, script_config
 from pydantic_core import to_json
 
 from perfkit.measuring.driver import warmup
-from perfkit.measuring.driver.warmup import Follower, Lead, WarmupEnd, step_ahead
+from perfkit.measuring.driver.warmup import Follower, WarmupEnd
 from perfkit.measuring.protocol import Protocol
 from perfkit.timing.devices import CpuDevice
 from perfkit.timing.job import Job
@@ -44,14 +44,16 @@ def rank(tmp_path):
     return lambda protocol, seconds: Rank(tmp_path, protocol, seconds)
 
 
-LEAD = Lead(steps=3, seconds=1.0)
 AUTO = Protocol.named("steady", warmup_steps="auto", measured_steps=20)
 
 
-def end_of(protocol, processes=2):
-    """Return what ends the warm-up of ranks on the CPU of one node."""
-    config = script_config(device="cpu", gpus=0, processes=processes, nodes=1)
-    return WarmupEnd(config, protocol)
+LONG = Protocol.named("steady", warmup_steps=1, warmup_limit=10**6, measured_steps=20)
+
+
+def end_of(protocol, processes=2, **changes):
+    """Return what ends the warm-up of ranks, by default on the CPU of one node."""
+    values = {"device": "cpu", "gpus": 0, "processes": processes, "nodes": 1}
+    return WarmupEnd(script_config(**values | changes), protocol)
 
 
 def test_the_named_step_lies_ahead_of_what_rank_0_did_meanwhile(rank, monkeypatch):
@@ -74,19 +76,23 @@ def test_the_named_step_lies_ahead_of_what_rank_0_did_meanwhile(rank, monkeypatc
     ("seconds", "lead"),
     [(0.001, 1003), (0.3, 7), (60.0, 4)],
 )
-def test_the_lead_is_a_time_and_a_number_of_steps(seconds, lead):
-    assert step_ahead(200, [seconds] * 200, LEAD) == 200 + lead
+def test_the_lead_is_a_time_and_a_number_of_steps(rank, seconds, lead):
+    first = rank(LONG, seconds)
+    assert end_of(LONG).start(first.read(200)).last_step == 200 + lead
 
 
-def test_the_lead_exceeds_the_steps_that_a_rank_may_submit():
-    in_jax = script_config(framework="jax", device="cpu", gpus=0, nodes=1)
-    assert Lead.of(in_jax, AUTO) == Lead(steps=MOST_AHEAD + 3, seconds=1.0)
-    on_cpu = script_config(device="cpu", gpus=0, nodes=1)
-    on_gpu = script_config(device="gpu", gpus=8, nodes=1)
-    on_nodes = script_config(device="gpu", gpus=8, nodes=2)
-    assert Lead.of(on_cpu, AUTO) == Lead(steps=3, seconds=1.0)
-    assert Lead.of(on_gpu, AUTO) == Lead(steps=MOST_AHEAD + 3, seconds=1.0)
-    assert Lead.of(on_nodes, AUTO) == Lead(steps=MOST_AHEAD + 3, seconds=5.0)
+@pytest.mark.parametrize(
+    ("place", "lead"),
+    [
+        ({"framework": "jax"}, MOST_AHEAD + 3 + 1),
+        ({"framework": "torch"}, 3 + 1),
+        ({"framework": "torch", "device": "gpu", "gpus": 8}, MOST_AHEAD + 3 + 1),
+        ({"framework": "torch", "device": "gpu", "gpus": 8, "nodes": 2}, MOST_AHEAD + 3 + 5),
+    ],
+)
+def test_the_lead_exceeds_the_steps_that_a_rank_may_submit(rank, place, lead):
+    first = rank(LONG, seconds=1.0)
+    assert end_of(LONG, **place).start(first.read(200)).last_step == 200 + lead
 
 
 class QueuedDevice(CpuDevice):
@@ -183,13 +189,21 @@ def test_a_single_rank_is_told_the_step_that_is_steady(rank):
     assert end_of(protocol, processes=1).start(first.read(500)).last_step == 500
 
 
-def test_recent_steps_alone_predict_the_time_of_the_next_ones():
-    slow_at_first = [10.0] * 100 + [0.01] * 50
-    assert step_ahead(150, slow_at_first, LEAD) == 150 + 3 + 100
+def test_recent_steps_alone_predict_the_time_of_the_next_ones(rank):
+    first = rank(LONG, seconds=10.0)
+    first.take(100)
+    first.seconds = 0.01
+    first.take(50)
+    end = end_of(LONG)
+    end.test.ends_with = lambda _seconds: True
+    assert end.start(first.read(0)).last_step == 150 + 3 + 100
 
 
-def test_steps_without_a_duration_have_a_finite_lead():
-    assert step_ahead(1, [0.0], LEAD) > 10**6
+def test_steps_without_a_duration_have_a_finite_lead(rank):
+    first = rank(LONG, seconds=0.0)
+    end = end_of(LONG)
+    end.test.ends_with = lambda _seconds: True
+    assert end.start(first.read(1)).last_step == 10**6
 
 
 def test_fast_steps_that_are_steady_are_named_up_to_the_limit(rank):
@@ -229,7 +243,7 @@ def test_no_step_is_named_once_a_rank_has_ended_its_warm_up(rank):
     end = end_of(AUTO)
     first.take(1000)
     with first.path.open("ab") as stream:
-        over = event("warmup", steps=1000, seconds=1.0, ended_by="steps")
+        over = event("warmup", steps=1000, seconds=1.0, window_steps=20, ended_by="steps")
         stream.write(to_json(over) + b"\n")
     assert end.start(first.read(10)) is None
 

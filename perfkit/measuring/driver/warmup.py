@@ -5,20 +5,26 @@ import time
 from collections.abc import Sequence
 from math import ceil, inf
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
 
 from perfkit.measuring.config import Config
 from perfkit.measuring.protocol import Protocol
-from perfkit.measuring.results.effective import UNIT
 from perfkit.measuring.statistics import median
 from perfkit.timing.warmup import MOST_AHEAD, WARMUP_SHARE, WindowStart, window_steps
 from perfkit.training.frameworks import FRAMEWORKS
 
-MOST_STEPS = 10**9
 WARMUP_TEST_SHARE = 0.05
 """Steps between two tests, which take CPU time, as a share of the warm-up so far."""
+LEAD_STEPS = 3
+"""Steps by which a rank may be ahead of another one, and the step that it is in."""
+NOTICE_SECONDS, NODES_NOTICE_SECONDS = 1.0, 5.0
+"""On one machine, ranks see a file within milliseconds, unless the machine is busy. Nodes look
+at a shared file four times a second."""
+RECENT_STEPS = 50
+"""Steps whose times predict those of the next ones."""
+SHORTEST_STEP = 1e-6
 
 
 class WarmupTest:
@@ -46,39 +52,6 @@ class WarmupTest:
         return True
 
 
-class Lead(NamedTuple):
-    """How far ahead of rank 0's last complete step the end of the warm-up is named: steps that
-    a rank may have begun or submitted meanwhile, and the time in which every rank learns of the
-    end."""
-
-    steps: int
-    seconds: float
-
-    @classmethod
-    def of(cls, config: Config, protocol: Protocol) -> "Lead":
-        is_asynchronous = config.accelerated or FRAMEWORKS[config.framework].runs_ahead
-        steps = MOST_AHEAD if is_asynchronous and not protocol.measured_seconds else 0
-        seconds = NOTICE_SECONDS if config.nodes == 1 else NODES_NOTICE_SECONDS
-        return cls(steps + LEAD_STEPS, seconds)
-
-
-LEAD_STEPS = 3
-"""Steps by which a rank may be ahead of another one, and the step that it is in."""
-NOTICE_SECONDS, NODES_NOTICE_SECONDS = 1.0, 5.0
-"""On one machine, ranks see a file within milliseconds, unless the machine is busy. Nodes look
-at a shared file four times a second."""
-RECENT_STEPS = 50
-"""Steps whose times predict those of the next ones."""
-
-
-def step_ahead(step: int, step_seconds: Sequence[float], lead: Lead) -> int:
-    """Return a step that no rank will have reached when it learns of it, given rank 0's last
-    complete `step`, and the times of all of its steps."""
-    usual = median(step_seconds[-RECENT_STEPS:])
-    steps = lead.seconds / usual if usual else inf
-    return step + lead.steps + ceil(min(steps, MOST_STEPS))
-
-
 def load_test() -> None:
     """Load the libraries of the warm-up's test, which takes seconds on a busy machine, while a
     training may take all steps of its warm-up within a second."""
@@ -101,7 +74,10 @@ class WarmupEnd:
     ) -> None:
         self.is_alone = config.ranks == 1
         self.protocol = protocol
-        self.lead = Lead.of(config, protocol)
+        is_asynchronous = config.accelerated or FRAMEWORKS[config.framework].runs_ahead
+        submits_ahead = is_asynchronous and not protocol.measured_seconds
+        self.lead_steps = LEAD_STEPS + (MOST_AHEAD if submits_ahead else 0)
+        self.lead_seconds = NOTICE_SECONDS if config.nodes == 1 else NODES_NOTICE_SECONDS
         self.test = WarmupTest(protocol, pass_steps)
         must_be_steady = protocol.warmup_limit is not None
         self.has_named = protocol.fixes_warmup or (self.is_alone and not must_be_steady)
@@ -118,14 +94,19 @@ class WarmupEnd:
         protocol = self.protocol
         step = first.step
         if not self.is_alone:
-            step = step_ahead(first.step, first.step_seconds, self.lead)
-            step = max(step, protocol.warmup_steps)
+            step = max(self._step_ahead(first), protocol.warmup_steps)
             if protocol.warmup_limit:
                 step = min(step, protocol.warmup_limit)
         steps = window_steps(
             protocol.measured_steps, protocol.measured_seconds, first.step_seconds[1:]
         )
         return WindowStart(step, steps)
+
+    def _step_ahead(self, first: "Follower") -> int:
+        """Return a step that no rank will have reached when it learns of it."""
+        usual = median(first.step_seconds[-RECENT_STEPS:])
+        steps_of_notice = ceil(self.lead_seconds / max(usual, SHORTEST_STEP))
+        return first.step + self.lead_steps + steps_of_notice
 
     def _is_over(self, first: "Follower") -> bool:
         protocol = self.protocol
@@ -140,23 +121,6 @@ class WarmupEnd:
         if self.is_alone or limit is None:
             return False
         return first.seconds_since_first_step() >= limit
-
-
-Count = Annotated[int, Field(ge=0, le=10**9)]
-
-
-class RankEvent(BaseModel):
-    """The fields of raw events that show a rank's progress."""
-
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
-    event: str
-    pid: Count = 0
-    step: Count = 0
-    steps: Count = 0
-    window_steps: Count = 0
-    samples: Count = 0
-    seconds: Annotated[float, Field(ge=0, le=1e9)] = 0.0
-    unit: Annotated[str, Field(pattern=UNIT)] = ""
 
 
 class Follower:
@@ -185,24 +149,28 @@ class Follower:
                     return
                 self.offset += len(line)
                 # The whole file is validated at the end.
-                with contextlib.suppress(ValidationError):
-                    self._apply(RankEvent.model_validate_json(line))
+                with contextlib.suppress(ValueError):
+                    self._apply(from_json(line))
 
-    def _apply(self, event: RankEvent) -> None:
-        if event.event == "start":
-            self.pid = event.pid
-        elif event.event == "told":
-            self.unit = event.unit
-        elif event.event == "warmup":
-            self.warmup_steps, self.window_steps = event.steps, event.window_steps
-        elif event.event == "step":
-            if self.first_step_at is None:
-                self.first_step_at = time.monotonic()
-            self.step = event.step
-            self.step_seconds.append(event.seconds)
-            if self.step > self.warmup_steps:
-                self.samples += event.samples
-                self.seconds += event.seconds
+    def _apply(self, event: dict[str, Any]) -> None:
+        match event["event"]:
+            case "start":
+                self.pid = event["pid"]
+            case "told":
+                self.unit = event["unit"]
+            case "warmup":
+                self.warmup_steps, self.window_steps = event["steps"], event["window_steps"]
+            case "step":
+                self._take(event["step"], event["seconds"], event["samples"])
+
+    def _take(self, step: int, seconds: float, samples: int) -> None:
+        if self.first_step_at is None:
+            self.first_step_at = time.monotonic()
+        self.step = step
+        self.step_seconds.append(seconds)
+        if step > self.warmup_steps:
+            self.samples += samples
+            self.seconds += seconds
 
     def seconds_since_first_step(self) -> float:
         """Return the seconds since the first step was read; 0 before."""
