@@ -56,7 +56,7 @@ def run(model: str, arguments: str | None, values: options.Values) -> None:
     notebook = model_notebook(request.notebook)
     planned = plan(notebook.model, notebook.values | values)
     # Imported only now, so that invalid requests fail fast.
-    from perfkit.measuring.driver.measure import is_complete, measurement_folder
+    from perfkit.measuring.driver.measure import measurement_folder, stored_result
     from perfkit.measuring.request.requirements import read_environment
     from perfkit.measuring.results.store import Store
 
@@ -79,35 +79,37 @@ def run(model: str, arguments: str | None, values: options.Values) -> None:
         page = _page(folder, own, write=error is not None or notebook.is_own)
     if error:
         _fail_by(error, folder, planned.protocol.repeats, page)
-    if not is_complete(folder):
+    result = stored_result(folder)
+    if result is None or result.status != "complete":
         options.fail(f"{notebook.path}: the notebook left no complete result in {folder}", 1)
     _print_outcome(folder)
 
 
 def _announce(folder: Path, repeats: int) -> None:
     """Print whether the measurement in `folder` begins or continues."""
-    from perfkit.measuring.driver.measure import finished_repeats, is_complete
+    from perfkit.measuring.driver.measure import stored_result
 
-    if is_complete(folder):
+    result = stored_result(folder)
+    if result and result.status == "complete":
         # The notebook says so.
         return
     echo(f"Measuring {folder.name}", err=True)
-    finished = finished_repeats(folder)
-    if finished:
+    if result and result.complete_repeats:
+        finished = len(result.complete_repeats)
         echo(f"Finished repeats: {finished} of {repeats}", err=True)
 
 
 def _fail_by(error: NotebookError, folder: Path, repeats: int, page: Path | None) -> NoReturn:
     """Print the error of the notebook, line by line, and the page, and exit."""
-    from perfkit.measuring.driver.measure import finished_repeats
+    from perfkit.measuring.driver.measure import stored_result
 
     statuses = {RequestError.__name__: 2, KeyboardInterrupt.__name__: options.INTERRUPTED}
     message = error.message
     if error.name == KeyboardInterrupt.__name__:
-        finished = finished_repeats(folder)
+        result = stored_result(folder)
         message = "Interrupted before a repeat was finished; the same command starts again."
-        if finished:
-            kept = f"{finished} of {repeats} repeats are kept"
+        if result and result.complete_repeats:
+            kept = f"{len(result.complete_repeats)} of {repeats} repeats are kept"
             message = f"Interrupted; {kept}, and the same command continues."
     lines = []
     for line in message.splitlines():

@@ -28,16 +28,6 @@ EndedBy = Literal["timeout", "interrupt"]
 """Why the driver ended the workers."""
 
 
-class RunOutcome(NamedTuple):
-    """How the workers of a repeat ran: why the driver ended them, if it did; their wall time;
-    how they exited; why their logs could not be stored."""
-
-    ended_by: EndedBy | None
-    seconds: float
-    exit_info: ExitInfo
-    log_error: Failure | None
-
-
 class Concluded(NamedTuple):
     """A repeat, complete or failed, and what its ranks reported besides their steps: of a model
     their effective settings, of a script what it told the timer; NCCL's network between the
@@ -56,53 +46,55 @@ class EndedRepeat:
     launcher: Launcher
     store: Store
     index: int
-    outcome: RunOutcome
-    first_told: Told | None
-    """what a script told in the first repeat; None in that one"""
+    ended_by: EndedBy | None
+    """why the driver ended the workers, if it did"""
+    seconds: float
+    """their wall time"""
+    exit_info: ExitInfo
+    log_error: Failure | None
+    """why their logs could not be stored"""
 
-    def conclude(self) -> Concluded:
-        """Derive the repeat, and what its ranks reported, from the raw events."""
-        config, outcome = self.launcher.config, self.outcome
+    def conclude(self, first_told: Told | None) -> Concluded:
+        """Derive the repeat, and what its ranks reported, from the raw events. `first_told`:
+        what a script told in the first repeat; None in that one."""
+        config = self.launcher.config
         events = events_of_ranks(self.store.raw_folder(self.index), config)
         told = told_by(events[0])
-        failure = self._why_failed(events)
+        failure = self._why_failed(events, first_told)
         if failure:
             repeat = Repeat(
-                index=self.index,
-                status="failed",
-                failure=failure,
-                wall_seconds=outcome.seconds,
+                index=self.index, status="failed", failure=failure, wall_seconds=self.seconds
             )
         else:
             repeat = self._summarized(events, told)
         # Store only what can be read again.
         repeat = Repeat.model_validate_json(repeat.model_dump_json())
-        network = outcome.exit_info.nccl_network
+        network = self.exit_info.nccl_network
         if told is None:
             return Concluded(repeat, nccl_network=network)
         notes = noted([event for event in events[0] if event["event"] == "note"])
         effective = config.work.effective(told, notes)
         return Concluded(repeat, effective, config.work.stored_told(told), network)
 
-    def _why_failed(self, events: list[Events]) -> Failure | None:
+    def _why_failed(self, events: list[Events], first_told: Told | None) -> Failure | None:
         """Return why a repeat failed; None if all ranks finished and their logs are stored, and
         a script did the same in all of them."""
-        config, outcome = self.launcher.config, self.outcome
-        if outcome.ended_by == "interrupt":
+        config = self.launcher.config
+        if self.ended_by == "interrupt":
             reason = f"interrupted during repeat {self.index}"
             return Failure(code="interrupted", reason=reason)
         nodes = []
         for rank in range(config.ranks):
             nodes.append(self.launcher.node_name(rank // config.devices))
-        run = EndedRun(events, nodes, outcome.exit_info)
+        run = EndedRun(events, nodes, self.exit_info)
         if not run.exit_info.error:
-            failure = unlike_the_request(config, run, self.index, self.first_told)
+            failure = unlike_the_request(config, run, self.index, first_told)
             if failure:
                 return failure
         if all(finished(rank_events) for rank_events in events):
             # Even after a timeout: only the cleanup of the processes did not finish.
-            return outcome.log_error
-        if outcome.ended_by == "timeout":
+            return self.log_error
+        if self.ended_by == "timeout":
             return timed_out(run, self.index, config.timeout)
         return cause(run)
 
@@ -112,14 +104,14 @@ class EndedRepeat:
             self.index,
             self.launcher.protocol,
             events,
-            self.outcome.seconds,
+            self.seconds,
             _events(self.store.telemetry_file(self.index)),
             units=self.launcher.config.work.counts(told).units_per_sample,
         )
         raw_files = read_raw_files(self.store.raw_folder(self.index))
         changes = {
             "raw_files": raw_digests(raw_files),
-            "killed_after_end": self.outcome.exit_info.killed_after_end,
+            "killed_after_end": self.exit_info.killed_after_end,
         }
         return repeat.model_copy(update=changes)
 

@@ -51,15 +51,11 @@ def measure(config: Config, protocol: Protocol) -> Measurement:
     environment = read_environment(
         config.framework, config.work.data_folder, config.interpreter
     )
-    _tell_if_complete(measurement_folder(config, protocol, environment))
+    stored = stored_result(measurement_folder(config, protocol, environment))
+    if stored and stored.status == "complete":
+        on = minute(stored.created)
+        display().print(f"Already measured on {on}; -p label NAME measures again")
     return resume(config, protocol, environment)
-
-
-def _tell_if_complete(folder: Path) -> None:
-    """Print that a measurement is stored already, since nothing will be measured."""
-    if is_complete(folder):
-        created = store.read_result(Store(folder).result_file).created
-        display().print(f"Already measured on {minute(created)}; -p label NAME measures again")
 
 
 def resume(
@@ -113,21 +109,12 @@ def measurement_folder(
     return stored_path(config.outputs_dir) / name
 
 
-def is_complete(folder: Path) -> bool:
-    """Return whether the measurement in `folder` has all its repeats."""
+def stored_result(folder: Path) -> Result | None:
+    """Return the result of the measurement in `folder`; None if none can be read."""
     try:
-        return store.read_result(Store(folder).result_file).status == "complete"
+        return store.read_result(Store(folder).result_file)
     except ResultError:
-        return False
-
-
-def finished_repeats(folder: Path) -> int:
-    """Return the number of complete repeats of the measurement in `folder`; 0 if it can't be
-    read."""
-    try:
-        return len(store.read_result(Store(folder).result_file).complete_repeats)
-    except ResultError:
-        return 0
+        return None
 
 
 class MeasurementRun:
@@ -145,7 +132,7 @@ class MeasurementRun:
         self.config = config
         self.protocol = protocol
         self.folder = folder
-        self.result = _stored_result(folder) or Result(
+        self.result = _result_to_continue(folder) or Result(
             schema_version=SCHEMA_VERSION,
             id=folder.name,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -162,7 +149,7 @@ class MeasurementRun:
             return
         store.write_result(self.folder, self.result)
         missing = self.missing(until)
-        if self.result.failure or not missing:
+        if not missing:
             return
         try:
             self._make(missing, shared)
@@ -231,8 +218,8 @@ class MeasurementRun:
         """Store a repeat, which replaces an earlier try, and its failure as the result's."""
         names = [node.name for node in nodes]
         repeat = made.repeat.model_copy(update={"nodes": names})
-        repeats = [repeat]
-        repeats += [other for other in self.result.repeats if other.index != repeat.index]
+        repeats = [other for other in self.result.repeats if other.index != repeat.index]
+        repeats.append(repeat)
         repeats.sort(key=lambda repeat: repeat.index)
         changes: dict[str, Any] = {"repeats": repeats, "nodes": nodes}
         changes["effective"] = made.effective or self.result.effective
@@ -249,7 +236,7 @@ class MeasurementRun:
         store.write_result(self.folder, self.result)
 
 
-def _stored_result(folder: Path) -> Result | None:
+def _result_to_continue(folder: Path) -> Result | None:
     """Return the stored result of an earlier run without its failure; None if there is none.
     Raises RequestError if it can't be read or contradicts its raw files."""
     path = Store(folder).result_file

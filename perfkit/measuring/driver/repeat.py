@@ -10,7 +10,6 @@ from perfkit.measuring.driver.conclusion import (
     Concluded,
     EndedBy,
     EndedRepeat,
-    RunOutcome,
     events_of_ranks,
 )
 from perfkit.measuring.driver.failures import EndedRun, NodeError, cause, finished, unwritten
@@ -65,8 +64,7 @@ def run_repeat(
     try:
         shutil.rmtree(store.raw_folder(index), ignore_errors=True)
         store.raw_folder(index).mkdir(parents=True, exist_ok=True)
-        outcome = _run_workers(launcher, store, index, progress, samples)
-        made = EndedRepeat(launcher, store, index, outcome, first_told).conclude()
+        made = _run_workers(launcher, store, index, progress, samples).conclude(first_told)
         if not made.repeat.failure:
             progress.show(index, launcher.protocol.steps, made.repeat.throughput)
     except OSError as error:
@@ -82,7 +80,7 @@ def _run_workers(
     index: int,
     progress: RepeatsProgress,
     samples: int | None,
-) -> RunOutcome:
+) -> EndedRepeat:
     config = launcher.config
     job = f"{store.folder.name}-{index}"
     began = time.monotonic()
@@ -101,7 +99,7 @@ def _run_workers(
         seconds = time.monotonic() - began
         exit_info = workers.exit_info()
     log_error = _store_logs(exit_info.logs, store, index)
-    return RunOutcome(ended_by, seconds, exit_info, log_error)
+    return EndedRepeat(launcher, store, index, ended_by, seconds, exit_info, log_error)
 
 
 def _store_logs(logs: dict[str, str], store: Store, repeat: int) -> Failure | None:
