@@ -6,7 +6,6 @@ import shutil
 import psutil
 import pytest
 
-from perfkit.measuring.driver.supervised import find_supervisor
 from perfkit.measuring.system.process_tree import ProcessTree
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -36,7 +35,7 @@ def tree(process):
     process(10, 5, "perfkit.measuring.driver.supervisor", seconds=1)
     process(11, 10, "paddle.distributed.launch", seconds=2)
     process(12, 11, "perfkit.timing.rank", seconds=30)
-    return ProcessTree(find_supervisor(12))
+    return ProcessTree(psutil.Process(10))
 
 
 def test_only_processes_of_the_repeat_are_counted(tree, process):
@@ -80,13 +79,3 @@ def test_unreadable_processes_are_not_counted(tree, monkeypatch):
 
     monkeypatch.setattr(psutil.Process, "ppid", hidden)
     assert [tree.cpu_seconds(), tree.cpu_seconds()] == [33, 33]
-
-
-@pytest.mark.parametrize("rank", [5, 99, -3, 10**30])
-def test_a_pid_that_is_no_local_rank_has_no_supervisor(tree, rank):
-    assert find_supervisor(rank) is None
-
-
-def test_a_rank_without_a_local_supervisor_has_none(process):
-    process(12, 1, "perfkit.timing.rank")
-    assert find_supervisor(12) is None

@@ -147,6 +147,7 @@ class ClusterWorkers(WorkerGroup):
             place = NodeRank(0, config.nodes, launcher.address, interface, job.master)
             local = LocalWorkers(config, job.protocol, self.raw_folder, job.job, place)
             self.local = opened.enter_context(local)
+            self.process = local.process
             self.opened = opened.pop_all()
 
     def __exit__(self, *_: object) -> None:
@@ -189,7 +190,7 @@ class ClusterWorkers(WorkerGroup):
         self._look()
         statuses = [program.ended.status for program in self.programs if program.ended]
         if self.local.wait(0):
-            statuses.append(self.local.process.returncode)
+            statuses.append(self.process.returncode)
         is_one_lost = any(program.error for program in self.programs)
         return is_one_lost or any(statuses) or len(statuses) > len(self.programs)
 

@@ -1,12 +1,10 @@
-"""Starts a command under a supervisor (supervisor.py), ends it, and finds it above a rank."""
+"""Starts a command under a supervisor (supervisor.py), and ends it."""
 
 import contextlib
 import subprocess
 import sys
 from math import inf
 from pathlib import Path
-
-import psutil
 
 PYTHON = (sys.executable, "-P")
 """Starts a program of perfkit's own. Without -P, a file in the working directory that is called
@@ -51,17 +49,3 @@ def close(supervisor: subprocess.Popen[bytes]) -> None:
     supervisor.stdin.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
         supervisor.wait(ENDING_SECONDS)
-
-
-def find_supervisor(rank: int) -> psutil.Process | None:
-    """Return the supervisor above the process `rank`. None if that is not a rank's process on
-    this machine: in a separate container, its PID differs."""
-    try:
-        process = psutil.Process(rank)
-        if RANK not in process.cmdline():
-            return None
-        while SUPERVISOR not in process.cmdline():
-            process = psutil.Process(process.ppid())
-    except (OSError, ValueError, psutil.Error):
-        return None
-    return process

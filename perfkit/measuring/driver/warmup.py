@@ -132,7 +132,7 @@ class Follower:
         self.warmup_steps: float = protocol.warmup_steps if protocol.fixes_warmup else inf
         self.window_steps = protocol.measured_steps
         self.step_seconds: list[float] = []
-        self.offset = self.pid = self.step = self.samples = 0
+        self.offset = self.step = self.samples = 0
         self.seconds = 0.0
         self.unit = ""
         """What a script counts, once it has told that."""
@@ -154,8 +154,6 @@ class Follower:
 
     def _apply(self, event: dict[str, Any]) -> None:
         match event["event"]:
-            case "start":
-                self.pid = event["pid"]
             case "told":
                 self.unit = event["unit"]
             case "warmup":

@@ -5,7 +5,6 @@ import time
 import psutil
 
 from perfkit.measuring.driver.progress import RepeatsProgress
-from perfkit.measuring.driver.supervised import find_supervisor
 from perfkit.measuring.driver.warmup import Follower, WarmupEnd
 from perfkit.measuring.driver.workers import Launcher, WorkerGroup
 from perfkit.measuring.results.telemetry import SAMPLING_SECONDS
@@ -39,7 +38,7 @@ class Watch:
         if samples and counts.samples_per_step:
             pass_steps = samples / (counts.samples_per_step * config.ranks)
         self.warmup = WarmupEnd(config, launcher.protocol, pass_steps)
-        self.supervisor: psutil.Process | None = None
+        self.supervisor = psutil.Process(workers.process.pid)
 
     def until_exit(self, deadline: float) -> bool:
         """Watch until the workers exit. Return whether they did so before the deadline."""
@@ -54,8 +53,6 @@ class Watch:
     def _look(self) -> None:
         first = self.first_rank
         first.read_on()
-        if first.pid and not self.supervisor:
-            self.supervisor = find_supervisor(first.pid)
         self.telemetry.sample(self.supervisor)
         # No test in the window, which it would disturb.
         if first.warmup_step:

@@ -35,6 +35,8 @@ class WorkerGroup(ABC):
 
     raw_folder: Path
     """Folder in which the ranks of this machine write their raw events."""
+    process: subprocess.Popen[bytes]
+    """The supervisor of the ranks of this machine."""
 
     def __enter__(self) -> Self:
         return self
