@@ -51,8 +51,6 @@ class EndedRepeat:
     seconds: float
     """their wall time"""
     exit_info: ExitInfo
-    log_error: Failure | None
-    """why their logs could not be stored"""
 
     def conclude(self, first_told: Told | None) -> Concluded:
         """Derive the repeat, and what its ranks reported, from the raw events. `first_told`:
@@ -77,8 +75,8 @@ class EndedRepeat:
         return Concluded(repeat, effective, config.work.stored_told(told), network)
 
     def _why_failed(self, events: list[Events], first_told: Told | None) -> Failure | None:
-        """Return why a repeat failed; None if all ranks finished and their logs are stored, and
-        a script did the same in all of them."""
+        """Return why a repeat failed; None if all ranks finished and a script did the same in
+        all of them."""
         config = self.launcher.config
         if self.ended_by == "interrupt":
             reason = f"interrupted during repeat {self.index}"
@@ -93,7 +91,7 @@ class EndedRepeat:
                 return failure
         if all(finished(rank_events) for rank_events in events):
             # Even after a timeout: only the cleanup of the processes did not finish.
-            return self.log_error
+            return None
         if self.ended_by == "timeout":
             return timed_out(run, self.index, config.timeout)
         return cause(run)

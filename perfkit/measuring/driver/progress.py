@@ -86,7 +86,8 @@ class TerminalDisplay(Display):
     def print(self, line: str) -> None:
         width = shutil.get_terminal_size().columns - 1
         self.write(f"\r{line:{width}}\n")
-        self.draw(self.shown)
+        if self.shown:
+            self.draw(self.shown)
 
 
 class NotebookDisplay(Display):

@@ -18,7 +18,6 @@ from perfkit.measuring.driver.watch import Watch
 from perfkit.measuring.driver.workers import Launcher, LocalWorkers
 from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.results.effective import Told
-from perfkit.measuring.results.failures import Failure
 from perfkit.measuring.results.repeat import Repeat
 from perfkit.measuring.results.store import (
     Events,
@@ -98,17 +97,8 @@ def _run_workers(
         workers.end(dump_stacks=ended_by == "timeout")
         seconds = time.monotonic() - began
         exit_info = workers.exit_info()
-    log_error = _store_logs(exit_info.logs, store, index)
-    return EndedRepeat(launcher, store, index, ended_by, seconds, exit_info, log_error)
-
-
-def _store_logs(logs: dict[str, str], store: Store, repeat: int) -> Failure | None:
-    """Store the logs. A failure is returned, not raised, so as not to hide the workers' own."""
-    try:
-        # Without parents: outputs that somebody has removed stay so, which is reported.
-        store.log_folder.mkdir(exist_ok=True)
-        for name, text in logs.items():
-            write_atomically(store.log_file(repeat, name), text)
-    except OSError as error:
-        return unwritten(error)
-    return None
+    # Without parents: outputs that somebody has removed stay so, which is reported.
+    store.log_folder.mkdir(exist_ok=True)
+    for name, text in exit_info.logs.items():
+        write_atomically(store.log_file(index, name), text)
+    return EndedRepeat(launcher, store, index, ended_by, seconds, exit_info)
