@@ -32,7 +32,6 @@ class Watch:
         self.index = index
         self.ranks = config.ranks
         counts = config.work.counts()
-        self.units_per_sample = counts.units_per_sample
         self.first_rank = Follower(rank_file(workers.raw_folder, 0), launcher.protocol)
         pass_steps = None
         if samples and counts.samples_per_step:
@@ -59,11 +58,9 @@ class Watch:
             start = self.warmup.start(first)
             if start is not None:
                 self.workers.start_window(start)
-        throughput = first.samples_per_second * self.ranks
         if first.unit:
             self.progress.unit = f"{first.unit}/s"
-        else:
-            throughput *= self.units_per_sample
+        throughput = first.samples_per_second * self.ranks
         self.progress.show(
             self.index, first.planned_step, throughput, warmup_step=first.warmup_step
         )
