@@ -275,7 +275,7 @@ def _script_repeat(index, throughput, config, protocol, told):
     share = 0.01 if told.counts_data_wait else None
     ranks = _ranks(config, samples, window, share)
     seconds = window / protocol.measured_steps
-    of_steps = dict.fromkeys(["minimum", "p25", "median", "p75", "maximum"], seconds)
+    of_steps = dict.fromkeys(["minimum", "median", "maximum"], seconds)
     return Repeat(
         index=index,
         status="complete",
@@ -309,7 +309,7 @@ def _repeat(index, throughput, config, protocol):
         throughput=throughput,
         steps_per_second=throughput / (counts.samples_per_step * config.ranks) / units,
         data_wait_share=0.01,
-        step_seconds=StepSeconds(minimum=1, p25=1, median=1, p75=1, maximum=1),
+        step_seconds=StepSeconds(minimum=1, median=1, maximum=1),
         loss_first=7.0,
         loss_last=6.5,
         wall_seconds=max(9.5, window),
@@ -419,7 +419,6 @@ def _events(result, repeat, rank):
     end = {
         "memory_bytes": rank.memory_bytes,
         "compute_seconds": rank.compute_seconds,
-        "loss_scale": repeat.loss_scale,
         "skipped_steps": repeat.skipped_steps,
     }
     began = 0.0

@@ -80,12 +80,6 @@ Return nvmlSystemGetDriverVersion(char *version, unsigned size) {
     return SUCCESS;
 }
 
-Return nvmlSystemGetCudaDriverVersion(int *version) {
-    FAIL_IF_SET(ALL);
-    *version = (int)number("cuda", ALL, 12040);
-    return SUCCESS;
-}
-
 Return nvmlDeviceGetCount_v2(unsigned *count) {
     FAIL_IF_SET(ALL);
     const char *devices = getenv("FAKE_DEVICES");

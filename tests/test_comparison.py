@@ -336,7 +336,7 @@ def test_framework_settings_may_differ_and_are_reported(compare):
 
 
 def test_every_fact_is_hardware_or_software():
-    software = {"os", "kernel", "driver", "driver_cuda", "python", "paddle", "paddle_commit"}
+    software = {"os", "kernel", "driver", "python", "paddle", "paddle_commit"}
     software |= {"cuda", "cudnn", "nccl", "dali", "h5py", "pillow", "variables", "numpy"}
     software |= {"suite", "suite_source", "suite_commit", "suite_modified"}
     # Follows from `gpus`; results that were stored before lack it.

@@ -313,7 +313,6 @@ TELEMETRY = {
     "clock_mhz": {"gpu 0": (1900, 1980)},
     "temperature_celsius": {"gpu 0": 60.0},
     "throttled": {},
-    "energy_joules": {},
     "energy_joules_per_sample": None,
     "memory_used_bytes": {},
     "missing": {},

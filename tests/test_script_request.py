@@ -222,7 +222,6 @@ def throughput(unit):
     return Throughput(
         value=128.0,
         unit=unit,
-        statistic="median",
         interval=None,
         interval_level=None,
         n=1,

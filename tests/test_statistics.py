@@ -10,7 +10,6 @@ from perfkit.measuring.statistics import (
     outliers,
     relative_width,
     share_interval,
-    summary,
 )
 
 VALUES = st.lists(st.floats(0.1, 1e6), min_size=2, max_size=30)
@@ -38,18 +37,10 @@ def test_the_interval_is_the_narrowest_at_the_level_or_the_range(n, k, level):
 def test_results_do_not_depend_on_the_order_of_values(values, random):
     shuffled = random.sample(values, len(values))
     assert median_interval(shuffled) == median_interval(values)
-    assert summary(shuffled) == summary(values)
 
 
-@given(VALUES)
-def test_summary_values_are_sorted(values):
-    in_their_order = [*summary(values).values()]
-    assert in_their_order == sorted(in_their_order)
-
-
-def test_one_value_has_a_summary_and_no_interval():
+def test_one_value_has_no_interval():
     assert median_interval([4.2]) is None
-    assert set(summary([3.0]).values()) == {3.0}
 
 
 def test_outliers_follow_the_modified_z_score():

@@ -97,7 +97,7 @@ def test_an_unknown_wait_for_input_is_not_zero():
     assert unknown.data_wait_share is None
     assert unknown.ranks[0].data_wait_seconds is None
     assert unknown.loss_first is unknown.loss_last is None
-    assert unknown.skipped_steps is unknown.loss_scale is None
+    assert unknown.skipped_steps is None
     on_one_rank = summary(script_rank(2.0, waits=True), script_rank(2.0))
     assert on_one_rank.data_wait_share is None
     on_both = summary(script_rank(2.0, waits=True), script_rank(2.0, waits=True))
@@ -260,6 +260,5 @@ def test_the_energy_of_a_window_with_pauses_is_not_that_of_its_samples():
     without = summarize(1, PROTOCOL, [events], 9.0, telemetry).telemetry
     assert without.energy_joules_per_sample == 16.0 / 8
     paused = summarize(1, PROTOCOL, [[*events, pause]], 9.0, telemetry).telemetry
-    assert paused.energy_joules == {"package-0": 24.0}
     assert paused.energy_joules_per_sample is None
     assert paused.missing == {"energy_per_sample": "the window has pauses"}

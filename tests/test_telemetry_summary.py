@@ -84,7 +84,6 @@ def test_energy_handles_counter_wraparound():
         return {"package-0": (900 + 50 * at) % 1000, "dram-0": 10.0 * at}
 
     telemetry = summary(energy_joules=energy)
-    assert telemetry.energy_joules == pytest.approx({"package-0": 150.0, "dram-0": 30.0})
     assert telemetry.energy_joules_per_sample == pytest.approx(180 / 30)
 
 
@@ -146,7 +145,6 @@ AT_LIMITS = TelemetrySummary(
     clock_mhz={},
     temperature_celsius={},
     throttled={"gpu0": {"power_cap": 40}},
-    energy_joules={},
     energy_joules_per_sample=None,
     memory_used_bytes={},
     missing={},

@@ -172,7 +172,6 @@ def telemetry(samples):
         clock_mhz={},
         temperature_celsius={},
         throttled={},
-        energy_joules={},
         energy_joules_per_sample=None,
         memory_used_bytes={},
         missing={},

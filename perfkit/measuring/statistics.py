@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import accumulate, count
 from math import comb, exp, log
-from statistics import NormalDist, median, quantiles
+from statistics import NormalDist, median
 from typing import NamedTuple
 
 MOST_EXACT, FEW = 20_000, 9
@@ -117,22 +117,6 @@ def share_interval(hits: int, trials: int, level: float = 0.95) -> Interval:
 
     low, high = binomtest(hits, trials).proportion_ci(level, method="exact")
     return Interval(float(low), float(high), level)
-
-
-def summary(values: Sequence[float]) -> dict[str, float]:
-    """Return minimum, quartiles (inclusive method) and maximum of at least one value."""
-    quartiles = [*values] * 3
-    if len(values) > 1:
-        quartiles = quantiles(values, n=4, method="inclusive")
-    # Sorted, since rounding may reverse quartiles of nearly equal values.
-    p25, p50, p75 = sorted(quartiles)
-    return {
-        "minimum": min(values),
-        "p25": p25,
-        "median": p50,
-        "p75": p75,
-        "maximum": max(values),
-    }
 
 
 def ratio_interval(

@@ -30,7 +30,7 @@ from perfkit.measuring.results.identity import NOT_IDENTITY
 from perfkit.measuring.statements import ENGLISH, N_
 from perfkit.training.frameworks import DISPLAY_NAMES
 
-FACTS = [*HARDWARE, "driver", "driver_cuda", "os", "kernel"]
+FACTS = [*HARDWARE, "driver", "os", "kernel"]
 MACHINE = ["nodes_differ", "statistic", *(f"environment.{name}" for name in FACTS)]
 """Columns in which, besides each framework's versions, the measurements of a block agree."""
 SUITE = [f"environment.{fact}" for fact in ("suite", "suite_source", *NOT_IDENTITY)]

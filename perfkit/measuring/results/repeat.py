@@ -56,12 +56,8 @@ class StepSeconds(Stored):
 
     minimum: NonNegative
     """shortest step"""
-    p25: NonNegative
-    """25th percentile"""
     median: NonNegative
     """50th percentile"""
-    p75: NonNegative
-    """75th percentile"""
     maximum: NonNegative
     """longest step"""
 
@@ -99,8 +95,6 @@ class TelemetrySummary(Stored):
     throttled: dict[str, dict[str, int]]
     """device -> reason for a lower clock -> samples with it; thermal: the CPU's count rose
     since the previous sample"""
-    energy_joules: dict[str, float]
-    """GPU, package or memory -> energy in the window"""
     energy_joules_per_sample: float | None
     """energy of the ranks' GPUs or, on a CPU, of all packages and memory, whichever process
     used it / samples of the ranks on this machine"""
@@ -150,8 +144,6 @@ class Repeat(Stored):
     """rank 0's loss at the last step"""
     skipped_steps: int | None = None
     """steps that loss scaling skipped on rank 0; None without loss scaling"""
-    loss_scale: float | None = None
-    """loss scale at the end"""
     straggler: int | None = None
     """rank whose compute_seconds exceed 1.1 times the others' median, if any; None also where
     these are unknown"""

@@ -30,15 +30,13 @@ of 95 % is narrow would reduce its coverage to 92 %; with this wider interval it
 
 
 class Throughput(Stored):
-    """The throughput of a measurement: a statistic over the complete repeats."""
+    """The throughput of a measurement: the median over the complete repeats."""
 
     value: Positive
     """throughput, in unit"""
     unit: WorkUnit
     """the work's unit: images, sequences, tokens or what a script counts, per second; of a
     script, untrusted text"""
-    statistic: Literal["median"]
-    """statistic over the repeats' throughputs"""
     interval: tuple[float, float] | None
     """two order statistics; None for a single repeat"""
     interval_level: float | None
@@ -46,7 +44,7 @@ class Throughput(Stored):
     n: Annotated[int, Field(ge=1)]
     """number of repeats"""
     steps_per_second: Positive
-    """optimizer steps per second, by the same statistic"""
+    """optimizer steps per second, the median too"""
 
     @classmethod
     def of(cls, complete: Sequence[Repeat], unit: str) -> Self:
@@ -60,7 +58,6 @@ class Throughput(Stored):
         return cls(
             value=median(throughputs),
             unit=unit,
-            statistic="median",
             interval=ends,
             interval_level=level,
             n=len(throughputs),

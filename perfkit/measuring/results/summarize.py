@@ -27,7 +27,7 @@ from perfkit.measuring.results.store import (
     read_raw_files,
 )
 from perfkit.measuring.results.telemetry import Sample, summarize_telemetry
-from perfkit.measuring.statistics import median, summary
+from perfkit.measuring.statistics import median
 
 STRAGGLING = 1.1
 NOT_IN_RAW_FILES = {"nodes", "began", "wall_seconds", "raw_files", "killed_after_end"}
@@ -71,12 +71,13 @@ def summarize(
         throughput=units * sum(samples) / slowest,
         measured_steps=measured_steps,
         steps_per_second=measured_steps / slowest,
-        step_seconds=StepSeconds(**summary(step_seconds)),
+        step_seconds=StepSeconds(
+            minimum=min(step_seconds), median=median(step_seconds), maximum=max(step_seconds)
+        ),
         data_wait_share=_data_wait_share(ranks),
         loss_first=losses[0] if losses else None,
         loss_last=losses[-1] if losses else None,
         skipped_steps=end.get("skipped_steps"),
-        loss_scale=end.get("loss_scale"),
         straggler=_straggler([rank.compute_seconds or 0.0 for rank in ranks]),
         evaluation=_evaluation(rank0),
         peak=_peak(events_of_ranks),

@@ -106,7 +106,6 @@ def summarize_telemetry(
         clock_mhz=window.ranges("clock_mhz"),
         temperature_celsius=window.maxima("temperature_celsius"),
         throttled=_throttled(window),
-        energy_joules=energy_joules,
         energy_joules_per_sample=_per_sample(energy_joules, begin, trained),
         memory_used_bytes=window.maxima("memory_used_bytes"),
         missing=missing,

@@ -278,7 +278,6 @@ MACHINE: dict[str, Callable[[], FactValue]] = {
     "gpus": gpus.visible_names,
     "compute_capability": gpus.compute_capabilities,
     "driver": gpus.driver,
-    "driver_cuda": gpus.driver_cuda,
     "gpu_topology": lambda: gpus.topology(_output("nvidia-smi", "topo", "-m")),
     "interconnect": _interconnect,
     "variables": _variables,

@@ -170,13 +170,6 @@ def driver() -> str:
     return str(pynvml.nvmlSystemGetDriverVersion())
 
 
-@session()
-def driver_cuda() -> str:
-    """Return the newest CUDA version that the driver supports."""
-    number = pynvml.nvmlSystemGetCudaDriverVersion()
-    return f"{number // 1000}.{number % 1000 // 10}"
-
-
 def select(variable: str | None, uuids: list[str]) -> dict[str, int]:
     """Map each label in `variable` (CUDA_VISIBLE_DEVICES) to the index of its GPU.
 
