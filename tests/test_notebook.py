@@ -458,7 +458,6 @@ def test_perfkit_run_rejects_a_notebook_without_one_clear_plan(own_notebook, exp
         (["run", "nowhere/resnet50.ipynb"], "No such file"),
         (["run", "text.ipynb"], "not a notebook"),
         (["run", "types.ipynb"], "not a notebook"),
-        (["run", "pipe.ipynb"], "not a regular file"),
         (["run", "resnet"], "model: 'resnet' is not"),
         (["report", "/nowhere/at/all"], "make report"),
     ],
@@ -467,7 +466,6 @@ def test_a_wrong_request_exits_with_2_and_the_reason(tmp_path, monkeypatch, word
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.ipynb").write_text("a text")
     (tmp_path / "types.ipynb").write_text('{"nbformat": 4, "metadata": {}, "cells": null}')
-    os.mkfifo(tmp_path / "pipe.ipynb")
     done = cli(*words)
     assert done.exit_code == 2
     assert expected in " ".join(done.stderr.split())

@@ -74,10 +74,8 @@ def _code_cells(path: Path) -> list[Any]:
     """Return the code cells of a notebook. Raises RequestError if it can't be read or run."""
     import nbformat
 
-    from perfkit.measuring.results.store import read_file
-
     try:
-        notebook = nbformat.reads(read_file(path).decode(), as_version=4)
+        notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
         nbformat.validate(notebook, relax_add_props=True)
     except OSError as error:
         raise RequestError([f"{path}: {error.strerror}"]) from None
@@ -129,7 +127,7 @@ def _literals(cells: list[Any], tag: str) -> dict[str, Any]:
 def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> NotebookError | None:
     """Run a notebook through papermill, which writes it to `executed`; return the error that
     ended it, if any."""
-    from perfkit.measuring.results.store import read_file, write_atomically
+    from perfkit.measuring.results.store import write_atomically
 
     # That of an earlier run must not be taken for this one's.
     executed.unlink(missing_ok=True)
@@ -146,7 +144,7 @@ def execute(notebook: Path, executed: Path, values: dict[str, Any]) -> NotebookE
     finally:
         interrupts.restore()
         if executed.exists():
-            write_atomically(executed, portable(read_file(executed).decode()))
+            write_atomically(executed, portable(executed.read_text(encoding="utf-8")))
 
 
 class KernelInterrupts:

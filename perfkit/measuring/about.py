@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-from perfkit.measuring.paths import is_local_folder
+from perfkit.measuring.paths import URL
 
 DEVICE = r"^[a-z][a-z0-9_]{0,29}$"
 STRICT = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
@@ -71,7 +71,7 @@ CONTENT = About(is_path=True, identifies=False, compared="ignore", key="script_s
 
 
 def _local(path: str) -> str:
-    if not is_local_folder(path):
+    if URL.match(path) or not path.isprintable():
         raise ValueError("not a file or folder on this machine")
     return path
 

@@ -17,7 +17,7 @@ from perfkit.measuring.about import (
     about_of,
 )
 from perfkit.measuring.paths import interpreter_path
-from perfkit.measuring.work import StoredWork
+from perfkit.measuring.work import Work
 
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$|^$"
 HOSTS = r"^[A-Za-z0-9][A-Za-z0-9._-]*(,[A-Za-z0-9][A-Za-z0-9._-]*)*$"
@@ -35,7 +35,7 @@ class Config(BaseModel):
 
     model_config = STRICT
 
-    work: StoredWork
+    work: Work
     """what is trained: a built-in model, or a script of the user's"""
     framework: FrameworkName
     """training framework; None: the one that the script imports"""

@@ -20,13 +20,6 @@ OUTPUTS = "outputs"
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
-def is_local_folder(path: str) -> bool:
-    """Return whether files can be stored here; not for URLs, /proc, /sys and unprintable
-    characters."""
-    is_virtual = path.startswith("/") and Path(path).parts[1:2] in (("proc",), ("sys",))
-    return path.isprintable() and not is_virtual and not URL.match(path)
-
-
 def expanded(path: str) -> Path:
     """Expand `~`; `~name` of an unknown user is kept."""
     return Path(os.path.expanduser(path))  # noqa: PTH111

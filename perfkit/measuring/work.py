@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator
 
 from perfkit.inputs.data_set import DataSet, data_set_class, examine
 from perfkit.measuring.about import (
@@ -174,12 +174,6 @@ class ModelWork(BaseModel):
     # Not 0: without worker processes, Paddle's DataLoader hangs after an error.
     dataloader_workers: Annotated[int, Field(ge=1, le=256), BY_DATALOADER] = 4
     """processes (TensorFlow: threads) of the framework's DataLoader"""
-
-    @model_validator(mode="after")
-    def _has_sample_size(self) -> Self:
-        if self.image_size is None and self.sequence_length is None:
-            raise ValueError("image_size, sequence_length: one of them must be set")
-        return self
 
     @property
     def word(self) -> str:
@@ -549,22 +543,7 @@ class ScriptWork(BaseModel):
         yield "a smaller batch, by an argument of the script"
 
 
-TAGS = ("<model>", "<script>")
-"""Pydantic's names of the two works in the place of an error."""
-
-
-def _tag(work: Any) -> str:
-    """Return the tag of a work that is validated: a script's has `script`."""
-    names = work if isinstance(work, dict) else type(work).model_fields
-    return TAGS["script" in names]
-
-
 Work = ModelWork | ScriptWork
-StoredWork = Annotated[
-    Annotated[ModelWork, Tag(TAGS[0])] | Annotated[ScriptWork, Tag(TAGS[1])],
-    Discriminator(_tag),
-]
-"""A field with either work, which tells them apart by the presence of `script`."""
 
 
 def kind_of(word: str) -> type[ModelWork] | type[ScriptWork]:

@@ -18,7 +18,7 @@ from nbformat import NotebookNode
 
 from perfkit import report
 from perfkit.measuring.request.suite_notebook import suite_notebook_path
-from perfkit.measuring.results.store import NOTEBOOK, read_file, write_atomically
+from perfkit.measuring.results.store import NOTEBOOK, write_atomically
 from perfkit.report.cells import cells_html
 from perfkit.report.contents import with_contents
 from perfkit.report.elements import LEFT, RIGHT
@@ -150,7 +150,7 @@ def source_notebook(folder: Path, name: str) -> NotebookNode:
     stored there, or else notebooks/<name>.ipynb."""
     suite = suite_notebook(name)
     try:
-        text = read_file(folder / NOTEBOOK).decode()
+        text = (folder / NOTEBOOK).read_text(encoding="utf-8")
         # Parsing the notebook would take longer than the rest of the page.
         if f'"{OWN}"' not in text:
             return suite

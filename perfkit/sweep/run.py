@@ -10,7 +10,7 @@ from typing import NamedTuple
 from perfkit.measuring.driver.measure import alone
 from perfkit.measuring.format import plain
 from perfkit.measuring.request import RequestError
-from perfkit.measuring.results.store import PARTIAL, read_file
+from perfkit.measuring.results.store import PARTIAL
 from perfkit.report.site import write_site
 from perfkit.sweep.jobs import SweepJob, missing
 from perfkit.sweep.local import Show, perfkit_command, run_here, run_supervised
@@ -116,5 +116,5 @@ def _make_samples(waiting: list[JobStatus], notify: Callable[[str], None]) -> No
         log.unlink(missing_ok=True)
         command = perfkit_command(["samples", *job.sample_options])
         if run_supervised(command, log, lambda: None):
-            reason = " ".join(read_file(log).decode(errors="replace").split())
+            reason = " ".join(log.read_text(errors="replace").split())
             raise SweepError([f"sample data: {reason}"])

@@ -13,7 +13,7 @@ from perfkit.measuring.format import plain, shortened
 from perfkit.measuring.request.requirements import read_environment
 from perfkit.measuring.results.base import Reading
 from perfkit.measuring.results.identity import measurement_id
-from perfkit.measuring.results.store import Measurement, ResultError, Store, folders, read_file
+from perfkit.measuring.results.store import Measurement, ResultError, Store, folders
 from perfkit.measuring.system.software import InterpreterError
 from perfkit.sweep.jobs import SweepJob, work
 
@@ -178,7 +178,7 @@ def _read(folder: Path) -> Stored | None:
 def _last_lines(log: Path) -> str:
     """Return why a job left no result: the end of its log."""
     try:
-        printed = read_file(log).decode(errors="replace")
+        printed = log.read_text(errors="replace")
         # from_ansi leaves out what a \r would overwrite.
         text = Text.from_ansi(printed).plain
     except OSError:

@@ -39,7 +39,6 @@ from perfkit.measuring.results.failures import Failure
 from perfkit.measuring.results.store import (
     ResultError,
     read_as,
-    read_file,
     write_atomically,
 )
 from perfkit.measuring.statistics import fewest_values, median_estimate
@@ -381,5 +380,5 @@ def comparisons_with(
     for folder in comparison_folders(outputs):
         with suppress(ResultError, OSError):
             # Reading all of them for each page would be slow.
-            if measurement_id.encode() in read_file(folder / FILE):
+            if measurement_id.encode() in (folder / FILE).read_bytes():
                 yield folder.relative_to(outputs).as_posix(), read_comparison(folder)

@@ -22,8 +22,6 @@ IMPLIED_BY = {
 }
 """Framework -> packages that imply it, if the script imports no framework by its own name."""
 TIMER_PACKAGE = "perfkit"
-MOST_BYTES = 4 * 2**20
-"""Longest file that is searched for imports."""
 
 
 @dataclass(frozen=True)
@@ -121,21 +119,11 @@ def _imported_names(source: bytes, package: str) -> set[str]:
     """Return the dotted names that may be modules in the import statements of a file, with the
     packages that contain them. `package` is that of the file. Raises SyntaxError."""
     names: set[str] = set()
-    for node in ast.walk(_parsed(source)):
+    for node in ast.walk(ast.parse(source)):
         for name in _names_in(node, package):
             parts = name.split(".")
             names |= {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
     return names
-
-
-def _parsed(source: bytes) -> ast.AST:
-    """Parse a file. Raises SyntaxError."""
-    if len(source) > MOST_BYTES:
-        raise SyntaxError(f"over {MOST_BYTES / 2**20:g} MiB, too long")
-    try:
-        return ast.parse(source)
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise SyntaxError(str(error) or "too deeply nested") from None
 
 
 def _names_in(node: ast.AST, package: str) -> Iterator[str]:

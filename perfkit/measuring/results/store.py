@@ -1,7 +1,6 @@
 """The folder of a measurement: its paths, atomic writes and reading."""
 
 import contextlib
-import errno
 import hashlib
 import os
 import re
@@ -18,7 +17,6 @@ from pydantic_core import from_json
 from perfkit.measuring.format import number as rounded
 from perfkit.measuring.paths import results_path
 from perfkit.measuring.results.schema import Result
-from perfkit.measuring.work import TAGS
 from perfkit.timing.raw_file import rank_file
 
 RESULT, NOTEBOOK = "result.json", "notebook.ipynb"
@@ -101,21 +99,16 @@ class Store:
 
     def raw_files(self) -> list[Path]:
         """Return all existing raw files in the order of the repeats and ranks."""
-        paths = self.folder.glob("repeats/*/*.jsonl")
-        return sorted(paths, key=lambda path: _in_order(path.parent.name, path.name))
+        return sorted(self.folder.glob("repeats/*/*.jsonl"), key=_by_numbers)
 
     def log_files(self) -> list[Path]:
         """Return all existing logs in the order of the repeats and ranks."""
-        paths = self.log_folder.glob("*.log")
-        return sorted(paths, key=lambda path: _in_order(path.name.split("-")[0], path.name))
+        return sorted(self.log_folder.glob("*.log"), key=_by_numbers)
 
 
-def _in_order(repeat: str, name: str) -> tuple[int, list[str | int]]:
+def _by_numbers(path: Path) -> str:
     """Return a sort key with repeat 2 before 10, and rank2 before rank10."""
-    # Texts and numbers alternate, and a text is first: keys are comparable.
-    parts = re.split(r"([0-9]+)", name)
-    numbered = [int(part) if index % 2 else part for index, part in enumerate(parts)]
-    return (int(repeat) if repeat.isdigit() else 0, numbered)
+    return re.sub("[0-9]+", lambda number: number[0].zfill(9), str(path))
 
 
 @dataclass(frozen=True)
@@ -147,7 +140,7 @@ def read_result(path: Path) -> Result:
 def read_as(model: type[Kind], path: Path) -> Kind:
     """Read `path` as `model`. Raises ResultError if the content is anything else."""
     try:
-        return model.model_validate_json(read_file(path))
+        return model.model_validate_json(path.read_bytes())
     except OSError as error:
         why = str(error.strerror)
     except ValidationError as error:
@@ -163,20 +156,8 @@ def _first_problem(error: ValidationError) -> str:
             expected = each["ctx"]["expected"]
             return f"schema_version is {each['input']!r}, this perfkit reads {expected}"
     first = errors[0]
-    field = ".".join(str(part) for part in first["loc"] if part not in TAGS)
+    field = ".".join(map(str, first["loc"]))
     return f"{field}: {first['msg']}" if field else first["msg"]
-
-
-def read_file(path: Path) -> bytes:
-    """Return the bytes of a stored file. Raises OSError, which names the file."""
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        # Unlike open, a failed read does not name the file.
-        error.filename = str(path)
-        raise
 
 
 def write_result(folder: Path, result: Result) -> None:
@@ -209,7 +190,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 def read_raw_files(folder: Path) -> dict[str, bytes]:
     """Return name -> content of a repeat's raw files. Raises OSError."""
-    return {path.name: read_file(path) for path in sorted(folder.glob("*.jsonl"))}
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.jsonl"))}
 
 
 def raw_digests(raw_files: Mapping[str, bytes]) -> dict[str, str]:
@@ -219,7 +200,7 @@ def raw_digests(raw_files: Mapping[str, bytes]) -> dict[str, str]:
 
 def read_events(path: Path) -> Events:
     """Return the raw events of one rank, by `parse_events`. Raises OSError and ResultError."""
-    return parse_events(read_file(path), path)
+    return parse_events(path.read_bytes(), path)
 
 
 def parse_events(content: bytes, path: Path) -> Events:
