@@ -297,22 +297,11 @@ def test_paddle_without_code_for_a_gpu_is_refused_before_a_worker_crashes(
         expected = (
             "framework: this build of Paddle has no code for NVIDIA X, 96 GiB (compute "
             f"capability {capability}), only for sm_70, sm_75, sm_80, sm_86, sm_90. For a "
-            f"build that has it, in an environment of its own: conda env create -f {command}; "
-            "to run on the CPU: -p device cpu"
+            f"later GPU, install a later build, in an environment of its own: conda env create "
+            f"-f {command}; for an earlier one, a build for an older CUDA or an older version "
+            "may have it; to run on the CPU: -p device cpu"
         )
     assert refused_architecture(gpus=2) == expected
-
-
-def test_a_gpu_older_than_all_code_of_the_build_needs_an_older_version(nvml, monkeypatch):
-    """The build that perfkit's own command installs may be the refused one."""
-    nvml("capability=6.1", "name=NVIDIA X", "total_gib=8")
-    monkeypatch.setattr("perfkit.measuring.system.software.constants", lambda *_: FOR_CUDA_12)
-    assert refused_architecture(gpus=1) == (
-        "framework: this build of Paddle has no code for NVIDIA X, 8 GiB (compute capability "
-        "6.1), only for the later sm_70, sm_75, sm_80, sm_86, sm_90. Older versions "
-        "of Paddle, or its builds for an older CUDA, may have it; to run on the CPU: -p device "
-        "cpu"
-    )
 
 
 @needs_frameworks
@@ -328,7 +317,7 @@ def test_pytorchs_own_list_of_architectures_decides(nvml, monkeypatch, listed):
     )
     problem = refused_architecture(framework="torch", gpus=1)
     if listed == ["sm_80", "sm_90"]:
-        assert "its own: pip install -e '.[torch-cu13]'; to run on the CPU" in problem
+        assert "its own: pip install -e '.[torch-cu13]'; for an earlier one" in problem
     else:
         assert problem == ""
 

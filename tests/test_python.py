@@ -149,7 +149,7 @@ def test_a_script_on_a_gpu_needs_the_framework_alone_and_not_perfkit_with_its_pa
 
 @pytest.mark.parametrize(
     ("capability", "package"),
-    [("9.0", "nvidia-dali-cuda120<2.3,>=2"), ("12.0", "nvidia-dali-cuda130<2.3,>=2")],
+    [("9.0", "nvidia-dali-cuda120>=2,<2.3"), ("12.0", "nvidia-dali-cuda130>=2,<2.3")],
 )
 def test_for_gpus_a_missing_dali_is_that_of_the_extra_with_its_bounds(
     monkeypatch, nvml, capability, package
@@ -161,6 +161,7 @@ def test_for_gpus_a_missing_dali_is_that_of_the_extra_with_its_bounds(
     )
     request = {"framework": "torch", "device": "gpu", "gpus": 1, "python": sys.executable}
     assert shlex.split(packages_for(**request, input="dali")) == [package]
+    assert f'"{package}"' in (ROOT / "pyproject.toml").read_text()
 
 
 @pytest.mark.usefixtures("processes")

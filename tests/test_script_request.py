@@ -181,10 +181,9 @@ def test_arguments_that_are_quoted_differently_are_the_same_work(folder):
         ({"script": "train.py", "arguments": "'a"}, "No closing quotation"),
         (
             {"script": "train.py", "arguments": ["--lr", 0.1, "--name", "a b"]},
-            """(for papermill: -r arguments '--lr 0.1 --name '"'"'a b'"'"'')""",
+            "(for papermill: -r arguments TEXT)",
         ),
         ({"script": "train.py", "batch_size": 8}, "batch_size: only for built-in models"),
-        ({"script": "train.py", "batchsize": 8}, "batch_size is only for built-in models; a"),
         ({"script": "train.py", "gpus": 2}, "gpus: no effect with device=cpu; for several"),
         (
             {"script": "train.py", "framework": "mxnet"},

@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field
 
 from perfkit.inputs.data_set import DataSet, data_set_class, examine
 from perfkit.measuring.about import (
@@ -368,6 +368,19 @@ class ModelWork(BaseModel):
             yield f"smaller samples: -p {parameter} {self.sample_size // 2}"
 
 
+def _requoted(arguments: str) -> str:
+    """Quote the arguments anew: the same words give the same configuration."""
+    advice = "write them on one line and quote them as in a shell"
+    try:
+        requoted = shlex.join(shlex.split(arguments))
+    except ValueError as error:
+        raise ValueError(f"{error}; {advice}") from None
+    if not requoted.isprintable():
+        fault = "a line break or another character that is not printable"
+        raise ValueError(f"{fault}; {advice}")
+    return requoted
+
+
 class ScriptWork(BaseModel):
     """A training script of the user's. `request.resolve` fills in `script_sha256` and
     `modules`, which follow from its content. ModelWork describes the properties of both."""
@@ -379,26 +392,12 @@ class ScriptWork(BaseModel):
     script: Annotated[LocalPath, CONTENT]
     """the training script, which calls perfkit.StepTimer; its name and content make a new id,
     its folder does not"""
-    arguments: Annotated[str, Field(max_length=MOST_CHARACTERS)] = ""
+    arguments: Annotated[str, Field(max_length=MOST_CHARACTERS), AfterValidator(_requoted)] = ""
     """the script's arguments, quoted as in a shell"""
     script_sha256: Annotated[str, Field(pattern=SHA256)]
     """digest of the names and contents of the script and its modules"""
     modules: list[str]
     """local modules that the script imports statically, at any depth"""
-
-    @field_validator("arguments")
-    @classmethod
-    def _requoted(cls, arguments: str) -> str:
-        """Quote the arguments anew: the same words give the same configuration."""
-        advice = "write them on one line and quote them as in a shell"
-        try:
-            requoted = shlex.join(shlex.split(arguments))
-        except ValueError as error:
-            raise ValueError(f"{error}; {advice}") from None
-        if not requoted.isprintable():
-            fault = "a line break or another character that is not printable"
-            raise ValueError(f"{fault}; {advice}")
-        return requoted
 
     @property
     def word(self) -> str:

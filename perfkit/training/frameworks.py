@@ -74,6 +74,11 @@ class GpuBuild(NamedTuple):
     """the checkout's file of a conda environment with the build, if it has one"""
 
     @property
+    def dali_package(self) -> str:
+        """DALI for the same CUDA, for pip; of the versions that pyproject.toml allows."""
+        return f"nvidia-dali-cuda{self.extra[-2:]}0>=2,<2.3"
+
+    @property
     def install(self) -> str:
         """Command that installs the build, in the checkout."""
         if self.environment:

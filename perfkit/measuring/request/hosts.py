@@ -88,33 +88,21 @@ def _host_problems(config: Config) -> Iterator[str]:
             f"hosts, this machine first: -p hosts A,B; given: {config.hosts or 'none'}"
         )
         return
-    unknown = [*_unknown_hosts(hosts)]
-    if unknown:
-        yield from unknown
-        return
     index = own_index(hosts)
     if index is None:
-        yield f"hosts: this machine is not in {config.hosts}; start perfkit on the first host"
+        yield (
+            f"hosts: this machine is not in {config.hosts}, as far as DNS and /etc/hosts know "
+            "these names; start perfkit on the first host"
+        )
     elif index != 0:
         yield f"hosts: this machine is {hosts[index]}; list it first, or start on {hosts[0]}"
     else:
-        yield from _without_route(hosts[1:])
+        yield from _unreachable(hosts[1:])
 
 
-def _unknown_hosts(hosts: list[str]) -> Iterator[str]:
-    for host in hosts:
-        try:
-            socket.getaddrinfo(host, None, socket.AF_INET)
-        except UnicodeError:
-            # An empty part, or one of over 63 characters.
-            yield f"hosts: {host}: not a host name; check the spelling, DNS and /etc/hosts"
-        except OSError as error:
-            yield f"hosts: {host}: {error.strerror}; check the spelling, DNS and /etc/hosts"
-
-
-def _without_route(hosts: list[str]) -> Iterator[str]:
+def _unreachable(hosts: list[str]) -> Iterator[str]:
     for host in hosts:
         try:
             route_address(host)
-        except OSError as error:
-            yield f"hosts: {host}: {error.strerror}; check the network and its routes"
+        except (OSError, UnicodeError) as error:
+            yield f"hosts: {host}: {error}; check the spelling, DNS, /etc/hosts and the routes"

@@ -21,7 +21,7 @@ from perfkit.measuring.request.checks import CheckScope, problems
 from perfkit.measuring.request.requested_script import wrong_script
 from perfkit.measuring.request.resolve import resolve, resolve_script, usual_framework
 from perfkit.measuring.request.script import read_script
-from perfkit.measuring.request.values import sentences, wrong_values
+from perfkit.measuring.request.values import cause, wrong_values
 from perfkit.measuring.system.devices import visible_devices
 from perfkit.measuring.work import SCRIPT, ScriptWork
 
@@ -70,7 +70,7 @@ def plan(
     try:
         protocol = _protocol(values, config)
     except ValidationError as error:
-        wrong += sentences(error)
+        wrong += map(cause, error.errors())
     if wrong:
         raise RequestError(sorted(wrong))
     return Plan(config, protocol)

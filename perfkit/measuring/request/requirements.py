@@ -6,7 +6,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 
 from perfkit.inputs.data_set import data_set_class
@@ -23,7 +22,7 @@ from perfkit.measuring.system.software import (
     read_software,
 )
 from perfkit.measuring.work import ModelWork
-from perfkit.training.frameworks import FRAMEWORKS, Framework, GpuBuild
+from perfkit.training.frameworks import FRAMEWORKS, GpuBuild
 
 PIP_NAMES = {
     "nvidia.dali": "nvidia-dali-cuda120",
@@ -133,8 +132,6 @@ def _unseen_gpus(visible: int) -> Iterator[str]:
             f"gpus: CUDA_VISIBLE_DEVICES={variable} hides {amount(hidden, 'GPU')} of this "
             "machine; unset it, or ask the scheduler that set it for more"
         )
-    if not (visible or forbidden or hidden):
-        yield "gpus: NVIDIA's driver answers, but has no GPU; nvidia-smi must list the GPUs"
 
 
 def _lacking_packages(config: Config, software: Software) -> Iterator[str]:
@@ -179,7 +176,7 @@ def _words_for_pip(config: Config, lacking: list[str]) -> list[str]:
         return [*index, "-e", extra_path(build.extra)]
     names = PIP_NAMES | {framework.name: framework.package}
     if build:
-        names |= {framework.name: build.package, "nvidia.dali": _dali_of(build)}
+        names |= {framework.name: build.package, "nvidia.dali": build.dali_package}
     packages = [names.get(module, module) for module in lacking]
     if lacks_framework:
         # Tested versions would replace those that another version of the framework needs.
@@ -200,20 +197,6 @@ def _gpu_build(config: Config) -> GpuBuild | None:
     return FRAMEWORKS[config.framework].build_for(capabilities)
 
 
-def _dali_of(build: GpuBuild) -> str:
-    """Return DALI as perfkit's extra with a build for GPUs requires it, in pip's words."""
-    try:
-        requirements = metadata.requires("perfkit") or []
-    except metadata.PackageNotFoundError:
-        # perfkit is on Python's path, but not installed.
-        requirements = []
-    for requirement in requirements:
-        package, _semicolon, condition = requirement.partition(";")
-        if package.startswith("nvidia-dali") and f'"{build.extra}"' in condition:
-            return package.strip()
-    return PIP_NAMES["nvidia.dali"]
-
-
 def _lacking_architecture(config: Config) -> Iterator[str]:
     """Yield the first GPU for which the framework's build has no code. Without this check, the
     first kernel ends the worker, in Paddle by an abort in C++ (Paddle #70902)."""
@@ -224,34 +207,18 @@ def _lacking_architecture(config: Config) -> Iterator[str]:
         architectures = devices.architectures(config.framework, config.interpreter)
     except (*UNAVAILABLE, InterpreterError):
         return
-    for name, capability in zip(names, capabilities, strict=False):
+    for gpu, capability in zip(names, capabilities, strict=False):
         if architectures and not any(gpus.runs_on(each, capability) for each in architectures):
-            yield _missing_architecture(framework, name, capability, architectures)
+            build = framework.build_for([capability])
+            command = in_checkout(build.install if build else framework.install)
+            yield (
+                f"framework: this build of {framework.display_name} has no code for {gpu} "
+                f"(compute capability {capability}), only for {', '.join(architectures)}. For "
+                f"a later GPU, install a later build, in an environment of its own: {command}; "
+                "for an earlier one, a build for an older CUDA or an older version may have "
+                f"it; {ON_CPU}"
+            )
             return
-
-
-def _missing_architecture(
-    framework: Framework, gpu: str, capability: str, architectures: list[str]
-) -> str:
-    """Return the problem of a GPU for which the framework's build has no code. For a GPU older
-    than all that the build has code for, perfkit's own install command may give this build
-    again."""
-    name, listed = framework.display_name, ", ".join(architectures)
-    lacks = (
-        f"framework: this build of {name} has no code for {gpu} (compute capability "
-        f"{capability})"
-    )
-    if gpus.precedes_all(capability, architectures):
-        return (
-            f"{lacks}, only for the later {listed}. Older versions of {name}, or its builds "
-            f"for an older CUDA, may have it; {ON_CPU}"
-        )
-    build = framework.build_for([capability])
-    command = in_checkout(build.install if build else framework.install)
-    return (
-        f"{lacks}, only for {listed}. For a build that has it, in an environment of its own: "
-        f"{command}; {ON_CPU}"
-    )
 
 
 def _lacking_shared_memory(config: Config, work: ModelWork) -> Iterator[str]:

@@ -5,7 +5,7 @@ support a query."""
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 # CPU workers may lack pynvml.
@@ -114,15 +114,6 @@ def runs_on(architecture: str, capability: str) -> bool:
     if kind == "compute" and not suffix:
         return is_later
     return is_later and wanted // 10 == oldest // 10
-
-
-def precedes_all(capability: str, architectures: Iterable[str]) -> bool:
-    """Return whether a GPU is older than every one of these architectures."""
-    numbers = []
-    for architecture in architectures:
-        if named := re.fullmatch(ARCHITECTURE, architecture):
-            numbers.append(int(named[2]))
-    return bool(numbers) and int(capability.replace(".", "")) < min(numbers)
 
 
 def topology(printed: str) -> str:
