@@ -38,9 +38,9 @@ def test_a_measurement_is_read_by_the_text_of_its_path(tmp_path):
 
 
 def test_an_error_gives_its_path_as_seen_from_a_folder():
-    error = ResultError(Path("/outputs/m/repeats/1/rank0.jsonl"), "cut off", line=2)
-    assert str(error) == "/outputs/m/repeats/1/rank0.jsonl:2: cut off"
-    assert error.relative_to(Path("/outputs/m")) == "repeats/1/rank0.jsonl:2: cut off"
+    error = ResultError(Path("/outputs/m/repeats/1/rank0.jsonl"), "cut off")
+    assert str(error) == "/outputs/m/repeats/1/rank0.jsonl: cut off"
+    assert error.relative_to(Path("/outputs/m")) == "repeats/1/rank0.jsonl: cut off"
     assert error.relative_to(Path("/elsewhere")) == str(error)
 
 
@@ -111,7 +111,7 @@ def test_a_truncated_last_raw_line_is_ignored(tmp_path):
 def test_an_invalid_raw_line_is_reported_with_its_number(tmp_path, line):
     path = tmp_path / "rank0.jsonl"
     path.write_bytes(b'{"event": "start"}\n' + line + b"\n")
-    with pytest.raises(ResultError, match=r"rank0\.jsonl:2: "):
+    with pytest.raises(ResultError, match=r"rank0\.jsonl: line 2: "):
         read_events(path)
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import simulations
 
-from perfkit.measuring.results.frames import STEP_COLUMNS
+from perfkit.measuring.results.frames import RawStep
 from perfkit.measuring.steady import (
     FEWEST_STEPS,
     MOST_BLOCKS,
@@ -89,7 +89,7 @@ def frame(*repeats, warmup):
         for rank, times in enumerate(ranks):
             for step, seconds in enumerate(times, 1):
                 rows.append((repeat, rank, step, seconds, 0.0, 4, 7.0, step > warmup))
-    return pd.DataFrame(rows, columns=STEP_COLUMNS)
+    return pd.DataFrame(rows, columns=[*RawStep._fields, "measured"])
 
 
 def test_fixed_and_steady_throughput_equal_hand_arithmetic():

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from perfkit.timing import failure
-from perfkit.timing.failure import portable
 
 ROOT = failure.ROOT
 """The checkout, or the folder in which the package is installed."""
@@ -50,19 +49,6 @@ def outputs_path(path: str | Path = OUTPUTS) -> Path:
     return Path(os.path.realpath(results_path(path)))
 
 
-def constraints_path(file: str) -> Path:
-    """Return the path of the checkout's file of tested versions, as short as it can be typed in
-    the working directory."""
-    return Path(file) if Path.cwd() == ROOT else ROOT / file
-
-
-def extra_path(extra: str) -> str:
-    """Return what pip installs for an extra of the checkout, as short as it can be typed in the
-    working directory."""
-    is_here = Path.cwd() == ROOT or not IS_CHECKOUT
-    return f"{'.' if is_here else ROOT}[{extra}]"
-
-
 def in_checkout(command: str) -> str:
     """Return a command that works in the checkout for the working directory."""
     if Path.cwd() == ROOT or not IS_CHECKOUT:
@@ -81,13 +67,3 @@ def interpreter_path(python: str | None) -> str:
     if not python:
         return sys.executable
     return str((STORED_START / expanded(python)).absolute())
-
-
-def portable_path(path: str) -> str:
-    """Return `portable(path)`, or `path` if that would be another place: `~+data`, an empty
-    text."""
-    short = portable(path)
-    # An unprintable path is refused later; with NUL it can't even be resolved.
-    if short and path.isprintable() and stored_path(short) == stored_path(path):
-        return short
-    return path

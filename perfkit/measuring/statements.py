@@ -25,14 +25,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get
 from pydantic import (
     BaseModel,
     ConfigDict,
-    GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     model_serializer,
     model_validator,
 )
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 from perfkit.measuring.format import changes, number, percent
 
@@ -145,26 +142,6 @@ class Statement(BaseModel):
         if declared is None:
             return value_text(value, language)
         return declared.as_text(value, language)
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, _schema: CoreSchema, _handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Return the schema of the stored form of this family."""
-        code = {"description": "code of the sentence", "enum": [*cls.classes], "type": "string"}
-        params = {
-            "description": "fields of the sentence",
-            "type": "object",
-            "additionalProperties": True,
-        }
-        return {
-            "title": cls.__name__,
-            "description": cls.__doc__,
-            "type": "object",
-            "properties": {"code": code, "params": params},
-            "required": ["code"],
-            "additionalProperties": False,
-        }
 
 
 def _declared_format(field: FieldInfo) -> Format | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from perfkit.inputs.data_set import data_set_class
 from perfkit.measuring.config import Config
 from perfkit.measuring.format import amount
-from perfkit.measuring.paths import constraints_path, extra_path, in_checkout
+from perfkit.measuring.paths import in_checkout
 from perfkit.measuring.results.base import Reading
 from perfkit.measuring.system import devices, gpus
 from perfkit.measuring.system.environment import UNAVAILABLE, read_facts, usable_cores
@@ -138,10 +138,8 @@ def _lacking_packages(config: Config, software: Software) -> Iterator[str]:
     if config.python and software.lacking:
         python = config.interpreter
         packages = shlex.join(_words_for_pip(config, software.lacking))
-        yield (
-            f"python: {python} has no {', '.join(software.lacking)}; to install: {python} -m "
-            f"pip install {packages}"
-        )
+        command = in_checkout(f"{python} -m pip install {packages}")
+        yield f"python: {python} has no {', '.join(software.lacking)}; to install: {command}"
         return
     framework, build = FRAMEWORKS[config.framework], _gpu_build(config)
     name = framework.display_name
@@ -173,15 +171,14 @@ def _words_for_pip(config: Config, lacking: list[str]) -> list[str]:
     if lacks_framework and build and build.package_index:
         index = ["--extra-index-url", build.package_index]
     if lacks_framework and build and config.work.facts:
-        return [*index, "-e", extra_path(build.extra)]
+        return [*index, "-e", f".[{build.extra}]"]
     names = PIP_NAMES | {framework.name: framework.package}
     if build:
         names |= {framework.name: build.package, "nvidia.dali": build.dali_package}
     packages = [names.get(module, module) for module in lacking]
     if lacks_framework:
         # Tested versions would replace those that another version of the framework needs.
-        tested = ["-c", str(constraints_path(framework.constraints))]
-        return [*index, *tested, *packages]
+        return [*index, "-c", framework.constraints, *packages]
     return packages
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from perfkit.measuring.config import Config
 from perfkit.measuring.parameters import Kind, fields_of, is_open, parameters, select
-from perfkit.measuring.paths import portable_path
 from perfkit.measuring.request.script import ScriptContent
 from perfkit.measuring.work import ModelWork, ScriptWork
+from perfkit.timing.failure import portable
 from perfkit.training.frameworks import FRAMEWORKS, Framework, default_layout
 from perfkit.training.models import Model, model_named
 
@@ -67,12 +67,11 @@ def _set_values(request: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
 
 def with_portable_paths(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of parameters, with paths as they are stored: without user names."""
-    portable = dict(values)
+    stored = dict(values)
     for name in select(is_path=True):
-        path = values.get(name)
-        if isinstance(path, str):
-            portable[name] = portable_path(path)
-    return portable
+        if stored.get(name):
+            stored[name] = portable(stored[name])
+    return stored
 
 
 def _defaults_of_dali(device: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from perfkit.measuring.parameters import parameters
-from perfkit.measuring.results.effective import Told
 from perfkit.measuring.results.schema import NodeSeen, Throughput
 from perfkit.measuring.results.store import (
     Events,
@@ -63,9 +62,6 @@ class RawStep(NamedTuple):
     loss: float | None
 
 
-STEP_COLUMNS = [*RawStep._fields, "measured"]
-
-
 def as_frame(measurement_rows: Iterable[MeasurementRow]) -> pd.DataFrame:
     """Return the frame of `load` for these rows."""
     rows = [*measurement_rows]
@@ -117,7 +113,8 @@ def row_of(measurement: Measurement) -> MeasurementRow:
         if result.tflops_per_device:
             row["tflops_per_device"] = result.tflops_per_device
     if result.told:
-        row |= _told_columns(result.told)
+        told = result.told.model_dump()
+        row |= {f"told.{name}": value for name, value in told.items()}
     if result.effective:
         row["effective.precision"] = result.effective.precision
         row["effective.tf32"] = result.effective.tf32
@@ -131,11 +128,6 @@ def row_of(measurement: Measurement) -> MeasurementRow:
 def listed(values: Mapping[str, Any]) -> str:
     """Return named values as text, sorted by name: "libgomp=2, libiomp=2"."""
     return ", ".join(f"{name}={value}" for name, value in sorted(values.items()))
-
-
-def _told_columns(told: Told) -> MeasurementRow:
-    """Return what a script told the timer, by the columns `told.<field>`."""
-    return {f"told.{name}": value for name, value in told.model_dump().items()}
 
 
 def _differences(nodes: list[NodeSeen]) -> str:

@@ -22,23 +22,6 @@ def identity(environment: Mapping[str, Reading]) -> dict[str, Any]:
     return identifying
 
 
-def identity_digest(
-    config: Config,
-    protocol: Protocol,
-    environment: Mapping[str, Reading],
-    data_sha256: str | None,
-) -> str:
-    """Return the digest at the end of a measurement's id."""
-    parts = [
-        config.identity,
-        protocol.model_dump(),
-        identity(environment),
-        data_sha256,
-    ]
-    text = json.dumps(parts, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
 def measurement_id(
     config: Config,
     protocol: Protocol,
@@ -48,6 +31,13 @@ def measurement_id(
     """Return the id of a measurement, which is the name of its folder: configuration, protocol,
     label, node of a fleet, and a digest of everything that identifies it, so that only
     repeats of the same measurement share a folder."""
+    identifying = [
+        config.identity,
+        protocol.model_dump(),
+        identity(environment),
+        data_sha256,
+    ]
+    text = json.dumps(identifying, sort_keys=True)
     work = config.work
     parts = [
         work.folder_name,
@@ -60,6 +50,6 @@ def measurement_id(
         protocol.name,
         config.label,
         config.node,
-        identity_digest(config, protocol, environment, data_sha256),
+        hashlib.sha256(text.encode()).hexdigest()[:8],
     ]
     return "-".join(part for part in parts if part)

@@ -3,7 +3,7 @@
 import re
 
 from perfkit.measuring.config import Config
-from perfkit.measuring.paths import constraints_path
+from perfkit.measuring.paths import in_checkout
 from perfkit.measuring.results.failures import Failure
 
 MISSING_MODULE = re.compile(r"No module named '(\w+)")
@@ -30,6 +30,6 @@ def _installation(reason: str, config: Config) -> str:
     missing = MISSING_MODULE.search(reason)
     if not missing:
         return ""
-    constraints = "" if config.python else f"-c {constraints_path('constraints.txt')} "
-    command = f"{config.interpreter} -m pip install {constraints}{missing[1]}"
+    constraints = "" if config.python else "-c constraints.txt "
+    command = in_checkout(f"{config.interpreter} -m pip install {constraints}{missing[1]}")
     return f"install the package of that module, if it has the same name: {command}"

@@ -29,27 +29,19 @@ Events = list[dict[str, Any]]
 
 class ResultError(ValueError):
     """A stored file that can't be read as the expected type, or a stored folder that is not
-    that of a measurement. `line` is the number of the line that is wrong, if there is one."""
+    that of a measurement."""
 
-    def __init__(self, path: Path, problem: str, line: int | None = None) -> None:
-        super().__init__(path, problem, line)
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(path, problem)
         self.path = path
         self.problem = problem
-        self.line = line
 
     def __str__(self) -> str:
-        return self._at(self.path)
+        return f"{self.path}: {self.problem}"
 
     def relative_to(self, folder: Path) -> str:
         """Return the message with the path as seen from `folder`, if it lies there."""
-        below = self.path.is_relative_to(folder)
-        return self._at(self.path.relative_to(folder) if below else self.path)
-
-    def _at(self, path: Path) -> str:
-        place = str(path)
-        if self.line is not None:
-            place += f":{self.line}"
-        return f"{place}: {self.problem}"
+        return str(self).removeprefix(f"{folder}/")
 
 
 Kind = TypeVar("Kind", bound=BaseModel)
@@ -220,7 +212,7 @@ def parse_events(content: bytes, path: Path) -> Events:
             if not isinstance(event, dict):
                 raise ValueError("not an object")
         except ValueError as error:
-            raise ResultError(path, str(error), line=number) from error
+            raise ResultError(path, f"line {number}: {error}") from error
         events.append(event)
     return events
 
