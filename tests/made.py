@@ -13,7 +13,7 @@ from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.request.resolve import resolve
 from perfkit.measuring.results.base import Reading
 from perfkit.measuring.results.effective import Effective, Told
-from perfkit.measuring.results.identity import measurement_id
+from perfkit.measuring.results.identity import folder_name, measurement_id
 from perfkit.measuring.results.repeat import FirstStep, Peak, Rank, Repeat, StepSeconds
 from perfkit.measuring.results.schema import SCHEMA_VERSION, InputData, Result, Throughput
 from perfkit.measuring.results.store import (
@@ -249,7 +249,9 @@ def script_measured(values, *, told=None, facts=None, repeat=None, protocol=None
     own_facts = {"torch": "2.13.0", "paddle": None}
     result = {
         "schema_version": SCHEMA_VERSION,
-        "id": f"{config.work.folder_name}-{config.framework}-{config.topology}-{config.device}",
+        "id": "-".join(
+            [folder_name(config.work), config.framework, config.topology, config.device]
+        ),
         "created": CREATED,
         "config": config,
         "protocol": protocol,

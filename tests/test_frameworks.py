@@ -163,10 +163,8 @@ def test_tensorflow_on_a_machine_with_gpus_is_refused_in_one_sentence(monkeypatc
     monkeypatch.setattr("perfkit.measuring.system.gpus.visible_gpus", lambda: gpus)
     with pytest.raises(RequestError) as refused:
         plan("resnet50", {"framework": "tensorflow", "input": "synthetic"} | given)
-    assert refused.value.problems == [
-        "device: perfkit trains TensorFlow on a CPU only; to measure it there, also on a "
-        "machine with GPUs: -p device cpu, without gpus"
-    ]
+    expected = "device: 'gpu' is not for framework=tensorflow; allowed: cpu"
+    assert refused.value.problems == [expected]
 
 
 @needs_frameworks

@@ -136,12 +136,13 @@ def test_only_complete_leading_folders_are_shortened(given, kept):
 
 
 def test_tuning_is_disabled_by_the_names_of_its_settings():
-    request = {"model": "resnet50", "device": "gpu"}
-    without_affinity = resolve(request | {"disable_tuning": "affinity"}).work
-    assert not without_affinity.tunes("affinity")
-    assert without_affinity.tunes("cudnn_search")
-    without_any = resolve(request | {"disable_tuning": "all"}).work
-    assert not without_any.tunes("cudnn_search")
+    def options(**given):
+        config = resolve({"model": "resnet50", "device": "gpu"} | given)
+        return config.work.options(config)
+
+    assert options(disable_tuning="affinity").tunes("cudnn_search")
+    assert not options(disable_tuning="affinity").tunes("affinity")
+    assert not options(disable_tuning="all").tunes("cudnn_search")
 
 
 @pytest.mark.usefixtures("processes")

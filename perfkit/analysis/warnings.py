@@ -236,7 +236,7 @@ class AbovePeak(MeasurementWarning):
             return None
         # A framework's convolutions may also exceed its own matrix product: on one CPU, that of
         # PyTorch reaches less than half of JAX's.
-        plausible = FEWER_MULTIPLICATIONS if result.work.kind == "image" else 1.0
+        plausible = FEWER_MULTIPLICATIONS if result.built_in.facts.sample == "image" else 1.0
         with_peaks = [repeat.index for repeat in checks.repeats if repeat.peak]
         exceeding = []
         for repeat, share in zip(with_peaks, used.shares, strict=True):

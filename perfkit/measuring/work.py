@@ -1,7 +1,6 @@
 """What is trained: a built-in model, or a script of the user's. Both answer the same questions,
 so that nothing else asks which of them it is."""
 
-import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, replace
@@ -44,9 +43,6 @@ SCRIPT = "script"
 """What `perfkit.plan` and the notebooks call a script, in place of a model's name."""
 SHA256 = r"^[0-9a-f]{64}$"
 NAMES = r"^([a-z_]+(,[a-z_]+)*)?$"
-NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
-MOST_OF_NAME = 40
-"""Longest part of a folder's name that names the script."""
 MOST_CHARACTERS = 4000
 """Longest line of arguments."""
 SHOWN_DIGITS = 12
@@ -191,15 +187,6 @@ class ModelWork(BaseModel):
         return self.facts.short_name
 
     @property
-    def folder_name(self) -> str:
-        """Its name as a part of a folder's."""
-        return self.model
-
-    @property
-    def kind(self) -> Literal["image", "sequence", "script"]:
-        return self.facts.sample
-
-    @property
     def facts(self) -> Model:
         """The facts of the model; None of a script."""
         return model_named(self.model, self.model_size)
@@ -208,11 +195,6 @@ class ModelWork(BaseModel):
     def built_in(self) -> "ModelWork":
         """The built-in model. Raises NotBuiltInError for a script."""
         return self
-
-    @property
-    def script_arguments(self) -> str:
-        """A script's own arguments, quoted as in a shell."""
-        return ""
 
     @property
     def samples_per_step(self) -> int:
@@ -263,10 +245,6 @@ class ModelWork(BaseModel):
     @property
     def disabled_tuning(self) -> set[str]:
         return {*self.disable_tuning.split(",")} - {""}
-
-    def tunes(self, setting: str) -> bool:
-        """Return whether this GPU setting is not disabled."""
-        return not self.disabled_tuning & {setting, ALL}
 
     def counts(self, _told: Told | None = None) -> Counts:
         """Return what the throughput counts; of a script, with what it has told."""
@@ -331,7 +309,7 @@ class ModelWork(BaseModel):
 
     def cores(self, config: "Config") -> list[list[int]]:
         """Return the cores of each rank of a node; none: all cores."""
-        if config.device == "gpu" and self.tunes(AFFINITY):
+        if config.device == "gpu" and not self.disabled_tuning & {AFFINITY, ALL}:
             return near_cores(config.devices)
         return []
 
@@ -413,26 +391,12 @@ class ScriptWork(BaseModel):
         return self.name
 
     @property
-    def folder_name(self) -> str:
-        """The file name without `.py`, as far as it can be part of a folder's name."""
-        stem = NOT_IN_NAMES.sub("_", PurePosixPath(self.script).stem)
-        return stem[:MOST_OF_NAME]
-
-    @property
-    def kind(self) -> Literal["image", "sequence", "script"]:
-        return "script"
-
-    @property
     def facts(self) -> None:
         return None
 
     @property
     def built_in(self) -> ModelWork:
         raise NotBuiltInError(f"{self.script} is a script, not a built-in model")
-
-    @property
-    def script_arguments(self) -> str:
-        return self.arguments
 
     @property
     def script_file(self) -> Path:

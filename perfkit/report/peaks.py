@@ -99,7 +99,8 @@ class AttentionCount(NamedTuple):
 
 def _attention_counts(result: Result) -> list[AttentionCount]:
     """Return how suites count the attention of a model, the default first."""
-    if result.work.kind != "sequence":
+    facts = result.work.facts
+    if not facts or facts.sample != "sequence":
         return [AttentionCount("")]
     counts = [AttentionCount(_("attention in full"))]
     causal = causal_ratio(result)

@@ -89,7 +89,7 @@ def _work(config: Config) -> Markup:
     work = config.work
     values = config.values
     name = long_title(work.name, values.get("model_size"), translations())
-    name = " ".join(filter(None, [name, arguments_text(work.script_arguments)]))
+    name = " ".join(filter(None, [name, arguments_text(values.get("arguments", ""))]))
     framework = DISPLAY_NAMES[config.framework]
     title = strong(enumerated([*filter(None, [name, framework, work.precision])]))
     facts = {"topology": config.topology, "device": config.device}

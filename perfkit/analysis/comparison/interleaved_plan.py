@@ -22,6 +22,7 @@ from perfkit.measuring.request import RequestError
 from perfkit.measuring.request.plan import Plan, plan, typed
 from perfkit.measuring.request.requirements import read_environment
 from perfkit.measuring.results.base import Reading
+from perfkit.measuring.results.identity import folder_name
 from perfkit.measuring.statistics import fewest_values
 from perfkit.measuring.work import SCRIPT
 from perfkit.timing.failure import portable
@@ -81,7 +82,7 @@ class InterleavedPlan:
             names.append(folder.name)
         digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:8]
         config = self.plan.config
-        parts = [config.work.folder_name, *self.named, self.label, digest]
+        parts = [folder_name(config.work), *self.named, self.label, digest]
         return stored_path(config.outputs_dir) / FOLDER / "-".join(filter(None, parts))
 
 

@@ -73,22 +73,8 @@ def _limits_of_sharding(work: ModelWork) -> Iterator[Limit]:
     yield Limit("strategy", ("none",), setting)
 
 
-def _needs_cpu(config: Config) -> bool:
-    """Return whether an accelerator was chosen for a framework that has only the CPU."""
-    devices = FRAMEWORKS[config.framework].supports.get("device")
-    return config.accelerated and devices == ("cpu",)
-
-
 def _unsupported(config: Config) -> Iterator[str]:
-    if _needs_cpu(config):
-        name = FRAMEWORKS[config.framework].display_name
-        yield (
-            f"device: perfkit trains {name} on a CPU only; to measure it there, also on a "
-            "machine with GPUs: -p device cpu, without gpus"
-        )
     for limit in _limits(config):
-        if limit.parameter == "device" and _needs_cpu(config):
-            continue
         value = config.values[limit.parameter]
         if value is not None and value not in limit.allowed:
             allowed = ", ".join(str(value) for value in limit.allowed)
@@ -125,8 +111,7 @@ def _too_long(work: ModelWork) -> Iterator[str]:
 
 def _beyond_limits(config: Config) -> Iterator[str]:
     framework = FRAMEWORKS[config.framework]
-    alone = framework.launch is None
-    if config.ranks > 1 and alone and not _needs_cpu(config):
+    if framework.launch is None and (config.nodes > 1 or config.processes > 1):
         yield (
             f"processes: framework={config.framework} trains in one process; leave out nodes "
             "and processes"

@@ -2,13 +2,18 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from perfkit.measuring.config import Config
 from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.results.base import Reading
+from perfkit.measuring.work import Work
 
+MOST_OF_NAME = 40
+"""Longest part of a folder's name that names the work."""
 NOT_IDENTITY = ("suite_commit", "suite_modified")
 """Facts that don't identify a measurement: `suite_source` has the code's digest."""
 
@@ -20,6 +25,11 @@ def identity(environment: Mapping[str, Reading]) -> dict[str, Any]:
         if name not in NOT_IDENTITY:
             identifying[name] = reading.value
     return identifying
+
+
+def folder_name(work: Work) -> str:
+    """Return the name of a work as far as it can be part of a folder's; without `.py`."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", PurePosixPath(work.name).stem)[:MOST_OF_NAME]
 
 
 def measurement_id(
@@ -40,7 +50,7 @@ def measurement_id(
     text = json.dumps(identifying, sort_keys=True)
     work = config.work
     parts = [
-        work.folder_name,
+        folder_name(work),
         config.framework,
         work.precision,
         config.topology,

@@ -2,7 +2,7 @@
 `system.telemetry` recorded."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Self
@@ -11,6 +11,8 @@ from perfkit.measuring.results.repeat import TelemetrySummary
 
 SAMPLING_SECONDS = 0.5
 """Interval between two samples."""
+MACHINE = ""
+"""In place of a device: a counter of the whole machine."""
 Sample = dict[str, Any]
 """A `sample` event of a telemetry file, which begins with a `begin` event of the machine."""
 Series = list[tuple[float, Any]]
@@ -35,26 +37,23 @@ class SampledWindow:
         after = [sample for sample in samples if sample["at"] > ended]
         return cls(began, ended, within, [*before[-1:], *within, *after[:1]])
 
-    def increase(self, counter: Series) -> float | None:
-        """Return how much a counter rose in the window, interpolated linearly at its beginning
-        and its end; None if it was not sampled on both sides."""
-        first = _interpolated(counter, self.began)
-        last = _interpolated(counter, self.ended)
-        if first is None or last is None:
-            return None
-        return last - first
-
-    def increase_of(self, field: str) -> float | None:
-        """Return how much a counter of the machine rose in the window."""
-        counter = []
-        for sample in self.around:
-            if field in sample:
-                counter.append((sample["at"], sample[field]))
-        return self.increase(counter)
+    def increases(self, field: str, wraps: Mapping[str, float]) -> dict[str, float]:
+        """Return device -> how much its counter rose in the window, interpolated linearly at
+        its beginning and its end, if it was sampled on both sides. `wraps` has the values after
+        which counters restart from 0."""
+        rises = {}
+        for device, series in _by_device(self.around, field).items():
+            continuous = _unwrapped(series, wraps.get(device, 0.0))
+            first = _interpolated(continuous, self.began)
+            last = _interpolated(continuous, self.ended)
+            if first is not None and last is not None:
+                rises[device] = last - first
+        return rises
 
     def readings(self, field: str) -> dict[str, list[Any]]:
         """Return device -> readings in the window; around it if there are none in it."""
-        return _values_by_device(self.within or self.around, field)
+        series = _by_device(self.within or self.around, field)
+        return {device: [value for _at, value in series[device]] for device in series}
 
     def maxima(self, field: str) -> dict[str, Any]:
         """Return device -> highest reading."""
@@ -79,9 +78,9 @@ def summarize_telemetry(
         return None
     begin = events[0]
     window = SampledWindow.of(events, began, began + seconds)
-    process_seconds = window.increase_of("process_seconds")
-    busy_seconds = window.increase_of("busy_seconds")
-    steal_seconds = window.increase_of("steal_seconds")
+    process_seconds = window.increases("process_seconds", {}).get(MACHINE)
+    busy_seconds = window.increases("busy_seconds", {}).get(MACHINE)
+    steal_seconds = window.increases("steal_seconds", {}).get(MACHINE)
     if process_seconds is None:
         return None
     missing = dict(begin["missing"])
@@ -96,7 +95,7 @@ def summarize_telemetry(
         else:
             # A hypervisor that hides steal time looks the same as no steal time.
             missing["steal_time"] = "none was counted since the machine started"
-    energy_joules = _energy(window, begin["energy_wraps_joules"])
+    energy_joules = window.increases("energy_joules", begin["energy_wraps_joules"])
     return TelemetrySummary(
         samples=len(window.within),
         cores=begin["cores"],
@@ -112,53 +111,34 @@ def summarize_telemetry(
     )
 
 
+def _by_device(samples: Sequence[Sample], field: str) -> dict[str, Series]:
+    """Return device -> time and value in each sample that has the field for it."""
+    series: dict[str, Series] = {}
+    for sample in samples:
+        values = sample.get(field, {})
+        by_device = values if isinstance(values, dict) else {MACHINE: values}
+        for device, value in by_device.items():
+            series.setdefault(device, []).append((sample["at"], value))
+    return series
+
+
+def _unwrapped(counter: Series, wrap: float) -> Series:
+    """Return a counter that restarts from 0 after `wrap` as a continuous one."""
+    passed = 0.0
+    continuous = counter[:1]
+    for (_, low), (moment, high) in pairwise(counter):
+        if high < low:
+            passed += wrap
+        continuous.append((moment, high + passed))
+    return continuous
+
+
 def _interpolated(counter: Series, moment: float) -> float | None:
     """Return a counter's value at `moment`, interpolated; None outside its samples."""
     for (earlier, low), (later, high) in pairwise(counter):
         if earlier <= moment <= later:
             return float(low + (high - low) * (moment - earlier) / (later - earlier))
     return None
-
-
-def _by_device(samples: Sequence[Sample], field: str) -> dict[str, Series]:
-    """Return device -> time and value in each sample that has the field for it."""
-    series: dict[str, Series] = {}
-    for sample in samples:
-        for device, value in sample.get(field, {}).items():
-            series.setdefault(device, []).append((sample["at"], value))
-    return series
-
-
-def _values_by_device(samples: Sequence[Sample], field: str) -> dict[str, list[Any]]:
-    values = {}
-    for device, series in _by_device(samples, field).items():
-        values[device] = [value for _moment, value in series]
-    return values
-
-
-def _energy(window: SampledWindow, wraps: dict[str, float]) -> dict[str, float]:
-    """Return device -> energy in the window. `wraps` has the values after which counters
-    restart from 0."""
-    energy = {}
-    for device, counter in _by_device(window.around, "energy_joules").items():
-        joules = window.increase(_unwrapped(counter, wraps.get(device)))
-        if joules is not None:
-            energy[device] = joules
-    return energy
-
-
-def _unwrapped(counter: Series, wrap: float | None) -> Series:
-    """Return a counter that restarts from 0 after `wrap` as a continuous one; empty if it fell
-    and has no `wrap`: its driver was reloaded."""
-    passed = 0.0
-    continuous = counter[:1]
-    for (_, low), (moment, high) in pairwise(counter):
-        if high < low:
-            if wrap is None:
-                return []
-            passed += wrap
-        continuous.append((moment, high + passed))
-    return continuous
 
 
 def _throttled(window: SampledWindow) -> dict[str, dict[str, int]]:
@@ -170,8 +150,8 @@ def _throttled(window: SampledWindow) -> dict[str, dict[str, int]]:
         for reasons in reasons_of_samples:
             counts.update(reasons)
         throttled[device] = dict(counts)
-    for device, counts_of_cpu in _values_by_device(window.around, "throttle_count").items():
-        rises = sum(later > earlier for earlier, later in pairwise(counts_of_cpu))
+    for device, counts_of_cpu in _by_device(window.around, "throttle_count").items():
+        rises = sum(later > earlier for (_, earlier), (_, later) in pairwise(counts_of_cpu))
         throttled[device] = {"thermal": rises} if rises else {}
     return throttled
 
