@@ -8,6 +8,7 @@ from conftest import as_options, cli, needs_frameworks
 
 import perfkit
 from perfkit.measuring.request import RequestError, requirements
+from perfkit.measuring.system.gpus import Unseen
 
 
 def test_a_healthy_machine_passes(small, tmp_path, monkeypatch):
@@ -96,7 +97,7 @@ def test_several_nodes_are_named_and_nothing_is_started_there(small, ssh_here, t
 
 def test_gpus_without_permission_are_named(small, monkeypatch):
     monkeypatch.setattr("perfkit.measuring.request.checks.lacking", lambda _config: [])
-    monkeypatch.setattr("perfkit.measuring.driver.doctor.forbidden_count", lambda: 2)
+    monkeypatch.setattr("perfkit.measuring.driver.doctor.unseen", lambda: Unseen("", 2, 0))
     done = cli("doctor", *as_options(small(input="synthetic", device="gpu", gpus=1)))
     problem = "gpus: this process has no permission to use 2 GPUs of this machine"
     assert problem in " ".join(done.stdout.split())

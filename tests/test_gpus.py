@@ -95,8 +95,7 @@ def test_the_facts_have_the_compute_capability_of_each_gpu(three_gpus, tmp_path,
 def test_a_machine_without_a_driver_has_no_gpus(nvml):
     nvml(f"nvmlInitWithFlags={pynvml.NVML_ERROR_DRIVER_NOT_LOADED}")
     assert gpus.visible_gpus() == []
-    assert gpus.forbidden_count() == 0
-    assert gpus.no_driver() == "Driver Not Loaded"
+    assert gpus.unseen() == gpus.Unseen("Driver Not Loaded")
 
 
 FOR_A_CPU = {
@@ -157,7 +156,7 @@ def test_a_forbidden_gpu_does_not_hide_the_others(three_gpus, tmp_path, monkeypa
     three_gpus(f"{OF_INDEX}.0={NO_PERMISSION}")
     assert gpus.visible_gpus() == ["0", "1"]
     assert gpus.visible_names() == ["GPU 1, 80 GiB", "GPU 2, 80 GiB"]
-    assert gpus.forbidden_count() == 1
+    assert gpus.unseen().forbidden == 1
     begin, sample = sampled(tmp_path)
     assert missing_of_gpus(begin) == {}
     assert sample["clock_mhz"] == {"gpu0": 1001, "gpu1": 1002}

@@ -66,10 +66,6 @@ Strategy = Literal[
 ]
 
 
-class NotBuiltInError(TypeError):
-    """Something that only a built-in model has was asked of a script."""
-
-
 @dataclass(frozen=True)
 class Counts:
     """In which unit the throughput of a work counts. A sample counts as `units_per_sample` of
@@ -193,7 +189,7 @@ class ModelWork(BaseModel):
 
     @property
     def built_in(self) -> "ModelWork":
-        """The built-in model. Raises NotBuiltInError for a script."""
+        """The built-in model. Raises TypeError for a script."""
         return self
 
     @property
@@ -396,7 +392,7 @@ class ScriptWork(BaseModel):
 
     @property
     def built_in(self) -> ModelWork:
-        raise NotBuiltInError(f"{self.script} is a script, not a built-in model")
+        raise TypeError(f"{self.script} is a script, not a built-in model")
 
     @property
     def script_file(self) -> Path:

@@ -57,7 +57,7 @@ def visible_gpus():
         labels = gpus.visible_gpus()
     except OSError as error:
         nothing_was_checked(str(error))
-    if reason := gpus.no_driver():
+    if reason := gpus.unseen().error:
         nothing_was_checked(f"no NVIDIA driver answers (NVML: {reason})")
     if not labels:
         nothing_was_checked("NVML shows no GPU that this process may use")

@@ -8,7 +8,7 @@ from perfkit.measuring.format import amount
 from perfkit.measuring.request.checks import sample_count
 from perfkit.measuring.request.plan import Plan
 from perfkit.measuring.request.requirements import read_environment
-from perfkit.measuring.system.gpus import forbidden_count
+from perfkit.measuring.system.gpus import unseen
 from perfkit.training.frameworks import FRAMEWORKS
 
 
@@ -23,7 +23,7 @@ class Diagnostic(NamedTuple):
 def examine_plan(plan: Plan) -> Iterator[Diagnostic]:
     config = plan.config
     yield from _software(config)
-    forbidden = forbidden_count()
+    forbidden = unseen().forbidden
     if config.device == "gpu" and forbidden:
         forbidden_gpus = amount(forbidden, "GPU")
         problem = f"this process has no permission to use {forbidden_gpus} of this machine"

@@ -107,30 +107,29 @@ def _lacking_devices(config: Config) -> Iterator[str]:
             "To run on the CPU: -p device cpu, without gpus"
         )
     if device == "gpu" and max(config.gpus, 1) > visible:
-        yield from _unseen_gpus(visible)
+        yield from _unseen_gpus()
 
 
-def _unseen_gpus(visible: int) -> Iterator[str]:
+def _unseen_gpus() -> Iterator[str]:
     """Yield why no more GPUs are visible, as far as NVML can tell."""
-    reason = gpus.no_driver()
-    if reason:
+    unseen = gpus.unseen()
+    if unseen.error:
         yield (
-            f"gpus: no NVIDIA driver answers (NVML: {reason}); install the driver, or load its "
-            "kernel module, until nvidia-smi lists the GPUs; in a container: docker run --gpus "
-            "all"
+            f"gpus: no NVIDIA driver answers (NVML: {unseen.error}); install the driver, or "
+            "load its kernel module, until nvidia-smi lists the GPUs; in a container: docker "
+            "run --gpus all"
         )
-        return
-    forbidden, hidden = gpus.forbidden_count(), gpus.hidden_count()
-    if forbidden:
+    if unseen.forbidden:
         yield (
-            f"gpus: this process has no permission to use {amount(forbidden, 'GPU')} of this "
-            "machine; to allow them in a container: docker run --gpus all"
+            "gpus: this process has no permission to use "
+            f"{amount(unseen.forbidden, 'GPU')} of this machine; to allow them in a container: "
+            "docker run --gpus all"
         )
-    if hidden:
+    if unseen.hidden > 0:
         variable = shlex.quote(os.environ["CUDA_VISIBLE_DEVICES"])
         yield (
-            f"gpus: CUDA_VISIBLE_DEVICES={variable} hides {amount(hidden, 'GPU')} of this "
-            "machine; unset it, or ask the scheduler that set it for more"
+            f"gpus: CUDA_VISIBLE_DEVICES={variable} hides {amount(unseen.hidden, 'GPU')} of "
+            "this machine; unset it, or ask the scheduler that set it for more"
         )
 
 

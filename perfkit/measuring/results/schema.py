@@ -203,7 +203,7 @@ class Result(Stored):
 
     @property
     def built_in(self) -> ModelWork:
-        """The built-in model. Raises NotBuiltInError for a script."""
+        """The built-in model. Raises TypeError for a script."""
         return self.work.built_in
 
     @property

@@ -1,10 +1,15 @@
 """The numbers of a repeat from the raw events of its ranks, and the check of stored numbers
-against these."""
+against these.
+
+Numbers are added by fsum, which is exact: from Python 3.12 on, sum rounds otherwise than
+before, and another Python must derive a stored number from its raw files.
+"""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import fsum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.results.base import Stored
@@ -29,6 +34,7 @@ from perfkit.measuring.results.store import (
 from perfkit.measuring.results.telemetry import Sample, summarize_telemetry
 from perfkit.measuring.statistics import median
 
+T = TypeVar("T")
 STRAGGLING = 1.1
 NOT_IN_RAW_FILES = {"nodes", "began", "wall_seconds", "raw_files", "killed_after_end"}
 """Fields of a repeat that don't follow from its raw files."""
@@ -122,11 +128,15 @@ def _warmup(rank0: EventsByKind) -> Warmup | None:
 def _first_step(events_of_ranks: Sequence[EventsByKind], warmup_steps: int) -> FirstStep | None:
     """Return the time to the end of the first step on the rank that took longest; None if a
     rank's clock contradicts it."""
-    of_ranks = [_first_step_of_rank(events, warmup_steps) for events in events_of_ranks]
-    known = [first_step for first_step in of_ranks if first_step]
-    if len(known) < len(of_ranks):
-        return None
-    return max(known, key=lambda first_step: first_step.seconds)
+    of_ranks = _of_each(_first_step_of_rank(events, warmup_steps) for events in events_of_ranks)
+    return max(of_ranks, key=lambda first_step: first_step.seconds, default=None)
+
+
+def _of_each(values: Iterable[T | None]) -> list[T]:
+    """Return the values of the ranks; none if one has none."""
+    of_ranks = [*values]
+    known = [value for value in of_ranks if value is not None]
+    return known if len(known) == len(of_ranks) else []
 
 
 def _first_step_of_rank(events: EventsByKind, warmup_steps: int) -> FirstStep | None:
@@ -135,11 +145,11 @@ def _first_step_of_rank(events: EventsByKind, warmup_steps: int) -> FirstStep | 
     that."""
     step_seconds = events["step"][0]["seconds"]
     start, window = events["start"][-1], events["window"][-1]
-    warmup_seconds = sum(
+    warmup_seconds = fsum(
         step["seconds"] for step in events["step"] if step["step"] <= warmup_steps
     )
     pauses = [event for event in events["pause"] if event["step"] < warmup_steps]
-    paused_seconds = sum(pause["seconds"] for pause in pauses)
+    paused_seconds = fsum(pause["seconds"] for pause in pauses)
     until_window = window["began"] - start["began"]
     seconds = until_window - warmup_seconds - paused_seconds + step_seconds
     if seconds < step_seconds:
@@ -166,7 +176,7 @@ def _rank(number: int, events: EventsByKind, steps: Events, units: int) -> Rank:
         rank=number,
         samples=window["samples"] // units_per_count,
         window_seconds=window["seconds"],
-        data_wait_seconds=sum(waits) if knows_wait else None,
+        data_wait_seconds=fsum(waits) if knows_wait else None,
         memory_bytes=end.get("memory_bytes"),
         compute_seconds=end.get("compute_seconds"),
     )
@@ -174,29 +184,26 @@ def _rank(number: int, events: EventsByKind, steps: Events, units: int) -> Rank:
 
 def _data_wait_share(ranks: Sequence[Rank]) -> float | None:
     """Return the share of all windows spent waiting for input; None if a rank has not told."""
-    waits = [rank.data_wait_seconds for rank in ranks if rank.data_wait_seconds is not None]
-    if len(waits) < len(ranks):
+    waits = _of_each(rank.data_wait_seconds for rank in ranks)
+    if not waits:
         return None
-    return sum(waits) / sum(rank.window_seconds for rank in ranks)
+    return fsum(waits) / fsum(rank.window_seconds for rank in ranks)
 
 
 def _pauses_seconds(events: EventsByKind, warmup_steps: int) -> float:
     """Return the seconds of a rank's pauses in the window. A pause has the number of the step
     before it."""
     pauses = [event for event in events["pause"] if event["step"] >= warmup_steps]
-    return float(sum(pause["seconds"] for pause in pauses))
+    return fsum(pause["seconds"] for pause in pauses)
 
 
 def _rows(events_of_ranks: Sequence[EventsByKind]) -> tuple[int, int] | None:
     """Return the fewest and most rows of a step in the windows of the ranks; None if a rank has
     not told them."""
-    rows: list[int] = []
-    for events in events_of_ranks:
-        of_rank = events["window"][-1].get("rows")
-        if of_rank is None:
-            return None
-        rows += of_rank
-    return min(rows), max(rows)
+    rows = _of_each(events["window"][-1].get("rows") for events in events_of_ranks)
+    if not rows:
+        return None
+    return min(fewest for fewest, _ in rows), max(most for _, most in rows)
 
 
 def _late_modules(events_of_ranks: Sequence[EventsByKind]) -> list[str]:
@@ -234,22 +241,21 @@ def _straggler(compute_seconds: list[float]) -> int | None:
 
 def _evaluation(rank0: EventsByKind) -> Evaluation | None:
     """Return the loss and the accuracy after the window; None if a script tells none."""
-    event = noted(rank0["note"]).get("evaluation")
-    if event is None:
-        return None
-    return Evaluation(loss=event["loss"], accuracy=event["accuracy"])
+    evaluation = noted(rank0["note"]).get("evaluation")
+    return Evaluation(**evaluation) if evaluation else None
 
 
 def _peak(events_of_ranks: Sequence[EventsByKind]) -> Peak | None:
     """Return the peak of all ranks' devices together; None unless every rank has one."""
-    rates: dict[str, float] = dict.fromkeys(Peak.model_fields, 0.0)
-    for events in events_of_ranks:
-        peaks = [event for event in events["peak"] if "missing" not in event]
-        if not peaks:
-            return None
-        for name in rates:
-            rates[name] += peaks[-1][name]
-    return Peak(**rates)
+    peaks = _of_each(_peak_of_rank(events) for events in events_of_ranks)
+    if not peaks:
+        return None
+    return Peak(**{name: fsum(peak[name] for peak in peaks) for name in Peak.model_fields})
+
+
+def _peak_of_rank(events: EventsByKind) -> dict[str, Any] | None:
+    measured = [event for event in events["peak"] if "missing" not in event]
+    return measured[-1] if measured else None
 
 
 def check_against_raw(measurement: Measurement) -> str:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import fsum
 from typing import Any, Self
 
 from perfkit.measuring.results.repeat import TelemetrySummary
@@ -168,4 +169,4 @@ def _per_sample(
             return None
     if not joules:
         return None
-    return sum(joules) / sum(trained[: begin["ranks"]])
+    return fsum(joules) / sum(trained[: begin["ranks"]])

@@ -79,7 +79,7 @@ def reason(error: Exception) -> str:
 
 def read_facts(data_dir: Path | None, software: Software) -> dict[str, Reading]:
     """Return by name the facts of FACTS and `software`, and the disk of the data set."""
-    readers = MACHINE | {"data_disk": partial(_disk, data_dir)}
+    readers = MACHINE | {"data_disk": partial(_file_system, data_dir)}
     facts = {}
     for name, read in readers.items():
         try:
@@ -207,25 +207,11 @@ def _interconnect() -> list[str]:
     return rates
 
 
-def _disk(path: Path | None) -> str:
+def _file_system(path: Path | None) -> str:
+    """Return the type of the file system of a folder, which need not exist yet."""
     if path is None:
         raise MissingError("a script reads its own data")
     path = path.resolve()
-    while not path.exists():
-        path = path.parent
-    file_system = _file_system(path)
-    device = path.stat().st_dev
-    block = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
-    for folder in (block, block.parent):
-        rotational = folder / "queue/rotational"
-        if rotational.exists():
-            is_rotating = rotational.read_text().strip() == "1"
-            kind = "rotating, or virtual" if is_rotating else "solid state"
-            return f"{file_system} on {folder.name} ({kind})"
-    return f"{file_system} (no block device)"
-
-
-def _file_system(path: Path) -> str:
     mounts = psutil.disk_partitions(all=True)
     around = [mount for mount in mounts if path.is_relative_to(mount.mountpoint)]
     # If several are mounted at one place, the last is visible.

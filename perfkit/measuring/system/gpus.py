@@ -46,36 +46,24 @@ def visible_gpus() -> list[str]:
         raise OSError(f"NVIDIA's driver fails (NVML: {error})") from error
 
 
-def no_driver() -> str | None:
-    """Return why no driver answers, in NVML's words; None if one does, if only with an
-    error."""
+class Unseen(NamedTuple):
+    """Why no more GPUs are visible: NVML's error, if no driver answers; how many GPUs of this
+    machine the process may not use, as in a container with some of them; how many
+    CUDA_VISIBLE_DEVICES hides."""
+
+    error: str = ""
+    forbidden: int = 0
+    hidden: int = 0
+
+
+def unseen() -> Unseen:
     try:
         with session():
-            return None
-    except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded) as error:
-        return str(error)
-    except pynvml.NVMLError:
-        return None
-
-
-def forbidden_count() -> int:
-    """Return how many GPUs of this machine the process may not use, as in a container with
-    some of them; 0 if that can't be told."""
-    try:
-        with session():
-            return int(pynvml.nvmlDeviceGetCount()) - len(_permitted())
-    except pynvml.NVMLError:
-        return 0
-
-
-def hidden_count() -> int:
-    """Return how many GPUs that the process may use CUDA_VISIBLE_DEVICES hides; 0 if that can't
-    be told."""
-    try:
-        with session():
-            return max(0, len(_permitted()) - len(_selected()))
-    except pynvml.NVMLError:
-        return 0
+            permitted = len(_permitted())
+            forbidden = pynvml.nvmlDeviceGetCount() - permitted
+            return Unseen(forbidden=forbidden, hidden=permitted - len(_selected()))
+    except pynvml.NVMLError as error:
+        return Unseen(str(error))
 
 
 @session()
