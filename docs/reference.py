@@ -34,13 +34,14 @@ from perfkit.measuring.parameters import (
     EVERY_FIELD,
     PROTOCOL_PARAMETERS,
     Kind,
+    Parameter,
     choices,
     models_with,
     parameters,
 )
 from perfkit.measuring.paths import ROOT
 from perfkit.measuring.protocol import PROTOCOLS, Protocol
-from perfkit.measuring.request.described import Described, described
+from perfkit.measuring.request.described import described
 from perfkit.measuring.request.values import PATTERNS
 from perfkit.measuring.results.effective import PRECISION, UNIT, UNIT_PER_SECOND
 from perfkit.measuring.results.schema import Result
@@ -112,7 +113,7 @@ def parameters_page() -> str:
 def of_parameters(work: Kind = ModelWork, left_out: Collection[str] = ()) -> str:
     """Return a table of the parameters of such a work, without those `left_out`."""
     rows = []
-    for name, (default, _meaning) in parameters(work).items():
+    for name, parameter in parameters(work).items():
         if name in left_out:
             continue
         makes_new_id = "no"
@@ -121,9 +122,9 @@ def of_parameters(work: Kind = ModelWork, left_out: Collection[str] = ()) -> str
         rows.append(
             (
                 f"`{name}`",
-                f"`{default!r}`",
+                f"`{parameter.default!r}`",
                 allowed(name, work),
-                meaning(name, work),
+                parameter.meaning,
                 of_which_models(name),
                 makes_new_id,
                 in_comparison(name),
@@ -148,22 +149,12 @@ def allowed(name: str, work: Kind = ModelWork) -> str:
         if name in place.model_fields:
             model = place
     text = kind(model.model_json_schema()["properties"][name])
-    default, _meaning = parameters(work)[name]
+    default = parameters(work)[name].default
     if default is None and "`None`" not in text:
         text += " or `None`"
     takes_auto = default == "auto" or name in ("repeats", "warmup_steps")
     if takes_auto and "`auto`" not in text:
         text += " or `auto`"
-    return text
-
-
-def meaning(name: str, work: Kind = ModelWork) -> str:
-    """Return the description of a parameter, without the choices that `parameters` adds."""
-    field = (Config.model_fields | work.model_fields).get(name)
-    if field:
-        _default, text = work.defaults.get(name, (None, str(field.description)))
-        return " ".join(text.split())
-    _default, text = parameters(work)[name]
     return text
 
 
@@ -275,7 +266,7 @@ def parameters_cell(work: str) -> str:
     return "\n".join(lines)
 
 
-def parameter_line(parameter: Described) -> str:
+def parameter_line(parameter: Parameter) -> str:
     """Return `name: type = default  # meaning`: start of the meaning and choices, then the
     clauses for None and auto and other clauses, as far as they fit on the line."""
     default = parameter.default

@@ -113,8 +113,8 @@ def looked_up():
     with language.in_language("en"):
         for fact in facts:
             messages.add(fact_name(fact))
-    for _default, meaning in (*parameters().values(), *parameters(ScriptWork).values()):
-        messages.add(meaning)
+    for parameter in (*parameters().values(), *parameters(ScriptWork).values()):
+        messages.add(parameter.text)
     for layout in LAYOUTS.values():
         messages.add(layout.corner)
     cells = published()

@@ -538,8 +538,7 @@ RESOLVED |= dict.fromkeys(("image_size", "layout"), ("resnet50", "vgg16"))
 
 @pytest.mark.parametrize(("name", "models"), [*RESOLVED.items(), ("sequence_length", ["bert"])])
 def test_the_meaning_of_none_states_the_resolved_value(name, models):
-    _default, meaning = parameters()[name]
-    said = meaning.partition("None: ")[2]
+    said = parameters()[name].text.partition("None: ")[2]
     for model, framework in product(models, FRAMEWORKS):
         if name == "input" and framework in ("jax", "mxnet"):
             # They have no DataLoader here.
@@ -550,7 +549,7 @@ def test_the_meaning_of_none_states_the_resolved_value(name, models):
 
 def test_passing_every_default_changes_nothing():
     request = {"input": "synthetic"}
-    defaults = {name: default for name, (default, _meaning) in parameters().items()}
+    defaults = {name: each.default for name, each in parameters().items()}
     assert plan("resnet50", defaults | request) == plan("resnet50", request)
 
 

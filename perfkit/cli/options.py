@@ -247,15 +247,14 @@ def parameter_list() -> str:
     """Return a paragraph per parameter, for `perfkit run --help`."""
     of_models = parameters()
     lines = ["\b", "Parameters (perfkit run MODEL --help lists only those that MODEL takes):"]
-    for name, (default, meaning) in of_models.items():
+    for name, each in of_models.items():
         models = models_with(name)
         only = f" [{', '.join(models)}]" if len(models) < len(MODELS) else ""
-        lines += HELP.wrap(f"{name}={default!r}: {meaning}{only}")
+        lines += HELP.wrap(f"{name}={each.default!r}: {each.text}{only}")
     lines += ["", "\b", "Parameters of a script, besides those that models have too:"]
     for name, of_script in parameters(ScriptWork).items():
         if of_script != of_models.get(name):
-            default, meaning = of_script
-            lines += HELP.wrap(f"{name}={default!r}: {meaning}")
+            lines += HELP.wrap(f"{name}={of_script.default!r}: {of_script.text}")
     return "\n".join(lines)
 
 
@@ -265,5 +264,5 @@ def parameter_list_of(work: str) -> str:
 
     lines = ["\b", f"Parameters of notebooks/{work}.ipynb:"]
     for each in described(work):
-        lines += HELP.wrap(f"{each.name}={each.default!r}: {each.meaning}")
+        lines += HELP.wrap(f"{each.name}={each.default!r}: {each.text}")
     return "\n".join(lines)

@@ -1,6 +1,7 @@
 """The parameters of notebooks: their order, defaults, words and meanings."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
@@ -135,14 +136,43 @@ def models_with(name: str) -> list[str]:
 
 def is_open(name: str, value: object, kind: Kind = ModelWork) -> bool:
     """Return whether a request with this value leaves the parameter to `request.resolve`."""
-    default, _meaning = parameters(kind)[name]
+    default = parameters(kind)[name].default
     return default in (None, "auto") and value in (None, default)
 
 
+@dataclass(frozen=True)
+class Parameter:
+    """A notebook parameter: its default, its meaning in clauses, and its choices, if any."""
+
+    name: str
+    default: Any
+    meaning: str
+    choices: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The meaning with the choices."""
+        if not self.choices:
+            return self.meaning
+        return f"{self.meaning} ({' | '.join(self.choices)})"
+
+    @property
+    def clauses(self) -> list[str]:
+        return self.meaning.split("; ")
+
+    @property
+    def type(self) -> str:
+        """The type of its values other than None and `auto`, as Python names it."""
+        annotation = EVERY_FIELD[self.name].annotation
+        for kind in (annotation, *get_args(annotation)):
+            if kind in (bool, int, float):
+                return str(kind.__name__)
+        return "str"
+
+
 @cache
-def parameters(kind: Kind = ModelWork) -> dict[str, tuple[Any, str]]:
-    """Return the notebook parameters of such a work: name -> (default, description with the
-    allowed words)."""
+def parameters(kind: Kind = ModelWork) -> dict[str, Parameter]:
+    """Return the notebook parameters of such a work by name."""
     by_name = {}
     for name, field in fields_of(kind).items():
         unset = ABOUT[name].unset
@@ -150,22 +180,14 @@ def parameters(kind: Kind = ModelWork) -> dict[str, tuple[Any, str]]:
         if unset or field.is_required():
             default = unset
         default, meaning = kind.defaults.get(name, (default, str(field.description)))
-        by_name[name] = (default, _with_words(name, meaning))
+        meaning, words = " ".join(meaning.split()), choices(name)
+        if name == "protocol":
+            lengths = "; ".join(_protocol_lengths())
+            meaning, words = f"auto: published on a GPU, quick on the CPU; {lengths}", ()
+        elif name in PROTOCOL_PARAMETERS and field.is_required():
+            meaning += "; None: set by the protocol"
+        by_name[name] = Parameter(name, default, meaning, words)
     return by_name
-
-
-def _with_words(name: str, meaning: str) -> str:
-    """Return the description of a parameter with the allowed words."""
-    meaning = " ".join(meaning.split())
-    field = EVERY_FIELD[name]
-    words = choices(name)
-    if name == "protocol":
-        return "; ".join(["auto: published on a GPU, quick on the CPU", *_protocol_lengths()])
-    if name in PROTOCOL_PARAMETERS and field.is_required():
-        return f"{meaning}; None: set by the protocol"
-    if words:
-        return f"{meaning} ({' | '.join(words)})"
-    return meaning
 
 
 def _protocol_lengths() -> Iterator[str]:

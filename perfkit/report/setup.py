@@ -46,9 +46,8 @@ def parameters(measurement: Measurement) -> Section:
     described = notebook.parameters(type(result.work))
     for name, value in names.taken_parameters(result).items():
         if notebook.ABOUT[name].identifies:
-            default, meaning = described[name]
-            rows = unchanged if value == default else changed
-            rows.append([name, str(value), _(meaning)])
+            rows = unchanged if value == described[name].default else changed
+            rows.append([name, str(value), _(described[name].text)])
     headings = [_("Parameter"), _("Value"), _("Meaning")]
     summary = _("%(count)s parameters with their defaults") % {"count": len(unchanged)}
     section = paragraph(words) + markup(command) + note(*_about_command(result))

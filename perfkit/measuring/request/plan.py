@@ -150,8 +150,7 @@ def typed(name: str, value: str) -> Any:
     if name in select(is_path=True):
         return with_absolute_paths({name: value})[name]
     every = parameters(ScriptWork) | parameters()
-    default, _meaning = every.get(name, (None, ""))
-    if isinstance(default, str):
+    if name in every and isinstance(every[name].default, str):
         return value
     for kind in (int, float):
         try:

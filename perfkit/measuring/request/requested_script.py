@@ -36,8 +36,9 @@ def _wrong_file(file: Path, values: Mapping[str, Any]) -> Iterator[str]:
     try:
         content = read_script(file)
     except OSError as error:
-        others = suggest(file.name, _scripts_beside(file))
-        yield f"script: {file} can't be read: {error.strerror or error}{others}"
+        others = [script.name for script in file.parent.glob(f"*{SUFFIX}")]
+        question = suggest(file.name, others)
+        yield f"script: {file} can't be read: {error.strerror or error}{question}"
         return
     if content.fault:
         python = platform.python_version()
@@ -45,13 +46,6 @@ def _wrong_file(file: Path, values: Mapping[str, Any]) -> Iterator[str]:
         yield f"script: {place}: {content.fault} (as Python {python} reads it)"
     elif is_open("framework", values.get("framework"), ScriptWork):
         yield from _unclear_framework(file, content)
-
-
-def _scripts_beside(file: Path) -> list[str]:
-    try:
-        return sorted(script.name for script in file.parent.glob(f"*{SUFFIX}"))
-    except OSError:
-        return []
 
 
 def _unclear_framework(file: Path, content: ScriptContent) -> Iterator[str]:

@@ -44,8 +44,7 @@ def resolve_script(request: Mapping[str, Any], content: ScriptContent, gpus: int
 
 def usual_framework() -> str:
     """Return the framework of a model's request that leaves it open."""
-    default, _meaning = parameters(ModelWork)["framework"]
-    return str(default)
+    return str(parameters(ModelWork)["framework"].default)
 
 
 def _config(kind: Kind, values: dict[str, Any]) -> Config:

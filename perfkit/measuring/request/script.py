@@ -62,7 +62,9 @@ def read_script(script: Path) -> ScriptContent:
         elif name not in contents:
             contents[name] = file.read_bytes()
             package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-            waiting += sorted(_names_of_module(contents[name], package))
+            # The script need not import a module that is not valid Python.
+            with suppress(SyntaxError):
+                waiting += sorted(_imported_names(contents[name], package))
     modules = sorted(contents.keys() - {script.name})
     packages -= {name.partition(".")[0] for name in modules}
     return ScriptContent(
@@ -104,15 +106,6 @@ def _module_file(folder: Path, name: str) -> Path | None:
             if file.is_file():
                 return file
     return None
-
-
-def _names_of_module(source: bytes, package: str) -> set[str]:
-    """Return what a local module imports; nothing if it is not valid Python, since the script
-    need not import it."""
-    try:
-        return _imported_names(source, package)
-    except SyntaxError:
-        return set()
 
 
 def _imported_names(source: bytes, package: str) -> set[str]:

@@ -199,7 +199,7 @@ def taken_parameters(result: Result) -> dict[str, Any]:
 def requested(result: Result) -> dict[str, Any]:
     """Return the parameters that a request on any machine needs to repeat the measurement."""
     c = result.config
-    defaults = {name: default for name, (default, _meaning) in parameters(type(c.work)).items()}
+    defaults = {name: each.default for name, each in parameters(type(c.work)).items()}
     defaults |= Protocol.named(result.protocol.name).model_dump()
     of_this_machine = [*select(is_path=True, identifies=False)]
     values = {}
