@@ -227,15 +227,13 @@ CHANGED_MOST = dict.fromkeys(MODELS, ("framework", "batch_size", "gpus"))
 CHANGED_MOST[SCRIPT] = ("script", "arguments", "gpus")
 """Notebook -> the parameters at the top of its cell."""
 GROUPS = {
-    "framework": "The work",
-    "device": "Where it runs",
+    "precision": "The work",
     "input": "Input",
+    "framework": "Where it runs",
     "timeout": "Results",
     "protocol": "Protocol",
 }
 """First parameter of each group, in the order of `described` -> heading of the group."""
-GROUPS_OF_SCRIPTS = GROUPS | {"framework": "Where it runs"}
-del GROUPS_OF_SCRIPTS["device"]
 
 
 def notebooks() -> dict[Path, str]:
@@ -254,13 +252,12 @@ def notebooks() -> dict[Path, str]:
 def parameters_cell(work: str) -> str:
     """Return the parameters that a model, or a script, takes, with types, defaults and
     meanings, the most often changed first; papermill's --help-notebook shows these lines."""
-    groups = GROUPS_OF_SCRIPTS if work == SCRIPT else GROUPS
     every = {parameter.name: parameter for parameter in described(work)}
     lines = ["# Changed most often"]
     lines += [parameter_line(every[name]) for name in CHANGED_MOST[work]]
     for name, parameter in every.items():
-        if name in groups:
-            lines += ["", f"# {groups[name]}"]
+        if name in GROUPS:
+            lines += ["", f"# {GROUPS[name]}"]
         if name not in CHANGED_MOST[work]:
             lines.append(parameter_line(parameter))
     return "\n".join(lines)

@@ -572,7 +572,7 @@ def test_unreadable_results_are_left_out_and_named(kept, tmp_path):
     [
         ("bach_size", "did you mean 'batch_size'?"),
         ("paddle", "software and labels may differ anyway"),
-        ("nodes", "the keys are model, framework"),
+        ("nodes", "the keys are model, execution"),
     ],
 )
 def test_an_invalid_across_key_is_explained(files, key, message):

@@ -26,8 +26,7 @@ class About:
     name in comparisons, if different; `follows`: the parameter along with which it may differ.
     `only`: parameter, `sample` of the model, or `accelerated` -> the values with which it has
     an effect; a model that can have none of them does not take the parameter.
-    `verified`: whether `perfkit verify` accepts it. `is_path`: whether it is a path. `after`:
-    the parameter that it follows in notebooks, if that is one of Config.
+    `verified`: whether `perfkit verify` accepts it. `is_path`: whether it is a path.
     """
 
     unset: str | None = None
@@ -39,7 +38,6 @@ class About:
     only: dict[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     verified: bool = False
     is_path: bool = False
-    after: str = ""
 
     def is_for(self, name: str, value: Any) -> bool:
         """Return whether it has an effect if parameter `name` has this value."""

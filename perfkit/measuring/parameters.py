@@ -24,30 +24,16 @@ Kind = type[ModelWork] | type[ScriptWork]
 
 @cache
 def fields_of(kind: Kind) -> dict[str, FieldInfo]:
-    """Return the fields of the notebook parameters of such a work, by name. The protocol's name
-    is the parameter `protocol`."""
-    every = kind.model_fields | Config.model_fields | Protocol.model_fields
+    """Return the fields of the notebook parameters of such a work by name, in the order of the
+    notebook. The protocol's name is the parameter `protocol`."""
     fields = {}
-    for name in (*in_notebook_order(kind), *Protocol.model_fields):
+    every = kind.model_fields | Config.model_fields | Protocol.model_fields
+    for name, field in every.items():
         if name == "name":
-            fields["protocol"] = every[name]
+            fields["protocol"] = field
         elif name not in NOT_PARAMETERS:
-            fields[name] = every[name]
+            fields[name] = field
     return fields
-
-
-def in_notebook_order(kind: Kind) -> list[str]:
-    """Return the names of the fields of a work and its configuration: the work's are first, or
-    follow the field that `About.after` names."""
-    names = [*Config.model_fields]
-    position = 0
-    for name, field in kind.model_fields.items():
-        after = about_of(field).after
-        if after:
-            position = names.index(after) + 1
-        names.insert(position, name)
-        position += 1
-    return names
 
 
 FIELDS = fields_of(ModelWork)

@@ -94,7 +94,7 @@ class ModelWork(BaseModel):
 
     model: ModelName
     """the model to train"""
-    precision: Annotated[Precision, About(after="framework")] = "fp32"
+    precision: Precision = "fp32"
     """number format of the training: amp is O1 and pure_fp16 O2 with float16, bf16 is O1 with
     bfloat16; auto leaves it to strategy=fleetx-auto"""
     tf32: Annotated[bool, About(only=ON_GPU)] = False
@@ -133,12 +133,10 @@ class ModelWork(BaseModel):
     seed: Annotated[int, Field(ge=0, lt=2**31), About(verified=True)] = 0
     """random seed of weights, dropout, synthetic batches and the order of samples; with DALI
     also of the crops"""
-    disable_tuning: Annotated[
-        str, Field(pattern=NAMES), replace(OWN_CHOICE, only=ON_GPU, after="cpu_tuning")
-    ] = ""
+    disable_tuning: Annotated[str, Field(pattern=NAMES), replace(OWN_CHOICE, only=ON_GPU)] = ""
     """GPU settings to leave at the framework's defaults, comma-separated; all: all of them"""
 
-    input: Annotated[Literal["dali", "dataloader", "synthetic"], About(after="python")]
+    input: Literal["dali", "dataloader", "synthetic"]
     """source of the batches; None: dali for images, dataloader for sequences"""
     data_dir: Annotated[LocalPath, About(compared="show", key="input_sha256", is_path=True)]
     """folder of the data set; train/ and train_list.txt, HDF5 shards for bert, token files for

@@ -3,8 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from perfkit.analysis.wording import lacking_options, own_options
+from perfkit.measuring.config import Config
 from perfkit.measuring.format import counted, one_line, plain, shortened
-from perfkit.measuring.parameters import ABOUT, Kind, in_notebook_order, select
+from perfkit.measuring.parameters import ABOUT, Kind, select
 from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.request import suggest
 from perfkit.measuring.results.frames import listed, row_of
@@ -46,7 +47,8 @@ def keys_of(kind: Kind) -> tuple[str, ...]:
 def work_keys(kind: Kind) -> list[str]:
     """Return the parameters that define such a work."""
     not_work = {*NOT_WORK, *kind.reported}
-    return [name for name in in_notebook_order(kind) if name not in not_work]
+    fields = kind.model_fields | Config.model_fields
+    return [name for name in fields if name not in not_work]
 
 
 WORK = work_keys(ModelWork)
