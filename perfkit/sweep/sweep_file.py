@@ -12,7 +12,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from perfkit.measuring.paths import ROOT
 from perfkit.measuring.request import RequestError, nearest_name, suggest
-from perfkit.measuring.request.requested_script import SUFFIX
+from perfkit.measuring.request.script import SUFFIX
 
 PARAMETERS = ROOT / "parameters"
 MESSAGES = {

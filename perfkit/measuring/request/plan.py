@@ -18,9 +18,8 @@ from perfkit.measuring.paths import OUTPUTS, interpreter_path, stored_path
 from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.request import RequestError
 from perfkit.measuring.request.checks import CheckScope, problems
-from perfkit.measuring.request.requested_script import wrong_script
 from perfkit.measuring.request.resolve import resolve, resolve_script, usual_framework
-from perfkit.measuring.request.script import read_script
+from perfkit.measuring.request.script import read_script, wrong_script
 from perfkit.measuring.request.values import cause, wrong_values
 from perfkit.measuring.system.devices import visible_devices
 from perfkit.measuring.work import SCRIPT, ScriptWork

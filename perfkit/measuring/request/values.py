@@ -20,7 +20,7 @@ from perfkit.measuring.parameters import (
     takes,
 )
 from perfkit.measuring.request import not_available, suggest
-from perfkit.measuring.request.requested_script import SUFFIX
+from perfkit.measuring.request.script import SUFFIX
 from perfkit.measuring.work import SCRIPT, kind_of
 from perfkit.training.models import MODELS
 
