@@ -17,10 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from scipy.stats import binomtest
+
 from perfkit.measuring.paths import ROOT, outputs_path
 from perfkit.measuring.request.requirements import read_environment
 from perfkit.measuring.results.store import write_atomically
-from perfkit.measuring.statistics import Interval, median, median_interval, share_interval
+from perfkit.measuring.statistics import Interval, median, median_interval
 
 TESTS = str(ROOT / "tests")
 SAMPLES = Path(os.environ.get("SAMPLES", ROOT / "data" / "samples"))
@@ -82,6 +84,13 @@ def of_trials(name: str, trials: Sequence[bool]) -> RunSummary:
     interval = share_interval(successes, len(trials))
     share = successes / len(trials)
     return _printed(RunSummary(name, share, "of the trials", interval, [*trials]))
+
+
+def share_interval(hits: int, trials: int, level: float = 0.95) -> Interval:
+    """Return an interval that covers the probability of a hit at `level` or more, whatever that
+    probability (Clopper and Pearson, Biometrika 26, 1934). `trials` is at least 1."""
+    low, high = binomtest(hits, trials).proportion_ci(level, method="exact")
+    return Interval(float(low), float(high), level)
 
 
 def paired(

@@ -4,12 +4,12 @@ import pytest
 import simulations
 from hypothesis import given
 from hypothesis import strategies as st
+from runner import share_interval
 
 from perfkit.measuring.statistics import (
     median_interval,
     outliers,
     relative_width,
-    share_interval,
 )
 
 VALUES = st.lists(st.floats(0.1, 1e6), min_size=2, max_size=30)

@@ -109,16 +109,6 @@ def outliers(values: Sequence[float]) -> list[int]:
     return [position for position, score in enumerate(scores) if score > 3.5]
 
 
-def share_interval(hits: int, trials: int, level: float = 0.95) -> Interval:
-    """Return an interval that covers the probability of a hit at `level` or more, whatever that
-    probability (Clopper and Pearson, Biometrika 26, 1934). `trials` is at least 1."""
-    # SciPy's statistics take a second to import, which nothing else here should wait for.
-    from scipy.stats import binomtest
-
-    low, high = binomtest(hits, trials).proportion_ci(level, method="exact")
-    return Interval(float(low), float(high), level)
-
-
 def ratio_interval(
     values: Sequence[float], base: Sequence[float], level: float = 0.95
 ) -> Estimate:
