@@ -283,7 +283,8 @@ def _difference(measurement: Measurement, repeat: Repeat) -> str:
     try:
         raw_files = read_raw_files(measurement.raw_folder(repeat.index))
     except OSError as error:
-        return f"{Path(error.filename).name}: {error.strerror}"
+        # A failed read, unlike a failed open, does not name the file.
+        return f"{Path(error.filename or 'a raw file').name}: {error.strerror}"
     digests = raw_digests(raw_files)
     changed = {name for name, _digest in digests.items() ^ repeat.raw_files.items()}
     if changed:
