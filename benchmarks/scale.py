@@ -20,7 +20,8 @@ PERFKIT = Path(sys.executable).with_name("perfkit")
 
 MERGE = """
 import resource, sys, time
-from perfkit.report import Summary, beside_published, fastest, ratios
+from perfkit.report.summarized import Summary
+from perfkit.report.summary import beside_published, fastest, ratios
 start = time.perf_counter()
 summary = Summary.read(sys.argv[1])
 fastest(summary), ratios(summary), beside_published(summary)

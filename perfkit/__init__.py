@@ -29,7 +29,7 @@ _HOME = {
 }
 
 DISPLAYED = {
-    "analysis.comparison.stored": ["Comparison", "InterleavedComparison"],
+    "analysis.comparison.stored": ["Comparison"],
     "analysis.comparison.history": ["History"],
     "analysis.fleet.stored": ["Fleet"],
     "analysis.verification.stored": ["Verification"],
@@ -51,26 +51,26 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'perfkit' has no attribute {name!r}")
 
 
-def _show(result: Any, printer: Any, is_cycle: bool) -> None:
-    """Print a result; as usual where the extra `report` is not installed."""
+def _show(result: Any) -> None:
+    """Display a result; as usual where the extra `report` is not installed."""
     try:
         displays = import_module("perfkit.report.displays")
     except ModuleNotFoundError:
-        printer.text(repr(result))
+        print(repr(result))
     else:
-        displays.show(result, printer, is_cycle)
+        displays.show(result)
 
 
 def _register_displays() -> None:
-    """Have the IPython that runs this process, if one does, show results by their text."""
+    """Have the IPython that runs this process, if one does, show results as sections."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     if not shell:
         return
-    plain = shell.display_formatter.formatters["text/plain"]
+    displays = shell.display_formatter.ipython_display_formatter
     for module, names in DISPLAYED.items():
         for name in names:
-            plain.for_type_by_name(f"perfkit.{module}", name, _show)
+            displays.for_type_by_name(f"perfkit.{module}", name, _show)
 
 
 _register_displays()

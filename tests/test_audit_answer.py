@@ -383,5 +383,4 @@ def test_all_shows_every_statistic_and_finding(audited, tmp_path):
 
 def test_the_verdict_on_a_claim_comes_before_the_audit(tmp_path):
     output = run(written(tmp_path), "--claim", "12.5 samples/s/GPU").stdout
-    assert output.startswith("The claim:")
-    assert output.index("12.5 samples/s/GPU") < output.index("per device")
+    assert output.startswith("12.5 samples/s/GPU not reproduced\n")

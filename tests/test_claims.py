@@ -10,10 +10,10 @@ from log_writers import SUITES, paddleclas
 from made_logs import FACTS, make_log, recomputed, windows
 
 import perfkit
-from perfkit import report
 from perfkit.analysis.published.cells import cells_of
 from perfkit.audit.matching import claims_of_table
 from perfkit.audit.quantity import read_claim
+from perfkit.report.audit import from_published, headline
 
 GPT = {"devices": 8, "sequence_length": 2048, "parameters": "7e9", "gpu_model": "H100"}
 SHAPE = {"layers": 32, "hidden_size": 4096}
@@ -216,8 +216,8 @@ def test_the_pages_of_a_log_and_of_its_claim_agree(write, tmp_path):
     for label, claim in (("alone", []), ("claimed", ["--claim", "700.5"])):
         cli("audit", log, *claim, "--label", label, "--outputs", tmp_path)
         folder = tmp_path / "audits" / label
-        answers.append(report.audit_headline(folder).html.partition("</strong>")[0])
-        cells = re.findall(r"<td[^>]*>([^<]*)</td>", report.audit_waterfall(folder).html)
+        answers.append(headline(folder).html.partition("</strong>")[0])
+        cells = re.findall(r"<td[^>]*>([^<]*)</td>", from_published(folder).html)
         stages.append(cells[1:])
     assert answers[0] == answers[1].replace("claimed", "alone")
     alone, of_claim = stages

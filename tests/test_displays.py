@@ -8,7 +8,7 @@ from made import measured, write_all
 
 import perfkit
 from perfkit.analysis.comparison.history import history
-from perfkit.report.displays import TEXTS
+from perfkit.report.displays import SECTIONS
 
 SESSION = """
 from IPython.core.interactiveshell import InteractiveShell
@@ -30,9 +30,9 @@ def test_a_comparison_in_ipython_shows_what_the_command_prints(tmp_path):
     assert "Comparison(" not in output
 
 
-def test_every_displayed_result_has_a_text(tmp_path):
+def test_every_displayed_result_has_a_section(tmp_path):
     named = {f"perfkit.{m}.{name}" for m, names in perfkit.DISPLAYED.items() for name in names}
-    assert named == {f"{kind.__module__}.{kind.__name__}" for kind in TEXTS}
+    assert named == {f"{kind.__module__}.{kind.__name__}" for kind in SECTIONS}
     days = []
     for day in range(1, 4):
         created = f"2026-01-0{day}T00:00:00+00:00"
@@ -44,5 +44,5 @@ def test_every_displayed_result_has_a_text(tmp_path):
         perfkit.compare("day1", "day2", outputs=outputs),
         history(perfkit.load(outputs)),
     ):
-        text = TEXTS[type(result)](result)
+        text = repr(SECTIONS[type(result)](result))
         assert text and len(text) < len(repr(result))

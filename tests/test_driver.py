@@ -26,7 +26,7 @@ from perfkit.measuring.driver import workers as launch
 from perfkit.measuring.results.store import Measurement, read_events
 from perfkit.measuring.results.summarize import check_against_raw
 from perfkit.measuring.system.scratch import Scratch, lock
-from perfkit.report import publish
+from perfkit.report.site import publish
 from perfkit.training.models import training_flops
 
 KILL_LOADER = """

@@ -26,7 +26,7 @@ from perfkit.analysis.warnings import window_disagrees
 from perfkit.measuring.results.frames import records
 from perfkit.measuring.results.store import Measurement
 from perfkit.measuring.results.summarize import check_against_raw
-from perfkit.report import publish
+from perfkit.report.site import publish
 
 OWN_GROUPS = Path("/proc/self/cgroup")
 RUN = [Path(sys.executable).with_name("perfkit"), "run", "resnet50"]

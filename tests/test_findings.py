@@ -154,5 +154,5 @@ def test_many_trainings_of_a_file_are_folded(tmp_path):
         text += SUITES["MXNet Speedometer"].text(np.full(40, 0.5))
     (tmp_path / "x.log").write_text(text)
     output = cli("audit", tmp_path / "x.log").stdout
-    assert "and 4 more trainings (--all)" in output
+    assert "4 more: --all." in output
     assert len(output.splitlines()) <= 25

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 from html import unescape
 from operator import getitem
-from types import SimpleNamespace
 
 import click
 import fake_trainer
@@ -20,7 +19,6 @@ from drivers import faked
 from made import keep, measured, steady_peak
 
 import perfkit
-from perfkit import report
 from perfkit.analysis.comparison.interleaved import disagreements, judge_interleaved
 from perfkit.analysis.comparison.interleaved_plan import InterleavedPlan, plan_interleaved
 from perfkit.analysis.comparison.stored import (
@@ -32,11 +30,13 @@ from perfkit.analysis.comparison.stored import (
 )
 from perfkit.measuring.paths import ROOT
 from perfkit.measuring.results.store import Measurement
-from perfkit.report.comparison_text import comparison_text, interleaved_text
+from perfkit.report.comparison import ComparisonPage, stored_comparison
+from perfkit.report.comparison import page as comparison_page
+from perfkit.report.links import Site
 from perfkit.report.site import write_site
 from perfkit.report.style import FAINT, ForestRow, forest
 from perfkit.report.text.language import file_name
-from perfkit.report.text.names import variant_name
+from perfkit.report.text.names import variant_names
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DIES = [sys.executable, "-c", "raise SystemExit('planted')"]
@@ -144,7 +144,7 @@ def test_variants_are_interleaved_and_written_as_json_and_page(compare, tmp_path
     assert_ratios(comparison, outputs)
     *lines, last_line = done.stdout.splitlines()
     for line in lines:
-        assert len(line) <= 80
+        assert len(line) <= 80 or line.startswith("perfkit compare --live"), "a command"
     (folder,) = comparison_folders(outputs)
     assert last_line == str(folder / "report.html")
     assert_linked(comparison, outputs)
@@ -359,11 +359,16 @@ def words(text):
     return " ".join(click.unstyle(text).split())
 
 
+def shown(folder, comparison):
+    """Return the page of a comparison of measurements in `folder`."""
+    place = folder / "comparisons" / "one"
+    return comparison_page(ComparisonPage(place, comparison, Site(folder)))
+
+
 def plain(a, b, across="seed"):
-    """Return the pair of a comparison of stored measurements, and its text on one line."""
+    """Return the pair of a comparison of stored measurements, and its page."""
     comparison = perfkit.compare(a.folder, b.folder, across=[across])
-    text = comparison_text(comparison)
-    return comparison.pairs[0], words(text)
+    return comparison.pairs[0], stored_comparison(comparison).html
 
 
 def with_peak(measurement, flops):
@@ -378,24 +383,32 @@ def test_a_share_over_100_percent_of_the_peak_is_unreliable(tmp_path):
     base = made(tmp_path, [4.0] * 6)
     other = made(tmp_path, [4.0] * 6, "b", 10)
     comparison = judged(with_peak(base, 1e9), with_peak(other, 1e15))
-    message = words(interleaved_text(comparison))
-    assert "unreliable, over 100 % of its own matrix-multiply peak, 0.0" in message
-    assert message.count("unreliable") == 1
-    assert "The peak is the speed" in message
+    section = shown(tmp_path, comparison)
+    text = words(repr(section))
+    own = "Share of measured peak: unreliable, over 100 % Share of highest peak: 0.0"
+    assert own in text
+    assert text.count("unreliable") == 1
+    assert "The measured peak is the speed" in section.html
 
 
 @pytest.mark.parametrize(
-    ("values", "name"),
+    ("first", "second", "names"),
     [
-        ({"framework": "torch"}, "PyTorch"),
-        ({"framework": "mxnet", "python": ".venv-mxnet/bin/python"}, "MXNet (.venv-mxnet)"),
-        ({"python": ".venv-paddle2/bin/python"}, "as typed"),
+        ({"framework": "paddle"}, {"framework": "torch"}, ["Paddle", "PyTorch"]),
+        # An environment with another version of the same framework.
+        ({"python": None}, {"python": "old/bin/python"}, ["Paddle 3.3.1", "Paddle 2.6.2"]),
+        ({"seed": 1}, {"seed": 2}, ["seed=1", "seed=2"]),
     ],
 )
-def test_a_variant_is_named_after_framework_and_environment(values, name):
-    variant = SimpleNamespace(values=values, name="as typed")
-    comparison = SimpleNamespace(variants=[variant])
-    assert variant_name(variant, comparison) == name
+def test_a_variant_is_named_after_its_framework_or_version(tmp_path, first, second, names):
+    base = made(tmp_path, [10.0] * 2, seed=1)
+    old = {"facts": {"paddle": "2.6.2"}} if "python" in second else {}
+    values = {name: value for name, value in second.items() if name != "python"}
+    other = made(tmp_path, [10.0] * 2, "b", 10, **{"seed": 1} | values | old)
+    variants = {}
+    for each in (first, second):
+        variants[",".join(f"{name}={value}" for name, value in each.items())] = each
+    assert variant_names(judged(base, other, variants=variants)) == names
 
 
 DRIFT = [100.0, 90.0, 82.0, 75.0, 70.0, 66.0, 63.0]
@@ -412,7 +425,7 @@ def test_interleaving_finds_a_ratio_that_drift_hides(tmp_path):
     assert pair.regressed
     assert pair.out_of_turn == []
     next_day = made(tmp_path, SLOWER, "c", later=86400)
-    pair, _text = plain(base, next_day)
+    pair, _html = plain(base, next_day)
     assert pair.verdict == "undecided"
 
 
@@ -420,14 +433,14 @@ def test_stored_measurements_with_interleaved_repeats_are_compared_by_pairs(tmp_
     base = made(tmp_path, DRIFT)
     other = made(tmp_path, SLOWER, "b", 10)
     (interleaved,) = judged(base, other).pairs
-    pair, text = plain(base, other)
+    pair, html = plain(base, other)
     assert pair.method == "pairs"
     assert pair.ratio == interleaved.ratio
     assert pair.interval == interleaved.interval
     assert pair.ratios == interleaved.ratios
     assert pair.regressed
-    assert "The repeats were interleaved" in text
-    assert "Hodges" not in text
+    assert "The repeats were interleaved" in html
+    assert "Hodges" not in html
 
 
 def test_a_ratio_of_too_few_pairs_is_drawn_in_grey_without_an_interval(tmp_path):
@@ -439,7 +452,7 @@ def test_a_ratio_of_too_few_pairs_is_drawn_in_grey_without_an_interval(tmp_path)
     assert not axes.collections
     median, repeats, _one = axes.lines
     assert median.get_color() == repeats.get_color() == FAINT
-    assert axes.texts[0].get_text().startswith("0.9700  (–)\n")
+    assert axes.texts[0].get_text().startswith("0.970 (–)\n")
 
 
 @pytest.mark.parametrize(
@@ -454,11 +467,11 @@ def test_measurements_not_interleaved_are_compared_by_all_ratios(tmp_path, later
     values = [100.0, 101.0, 102.0]
     base = made(tmp_path, values)
     other = made(tmp_path, values[:n], "b", later)
-    pair, message = plain(base, other)
+    pair, html = plain(base, other)
     assert pair.method == "Hodges-Lehmann"
     assert pair.turns == []
-    assert "(Hodges and Lehmann)" in message
-    assert "not interleaved" in message
+    assert "(Hodges and Lehmann)" in html
+    assert "not interleaved" in html
 
 
 @pytest.mark.parametrize(
@@ -485,7 +498,8 @@ def test_a_variant_that_did_other_work_has_a_reason_and_no_ratio(tmp_path):
     assert comparison.pairs == []
     assert not comparison.complete
     assert comparison.variants[1].differs == {"parameters": (25_557_032, 5)}
-    assert "it differs: parameters 25557032 | 5" in words(interleaved_text(comparison))
+    differs = "Settings that must agree with the base differ: parameters 25557032 | 5"
+    assert differs in words(repr(shown(tmp_path, comparison)))
 
 
 def test_framework_defaults_may_differ_across_frameworks(tmp_path):
@@ -544,16 +558,15 @@ def test_perfkit_report_rebuilds_the_page_and_names_missing_results(
 ):
     _index, left_out = write_site(tmp_path, lambda _done: None)
     assert left_out == []
-    assert "The ratios agree with the measurements' results." in page(tmp_path)
+    assert "measurements have changed" not in page(tmp_path)
     base, other = (variant.id for variant in read_comparison(comparison).variants)
     (tmp_path / other / "result.json").unlink()
     write_site(tmp_path, lambda _done: None)
     assert f"{other}/result.json: No such file" in page(tmp_path)
-    text = words(interleaved_text(read_comparison(comparison)))
-    assert text.startswith(
-        "Can't tell at 95 %: n=2 pairs reach at most 50 %; 6 pairs are enough."
-    )
-    assert "1.191" in page(tmp_path)
+    assert "measurements have changed" in page(tmp_path)
+    verdict = "○ seed=2 1.19 × seed=1, can't tell: n=2, 6 are enough"
+    assert f"\n{verdict}" in repr(comparison_page(comparison))
+    assert "1.19" in page(tmp_path)
     assert f'href="../../{base}/report.html"' in page(tmp_path)
 
 
@@ -572,7 +585,7 @@ def test_settings_agree_only_if_they_do_in_every_pair(tmp_path):
     variants = SEEDS | {"accumulate=2": {"accumulate": 2}}
     folder = tmp_path / "comparisons" / "three"
     write_comparison(folder, judged(base, second, third, variants=variants))
-    html = report.comparison_pairs(folder).html
+    html = comparison_page(folder).html
     _before, _heading, agreeing = html.partition("Settings that agree")
     settings = re.findall("<code>(.*?)</code>", agreeing)
     assert "model" in settings
@@ -629,5 +642,5 @@ def test_foreign_names_are_escaped_on_every_page(comparison, tmp_path, without_s
 def test_the_comparison_notebook_runs_with_papermill(comparison, run_notebook):
     done, out = run_notebook("comparison", "folder", comparison)
     assert done.returncode == 0, done.stderr
-    assert "n=2 pairs reach at most 50 %" in out.read_text()
+    assert "can't tell: n=2, 6 are enough" in out.read_text()
     assert (comparison / "report.zh.html").exists()

@@ -16,39 +16,24 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 
 from perfkit.analysis.published import published
 from perfkit.analysis.published.layouts import LAYOUTS
-from perfkit.analysis.verdicts import NoDifference
 from perfkit.analysis.warnings import MeasurementChecks
-from perfkit.measuring.parameters import parameters
 from perfkit.measuring.paths import ROOT
 from perfkit.measuring.results.effective import Option
-from perfkit.measuring.results.frames import records
-from perfkit.measuring.results.outputs import load
 from perfkit.measuring.statements import Severity
 from perfkit.measuring.system.environment import FACTS
-from perfkit.measuring.work import ScriptWork
 from perfkit.report import style
 from perfkit.report.cells import HIDDEN
-from perfkit.report.index_rows import model_groups
-from perfkit.report.links import Site
 from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_summary
-from perfkit.report.summary import Summary
+from perfkit.report.summarized import Summary
 from perfkit.report.text import language
 from perfkit.report.text.names import fact_name
-from perfkit.report.text.statements import sentence
 from perfkit.training.frameworks import FRAMEWORKS
 
 METHODS = [("**.j2", "jinja2.ext:babel_extract")]
-OPTIONAL = {
-    *("cpu_time", "steal_time", "cpu_clock", "cpu_temperature", "cpu_throttling", "cpu_energy"),
-    "energy_per_sample",
-    *("gpus", "gpu_clock", "gpu_temperature", "gpu_throttling", "gpu_energy", "gpu_memory"),
-    "accelerators",
-}
-"""Telemetry that a machine may lack."""
 NAMES = re.compile(
     "Paddle|PyTorch|JAX|TensorFlow|MXNet|OneFlow|ResNet-50|VGG-16|BERT-base|GPT-2|Llama|"
-    "[AV]100|G?B[23]00|MI35[05]X|FP32|BF16|FP8|FP4|AMP|auto|SHA-256|[GC]PU|(images|sequences|tokens|samples)/s"
+    "fp32|[AV]100|G?B[23]00|MI35[05]X|FP32|BF16|FP8|FP4|AMP|auto|SHA-256|[GC]PU|(images|sequences|tokens|samples)/s"
 )
 """Latin words that Chinese headings keep."""
 ENGLISH = re.compile("[A-Za-z]{2}")
@@ -105,16 +90,14 @@ def headings():
 
 
 def looked_up():
-    """Return messages from data: parameters, facts, the published tables, logs."""
+    """Return messages from data: facts, the published tables, checks."""
     messages = {"complete", "partial", "failed", "not stated", *get_args(Severity)}
-    facts = {*FACTS, "data_disk", *OPTIONAL}
+    facts = {*FACTS, "data_disk"}
     for framework in FRAMEWORKS.values():
         facts |= {*framework.facts}
     with language.in_language("en"):
         for fact in facts:
             messages.add(fact_name(fact))
-    for parameter in (*parameters().values(), *parameters(ScriptWork).values()):
-        messages.add(parameter.text)
     for layout in LAYOUTS.values():
         messages.add(layout.corner)
     cells = published()
@@ -151,24 +134,12 @@ def test_translations_have_full_width_punctuation(catalogue):
     assert {text for text in translations if half_width.search(text)} == set()
 
 
-def test_verdicts_labels_and_lists_are_punctuated_as_chinese_is():
-    sides = {"a": "JAX", "b": "Paddle", "low": 0.97, "high": 1.08}
+def test_labels_and_lists_are_punctuated_as_chinese_is():
     with language.in_language("zh"):
-        verdict = sentence(NoDifference(**sides, level=0.95, threshold=0.1))
-        assert "与 JAX 相比为慢 3 % 至快 8 %" in verdict
         assert language.labelled("输入", "dali") == "输入：dali"
         assert language.enumerated(["损失", "遥测"]) == "损失、遥测"
     assert language.labelled("input", "dali") == "input: dali"
     assert language.enumerated(["losses", "telemetry"]) == "losses, telemetry"
-
-
-def test_the_models_of_the_chinese_index_are_chinese(tmp_path):
-    work = {"model": "bert", "input": "synthetic", "sequence_length": 128}
-    work |= {"optimizer": "adamw", "image_size": None, "layout": None}
-    write_all(tmp_path, measured([1.0], **work))
-    with language.in_language("zh"):
-        (group,) = model_groups(Site(tmp_path), records(load(tmp_path)))
-    assert group.title == "BERT-base 预训练（1）"
 
 
 def test_translations_keep_placeholders(catalogue):
@@ -255,7 +226,7 @@ def texts(page, elements):
     for element in re.finditer(rf"<({elements})\b[^>]*>(.*?)</\1>", page, flags=re.DOTALL):
         text = Markup(element[2]).striptags()
         texts.add(text.rstrip("¶"))
-    assert len(texts) > 10
+    assert len(texts) > 5
     return texts
 
 

@@ -241,8 +241,7 @@ def described_cells(output):
     version numbers."""
     cells = []
     for cell in output.select("td, th, p, li"):
-        heading = cell.find_previous("h2")
-        if heading is None or "Environment" not in heading.text:
+        if not cell.find_parent("details", id="Environment"):
             cells.append(cell)
     return cells
 
@@ -265,7 +264,7 @@ def test_an_executed_notebook_renders_in_nbconverts_default_template(papermilled
     page = BeautifulSoup(executed.with_suffix(".html").read_text(), "html.parser")
     # nbconvert's template has CSS variables outside the outputs.
     outputs = page.select(".jp-OutputArea-output")
-    assert len(outputs) > 12
+    assert len(outputs) > 5
     assert [str(output) for output in outputs if "var(--" in str(output)] == []
     texts = [cell.get_text() for output in outputs for cell in described_cells(output)]
     assert len(texts) > 50

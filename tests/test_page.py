@@ -21,7 +21,6 @@ from made import (
 )
 from nbformat import v4
 
-from perfkit import report
 from perfkit.cli.notebook import model_notebook
 from perfkit.measuring.format import number
 from perfkit.measuring.paths import ROOT
@@ -31,15 +30,21 @@ from perfkit.measuring.results.base import Reading
 from perfkit.measuring.results.failures import Failure
 from perfkit.measuring.results.repeat import Repeat
 from perfkit.measuring.results.store import Store
+from perfkit.report.checked import checked
 from perfkit.report.measurement import MeasurementError, write_measurement
+from perfkit.report.peaks import limits
+from perfkit.report.setup import environment, parameters
+from perfkit.report.site import publish
 from perfkit.report.step_charts import each_repeat, overlaid
+from perfkit.report.steps import repeats
 from perfkit.report.text import names
+from perfkit.report.tiles import headline
 
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
     measurement = stored(tmp_path_factory.mktemp("outputs") / "m")
-    report.publish(measurement)
+    publish(measurement)
     return measurement
 
 
@@ -51,19 +56,21 @@ def test_the_page_loads_nothing_external_and_forbids_it(published):
     assert "url(" not in text.replace("url(#", "")
 
 
-def test_the_page_has_every_notebook_section_and_no_dead_link(published):
+def folded(page):
+    """Return the headings of the folded sections that have an address."""
+    return [section.summary.get_text() for section in page.select("main details[id]")]
+
+
+DETAILS = ["Limits", "Telemetry", "Parameters", "Effective settings", "Environment", "Method"]
+DETAILS += ["Raw files"]
+
+
+def test_the_page_has_every_section_and_no_dead_link(published):
     text = published.page_file.read_text()
-    notebook = nbformat.read(ROOT / "notebooks" / "resnet50.ipynb", 4)
-    headings = []
-    for cell in notebook.cells:
-        is_introduction = "introduction" in cell.metadata.get("tags", ())
-        if cell.source.startswith("## ") and not is_introduction:
-            headings.append(cell.source.removeprefix("## "))
-    assert headings.pop(0) == "Measure", "the goal of the notebook's last link, not of pages"
-    assert re.findall("<h2[^>]*>([^<]+)<", text) == headings
-    assert "#Measure" not in text
-    assert len(headings) == 10
     page = BeautifulSoup(text, "html.parser")
+    headings = [heading.get_text() for heading in page.select("main h2")]
+    assert headings == ["Repeats", "Command", "Details"]
+    assert folded(page) == DETAILS
     listed = page.select(".sections li > a")
     assert [link.get_text() for link in listed] == headings
     targets = [f"#{heading['id']}" for heading in page.select("main h2")]
@@ -132,9 +139,11 @@ def test_publishing_an_incomplete_measurement_writes_the_whole_page_and_raises(t
     failure = Failure(code="timeout", reason="repeat 2 took over 9 s")
     measurement = stored(tmp_path / "m", status="partial", failure=failure)
     with pytest.raises(MeasurementError, match="timeout: repeat 2 took over 9 s"):
-        report.publish(measurement)
+        publish(measurement)
     page = BeautifulSoup(measurement.page_file.read_text(), "html.parser")
-    assert len(page.select("main h2")) == 10
+    headings = [heading.get_text() for heading in page.select("main h2")]
+    assert headings == ["Warnings", "Repeats", "Command", "Details"]
+    assert folded(page) == DETAILS
     assert len(page.select(".tile")) == 3
     assert (tmp_path / "index.html").exists()
 
@@ -161,10 +170,10 @@ def write_logs(measurement, names):
 
 
 def test_the_page_of_a_failure_before_any_step_has_no_empty_section(tmp_path):
-    failed = failed_at_once(tmp_path / "m")
-    page = written(failed)
+    page = written(failed_at_once(tmp_path / "m"))
     headings = [heading.get_text() for heading in page.select("main h2")]
-    assert headings == ["Parameters", "Environment", "Raw files"]
+    assert headings == ["Command", "Details"]
+    assert folded(page) == ["Parameters", "Environment", "Method", "Raw files"]
     assert [link.get_text() for link in page.select(".sections li > a")] == headings
     assert page.select("figure, .tile") == []
     text = " ".join(page.main.get_text(" ").split())
@@ -172,8 +181,6 @@ def test_the_page_of_a_failure_before_any_step_has_no_empty_section(tmp_path):
     assert "Remedy: a smaller batch: -p batch_size 16" in text
     assert page.find("a", href="logs/1-rank0.log")
     assert "perfkit run resnet50" in page.select_one("pre.command").get_text()
-    notebook = (failed.folder / "notebook.ipynb").read_text()
-    assert "No step was recorded." in notebook, "only the page leaves it out"
 
 
 def test_a_failure_is_shown_with_its_log_and_links_to_that_of_its_rank_first(tmp_path):
@@ -208,7 +215,7 @@ def test_the_page_of_a_model_has_no_parameters_of_others(tmp_path):
     measurement = keep(tmp_path / "m", measured([4.0], **work))
     command = names.command(measurement.result)
     assert "-p dataloader_workers 3" in command and "dali" not in command
-    assert ">dali_" not in report.parameters(measurement).html
+    assert ">dali_" not in parameters(measurement).html
     write_measurement(measurement, notebook=True)
     values = model_notebook(str(measurement.folder / "notebook.ipynb")).values
     assert values["dataloader_workers"] == 3
@@ -253,22 +260,20 @@ def test_the_title_shows_the_effective_precision():
 
 
 def tiles(measurement):
-    html = report.headline(measurement).html
+    html = headline(checked(measurement)).html
     _before, *parts = html.split('class="tile"')
     return [re.sub(r"<.*?>|\s+", " ", part) for part in parts]
 
 
-def test_the_tiles_show_throughput_limit_and_trust(tmp_path):
+def test_the_tiles_show_throughput_and_trust(tmp_path):
     repeat = [rank_events([1.0] * 7, measured_steps=5)]
     result = measured([8.0] * 2, protocol="quick")
     measurement = with_raw_files(tmp_path / "m", result, [repeat, repeat])
-    throughput, limit, trust = tiles(measurement)
+    throughput, _arithmetic, trust = tiles(measurement)
     assert "8.000 images/s ± 0 %" in throughput
     assert "8.000 – 8.000 (50 %, n=2)" in throughput
-    assert "Data wait: up to 10 % of a window" in limit
     assert "○ Can't tell" in " ".join(unescape(trust).split())
-    assert "2 repeats show neither their spread nor a difference" in trust
-    assert "4 repeats are enough" in trust
+    assert "n=2 is too few at 95 %; n=4 is enough." in trust
     assert "●" not in trust
     assert "Not checked: spread, step times" in trust
 
@@ -296,8 +301,8 @@ def with_peak(folder, result, flops):
 def test_a_share_above_100_percent_of_the_peak_is_unreliable(tmp_path):
     result = measured([4.0])
     measurement = with_peak(tmp_path / "m", result, flops=1e9)
-    assert "Share of measured peak: unreliable" in tiles(measurement)[1]
-    assert "is unreliable: convolutions may need" in report.limits(measurement).html
+    assert "Share of measured peak unreliable" in " ".join(tiles(measurement)[1].split())
+    assert "is unreliable: convolutions may need" in limits(measurement).html
 
 
 def gpt_on_eight_gpus(tokens_per_second, **changes):
@@ -309,10 +314,10 @@ def gpt_on_eight_gpus(tokens_per_second, **changes):
 def test_language_model_utilization_is_shown_with_its_formula(tmp_path):
     result = gpt_on_eight_gpus(1e6)
     measurement = with_peak(tmp_path / "m", result, flops=8e12)
-    throughput, _limit, _trust = tiles(measurement)
+    throughput, _peak, _trust = tiles(measurement)
     assert "tokens/s" in throughput
     assert "125,000 tokens/s per device" in throughput
-    text = report.limits(measurement).html
+    text = limits(measurement).html
     assert "throughput × FLOPs per token / peak" in text
     # V100s do not support bf16: no datasheet peak is shown.
     assert "1,000,000 tokens/s × 0.8547 GFLOP / 8.00 TFLOP/s" in text
@@ -324,7 +329,7 @@ def test_language_model_utilization_is_shown_with_its_formula(tmp_path):
 
 def limits_table(measurement):
     """Return the table of the limits: name -> median."""
-    page = BeautifulSoup(report.limits(measurement).html, "html.parser")
+    page = BeautifulSoup(limits(measurement).html, "html.parser")
     return {line("td")[0].get_text(): line("td")[1].get_text() for line in page("tr")[1:]}
 
 
@@ -353,7 +358,7 @@ def test_a_model_without_a_causal_mask_has_one_share(tmp_path):
 
 def test_memory_and_the_time_to_the_first_step_are_told_for_each_repeat(tmp_path):
     result = with_start(measured([4.0, 4.0]), 3 * 2**30, 12.5)
-    section = report.repeats(keep(tmp_path / "m", result)).html
+    section = repeats(keep(tmp_path / "m", result)).html
     page = BeautifulSoup(section, "html.parser")
     headings = [heading.get_text() for heading in page("th")]
     first = [cell.get_text() for cell in page("tr")[1]("td")]
@@ -439,10 +444,10 @@ def test_numbers_show_four_digits(value, shown):
 
 
 def test_chosen_parameters_precede_defaults(published):
-    chosen, folded = report.parameters(published).html.split("<details>")
+    chosen, defaults = parameters(published).html.split("Defaults:")
     assert ">batch_size<" in chosen
-    assert ">batch_size<" not in folded
-    assert ">seed<" in folded
+    assert ">batch_size<" not in defaults
+    assert ">seed<" in defaults
     assert ">seed<" not in chosen
 
 
@@ -460,7 +465,7 @@ def test_equal_gpus_are_named_once_with_their_number(tmp_path, gpus, shown):
     capabilities = ["9.0"] * len(gpus)
     facts = {"gpus": Reading(value=gpus), "compute_capability": Reading(value=capabilities)}
     measurement = stored(tmp_path / "m", environment=facts)
-    table = BeautifulSoup(report.environment(measurement).html, "html.parser")
+    table = BeautifulSoup(environment(measurement).html, "html.parser")
     cells = [[cell.get_text() for cell in row("td")] for row in table("tr")]
     assert cells[1:] == [["GPUs", shown], ["compute capability", "9.0"]]
 
@@ -468,8 +473,8 @@ def test_equal_gpus_are_named_once_with_their_number(tmp_path, gpus, shown):
 def test_missing_facts_are_grouped_by_reason_and_empty_facts_shown_as_none(tmp_path):
     missing = Reading(value=None, missing="no driver")
     empty = Reading(value=[])
-    environment = {"driver": missing, "cpu": Reading(value="X"), "nccl": missing}
-    measurement = stored(tmp_path / "m", environment=environment | {"variables": empty})
-    html = report.environment(measurement).html
+    facts = {"driver": missing, "cpu": Reading(value="X"), "nccl": missing}
+    measurement = stored(tmp_path / "m", environment=facts | {"variables": empty})
+    html = environment(measurement).html
     text = " ".join(re.sub("<.*?>", " ", html).split())
     assert text.endswith("CPU X variables none driver, NCCL not read (no driver)")

@@ -79,8 +79,8 @@ def test_other_configurations_have_no_rates_side_by_side(tmp_path):
 def test_a_comparison_prints_the_rates_and_what_to_look_at_first(tmp_path):
     a, b = write_all(tmp_path / "a", result(1.0)), write_all(tmp_path / "b", result(0.9, 0.9))
     text = " ".join(cli("compare", a, b).stdout.split())
-    assert "B / A of the matrix product 0.9000 0.8973 – 0.9027 (96.21 %)" in text
-    assert "B / A of the copy 1.000 0.9970 – 1.003 (96.21 %)" in text
+    assert "matrix product of the machine: 0.900 (0.897 – 0.903)" in text
+    assert "copy of the machine: 1.00 (0.997 – 1.00)" in text
     assert MACHINE in text
     assert "matrix product fell by at least half as much as the training" in text
 
@@ -93,6 +93,7 @@ def test_a_change_of_level_has_the_rates_beside_it(tmp_path, product, copy, is_f
         created = f"2026-01-0{day}T00:00:00+00:00"
         days.append(result(*levels).model_copy(update={"created": created}))
     text = " ".join(cli("history", write_all(tmp_path, *days)).stdout.split())
-    assert f"matrix product × {product:#.4} (" in text
-    assert "copy × 1.000 (" in text
+    rate = f"Matrix product: 1.00 → {1.003 * product:#.3} TFLOP/s × {product:#.3} ("
+    assert rate in text
+    assert "Copy: 10.0 → 10.0 GB/s × 1.00 (" in text
     assert (MACHINE in text) == is_first

@@ -148,7 +148,7 @@ def test_only_a_checking_load_leaves_out_results_that_contradict_their_raw_files
 
 PUBLISH_ONE = """
 import sys
-from perfkit.report import publish
+from perfkit.report.site import publish
 from perfkit.measuring.results.store import Measurement
 
 opened = set()

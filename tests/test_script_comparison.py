@@ -2,7 +2,6 @@
 
 import re
 
-import click
 import pytest
 from conftest import needs_frameworks
 from made import keep, measured, script_measured, write_all
@@ -13,7 +12,8 @@ from perfkit.analysis.comparison.history import history
 from perfkit.analysis.comparison.interleaved import judge_interleaved
 from perfkit.analysis.comparison.interleaved_plan import InterleavedPlan, plan_interleaved
 from perfkit.analysis.comparison.keys import LIVE_LABEL
-from perfkit.report.comparison_text import comparison_text, interleaved_text
+from perfkit.report.comparison import ComparisonPage, page, stored_comparison
+from perfkit.report.links import Site
 from perfkit.report.text.names import variant_names
 
 BASE = (100.0, 101.0, 102.0, 99.0, 100.5, 101.5, 99.5)
@@ -75,7 +75,7 @@ def test_two_versions_of_a_script_are_variants(script):
 
 def stored_text(tmp_path, base, other):
     """Return the text of the comparison of two results of one script."""
-    return click.unstyle(comparison_text(perfkit.compare(*folders(tmp_path, base, other))))
+    return repr(stored_comparison(perfkit.compare(*folders(tmp_path, base, other))))
 
 
 def test_a_stored_comparison_names_a_script_by_what_is_known(tmp_path):
@@ -107,11 +107,11 @@ def test_a_slower_switch_is_found_and_named_by_its_arguments(tmp_path):
     assert pair.ratio == pytest.approx(0.9)
     assert pair.across == {"arguments": ("", "--slow")}
     assert variant_names(comparison) == ["no arguments", "--slow"]
-    text = click.unstyle(interleaved_text(comparison))
-    verdict, _end, _empty, title, *_rest = text.splitlines()
-    slower = "--slow is 10 % slower than no arguments (10 % to 10 % at 98.44 %);"
+    section = page(ComparisonPage(tmp_path, comparison, Site(tmp_path)))
+    title, verdict, *_rest = repr(section).splitlines()
+    assert title == "train.py · 64 images per step · 1x1: no arguments, --slow"
+    slower = "■ --slow 0.900 × no arguments (0.900 to 0.900), slower: a regression"
     assert verdict.startswith(slower)
-    assert title == "train.py, 7 repeats of each, interleaved"
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def test_stored_measurements_of_a_script_show_the_arguments_that_differ(tmp_path
     a = script_measured(BASE, arguments=f"{common} --width 256")
     b = script_measured(BASE, arguments=f"{common} --width 512 --compile")
     comparison = perfkit.compare(*folders(tmp_path, a, b), across=["arguments"])
-    text = comparison_text(comparison)
-    assert "across arguments: --width 256 | --width 512 --compile\n" in text
+    text = repr(stored_comparison(comparison))
+    assert "  arguments --width 256 | --width 512 --compile" in text.splitlines()
 
 
 def test_arguments_may_change_what_the_script_tells(tmp_path):

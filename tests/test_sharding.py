@@ -10,13 +10,14 @@ from narrow import replace_sizes
 from sharded import trained
 from sides import config
 
-from perfkit import report
 from perfkit.analysis.wording import traits
 from perfkit.measuring.request import RequestError
 from perfkit.measuring.request.plan import plan
 from perfkit.measuring.results.frames import row_of
 from perfkit.measuring.results.repeat import Rank, Repeat
 from perfkit.measuring.results.schema import Throughput
+from perfkit.report.setup import method
+from perfkit.report.steps import repeats
 from perfkit.training.options import Options
 
 pytest.importorskip("jax")
@@ -173,7 +174,7 @@ def stored(folder, **changes):
 
 @pytest.mark.parametrize(("sharding", "slowest"), [("none", "0 / 1"), ("full", "unknown")])
 def test_with_sharding_the_page_does_not_know_the_slowest_rank(tmp_path, sharding, slowest):
-    html = report.repeats(stored(tmp_path, sharding=sharding)).html
+    html = repeats(stored(tmp_path, sharding=sharding)).html
     assert slowest in html
     assert ("Nor does computation" in html) == (sharding == "full")
 
@@ -186,5 +187,5 @@ def test_tables_name_sharding_and_recomputation(tmp_path):
 
 
 def test_the_page_says_when_gradients_are_exchanged(tmp_path):
-    html = report.method(stored(tmp_path, sharding="full", accumulate=2)).html
+    html = method(stored(tmp_path, sharding="full", accumulate=2)).html
     assert "gradients are exchanged with every micro-batch" in html

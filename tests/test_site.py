@@ -23,20 +23,19 @@ from playwright.sync_api import expect
 from pydantic import ValidationError
 
 import perfkit
-from perfkit import report
 from perfkit.analysis.warnings import check
 from perfkit.measuring.paths import ROOT
 from perfkit.measuring.results.base import Reading
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import NOTEBOOK, Measurement
-from perfkit.report import site
+from perfkit.report import fleet, history, rankings, site
 from perfkit.report.elements import table as report_table
 from perfkit.report.links import Site
 from perfkit.report.measurement import write_measurement
 from perfkit.report.pages import OWN, Page
 from perfkit.report.section import Section
 from perfkit.report.site import parts, write_index, write_site, write_tables
-from perfkit.report.summary import Summary
+from perfkit.report.summarized import Summary
 from perfkit.report.text.language import LANGUAGES, file_name, in_language
 from perfkit.report.text.names import command
 
@@ -71,7 +70,7 @@ def with_steps(outputs):
 
 @pytest.fixture
 def without_published_charts(monkeypatch):
-    monkeypatch.setattr("perfkit.report.published_tables", lambda _summary: Section())
+    monkeypatch.setitem(site.PAGES, "published", lambda _summary: Section())
 
 
 @pytest.mark.usefixtures("processes")
@@ -135,13 +134,13 @@ def test_pages_written_one_by_one_have_no_dead_link(tmp_path):
     write_all(tmp_path, result)
     for name in ("resnet50-paddle-fp32-1x1-b8-cpu-dali-quick-*", "resnet50-jax-*-live-*"):
         folder = next(tmp_path.glob(name))
-        report.publish(Measurement.read(folder))
+        site.publish(Measurement.read(folder))
         assert dead_links(tmp_path) == []
-    report.publish_comparison(next(tmp_path.glob("comparisons/resnet50-input-*")))
+    site.publish_comparison(next(tmp_path.glob("comparisons/resnet50-input-*")))
     assert dead_links(tmp_path) == []
-    report.publish_audit(next(tmp_path.glob("audits/*")))
+    site.publish_audit(next(tmp_path.glob("audits/*")))
     assert dead_links(tmp_path) == []
-    report.publish_summary(Summary.read(tmp_path))
+    site.publish_page("summary", Summary.read(tmp_path))
     assert dead_links(tmp_path) == []
     below = [page for page in pages(tmp_path) if page.parent != tmp_path]
     assert len(below) == 14
@@ -282,7 +281,7 @@ def warned(text):
     warnings = {}
     page = BeautifulSoup(text, "html.parser")
     for row in page.select("#measurements tbody tr:not(.group)"):
-        cell = row.select_one("td.warnings")
+        cell = row.select_one("td.trust")
         cell_text = " ".join(cell.get_text().split())
         titles = [mark["title"] for mark in cell.select("[title]")]
         link = row.select_one("a")
@@ -313,9 +312,9 @@ def test_other_load_is_named_beside_a_number_in_every_list(tmp_path, code):
     write_index(Site(tmp_path))
     texts = [(tmp_path / file_name("index", code)).read_text()]
     summary = Summary.read(tmp_path)
-    sections = [report.fastest, report.history_overview, report.history_series]
     with in_language(code):
-        texts += [section(summary).html for section in [*sections, report.fleet_nodes]]
+        for section in (rankings.fastest, history.page, fleet.page):
+            texts.append(section(summary).html)
     for text in texts:
         assert 'title="other_load, outlier"' in text
 
@@ -413,7 +412,7 @@ def test_a_result_contradicting_its_raw_files_is_never_shown_as_fine(tmp_path):
     records = json.loads((tmp_path / "results.json").read_text())
     assert [record["id"] for record in records] == [good.folder.name]
     # The tables come from result.json alone, the warning from the page made above.
-    report.publish(good)
+    site.publish(good)
     index = (tmp_path / "index.html").read_text()
     cell, *_titles = warned(index)[changed.folder.name]
     assert cell.startswith("■ error raw_files_differ")
@@ -503,10 +502,10 @@ def open_page(browser):
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
-    """An index with two models of different units, three frameworks, warnings and a failure."""
+    """An index with two devices and units, three frameworks, warnings and a failure."""
     folder = tmp_path_factory.mktemp("mixed")
     bert = {"model": "bert", "input": "synthetic", "image_size": None, "layout": None}
-    bert |= {"sequence_length": 128, "batch_size": 2}
+    bert |= {"sequence_length": 128, "batch_size": 2, "facts": {"cpu": "Xeon"}}
     jax = {"framework": "jax", "input": "synthetic", "execution": "static"}
     results = [
         measured([4.0], framework="torch", batch_size=4),
@@ -531,7 +530,7 @@ def mixed(tmp_path_factory):
 
 
 def throughputs(tab):
-    cells = tab.locator("tbody tr:visible td:nth-child(6) strong")
+    cells = tab.locator("tbody tr:visible td.throughput strong")
     return [float(text) for text in cells.all_inner_texts()]
 
 
@@ -548,17 +547,17 @@ def test_a_heading_sorts_all_rows_by_unit_and_number_in_both_directions(mixed, o
         heading = sorted_by(tab, "Throughput")
         assert heading.get_attribute("aria-sort") == order
         assert throughputs(tab) == values
-        assert "no number" in tab.locator("tbody tr").last.inner_text()
-    tab.get_by_role("columnheader", name="Batch").get_by_role("button").focus()
+        assert "out_of_memory" in tab.locator("tbody tr").last.inner_text()
+    tab.get_by_role("columnheader", name="Framework").get_by_role("button").focus()
     tab.keyboard.press("Enter")
     assert heading.get_attribute("aria-sort") is None
-    batches = tab.locator("tbody td:nth-child(4)").all_inner_texts()
-    assert [int(text) for text in batches] == [2, 2, 4, 4, 8, 16, 128]
+    names = [text.split()[0] for text in tab.locator("td.framework").all_inner_texts()]
+    assert names == ["JAX"] + ["Paddle"] * 4 + ["PyTorch"] * 2
 
 
 FILTERED = {
     "resnet-50 pytorch": [4.0],
-    "dali  complete": [4.0, 11.0, 21.0],
+    "dali  batch": [4.0, 11.0, 21.0],
     "above_peak": [4.0],
     "images/s": [4.0, 11.0, 15.0, 21.0],
     "nobody": [],
@@ -612,14 +611,15 @@ def test_visible_rows_download_as_csv_and_copy_as_markdown(mixed, open_page):
     tab.get_by_label("Filter").fill("resnet-50 pytorch")
     found = downloaded(tab, tab.get_by_role("button", name="Download CSV"))
     head, row = csv.reader(found.path().read_text(encoding="utf-8-sig").splitlines())
-    assert head[:4] == ["Model", "Framework", "Precision", "Batch"]
-    assert row[1:6] == ["PyTorch", "fp32", "4", "1x1", "4.000 images/s"]
+    assert head[:3] == ["Configuration", "Framework", "Throughput"]
+    assert row[0].startswith("ResNet-50 · fp32 · batch 4 · 1x1 · dali")
+    assert row[1:3] == ["PyTorch", "4.000 images/s"]
     tab.get_by_role("button", name="Copy as Markdown").click()
     lines = pasted(tab).splitlines()
-    assert lines[0].startswith("| Model | Framework | Precision | Batch |")
+    assert lines[0].startswith("| Configuration | Framework | Throughput |")
     assert lines[1] == "|" + " --- |" * len(head)
     assert len(lines) == 3
-    assert "| PyTorch | fp32 | 4 | 1x1 |" in lines[2]
+    assert "| PyTorch | 4.000 images/s |" in lines[2]
 
 
 def test_a_downloaded_table_is_complete_and_has_no_formula(open_page, tmp_path):
@@ -689,10 +689,11 @@ def test_pages_fit_every_width_in_light_and_dark(outputs, open_page, page, langu
 )
 def test_numbers_are_visible_on_narrow_screens(outputs, open_page, page):
     tab = open_page(outputs / f"{page}.html", viewport={"width": 390, "height": 800})
-    assert tab.locator("table:not(details table) td:visible").count() > 10
+    tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert tab.locator("td:visible").count() > 10
     beyond = "cell => cell.getBoundingClientRect().right > 390"
     outside = f"cells => cells.filter({beyond}).map(cell => cell.innerText)"
-    assert tab.locator("table:not(details table) td").evaluate_all(outside) == []
+    assert tab.locator("td").evaluate_all(outside) == []
 
 
 FIGURE_FILTERS = {"light": "none", "dark": "invert(0.93) hue-rotate(180deg)"}
@@ -743,8 +744,8 @@ def test_the_index_without_scripts_is_complete_and_has_no_controls(mixed, browse
     tab = context.new_page()
     tab.goto((mixed / "index.html").as_uri())
     groups = tab.locator("tr.group").all_inner_texts()
-    assert groups == ["BERT-base pre-training (2)", "ResNet-50 v1.5 (5)"]
-    assert "4.000" in tab.locator("tbody").last.inner_text()
+    assert groups == ["AMD EPYC (family 25 model 17) (5)", "Xeon (2)"]
+    assert "4.000" in tab.locator("tbody").first.inner_text()
     assert tab.locator("tbody tr:not(.group):visible").count() == 7
     assert tab.get_by_role("button").count() == 0
     assert tab.get_by_role("searchbox").count() == 0

@@ -154,7 +154,7 @@ print("trained")
         ({"samples_per_step": 1.5}, "samples_per_step=1.5: must be a whole number"),
         ({"samples_per_step": "8"}, "samples_per_step='8': must be a whole number"),
         ({"samples_per_step": 10**10}, "at most 1000000000"),
-        ({"unit": "images/s"}, "unit='images/s': must be a plural noun"),
+        ({"unit": "images/h"}, "unit='images/h': must be a plural noun"),
         ({"unit": ""}, "unit='': must be a plural noun"),
         ({"flops_per_sample": float("inf")}, "flops_per_sample=inf: must be a positive number"),
         ({"flops_per_sample": -1}, "flops_per_sample=-1: must be a positive number"),

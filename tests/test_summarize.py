@@ -7,11 +7,12 @@ from html import unescape
 import pytest
 from made import change, event, measured, rank_events, with_raw_files
 
-from perfkit import report
 from perfkit.analysis.warnings import window_disagrees
 from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.results.store import Measurement, read_events
 from perfkit.measuring.results.summarize import check_against_raw, summarize
+from perfkit.report.checked import checked
+from perfkit.report.steps import raw_files
 
 PROTOCOL = Protocol.named("quick", warmup_steps=1, measured_steps=2, repeats=1)
 
@@ -138,7 +139,7 @@ def measurement(tmp_path):
 
 
 def raw_section(measurement):
-    return re.sub(r"<[^>]+>", "", unescape(report.raw_files(measurement).html))
+    return re.sub(r"<[^>]+>", "", unescape(raw_files(checked(measurement)).html))
 
 
 def test_the_page_confirms_numbers_that_match_the_raw_files(measurement):

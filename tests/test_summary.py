@@ -8,25 +8,18 @@ from bs4 import BeautifulSoup
 from made import measured, name_of, write_all
 from matplotlib.collections import PathCollection
 
-from perfkit import report
 from perfkit.analysis.comparison.interleaved import judge_interleaved
 from perfkit.analysis.comparison.interleaved_plan import InterleavedPlan
 from perfkit.analysis.comparison.stored import write_comparison
 from perfkit.measuring.results.store import Measurement
 from perfkit.measuring.statistics import ratio_interval
+from perfkit.report.rankings import fastest
 from perfkit.report.section import Picture
-from perfkit.report.summary import Summary
+from perfkit.report.summarized import Summary
+from perfkit.report.summary import beside_published, page, ratios, scaling, throughput_by_batch
 from perfkit.report.text.language import in_language
 
 NODES = {"device": "gpu", "gpus": 8, "nodes": 2, "launcher": "srun"}
-SECTIONS = [
-    report.fastest,
-    report.ratios,
-    report.throughput_by_batch,
-    report.scaling,
-    report.beside_published,
-    report.left_out,
-]
 HOSTILE = '<script>alert(1)</script> --> $\\frac{1}{0}$ "& V100'
 LATER = {"created": "2026-03-01T00:00:00+00:00"}
 
@@ -34,11 +27,6 @@ LATER = {"created": "2026-03-01T00:00:00+00:00"}
 def read(outputs, *results):
     write_all(outputs, *results)
     return Summary.read(outputs)
-
-
-def fastest(outputs, *results):
-    summary = read(outputs, *results)
-    return report.fastest(summary)
 
 
 def parsed(section):
@@ -63,18 +51,21 @@ def tables(section):
     return captions_and_rows
 
 
-def captions(section):
-    return [caption for caption, _rows in tables(section)]
-
-
 def only_table(section):
     ((_caption, rows),) = tables(section)
     return rows
 
 
+def rows_of(section):
+    """Return the rows of the table of frameworks by heading, without versions."""
+    (_caption, rows), _memory = tables(section)
+    return [{name.split()[0]: text for name, text in row.items()} for row in rows]
+
+
 def bold(section):
-    cells = parsed(section).select("td strong")
-    return [text.get_text() for text in cells]
+    """Return the numbers in bold."""
+    cells = parsed(section).select("td + td strong")
+    return [text.get_text().removesuffix(" images/s") for text in cells]
 
 
 def answers(section):
@@ -144,8 +135,8 @@ def with_pages(outputs, *names):
     for name in names:
         folder = outputs / name
         folder.mkdir(exist_ok=True)
-        for page in ("report.html", "report.zh.html"):
-            (folder / page).touch()
+        for name_of_page in ("report.html", "report.zh.html"):
+            (folder / name_of_page).touch()
 
 
 LAYOUTS = {"paddle": "NCHW", "torch": "NHWC", "jax": "NHWC"}
@@ -187,11 +178,11 @@ ALIKE = [value * factor for value, factor in zip(SLOW, [1.02, 1.01, 0.98] * 2, s
     ],
 )
 def test_the_leader_is_bold_with_its_ratio_to_paddle(tmp_path, values, leader, words):
-    section = report.fastest(frameworks(tmp_path, **values))
+    section = fastest(frameworks(tmp_path, **values))
     assert bold(section) == leader
     assert answers(section)[0].startswith(f"ResNet-50 fp32 batch 32: {words}")
-    (row,) = only_table(section)
-    assert "≈" not in section.html
+    (row,) = rows_of(section)
+    assert "≈" not in str(row)
     assert "×" not in row["Paddle"]
     for name in ("PyTorch", "JAX"):
         if name in row:
@@ -201,11 +192,11 @@ def test_the_leader_is_bold_with_its_ratio_to_paddle(tmp_path, values, leader, w
 def test_a_leader_needs_the_highest_throughput_of_its_row(tmp_path):
     failed = measured([], **JAX)
     summary = frameworks(tmp_path / "failed", failed, paddle=SLOW, torch=FAST)
-    beside_failed = report.fastest(summary)
+    beside_failed = fastest(summary)
     assert bold(beside_failed) == ["13.32"]
     higher = measured([99.0], **JAX)
     summary = frameworks(tmp_path / "high", higher, paddle=SLOW, torch=FAST)
-    beside_higher = report.fastest(summary)
+    beside_higher = fastest(summary)
     assert bold(beside_higher) == []
     (beside,) = answers(beside_higher)
     assert "can't tell, PyTorch is 1.30 × Paddle" in beside
@@ -214,13 +205,13 @@ def test_a_leader_needs_the_highest_throughput_of_its_row(tmp_path):
 def test_frameworks_share_a_row_despite_layout_and_execution(tmp_path):
     eager = measured([2.0], execution="dynamic", **TORCH)
     static = measured([1.0], execution="static")
-    one_each = fastest(tmp_path / "a", static, eager)
-    (row,) = only_table(one_each)
-    assert row["Paddle"].endswith("static")
-    assert "static" not in row["PyTorch"]
+    one_each = fastest(read(tmp_path / "a", static, eager))
+    (row,) = rows_of(one_each)
+    assert row["Paddle"].startswith("1.000 ")
+    assert row["PyTorch"].startswith("2.000 ")
     dynamic = measured([3.0], execution="dynamic")
-    two_of_paddle = fastest(tmp_path / "b", static, eager, dynamic)
-    named_static = ["static" in row["Input"] for row in only_table(two_of_paddle)]
+    two_of_paddle = fastest(read(tmp_path / "b", static, eager, dynamic))
+    named_static = ["static" in row["Configuration"] for row in rows_of(two_of_paddle)]
     assert sorted(named_static) == [False, True]
 
 
@@ -236,7 +227,7 @@ def test_every_compared_row_has_an_answer(tmp_path):
     compare(tmp_path, *folders[:2], name="b4")
     compare(tmp_path, *folders[2:], name="b8", created="2026-01-03")
     summary = Summary.read(tmp_path)
-    batch_4, batch_8 = answers(report.fastest(summary))
+    batch_4, batch_8 = answers(fastest(summary))
     assert batch_4 == "ResNet-50 fp32 batch 4: PyTorch, 1.30 × Paddle (1.30 – 1.30)"
     ratio = "PyTorch is 0.500 × Paddle (0.500 – 0.500)"
     assert batch_8 == f"ResNet-50 fp32 batch 8: Paddle, {ratio}"
@@ -245,9 +236,9 @@ def test_every_compared_row_has_an_answer(tmp_path):
 def test_separate_runs_have_no_leader_and_marked_ratios(tmp_path):
     paddle = measured(SLOW)
     torch = measured(FAST, **TORCH)
-    section = fastest(tmp_path, paddle, torch)
+    section = fastest(read(tmp_path, paddle, torch))
     assert bold(section) == []
-    (row,) = only_table(section)
+    (row,) = rows_of(section)
     assert "≈ 1.30 × Paddle" in row["PyTorch"]
     assert "≈: ratio" in section.html
     assert "perfkit compare --live" in section.html
@@ -256,13 +247,12 @@ def test_separate_runs_have_no_leader_and_marked_ratios(tmp_path):
 def test_a_cell_shows_the_compared_or_newest_measurement(tmp_path):
     later = measured([99.0], label="new").model_copy(update=LATER)
     summary = frameworks(tmp_path / "a", later, paddle=SLOW, torch=FAST)
-    (compared,) = only_table(report.fastest(summary))
+    (compared,) = rows_of(fastest(summary))
     assert compared["Paddle"].startswith("10.25")
-    assert "1 of 2 measurements" in compared["Paddle"]
     old = measured([7.0, 8.0], batch_size=64)
     new = measured([1.0], batch_size=64).model_copy(update=LATER)
-    section = fastest(tmp_path / "b", new, old)
-    (newest,) = only_table(section)
+    section = fastest(read(tmp_path / "b", new, old))
+    (newest,) = rows_of(section)
     assert newest["Paddle"].startswith("1.000")
 
 
@@ -274,16 +264,15 @@ def test_frameworks_are_columns_and_batch_topology_and_input_are_rows(tmp_path):
     paddle = measured([1.0], batch_size=4)
     torch = measured([1.5], batch_size=4, **TORCH)
     synthetic = measured([1.7], batch_size=4, input="synthetic")
-    section = fastest(tmp_path, large, paddle, torch, synthetic)
-    columns = ["Batch", "Topology", "Input", "Paddle", "PyTorch"]
-    first_words = []
-    for row in only_table(section):
-        cells = [row[column].split()[0] for column in columns]
-        first_words.append(" ".join(cells))
-    assert first_words == [
-        "4 1x1 dali 1.000 1.500",
-        "4 1x1 synthetic 1.700 –",
-        "8 1x2 dali 2.000 –",
+    section = fastest(read(tmp_path, large, paddle, torch, synthetic))
+    shown = []
+    for row in rows_of(section):
+        numbers = (row[name].split()[0] for name in ("Paddle", "PyTorch"))
+        shown.append((row["Configuration"], *numbers))
+    assert shown == [
+        ("ResNet-50 · batch 4 · 1x1 · dali", "1.000", "1.500"),
+        ("ResNet-50 · batch 4 · 1x1 · synthetic", "1.700", "–"),
+        ("ResNet-50 · batch 8 · 1x2 · dali", "2.000", "–"),
     ]
 
 
@@ -291,30 +280,20 @@ def test_frameworks_are_columns_and_batch_topology_and_input_are_rows(tmp_path):
     ("change", "words"),
     [
         ({"facts": {"cpu": "Xeon"}}, "Xeon"),
-        ({"facts": {"paddle": "2.6.2"}}, "Paddle 2.6.2"),
+        ({"facts": {"paddle": "2.6.2"}}, "2.6.2"),
         ({"protocol": "quick"}, "quick (2 + 5 steps or more, for 3 s)"),
     ],
 )
-def test_hardware_versions_and_protocols_have_separate_tables(tmp_path, change, words):
+def test_hardware_versions_and_protocols_have_separate_rows_that_name_them(
+    tmp_path, change, words
+):
     usual = [measured([1.0], batch_size=size) for size in (4, 8)]
     others = [measured([2.0], batch_size=size, **change) for size in (4, 8)]
-    section = fastest(tmp_path, *usual, *others)
-    first, second = tables(section)
-    for _caption, rows in (first, second):
-        assert len(rows) == 2
-    one, another = captions(section)
-    assert (words in one) + (words in another) == 1
-    assert one != another
-
-
-def test_blocks_of_a_single_row_share_a_table_that_tells_in_what_they_differ(tmp_path):
-    usual = measured([1.0])
-    other = measured([2.0], facts={"cpu": "Xeon"})
-    ((caption, rows),) = tables(fastest(tmp_path, usual, other))
-    assert "A row for each machine, set of versions and protocol" in caption
-    one, another = (row["Measured with"] for row in rows)
-    assert ("Xeon" in one) + ("Xeon" in another) == 1
-    assert "Xeon" not in caption
+    (caption, rows), _memory = tables(fastest(read(tmp_path, *usual, *others)))
+    texts = [" ".join(row.values()) for row in rows]
+    assert len(texts) == 4
+    assert [words in text for text in texts] == ["2.000 images/s" in text for text in texts]
+    assert words not in caption
 
 
 @pytest.mark.parametrize(
@@ -330,15 +309,15 @@ def test_blocks_of_a_single_row_share_a_table_that_tells_in_what_they_differ(tmp
 def test_different_work_has_a_separate_named_row(tmp_path, change, words):
     usual = measured([1.0])
     other = measured([2.0], **change)
-    section = fastest(tmp_path, usual, other)
-    first, second = [f"{row['Precision']} {row['Input']}" for row in only_table(section)]
+    section = fastest(read(tmp_path, usual, other))
+    first, second = [row["Configuration"] for row in rows_of(section)]
     assert (words in first) + (words in second) == 1
 
 
 def test_interpreters_of_one_version_have_separate_named_rows(tmp_path):
     results = [measured([1.0], python=f"/opt/{name}/bin/python") for name in ("mkl", "blas")]
-    two_of_paddle = fastest(tmp_path, *results)
-    ends = {row["Input"].rpartition(" · ")[2] for row in only_table(two_of_paddle)}
+    two_of_paddle = fastest(read(tmp_path, *results))
+    ends = {row["Configuration"].rpartition(" · ")[2] for row in rows_of(two_of_paddle)}
     assert ends == {"python /opt/mkl", "python /opt/blas"}
 
 
@@ -349,11 +328,10 @@ def test_interpreters_of_one_version_have_separate_named_rows(tmp_path):
 def test_labels_and_suite_versions_share_a_row(tmp_path, other):
     first = measured([1.0])
     second = measured([3.0], **other)
-    section = fastest(tmp_path, first, second)
-    (row,) = only_table(section)
+    section = fastest(read(tmp_path, first, second))
+    (row,) = rows_of(section)
     throughput = row["Paddle"].split()[0]
     assert throughput in ("1.000", "3.000"), "nothing is averaged"
-    assert "1 of 2 measurements" in row["Paddle"]
 
 
 def test_cells_show_failed_and_partial_measurements(tmp_path):
@@ -364,8 +342,8 @@ def test_cells_show_failed_and_partial_measurements(tmp_path):
     partial = result.model_validate(result.model_dump() | changes)
     torch = measured([2.0], batch_size=4, **TORCH)
     failed = measured([], batch_size=64)
-    section = fastest(tmp_path, torch, partial, failed)
-    of_torch, of_partial, of_failed = only_table(section)
+    section = fastest(read(tmp_path, torch, partial, failed))
+    of_torch, of_partial, of_failed = rows_of(section)
     assert of_torch["Paddle"].strip() == "–"
     assert of_partial["Paddle"].endswith("partial: 2 of 7 repeats, timeout")
     assert of_failed["Paddle"].strip() == "failed: out_of_memory"
@@ -375,22 +353,22 @@ def test_cells_show_failed_and_partial_measurements(tmp_path):
 
 def test_a_number_has_the_width_of_its_interval_beside_it(tmp_path):
     five = measured([10.0, 12.0, 11.0, 14.0, 13.0])
-    section = fastest(tmp_path, five)
-    assert '12.00 <small data-column="±">± 17 %</small>' in section.html
+    section = fastest(read(tmp_path, five))
+    assert '12.00 images/s <small data-column="±">± 17 %</small>' in section.html
     assert "93.75 %" in section.html
 
 
 def test_numbers_link_to_their_page_in_the_same_language(tmp_path):
-    result = measured([1.0])
+    result = measured([2097.20] * 7, batch_size=32, device="gpu", gpus=8)
     summary = read(tmp_path, result)
     name = name_of(result)
-    assert "<a" not in report.fastest(summary).html
-    assert "<a" not in report.beside_published(summary).html
+    assert "<a" not in fastest(summary).html
+    assert "<a" not in beside_published(summary).html
     with_pages(tmp_path, name, "published")
-    assert 'href="../published/report.html"' in report.beside_published(summary).html
-    assert f'href="../{name}/report.html"' in report.fastest(summary).html
+    assert 'href="../published/report.html"' in beside_published(summary).html
+    assert f'href="../{name}/report.html"' in fastest(summary).html
     with in_language("zh"):
-        assert "/report.zh.html" in report.fastest(summary).html
+        assert "/report.zh.html" in fastest(summary).html
 
 
 def test_rows_and_panels_beyond_the_limit_are_counted(tmp_path, monkeypatch):
@@ -401,10 +379,10 @@ def test_rows_and_panels_beyond_the_limit_are_counted(tmp_path, monkeypatch):
         result = measured([5.0], batch_size=batch_size, processes=processes)
         results.append(result)
     summary = read(tmp_path, *results)
-    rows = report.fastest(summary)
-    panels = report.throughput_by_batch(summary)
-    curves = report.scaling(summary)
-    assert len(only_table(rows)) == 2
+    rows = fastest(summary)
+    panels = throughput_by_batch(summary)
+    curves = scaling(summary)
+    assert len(rows_of(rows)) == 2
     assert "4 more: in the index and in results.csv." in rows.html
     assert "1 more: in the index and in results.csv." in panels.html
     assert "2 more: in the index and in results.csv." in curves.html
@@ -415,9 +393,9 @@ def test_rows_and_panels_beyond_the_limit_are_counted(tmp_path, monkeypatch):
 
 def test_every_pair_is_plotted_and_links_to_its_comparison(tmp_path):
     summary = frameworks(tmp_path, paddle=SLOW, torch=FAST, jax=UNSURE)
-    assert "<a" not in report.ratios(summary).html
+    assert "<a" not in ratios(summary).html
     with_pages(tmp_path, "comparisons/frameworks")
-    section = report.ratios(summary)
+    section = ratios(summary)
     names = [row["Variants"] for row in only_table(section)]
     assert names == ["PyTorch / Paddle", "JAX / Paddle"]
     assert 'href="../comparisons/frameworks/report.html"' in section.html
@@ -435,10 +413,9 @@ def test_every_pair_is_plotted_and_links_to_its_comparison(tmp_path):
 def test_a_ratio_of_too_few_pairs_has_no_interval(tmp_path, pairs, has_interval):
     base, other = [10.0 + 0.1 * number for number in range(6)], [20.0] * 6
     summary = frameworks(tmp_path, paddle=base[:pairs], torch=other[:pairs])
-    (row,) = only_table(report.ratios(summary))
+    (row,) = only_table(ratios(summary))
     assert row["Pairs"] == str(pairs)
-    assert (row["Interval"] != "–") == has_interval
-    assert (row["Level"] != "–") == has_interval
+    assert ("(" in row["Ratio"]) == has_interval
 
 
 def test_variants_are_named_by_their_parameters(tmp_path):
@@ -447,9 +424,9 @@ def test_variants_are_named_by_their_parameters(tmp_path):
     write_all(tmp_path, base, other)
     compare(tmp_path, name_of(base, 0), name_of(other, 1), key="batch_size")
     summary = Summary.read(tmp_path)
-    row = only_table(report.ratios(summary))[0]
+    row = only_table(ratios(summary))[0]
     assert row["Variants"] == "batch_size=8 / batch_size=4"
-    assert "No interleaved comparison shows which" in report.fastest(summary).html
+    assert "No interleaved comparison shows which" in fastest(summary).html
 
 
 def test_the_throughput_chart_starts_at_zero_with_all_repeats(tmp_path):
@@ -457,7 +434,7 @@ def test_the_throughput_chart_starts_at_zero_with_all_repeats(tmp_path):
     large = measured([1064.0, 1065.0, 1067.0], batch_size=64)
     torch = measured([900.0], **TORCH)
     summary = read(tmp_path, small, large, torch)
-    axes = only_axes(report.throughput_by_batch(summary))
+    axes = only_axes(throughput_by_batch(summary))
     lowest, highest = axes.get_ylim()
     assert lowest == 0
     assert highest > 1067
@@ -479,7 +456,7 @@ def test_speedup_is_relative_to_the_fewest_devices(tmp_path):
     failed = measured([], gpus=4, device="gpu", batch_size=48)
     other_batch = measured([500.0], gpus=8, device="gpu", batch_size=64)
     summary = read(tmp_path, fewest, eight, sixteen, failed, other_batch)
-    section = report.scaling(summary)
+    section = scaling(summary)
     axes = only_axes(section)
     assert lines_of(axes) == {"ideal": [1, 8, 16], "Paddle": [1, 7.6, 14.4]}
     assert notes_of(axes) == ["95 %", "90 %"]
@@ -500,7 +477,7 @@ def test_published_scaling_is_drawn_only_for_the_same_work(tmp_path, image_size,
     on_one = measured([2000.0], device="gpu", gpus=8, image_size=image_size)
     on_two = measured([3900.0], image_size=image_size, **NODES)
     summary = read(tmp_path, on_one, on_two)
-    axes = only_axes(report.scaling(summary))
+    axes = only_axes(scaling(summary))
     lines = {bars.get_label(): bars.lines[0] for bars in axes.containers}
     assert ("Paddle, published" in lines) == drawn
     if drawn:
@@ -512,7 +489,7 @@ def test_cpu_processes_have_a_speedup_without_an_ideal_line(tmp_path):
     two_processes = measured([5.0], processes=2)
     two_nodes = measured([8.0], nodes=2, launcher="srun")
     summary = read(tmp_path, one, two_processes, two_nodes)
-    section = report.scaling(summary)
+    section = scaling(summary)
     axes = only_axes(section)
     assert lines_of(axes) == {"Paddle": [1, 1.25, 2]}
     assert notes_of(axes) == []
@@ -522,11 +499,10 @@ def test_cpu_processes_have_a_speedup_without_an_ideal_line(tmp_path):
 def test_only_published_numbers_with_a_measurement_are_shown(tmp_path):
     other = measured([1.0])
     summary = read(tmp_path / "a", other)
-    section = report.beside_published(summary)
-    assert "No measurement matches a published number" in section.html
+    assert beside_published(summary).html == ""
     same = measured([2097.20 * 1.1] * 7, batch_size=32, device="gpu", gpus=8)
     summary = read(tmp_path / "b", same)
-    (row,) = only_table(report.beside_published(summary))
+    (row,) = only_table(beside_published(summary))
     assert row["Source"].endswith(" · 32 · 1x8 · V100, FP32")
     assert row["Published"] == "2097.20"
     assert row["Measured / published"] == "1.10"
@@ -545,18 +521,9 @@ def everything(outputs, cpu="EPYC"):
     return frameworks(outputs, *more, facts=facts, paddle=SLOW, torch=FAST)
 
 
-def html_of_all(summary):
-    """Return the HTML of all sections."""
-    texts = [section(summary).html for section in SECTIONS]
-    return "".join(texts)
-
-
-def test_empty_sections_name_the_command_to_run(tmp_path):
-    summary = Summary.read(tmp_path)
-    for section in SECTIONS:
-        assert section(summary).html.startswith("<p")
-    text = html_of_all(summary)
-    for command in ("run resnet50", "compare --live", "sweep"):
+def test_a_summary_without_measurements_names_the_commands_to_run(tmp_path):
+    text = page(Summary.read(tmp_path)).html
+    for command in ("run resnet50", "compare --live"):
         assert f"perfkit {command}" in text
 
 
@@ -564,7 +531,7 @@ def test_untrusted_names_are_escaped_in_tables_and_figures(tmp_path):
     summary = everything(tmp_path, HOSTILE)
     frame = summary.measurements.assign(input=HOSTILE)
     hostile = Summary(summary.site, frame, summary.comparisons, [HOSTILE])
-    html = html_of_all(hostile)
+    html = page(hostile).html
     assert "<script" not in html
     assert "&lt;script&gt;" in html
     assert not re.search(r"&(?!\w+;|#\d+;)", html)
@@ -577,11 +544,10 @@ def test_every_figure_has_resolved_colours_in_every_language(tmp_path, language)
     svgs = []
     with in_language(language):
         summary = everything(tmp_path)
-        for section in SECTIONS:
-            for part in section(summary).parts:
-                bundle = part.bundle(png=True)
-                if "image/svg+xml" in bundle:
-                    svgs.append(bundle["image/svg+xml"])
+        for part in page(summary).parts:
+            bundle = part.bundle(png=True)
+            if "image/svg+xml" in bundle:
+                svgs.append(bundle["image/svg+xml"])
     assert len(svgs) >= 3
     for svg in svgs:
         colours = {*re.findall(r"#[0-9a-f]{6}", svg)}

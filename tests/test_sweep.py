@@ -41,7 +41,7 @@ from perfkit.sweep import slurm, status
 from perfkit.sweep.jobs import read_jobs
 from perfkit.sweep.matrix import read_sweep
 from perfkit.sweep.run import run_sweep
-from perfkit.sweep.slurm import SlurmSweep, slurm_name, submit
+from perfkit.sweep.slurm import SlurmSweep, command_output, sbatch_words, slurm_name
 from perfkit.sweep.status import StoredResults
 from perfkit.sweep.sweep_file import SweepError
 
@@ -424,7 +424,7 @@ def test_options_of_sbatch_override_all_but_the_name_of_a_job(
 ):
     slurm_command("sbatch", f'printf "%s\\n" "$@" >{tmp_path}/words')
     (job,) = read_jobs(sweep_file({}), {}, elsewhere=True)
-    submit(job, ["--job-name", "mine", "--mem", "8G"])
+    command_output(*sbatch_words(job, ["--job-name", "mine", "--mem", "8G"]))
     words = (tmp_path / "words").read_text().splitlines()
     values = dict(pairwise(words))
     assert values["--mem"] == "8G"

@@ -11,7 +11,7 @@ from perfkit.analysis.ratios import Ratio, estimated
 from perfkit.measuring.results.repeat import Peak
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.statements import N_
-from perfkit.measuring.statistics import Estimate, ratio_interval
+from perfkit.measuring.statistics import Estimate, median, ratio_interval
 
 FIELDS = {
     N_("matrix product"): "sustained_matmul_flops_per_second",
@@ -25,6 +25,10 @@ class MachineRate(Ratio):
 
     name: str
     """what the rate is of: matrix product or copy"""
+    before: float
+    """median before; FLOPs or bytes per second"""
+    after: float
+    """median after"""
     fell_with_training: bool
     """whether it fell by at least half as much as the training did, and both intervals lie
     below 1"""
@@ -41,9 +45,16 @@ def machine_rates(
         return []
     rates = []
     for name, field in FIELDS.items():
-        ratio = ratio_interval(_values(later, field), _values(earlier, field), level)
-        fell = _fell_with(training, ratio, level)
-        rates.append(MachineRate(**estimated(ratio), name=name, fell_with_training=fell))
+        now, then = _values(later, field), _values(earlier, field)
+        ratio = ratio_interval(now, then, level)
+        rate = MachineRate(
+            **estimated(ratio),
+            name=name,
+            before=median(then),
+            after=median(now),
+            fell_with_training=_fell_with(training, ratio, level),
+        )
+        rates.append(rate)
     return rates
 
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import pandas as pd
 
 from perfkit.analysis.utilization import datasheet, share_of_datasheet, utilization
-from perfkit.analysis.verdicts import few_repeats
+from perfkit.analysis.verdicts import are_few
 from perfkit.measuring.config import Config
 from perfkit.measuring.request.contradictions import contradictions
 from perfkit.measuring.results.frames import steps_of
@@ -114,7 +114,7 @@ class MeasurementChecks:
         """The possible sources of warnings, and whether this measurement has each."""
         repeats = self.repeats
         aspects = {
-            "spread": not few_repeats(len(repeats)),
+            "spread": not are_few(len(repeats)),
             "step times": bool(self.steadiness),
             "telemetry": bool(self.telemetry),
             "losses": any(repeat.loss_first is not None for repeat in repeats),
@@ -408,10 +408,6 @@ def untrained_losses(model: Model) -> tuple[float, float]:
 # Cautions: the number may not hold, or may not be compared with others.
 
 
-OTHER_LOAD_SHARE = 0.1
-"""Share of the usable cores above which the load of other processes disturbs a repeat."""
-
-
 class OtherLoad(MeasurementWarning):
     """Other load takes over 0.1 of the usable cores."""
 
@@ -429,9 +425,9 @@ class OtherLoad(MeasurementWarning):
     def find(cls, checks: "MeasurementChecks") -> Self | None:
         loads, limits = {}, {}
         for repeat, summary in checks.telemetry.items():
-            load, limit = summary.other_load_cores or 0.0, OTHER_LOAD_SHARE * summary.cores
-            if load > limit:
-                loads[repeat], limits[repeat] = load, limit
+            if summary.is_disturbed:
+                loads[repeat] = summary.other_load_cores or 0.0
+                limits[repeat] = summary.most_other_load_cores
         if not loads:
             return None
         most = max(loads, key=loads.__getitem__)
@@ -860,7 +856,7 @@ class Outlier(MeasurementWarning):
     @classmethod
     def find(cls, checks: "MeasurementChecks") -> Self | None:
         result = checks.result
-        if few_repeats(len(checks.repeats)):
+        if are_few(len(checks.repeats)):
             return None
         shares = {}
         for position in outliers(result.throughputs):

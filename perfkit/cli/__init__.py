@@ -36,7 +36,7 @@ from perfkit.cli.options import (
     separated,
 )
 from perfkit.measuring.request import RequestError
-from perfkit.report.text.terminal import wrapped
+from perfkit.report.terminal import wrapped
 
 UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
 UNUSABLE |= {errno.ENAMETOOLONG, errno.ELOOP}

@@ -10,7 +10,7 @@ import click
 from perfkit.cli import options
 from perfkit.measuring.config import LABEL
 from perfkit.measuring.request import RequestError
-from perfkit.report.text.terminal import echo
+from perfkit.report.terminal import echo
 from perfkit.timing.failure import portable
 
 if TYPE_CHECKING:
@@ -111,11 +111,11 @@ def audit(
     from perfkit.audit.parameters import stated_facts
     from perfkit.measuring.driver.progress import Bar
     from perfkit.measuring.format import printable
-    from perfkit.report.audit_terminal import audit_text
-    from perfkit.report.formats_text import formats_text
+    from perfkit.report.audit_summary import audit_section
+    from perfkit.report.formats import formats_section
 
     if lists_formats:
-        echo(formats_text())
+        options.print_section(formats_section())
         return
     if label is not None and not re.fullmatch(LABEL, label or " "):
         problem = f"--label: {label}; use at most 40 letters, digits, _ and -"
@@ -139,7 +139,7 @@ def audit(
             stated=stated,
             progress=lambda path: bar.advance(sizes[path]),
         )
-    options.print_result(audited, file, audit_text(audited, everything=everything))
+    options.print_result(audited, file, audit_section(audited, everything=everything))
     if label:
         # Imported only now: writing pages takes more memory than reading a large log.
         from perfkit.audit.audit import FOLDER, write_audit
@@ -164,13 +164,13 @@ def _audit_claim_alone(
 ) -> NoReturn:
     """Judge a claim without a log, and exit. Raises RequestError."""
     from perfkit.audit.claim_alone import check_claim_alone
-    from perfkit.report.audit_terminal import claim_alone_text
+    from perfkit.report.audit_summary import claim_alone_section
 
     if claim is None:
         problem = "FILE: give a log or a folder of logs, or a claim: --claim '12,810 tokens/s'"
         raise RequestError([problem])
     checked = check_claim_alone(claim, stated)
-    options.print_result(checked, file, claim_alone_text(checked))
+    options.print_result(checked, file, claim_alone_section(checked))
     raise SystemExit(checked.is_impossible)
 
 

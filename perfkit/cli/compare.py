@@ -10,7 +10,7 @@ from perfkit.cli import options
 from perfkit.measuring.format import amount
 from perfkit.measuring.paths import outputs_path
 from perfkit.measuring.request import RequestError
-from perfkit.report.text.terminal import echo
+from perfkit.report.terminal import echo
 
 OPERANDS = "A B | --live MODEL|SCRIPT VARIANT VARIANT…"
 
@@ -70,7 +70,7 @@ def compare(
     """
     from perfkit.analysis.comparison import ComparisonError
     from perfkit.analysis.comparison import compare as compared
-    from perfkit.report.comparison_text import comparison_text
+    from perfkit.report.comparison import stored_comparison
 
     if live:
         if across or outputs != outputs_path():
@@ -83,7 +83,7 @@ def compare(
         raise ComparisonError([f"give two names, A and B{only_live}"])
     a, b = names
     found = compared(a, b, across=across, outputs=outputs, **shares)
-    options.print_result(found, file, comparison_text(found))
+    options.print_result(found, file, stored_comparison(found))
     raise SystemExit(found.regressed)
 
 
@@ -95,7 +95,7 @@ def _compare_live(
     from perfkit.analysis.comparison.interleaved_run import measure_interleaved
     from perfkit.analysis.comparison.stored import read_comparison
     from perfkit.measuring.results.store import ResultError
-    from perfkit.report.comparison_text import interleaved_text
+    from perfkit.report.comparison import page
     from perfkit.report.site import publish_comparison
 
     if file and file != "-" and not Path(file).absolute().parent.is_dir():
@@ -118,7 +118,7 @@ def _compare_live(
         options.fail(options.STOPPED, options.INTERRUPTED)
     comparison = read_comparison(found.folder)
     publish_comparison(found.folder)
-    options.print_result(comparison, file, interleaved_text(comparison))
+    options.print_result(comparison, file, page(found.folder))
     echo(found.folder / "report.html", err=file == "-")
     raise SystemExit(comparison.regressed or not comparison.complete)
 
@@ -126,6 +126,11 @@ def _compare_live(
 @options.command(failure="regression found with --check")
 @click.argument("outputs", nargs=-1)
 @click.option("--check", is_flag=True, help="Exit with 1 if a series has regressed.")
+@click.option(
+    "--require-baseline",
+    is_flag=True,
+    help="Exit with 1 if there is no series to check, too.",
+)
 @options.percent("--threshold", 2, "Drop above which a series has regressed.")
 @click.option(
     "--since",
@@ -137,6 +142,7 @@ def _compare_live(
 def history(
     outputs: tuple[str, ...],
     check: bool,
+    require_baseline: bool,
     threshold: float,
     since: str,
     file: str | None,
@@ -149,14 +155,15 @@ def history(
 
     A series has regressed while its newest level is below the best accepted one. A measurement
     whose label begins with accepted (-p label accepted-driver-570), or --since, accepts its
-    level.
+    level. Measurements beside other load are shown, but not judged.
     """
     import pandas as pd
 
     from perfkit.analysis.comparison.history import history as history_of
     from perfkit.measuring.results.schema import Result
     from perfkit.measuring.results.store import Measurement
-    from perfkit.report.history_text import history_text
+    from perfkit.report.history import history_section
+    from perfkit.report.links import Site
 
     frames = []
     for folder in outputs or ["outputs"]:
@@ -178,5 +185,9 @@ def history(
         return Measurement.read(folders[f"{prefix}/" if prefix else ""] / name).result
 
     found = history_of(measurements, threshold, read=read, since=since)
-    options.print_result(found, file, history_text(found))
-    raise SystemExit(check and found.regressed)
+    place = outputs_path(outputs[0]) if len(outputs) == 1 else outputs_path()
+    options.print_result(found, file, history_section(found, Site(place)))
+    lacks_baseline = not found.series
+    if lacks_baseline and (check or require_baseline):
+        echo("Nothing was checked: no configuration has three undisturbed measurements.")
+    raise SystemExit((check and found.regressed) or (require_baseline and lacks_baseline))

@@ -7,7 +7,10 @@ import click
 
 from perfkit.cli import options
 from perfkit.measuring.request import RequestError
-from perfkit.report.text.terminal import echo
+from perfkit.report.terminal import echo
+
+MOST_NODES = 8
+"""Nodes in the table of a terminal, at most; the page has all."""
 
 
 @options.command(failure="a node is slow")
@@ -31,9 +34,10 @@ def fleet(outputs: Path, threshold: float, level: float, file: str | None) -> No
     from perfkit.analysis.fleet.rule import Rules
     from perfkit.measuring.results.outputs import agreeing, measurements
     from perfkit.measuring.results.store import ResultError
-    from perfkit.report.fleet_text import fleet_text
-    from perfkit.report.site import publish_fleet
-    from perfkit.report.summary import Summary
+    from perfkit.report.fleet import fleet_section
+    from perfkit.report.links import Site
+    from perfkit.report.site import publish_page
+    from perfkit.report.summarized import Summary
 
     left_out: list[str] = []
     try:
@@ -47,8 +51,8 @@ def fleet(outputs: Path, threshold: float, level: float, file: str | None) -> No
     judged = judge_fleet(stored, rules)
     write_node_files(judged, outputs)
     # The page judges the same measurements by the same rules, in its own languages.
-    publish_fleet(replace(Summary.read(outputs, check=True), fleet_rules=rules))
-    options.print_result(judged, file, fleet_text(judged))
+    publish_page("fleet", replace(Summary.read(outputs, check=True), fleet_rules=rules))
+    options.print_result(judged, file, fleet_section(judged, Site(outputs), MOST_NODES))
     echo(outputs / "fleet" / "report.html", err=file == "-")
     raise SystemExit(bool(judged.named("slow")))
 

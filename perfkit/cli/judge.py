@@ -4,7 +4,7 @@ import click
 
 from perfkit.cli import options
 from perfkit.measuring.request import RequestError
-from perfkit.report.text.terminal import echo
+from perfkit.report.terminal import echo
 from perfkit.training.models import MODELS
 
 
@@ -29,11 +29,11 @@ def verify(model: str, frameworks: str | None, values: options.Values) -> None:
         raise RequestError([f"{model}: {problem}"])
     from perfkit.analysis.verification.run import verify as run_verification
     from perfkit.cli.frameworks_option import verified_configs
-    from perfkit.report.verification import verification_text
+    from perfkit.report.verification import verification_section
 
     configs = verified_configs(model, frameworks, values)
     verification, path = run_verification(configs, options.print_step)
-    echo(verification_text(verification))
+    options.print_section(verification_section(verification))
     echo(path)
     raise SystemExit(not verification.agreed)
 
@@ -57,7 +57,7 @@ def diagnose(model: str, arguments: str | None, values: options.Values) -> None:
     """
     from perfkit.analysis.diagnosis import diagnose as run_diagnosis
     from perfkit.analysis.diagnosis import plan_diagnosis, train
-    from perfkit.report.diagnosis import diagnosis_text
+    from perfkit.report.diagnosis import diagnosis_section
     from perfkit.report.site import publish
 
     request = options.request_of(model, arguments, values)
@@ -68,5 +68,5 @@ def diagnose(model: str, arguments: str | None, values: options.Values) -> None:
     finally:
         # The training has been measured, whatever becomes of the input alone.
         publish(measurement)
-    echo(diagnosis_text(diagnosis, measurement.result))
+    options.print_section(diagnosis_section(diagnosis, measurement.result))
     echo(measurement.page_file)

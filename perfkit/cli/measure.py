@@ -17,13 +17,14 @@ from perfkit.measuring.parameters import with_absolute_paths
 from perfkit.measuring.request import RequestError
 from perfkit.measuring.request.plan import plan
 from perfkit.measuring.work import ModelWork
-from perfkit.report.text.terminal import echo, wrapped
+from perfkit.report.terminal import echo, wrapped
 from perfkit.training.models import MODELS, model_named
 
 if TYPE_CHECKING:
     from perfkit.inputs.samples import SampleData
     from perfkit.measuring.config import Config
     from perfkit.sweep.run import SlurmOptions
+    from perfkit.sweep.status import JobStatus
 
 LENGTHS = {
     name: model.default_sequence_length
@@ -208,6 +209,8 @@ def sweep(
         width = get_terminal_size().columns if sys.stdout.isatty() else 1000
         statuses = statuses_before(sweep_jobs, elsewhere=slurm)
         echo(progress.planned(statuses, in_turn=not slurm, width=width))
+        if slurm_options:
+            _print_submissions(file, values, statuses, slurm_options)
         return
     with progress.SweepProgress(file.stem, in_turn=not slurm) as shown:
         statuses = run_sweep(sweep_jobs, shown.show, shown.notify, slurm_options)
@@ -216,6 +219,26 @@ def sweep(
     echo(sweep_jobs[0].outputs / "index.html")
     if any(status.state not in ("done", "kept") for status in statuses):
         raise SystemExit(1)
+
+
+def _print_submissions(
+    file: Path, values: options.Values, statuses: "list[JobStatus]", slurm: "SlurmOptions"
+) -> None:
+    """Print the command that submits each job that would run, whether Slurm answers, and what
+    this machine lacks that the nodes need."""
+    from perfkit.sweep.jobs import missing, read_jobs
+    from perfkit.sweep.slurm import sbatch_words, why_silent
+
+    for status in statuses:
+        if status.state == "waiting":
+            echo(shlex.join(sbatch_words(status.job, slurm.sbatch)))
+    silent = why_silent()
+    if silent:
+        echo(f"--slurm: {silent}", err=True)
+    for lack in missing(read_jobs(file, values)):
+        # GPUs and launchers of a login node tell nothing of the nodes.
+        if lack.startswith("framework:"):
+            echo(f"The nodes need what is missing here: {lack}", err=True)
 
 
 def _slurm_options(

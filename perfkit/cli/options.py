@@ -17,11 +17,13 @@ from perfkit.measuring.paths import outputs_path
 from perfkit.measuring.request import RequestError
 from perfkit.measuring.request.plan import typed
 from perfkit.measuring.work import SCRIPT, ScriptWork
-from perfkit.report.text.terminal import echo
+from perfkit.report.terminal import coloured, echo
 from perfkit.training.models import MODELS
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from perfkit.report.section import Section
 
 STOPPED = "Interrupted; the same command continues."
 INTERRUPTED = 130
@@ -219,10 +221,15 @@ def print_step(text: str) -> None:
     echo(f"{text} …", err=True)
 
 
-def print_result(result: BaseModel, file: str | None, text: str) -> None:
-    """Print a result as `text`; write its JSON to `file`, `-` for stdout."""
+def print_section(section: "Section", *, err: bool = False) -> None:
+    """Print a section with its marks in colour."""
+    echo(coloured(repr(section)), err=err)
+
+
+def print_result(result: BaseModel, file: str | None, section: "Section") -> None:
+    """Print the section of a result; write its JSON to `file`, `-` for stdout."""
     content = result.model_dump_json(indent=1)
-    echo(text, err=file == "-")
+    print_section(section, err=file == "-")
     if file == "-":
         click.echo(content)
     elif file:

@@ -1,4 +1,4 @@
-"""Sections of an audit's page. Each raises ResultError for a folder without an audit."""
+"""The page of an audit."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,25 +9,28 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from perfkit.analysis.published.cells import FRAMEWORK_NAMES
-from perfkit.audit.audit import Audit, AuditedLog, LocatedFinding, read_audit
+from perfkit.audit.audit import Audit, AuditedLog, read_audit
 from perfkit.audit.claim import FAILED, GIVEN, Claim
 from perfkit.audit.claims import Waterfall, waterfall
 from perfkit.audit.figure import unit_for
-from perfkit.audit.samples import unit_of_figures
 from perfkit.audit.statements import DIGITS
 from perfkit.measuring.format import minute, number, percent, shortened
 from perfkit.measuring.paths import outputs_path
-from perfkit.report.answer_sections import answers, printed_quantities, step_times
 from perfkit.report.audit_answer import answer_text
+from perfkit.report.audit_summary import (
+    answers,
+    figures,
+    finding,
+    printed_quantities,
+    prints_texts,
+    step_times,
+)
 from perfkit.report.audit_text import (
     STAGES,
-    FigureRow,
     answer_steps,
     claim_counts,
     claim_lines,
-    covers_text,
     difference_text,
-    figure_rows,
     other_work,
     reference_text,
     reported_text,
@@ -35,11 +38,19 @@ from perfkit.report.audit_text import (
     stage_text,
     state_text,
 )
-from perfkit.report.elements import bullets, code, joined, markup, note, paragraph, table
+from perfkit.report.elements import (
+    bullets,
+    foreign,
+    heading,
+    link,
+    note,
+    part,
+    table,
+)
 from perfkit.report.rendering import render
 from perfkit.report.section import Section, picture
 from perfkit.report.style import FAINT, INK, SHADES, new_figure
-from perfkit.report.text.language import enumerated, labelled
+from perfkit.report.text.language import enumerated
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence
 
@@ -65,11 +76,22 @@ def _read(folder: str | Path) -> Audit:
     return read_audit(outputs_path(folder))
 
 
+def page(folder: str | Path) -> Section:
+    """The answer of the log, or the logs side by side, claims, findings and each log. Raises
+    ResultError for a folder without an audit."""
+    section = headline(folder)
+    section += part(_("From the published number to the answer"), from_published(folder))
+    section += part(_("Claimed and recomputed"), claimed(folder))
+    section += part(_("Findings"), findings(folder))
+    section += part(_("Logs"), details_of_logs(folder))
+    return section.on_page_in(outputs_path(folder))
+
+
 def _text(folder: str | Path, macro: str, *values: Any) -> Section:
     return render("audit", macro, Path(folder), *values)
 
 
-def audit_headline(folder: str | Path) -> Section:
+def headline(folder: str | Path) -> Section:
     """The answer of the log, or the logs side by side, and counts of claims by state."""
     audit = _read(folder)
     title = _text(folder, "title", audit.label)
@@ -83,12 +105,12 @@ def audit_headline(folder: str | Path) -> Section:
 # From the published number to the answer.
 
 
-def audit_waterfall(folder: str | Path) -> Section:
+def from_published(folder: str | Path) -> Section:
     """Stages from each published number to the log's answer; for a log without one in the unit
     of its answer, from the protocol's steps."""
     waterfalls = _waterfalls(_read(folder))
     if not waterfalls:
-        return _text(folder, "no_waterfall")
+        return Section()
     rows = []
     for label, (stages, unit, of_all) in waterfalls.items():
         texts = dict.fromkeys(STAGES, "")
@@ -191,7 +213,7 @@ def _widest(points: pd.DataFrame) -> pd.DataFrame:
 # Claims.
 
 
-def audit_claims(folder: str | Path) -> Section:
+def claimed(folder: str | Path) -> Section:
     """Each claimed number with the log's, then claims without a log."""
     audit = _read(folder)
     places = {log.name: (log, index) for index, log in enumerate(audit.logs, 1)}
@@ -214,10 +236,10 @@ def audit_claims(folder: str | Path) -> Section:
         _("Data wait"),
     ]
     section = Section()
-    for part, rows_of_part in rows.items():
-        section += table(rows_of_part, headings, part, as_cards=True)
+    for name, rows_of_part in rows.items():
+        section += table(rows_of_part, headings, name, as_cards=True)
     tables = [(name, _without_log(claims)) for name, claims in sorted(without_log.items())]
-    return section + _text(folder, "without_log", tables, audit.claims)
+    return section + _text(folder, "without_log", tables)
 
 
 def _part(claim: Claim) -> str:
@@ -286,32 +308,17 @@ def _state(claim: Claim) -> str:
 # Findings and logs.
 
 
-def audit_findings(folder: str | Path) -> Section:
+def findings(folder: str | Path) -> Section:
     """The findings about each log, with their lines."""
     audit = _read(folder)
     names = short_names(audit.logs)
-    section = note(
-        _(
-            "A finding is an observation with its file, line and figures; it is not "
-            "necessarily a mistake."
-        )
-    )
+    section = Section()
     for index, log in enumerate(audit.logs, 1):
         if log.findings:
-            heading = Markup('<h3 lang="en"><a href="#log%s">%s</a></h3>')
-            section += markup(heading % (index, names[log.name]))
-            section += bullets(map(_finding, log.findings))
-    if not any(log.findings for log in audit.logs):
-        section += paragraph(_("No findings."))
+            name = link(f"#log{index}", foreign(names[log.name]))
+            section += heading(name, f"findings{index}")
+            section += bullets(map(finding, log.findings))
     return section
-
-
-def _finding(located: LocatedFinding) -> Markup:
-    """Return a finding as an item of a list: code line 12: sentence."""
-    text = sentence(located.finding)
-    if located.line:
-        text = labelled(_("line %(line)d") % {"line": located.line}, text)
-    return joined([code(located.code), text])
 
 
 class FactText(NamedTuple):
@@ -336,41 +343,24 @@ class LogDetails(NamedTuple):
     figures: Section
 
 
-def audit_logs(folder: str | Path) -> Section:
+def details_of_logs(folder: str | Path) -> Section:
     """The facts and figures of each log, and the command of the audit."""
     audit = _read(folder)
     return _text(folder, "logs", [_details(log) for log in audit.logs], audit.command)
 
 
 def _details(log: AuditedLog) -> LogDetails:
-    prints = []
-    if log.has_rates and log.rate_of == "device":
-        prints.append(_("Printed rates are per device."))
-    elif log.has_rates:
-        prints.append(_("Printed rates cover all devices."))
-    prints.append(_("A printed line covers %(covers)s.") % {"covers": covers_text(log)})
-    if log.input_share is not None:
-        share = percent(log.input_share, 2)
-        prints.append(_("Data wait: %(share)s of the time.") % {"share": share})
     facts = []
     for name, fact in log.facts.items():
         facts.append(FactText(name, str(fact.value), sentence(fact.by)))
     reported = [FactText(name, reported_text(text)) for name, text in log.reported.items()]
-    unit = unit_of_figures(log.facts, log.figures) or _("throughput")
-    headings = [
-        _("Statistic"),
-        _("Range"),
-        _("All devices (%(unit)s)") % {"unit": unit},
-        _("One device (%(unit)s)") % {"unit": unit},
-    ]
-    figures: list[FigureRow] = figure_rows(log)
     return LogDetails(
         log=log,
-        prints=prints,
+        prints=prints_texts(log),
         facts=facts,
         reported=reported[-MOST_REPORTED:],
         answer=answer_text(log),
         printed=printed_quantities(log),
         step_times=step_times(log),
-        figures=table(figures, headings, as_cards=True),
+        figures=figures(log),
     )

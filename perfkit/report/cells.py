@@ -8,6 +8,7 @@ from markupsafe import Markup
 from nbformat import NotebookNode
 
 from perfkit.report.sanitizing import markdown2html
+from perfkit.report.section import NARROW_SVG
 
 HIDDEN = {"introduction", "parameters", "injected-parameters"}
 HIDDEN |= {"plan", "measure", "read", "publish"}
@@ -16,61 +17,21 @@ PRE = Markup("<pre>%s</pre>")
 HEADINGS = ("#", "##", "###")
 
 
-def cells_html(cells: list[NotebookNode]) -> Markup:
-    """Return the HTML of the cells that pages show, without sections of which all outputs are
-    absences. HTML in outputs is taken as it is: that of a user's notebook was sanitized."""
+def cells_html(cells: Iterable[NotebookNode]) -> Markup:
+    """Return the HTML of the cells that pages show. HTML in outputs is taken as it is: that of
+    a user's notebook was sanitized."""
     parts: list[Markup] = []
-    for section in _sections(cells):
-        if not _lacks_content(section):
-            for cell in section:
-                parts += _cell(cell)
-    return Markup("\n").join(parts)
-
-
-def _sections(cells: Iterable[NotebookNode]) -> Iterator[list[NotebookNode]]:
-    """Yield the shown cells before the first heading of a section, then those of each
-    section, its heading first."""
-    section: list[NotebookNode] = []
     for cell in cells:
-        if HIDDEN & {*cell.metadata.get("tags", [])}:
-            continue
-        if _is_heading(cell):
-            yield section
-            section = []
-        section.append(cell)
-    yield section
-
-
-def _is_heading(cell: NotebookNode) -> bool:
-    """Return whether a cell is the heading of a section alone."""
-    source: str = cell.source
-    starts = cell.cell_type == "markdown" and source.startswith("## ")
-    return starts and "\n" not in source
-
-
-def _lacks_content(section: Iterable[NotebookNode]) -> bool:
-    """Return whether a section has outputs, but each is an absence, and no text of a user."""
-    outputs: list[NotebookNode] = []
-    for cell in section:
-        if cell.cell_type == "markdown" and not _is_heading(cell):
-            return False
-        outputs += cell.get("outputs", [])
-    return bool(outputs) and all(map(_is_absence, outputs))
-
-
-def _is_absence(output: NotebookNode) -> bool:
-    """Return whether an output only says what a measurement lacks; see section.absence."""
-    metadata = output.get("metadata", {}).get("perfkit")
-    return isinstance(metadata, dict) and metadata.get("absence") is True
+        if not HIDDEN & {*cell.metadata.get("tags", [])}:
+            parts += _cell(cell)
+    return Markup("\n").join(parts)
 
 
 def _cell(cell: NotebookNode) -> Iterator[Markup]:
     if cell.cell_type == "markdown":
         yield _text(cell.source)
     elif cell.cell_type == "code":
-        for output in cell.outputs:
-            if not _is_absence(output):
-                yield _output(output)
+        yield from map(_output, cell.outputs)
 
 
 def _text(source: str) -> Markup:
@@ -104,10 +65,11 @@ def _figure(data: NotebookNode, metadata: Any) -> Markup:
     else:
         image = Markup('<img alt="%s" src="data:image/png;base64,%s">')
         image %= (alt, data["image/png"])
-    figure = Markup('<figure role="img" tabindex="0" aria-label="%s">%s</figure>') % (
-        alt,
-        image,
-    )
+    layout = Markup('<figure role="img" tabindex="0" aria-label="%s">%s</figure>')
+    figure = layout % (alt, image)
+    if NARROW_SVG in data:
+        narrow = Markup('<figure class="narrow" role="img" aria-label="%s">%s</figure>')
+        figure += narrow % (alt, Markup(data[NARROW_SVG]))
     if not heading:
         return figure
     return Markup("<details><summary>%s</summary>\n%s</details>") % (heading, figure)

@@ -1,8 +1,9 @@
-"""Sections of an interleaved comparison's page. They raise ResultError for a folder without a
-comparison."""
+"""A comparison, of stored measurements or of interleaved repeats, as a section."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from markupsafe import Markup
 
 from perfkit.analysis.comparison.interleaved import disagreements
 from perfkit.analysis.comparison.keys import (
+    KEYS,
     Differences,
     KeyValue,
     format_pair,
@@ -18,30 +20,44 @@ from perfkit.analysis.comparison.keys import (
 )
 from perfkit.analysis.comparison.stored import (
     ComparedNumber,
+    Comparison,
     InterleavedComparison,
     PairResult,
+    Selection,
+    Unmeasured,
     Variant,
     read_comparison,
 )
-from perfkit.analysis.ratios import Turn
-from perfkit.analysis.verdicts import few_repeats
+from perfkit.analysis.ratios import Method, Turn
+from perfkit.analysis.verdicts import are_few
 from perfkit.analysis.warnings import severity, worst_first
-from perfkit.measuring.format import minute, number, one_line, percent, plain, rate_text
+from perfkit.analysis.wording import arguments_text, long_title, own_options
+from perfkit.measuring.format import (
+    amount,
+    minute,
+    number,
+    one_line,
+    percent,
+    plain,
+    rate_text,
+)
 from perfkit.measuring.paths import outputs_path
+from perfkit.measuring.statements import N_
+from perfkit.report.blocks import Inline, NumberHeading
 from perfkit.report.elements import (
-    NumberHeading,
-    Text,
     bullets,
     code,
+    command,
     foreign,
     joined,
     link,
-    markup,
+    more,
     note,
     paragraph,
     severity_mark,
     strong,
     table,
+    title,
     verdict_mark,
 )
 from perfkit.report.links import Site
@@ -50,7 +66,210 @@ from perfkit.report.style import ForestRow, forest
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
 from perfkit.report.text.names import device_name, peak_share, variant_name, variant_names
-from perfkit.report.text.statements import sentence
+from perfkit.report.verdicts import (
+    WORDS,
+    caution_words,
+    ratio_words,
+    verdict_line,
+    verdict_name,
+    verdict_words,
+)
+from perfkit.report.words import machine_words
+from perfkit.training.frameworks import FRAMEWORKS
+
+MOST_NAMES = 10
+"""Most measurements without a partner that are listed; the JSON has all."""
+METHODS: dict[Method, str] = {
+    "pairs": N_(
+        "The repeats were interleaved: a ratio is the median of the ratios of repeat k to "
+        "repeat k, which ran directly before or after it; its interval lies between two of "
+        "these and holds for any distribution. Drift slower than a pair affects both repeats "
+        "and cancels."
+    ),
+    "Hodges-Lehmann": "B / A is the median of all ratios of a repeat of B to a repeat of A "
+    "(Hodges and Lehmann), not the ratio of the medians; its interval is that of the "
+    "Mann-Whitney test. The repeats were not interleaved: the interval does not cover drift of "
+    "the machine between A and B.",
+    "median": "The published number has no interval: B / A has the interval of the measured "
+    "median alone. Facts that the source does not state, such as versions, may differ.",
+}
+"""How a ratio is computed; pages have interleaved pairs alone."""
+PAIR_NAMES: dict[str, Callable[[KeyValue], str]] = {
+    "model": lambda model: long_title(str(model)),
+    "framework": lambda framework: FRAMEWORKS[str(framework)].display_name,
+    "precision": str,
+    "device": lambda device: str(device).upper(),
+    "topology": str,
+    "batch_size": lambda size: f"batch {size}",
+    "input": str,
+}
+"""Keys that name a pair, the most important first, and their text."""
+
+
+# Stored measurements.
+
+
+def stored_comparison(comparison: Comparison) -> Section:
+    """The verdict on B beside A, or a table of several pairs, and in what they differ."""
+    pairs = comparison.pairs
+    section = Section()
+    if len(pairs) == 1:
+        section += _single_pair(pairs[0], comparison)
+    elif pairs:
+        section += paragraph(strong(_counts(comparison))) + _pairs_table(comparison)
+    section += bullets(_notes(comparison))
+    for each in comparison.failed:
+        section += paragraph(_without_number(each))
+    section += _alone("A", comparison.alone_a) + _alone("B", comparison.alone_b)
+    section += _selected("A", comparison.a) + _selected("B", comparison.b)
+    return section + _method(comparison)
+
+
+def _single_pair(pair: PairResult, comparison: Comparison) -> Section:
+    """Return the verdict on a pair, its numbers, and the machine's rates beside them."""
+    line = verdict_line(pair, comparison.level, comparison.threshold)
+    section = paragraph(verdict_mark(pair.verdict), strong(line))
+    section += paragraph(caution_words({"A": pair.a, "B": pair.b}))
+    section += paragraph(_pair_name(pair.keys, PAIR_NAMES))
+    rows = [_side_row("A", pair.a), _side_row("B", pair.b)]
+    headings = ["", "Measurement", "Throughput", "Repeats", "Warnings"]
+    section += table(rows, headings, as_cards=True)
+    for rate in pair.rates:
+        ratio = ratio_words(rate, comparison.level)
+        section += paragraph(f"{rate.name} of the machine: {ratio}")
+    return section + paragraph(machine_words(pair.rates))
+
+
+def _side_row(name: str, side: ComparedNumber) -> list[Any]:
+    throughput = rate_text(side.value, side.unit, *(side.interval or ()))
+    repeats = _repeats(side) or "published"
+    return [name, side.name, throughput, repeats, _warnings(side) if side.n else ""]
+
+
+def _repeats(side: ComparedNumber) -> str:
+    """Return the number of repeats, of those requested if some lack; empty for a published
+    number."""
+    if side.status == "partial":
+        return f"{side.n} of {side.repeats}"
+    return str(side.n or "")
+
+
+def _counts(comparison: Comparison) -> str:
+    """Return how many pairs have each verdict."""
+    counts = Counter(pair.verdict for pair in comparison.pairs)
+    parts = []
+    for verdict in WORDS:
+        if verdict in counts:
+            parts.append(f"{counts[verdict]} {verdict_name(verdict, comparison.threshold)}")
+    regressed = sum(pair.regressed for pair in comparison.pairs)
+    regressions = f"{amount(regressed, 'regression')} over {percent(comparison.threshold)}"
+    return f"{len(comparison.pairs)} pairs: {', '.join(parts)}; {regressions}"
+
+
+def _pairs_table(comparison: Comparison) -> Section:
+    """Return a row for each pair."""
+    rows: list[list[Any]] = []
+    names = _pair_names(comparison.pairs)
+    for name, pair in zip(names, comparison.pairs, strict=True):
+        numbers = [number(pair.a.value), number(pair.b.value)]
+        words = verdict_words(pair, comparison.level, comparison.threshold)
+        verdict = joined([verdict_mark(pair.verdict), words])
+        rows.append([name, *numbers, ratio_words(pair, comparison.level), verdict])
+    units = sorted({pair.a.unit for pair in comparison.pairs})
+    headings = ["Pair", "A", "B", "B / A", "Verdict"]
+    medians = note(f"A and B are medians in {', '.join(units)}.")
+    return table(rows, headings, as_cards=True) + medians
+
+
+def _pair_names(pairs: list[PairResult]) -> list[str]:
+    """Return each pair's name by the keys in which they differ, or by its measurements if that
+    doesn't tell them apart."""
+    keys = []
+    for key in dict.fromkeys([*PAIR_NAMES, *KEYS]):
+        values = {pair.keys.get(key) for pair in pairs}
+        if len(values) > 1:
+            keys.append(key)
+    every = [str(pair.keys.get("arguments") or "") for pair in pairs]
+    names = [_pair_name(_with_own_arguments(pair.keys, every), keys) for pair in pairs]
+    if len({*names}) < len(pairs):
+        return [f"{pair.a.name} | {pair.b.name}" for pair in pairs]
+    return names
+
+
+def _pair_name(values: Mapping[str, KeyValue], keys: Iterable[str]) -> str:
+    """Return these keys of a pair as a short name."""
+    names = []
+    for key in keys:
+        value = values.get(key)
+        if value is not None:
+            names.append(PAIR_NAMES[key](value) if key in PAIR_NAMES else f"{key} {value}")
+    return plain(", ".join(names))
+
+
+def _with_own_arguments(
+    keys: Mapping[str, KeyValue], every: list[str]
+) -> Mapping[str, KeyValue]:
+    """Return the keys of a pair of scripts with the arguments that not `every` pair has."""
+    if "arguments" not in keys:
+        return keys
+    own = own_options(str(keys["arguments"] or ""), every)
+    return {**keys, "arguments": arguments_text(" ".join(own)) or "–"}
+
+
+def _notes(comparison: Comparison) -> list[Inline]:
+    """Return in what the pairs differ and what casts doubt on them, each once with the number
+    of its pairs."""
+    pairs = comparison.pairs
+    counts: Counter[Inline] = Counter()
+    for pair in pairs:
+        counts.update(_differences(telling(pair.across | pair.differs)))
+        counts.update(_rarely_telling(pair))
+        counts.update(filter(None, [_same_work(pair)]))
+        if len(pairs) > 1:
+            caution = caution_words({"A": pair.a, "B": pair.b})
+            counts.update(filter(None, [machine_words(pair.rates), caution]))
+    notes: list[Inline] = []
+    for text, count in counts.items():
+        of_all = f"({count} of {len(pairs)} pairs)" if len(pairs) > 1 else ""
+        notes.append(joined([text, of_all]))
+    differing = {key for pair in pairs for key in pair.across}
+    for key in comparison.across:
+        if key not in differing:
+            notes.append(joined([code(key), "does not differ (--across)"]))
+    return notes
+
+
+def _without_number(failed: Unmeasured) -> str:
+    """Return why a measurement has no number, and whether that is a regression."""
+    text = f"{failed.side} {failed.name} has no number: {failed.reason}"
+    if failed.partner:
+        other = "B" if failed.side == "A" else "A"
+        text += f"; {other} has the number, from {failed.partner}"
+    if failed.regressed:
+        text += ": a regression"
+    return text
+
+
+def _alone(side: str, names: list[str]) -> Section:
+    """Return the measurements of a side that have no partner."""
+    if not names:
+        return Section()
+    listed = paragraph(f"{len(names)} of {side} without a partner, not compared:")
+    return listed + bullets(names[:MOST_NAMES]) + more(len(names) - MOST_NAMES, "--json")
+
+
+def _selected(side: str, selection: Selection) -> Section:
+    """Return what a name stood for if that is not a single measurement, and what was left
+    out."""
+    section = Section()
+    if selection.count > 1:
+        section += note(f"{side}: {selection.name} ({selection.taken_as}, {selection.count})")
+    for reason in selection.left_out:
+        section += note(foreign(f"left out: {reason}"))
+    return section
+
+
+# Interleaved repeats.
 
 
 @dataclass(frozen=True)
@@ -69,27 +288,45 @@ class ComparisonPage:
         return cls(place, read_comparison(place), site or Site(place.parent.parent))
 
 
-Shown = str | Path | ComparisonPage
-"""What a section shows: a comparison that was read, or its folder."""
-
-
-def _page(shown: Shown) -> ComparisonPage:
-    return shown if isinstance(shown, ComparisonPage) else ComparisonPage.read(shown)
+def page(shown: str | Path | ComparisonPage) -> Section:
+    """The verdict on each variant, a forest plot of the ratios, the variants' numbers, and the
+    evidence folded. Raises ResultError for a folder without a comparison."""
+    of_page = shown if isinstance(shown, ComparisonPage) else ComparisonPage.read(shown)
+    found = of_page.comparison
+    section = title(comparison_facts(of_page)[0])
+    for pair in found.pairs:
+        section += _verdict(found, pair)
+    if not found.pairs:
+        section += paragraph(strong(_("No ratio yet: no pair of repeats can be compared.")))
+    for variant in found.variants:
+        section += _shortfall(found, variant)
+    if not found.complete:
+        words = _("the command at the end of this page continues the comparison.")
+        section += paragraph(Markup("%s: %s") % (strong(_("partial")), words))
+    section += _disagreement(of_page) + _forest(found) + _variants(of_page)
+    if found.pairs:
+        differ = _("In what the variants differ")
+        section += _method(found) + folded(_("All pairs"), _all_pairs(found))
+        section += folded(differ, _all_differences(found))
+        section += folded(_("Settings that agree"), _agreeing(found.pairs))
+    section += paragraph(_("To repeat this comparison, with -p label NAME to measure anew:"))
+    section += command(found.command)
+    return section.on_page_in(of_page.folder)
 
 
 def comparison_facts(page: ComparisonPage) -> tuple[str, str]:
     """Return the page's title, and the time of the comparison with its device if known."""
-    comparison = page.comparison
-    title = [comparison.short_title]
-    made = [minute(comparison.created)]
-    if comparison.pairs:
-        keys = comparison.pairs[0].keys
-        title += _work(keys)
+    found = page.comparison
+    words = [found.short_title]
+    made = [minute(found.created)]
+    if found.pairs:
+        keys = found.pairs[0].keys
+        words += _work(keys)
         if "device" in keys:
             facts = {f"environment.{name}": value for name, value in keys.items()}
             made.append(device_name(facts | keys))
-    variants = ", ".join(variant_names(comparison))
-    return f"{' · '.join(title)}: {variants}", " · ".join(made)
+    variants = ", ".join(variant_names(found))
+    return f"{' · '.join(words)}: {variants}", " · ".join(made)
 
 
 def _work(keys: dict[str, KeyValue]) -> list[str]:
@@ -110,102 +347,50 @@ def _told_batch(keys: dict[str, KeyValue]) -> str | None:
     return _("%(count)s %(unit)s per step") % {"count": f"{count:,}", "unit": keys["unit"]}
 
 
-# The verdicts.
-
-
-def comparison_headline(shown: Shown) -> Section:
-    """The verdict on each variant, a forest plot of the ratios, and failures."""
-    page = _page(shown)
-    comparison = page.comparison
-    title, _made = comparison_facts(page)
-    section = markup(Markup('<p class="title">%s</p>') % title)
-    for pair in comparison.pairs:
-        section += _verdict(comparison, pair)
-    if not comparison.pairs:
-        words = _("No ratio yet: no pair of repeats can be compared.")
-        section += paragraph(strong(words))
-    for variant in comparison.variants:
-        section += _shortfall(comparison, variant)
-    if not comparison.complete:
-        words = _("the command at the end of this page continues the comparison.")
-        section += paragraph(Markup("%s: %s") % (strong(_("partial")), words))
-    words = _(
-        "%(repeats)s repeats of each variant, alternating in one run. Faster or slower: an "
-        "interval with a level of at least %(level)s excludes 1. No difference over "
-        "%(threshold)s: it lies within that. A regression: slower by more than %(threshold)s."
-    )
-    section += note(
-        words
-        % {
-            "repeats": comparison.repeats,
-            "level": percent(comparison.level, 4),
-            "threshold": percent(comparison.threshold),
-        }
-    )
-    return section.on_page_in(page.folder) + _forest(comparison)
-
-
-def _forest(comparison: InterleavedComparison) -> Section:
-    """Return the chart of all ratios; empty without any."""
-    rows = []
-    for pair in comparison.pairs:
-        variant = comparison.variant_of(pair)
-        name = variant_name(variant, comparison)
-        rows.append(ForestRow(name, variant, pair, comparison.level, comparison.threshold))
-    if not rows:
-        return Section()
-    base = variant_name(comparison.base, comparison)
-    label = _("throughput / throughput of %(base)s") % {"base": base}
-    return picture(forest(rows, label), label)
-
-
-def _verdict(comparison: InterleavedComparison, pair: PairResult) -> Section:
-    """Return the verdict on a variant, its ratio, and what speaks against trusting it."""
-    base = variant_name(comparison.base, comparison)
-    variant = variant_name(comparison.variant_of(pair), comparison)
-    statement = pair.statement(comparison.level, comparison.threshold, base, variant)
-    caution = pair.caution(base, variant)
-    texts: list[Text] = [verdict_mark(pair.verdict), strong(sentence(statement))]
-    texts.append(_ratio(pair, comparison.level))
-    if caution:
-        texts.append(sentence(caution))
+def _verdict(found: InterleavedComparison, pair: PairResult) -> Section:
+    """Return the verdict on a variant, and behind it what speaks against trusting it."""
+    base = variant_name(found.base, found)
+    variant = variant_name(found.variant_of(pair), found)
+    line = verdict_line(pair, found.level, found.threshold, base, variant)
+    texts: list[Inline] = [verdict_mark(pair.verdict), strong(f"{line}.")]
+    texts.append(caution_words({base: pair.a, variant: pair.b}))
     if pair.out_of_turn:
-        words = _(
-            "Not interleaved, judging by the start times: pair %(repeats)s. The ratio includes "
-            "the drift of the machine between the repeats of such a pair."
-        )
-        repeats = ", ".join(map(str, pair.out_of_turn))
-        texts.append(strong(words % {"repeats": repeats}))
-    return paragraph(*texts)
+        words = _("Not interleaved, judging by the start times: pair %(repeats)s.")
+        texts.append(words % {"repeats": ", ".join(map(str, pair.out_of_turn))})
+    return paragraph(*texts, _same_work(pair))
 
 
-def _ratio(pair: PairResult, level: float) -> str:
-    if not pair.has_level(level):
-        return _("Ratio %(ratio)s; too few pairs to test.") % {"ratio": number(pair.ratio)}
-    low, high = pair.interval
-    words = _("Ratio %(ratio)s; %(level)s interval %(low)s – %(high)s from %(n)s pairs.")
-    return words % {
-        "ratio": number(pair.ratio),
-        "level": percent(pair.interval_level, 4),
-        "low": number(low),
-        "high": number(high),
-        "n": len(pair.turns),
-    }
+def _same_work(pair: PairResult) -> Inline:
+    """Return whether two frameworks are known to do the same work, with the command that
+    verifies it; empty for a single framework."""
+    work = pair.same_work
+    if not work:
+        return ""
+    match work.state:
+        case "verified":
+            words = _("Same work: verified (%(made)s).")
+        case "not the same":
+            words = _("They do different work: see the measurements' pages (%(made)s).")
+        case "not verified":
+            words = _("Same work: not verified.")
+    text = words % {"made": minute(work.created or "")}
+    is_open = work.state == "not verified" and work.command
+    return joined([text, code(work.command) if is_open else ""])
 
 
-def _shortfall(comparison: InterleavedComparison, variant: Variant) -> Section:
+def _shortfall(found: InterleavedComparison, variant: Variant) -> Section:
     """Return why a variant lacks repeats or a ratio; empty if it lacks nothing."""
     complete = variant.number.n if variant.number else 0
-    if complete == comparison.repeats and not (variant.failure or variant.differs):
+    if complete == found.repeats and not (variant.failure or variant.differs):
         return Section()
     count = ngettext(
         "%(n)s of %(all)s repeat is complete.",
         "%(n)s of %(all)s repeats are complete.",
-        comparison.repeats,
+        found.repeats,
     )
-    texts: list[Text] = [
-        Markup("%s:") % strong(variant_name(variant, comparison)),
-        count % {"n": complete, "all": comparison.repeats},
+    texts: list[Inline] = [
+        Markup("%s:") % strong(variant_name(variant, found)),
+        count % {"n": complete, "all": found.repeats},
     ]
     if variant.failure:
         failure = foreign(variant.failure.line())
@@ -216,38 +401,40 @@ def _shortfall(comparison: InterleavedComparison, variant: Variant) -> Section:
     return paragraph(*texts)
 
 
-def _differences(differs: Differences) -> list[Markup]:
-    texts = []
-    for key, values in differs.items():
-        texts.append(Markup("%s %s") % (code(key), format_pair(key, *values)))
-    return texts
+def _disagreement(page: ComparisonPage) -> Section:
+    """Return why the ratios no longer follow from the measurements; empty if they do."""
+    reasons = disagreements(page.comparison, page.site.outputs)
+    if not reasons:
+        return Section()
+    words = _(
+        "The measurements have changed since this comparison was made; the command below "
+        "repeats it."
+    )
+    return paragraph(strong(words)) + bullets(reasons, "en")
 
 
-# The variants.
+def _forest(found: InterleavedComparison) -> Section:
+    """Return the chart of all ratios; empty without any."""
+    rows = []
+    for pair in found.pairs:
+        variant = found.variant_of(pair)
+        name = variant_name(variant, found)
+        rows.append(ForestRow(name, variant, pair, found.level, found.threshold))
+    if not rows:
+        return Section()
+    base = variant_name(found.base, found)
+    label = _("throughput / throughput of %(base)s") % {"base": base}
+    narrow = partial(forest, rows, label, narrow=True)
+    return picture(forest(rows, label), label, narrow)
 
 
-def comparison_variants(shown: Shown) -> Section:
-    """Throughput, shares of the measured peaks, if any is known, and warnings per variant."""
-    page = _page(shown)
+def _variants(page: ComparisonPage) -> Section:
+    """Return throughput, shares of the measured peaks, if any is known, and warnings."""
     rows = [_variant_row(variant, page) for variant in page.comparison.variants]
-    headings = [_("Variant"), _("Throughput"), _("Number of repeats")]
+    headings = [_("Variant"), _("Throughput"), _("Repeats")]
     headings += [NumberHeading(_("Share of measured peak"))]
     headings += [NumberHeading(_("Share of highest peak")), _("Warnings")]
-    section = table(rows, headings, as_cards=True)
-    if page.comparison.has_peaks:
-        section += _about_peaks()
-    return section.on_page_in(page.folder)
-
-
-def _about_peaks() -> Section:
-    return note(
-        _(
-            "The measured peak is the speed of the framework's matrix product in the same "
-            "processes, after the window; the share is the median over repeats. The highest "
-            "peak is the highest of all variants and repeats: relative to it, a variant with a "
-            "low peak does not look efficient."
-        )
-    )
+    return table(rows, headings, as_cards=True)
 
 
 def _variant_row(variant: Variant, page: ComparisonPage) -> list[Any]:
@@ -271,101 +458,20 @@ def _variant_row(variant: Variant, page: ComparisonPage) -> list[Any]:
 
 
 def _warnings(result: ComparedNumber) -> Markup:
-    """Return the warnings of a variant, or that it has too few repeats to tell."""
+    """Return the warnings of a number, or that it has too few repeats to tell."""
     codes = worst_first(result.warnings)
-    if not codes and few_repeats(result.n or 0):
-        return Markup("%s %s") % (severity_mark("undecided"), _("can't tell"))
-    names = ", ".join(codes) or _("none")
-    return Markup("%s %s") % (severity_mark(severity(codes)), names)
+    if not codes and are_few(result.n or 0):
+        return joined([severity_mark("undecided"), _("can't tell")])
+    return joined([severity_mark(severity(codes)), ", ".join(codes) or _("none")])
 
 
-# The pairs.
-
-
-def comparison_pairs(shown: Shown) -> Section:
-    """Work equivalence, agreement with the results, all pairs, differences, the command."""
-    page = _page(shown)
-    comparison = page.comparison
-    section = Section()
-    for pair in comparison.pairs:
-        section += _work_equivalence(comparison, pair)
-    section += _agreement(page)
-    if comparison.pairs:
-        section += folded(_("All pairs"), _all_pairs(comparison))
-        section += folded(_("Differences between the variants"), _all_differences(comparison))
-        section += folded(_("Settings that agree"), _agreeing(comparison.pairs))
-    section += paragraph(_("To repeat this comparison:"))
-    section += markup(Markup('<pre class="command">%s</pre>') % comparison.command)
-    section += note(
-        _(
-            "The command reuses existing measurements and makes missing ones; with -p label "
-            "NAME it measures everything anew."
-        )
-    )
-    return section.on_page_in(page.folder)
-
-
-def _work_equivalence(comparison: InterleavedComparison, pair: PairResult) -> Section:
-    """Return whether the same work was verified; empty for a single framework."""
-    work = pair.same_work
-    if not work:
-        return Section()
-    if work.state == "verified":
-        words = _(
-            "Work equivalence of %(variant)s and %(base)s: <strong>verified</strong> in "
-            "float32 and float64 (%(made)s). The measurements' pages show every check."
-        )
-    elif work.state == "not the same":
-        words = _(
-            "Work equivalence of %(variant)s and %(base)s: <strong>they do different "
-            "work</strong>, as float32 and float64 show (%(made)s). The measurements' pages "
-            "show where."
-        )
-    else:
-        words = _(
-            "Work equivalence of %(variant)s and %(base)s: <strong>not verified</strong>."
-        )
-    facts = {
-        "variant": variant_name(comparison.variant_of(pair), comparison),
-        "base": variant_name(comparison.base, comparison),
-        "made": minute(work.created or ""),
-    }
-    texts: list[Text] = [Markup(words) % facts]
-    if work.state == "not verified" and work.command:
-        texts += [_("To verify it:"), code(work.command)]
-    return paragraph(*texts)
-
-
-def _agreement(page: ComparisonPage) -> Section:
-    """Return whether the ratios still follow from the measurements."""
-    reasons = disagreements(page.comparison, page.site.outputs)
-    if reasons:
-        words = _(
-            "The measurements have changed since this comparison was made; the command below "
-            "repeats it."
-        )
-        return paragraph(strong(words)) + bullets(reasons, "en")
-    if page.comparison.pairs:
-        return paragraph(_("The ratios agree with the measurements' results."))
-    return Section()
-
-
-def _all_pairs(comparison: InterleavedComparison) -> Section:
+def _all_pairs(found: InterleavedComparison) -> Section:
     rows = []
-    for pair in comparison.pairs:
-        name = variant_name(comparison.variant_of(pair), comparison)
+    for pair in found.pairs:
+        name = variant_name(found.variant_of(pair), found)
         rows += [[name, *_turn_cells(turn)] for turn in pair.turns]
     headings = [_("Variant"), _("Pair"), _("Throughput of the base"), _("Throughput")]
-    headings += [_("Ratio"), _("Started (UTC)"), _("Interleaved")]
-    return table(rows, headings) + note(
-        _(
-            "A ratio divides repeat k of the variant by repeat k of the base, which ran "
-            "directly before or after it; the result is the median of these ratios. The "
-            "interval lies between two order statistics and covers the median of any "
-            "distribution at the level given. Drift slower than a pair affects both repeats "
-            "and cancels; faster drift does not."
-        )
-    )
+    return table(rows, [*headings, _("Ratio"), _("Started (UTC)"), _("Interleaved")])
 
 
 def _turn_cells(turn: Turn) -> list[Any]:
@@ -376,32 +482,14 @@ def _turn_cells(turn: Turn) -> list[Any]:
     return [turn.repeat, *numbers, started, in_turn]
 
 
-def _all_differences(comparison: InterleavedComparison) -> Section:
+def _all_differences(found: InterleavedComparison) -> Section:
     section = Section()
-    base = variant_name(comparison.base, comparison)
-    for pair in comparison.pairs:
-        items = []
-        across = telling(pair.across)
-        for key, text in zip(across, _differences(across), strict=True):
-            follows = _("follows from a variant's settings")
-            reason = _("set by a variant") if key in comparison.named else follows
-            items.append(Markup("%s (%s)") % (text, reason))
-        for text in _differences(telling(pair.differs)):
-            items.append(Markup("%s (%s)") % (text, _("not part of the work")))
-        items += _rarely_telling(pair)
-        names = f"{base} | {variant_name(comparison.variant_of(pair), comparison)}"
-        section += paragraph(names) + bullets(items)
+    base = variant_name(found.base, found)
+    for pair in found.pairs:
+        names = f"{base} | {variant_name(found.variant_of(pair), found)}"
+        differences = _differences(telling(pair.across | pair.differs))
+        section += paragraph(names) + bullets([*differences, *_rarely_telling(pair)])
     return section
-
-
-def _rarely_telling(pair: PairResult) -> list[Markup]:
-    """Return the names of differences that rarely explain a ratio, as one item; none without
-    any."""
-    keys = [*rarely_telling(pair.across), *rarely_telling(pair.differs)]
-    if not keys:
-        return []
-    words = _("%(keys)s: rarely explains a ratio; comparison.json has the values")
-    return [Markup(words) % {"keys": joined(map(code, keys), ", ")}]
 
 
 def _agreeing(pairs: Iterable[PairResult]) -> Section:
@@ -410,5 +498,54 @@ def _agreeing(pairs: Iterable[PairResult]) -> Section:
     items = []
     for key, value in first.keys.items():
         if all(key in pair.keys for pair in others):
-            items.append(Markup("%s %s") % (code(key), one_line(value)))
+            items.append(joined([code(key), one_line(value)]))
     return bullets(items)
+
+
+# Both.
+
+
+def _differences(differs: Differences) -> list[Markup]:
+    texts = []
+    for key, values in differs.items():
+        texts.append(joined([code(key), format_pair(key, *values)]))
+    return texts
+
+
+def _rarely_telling(pair: PairResult) -> list[Markup]:
+    """Return the names of differences that rarely explain a ratio, as one item; none without
+    any."""
+    keys = [*rarely_telling(pair.across), *rarely_telling(pair.differs)]
+    if not keys:
+        return []
+    words = _("%(keys)s: rarely explains a ratio; the JSON has the values")
+    return [Markup(words) % {"keys": joined(map(code, keys), ", ")}]
+
+
+def _method(found: Comparison | InterleavedComparison) -> Section:
+    """Return how the ratios are computed and judged, folded."""
+    methods = dict.fromkeys(pair.method for pair in found.pairs)
+    words = _(
+        "Faster or slower: the interval, at a level of at least %(level)s, excludes 1. No "
+        "difference over %(threshold)s: it lies within that. A regression: slower by more than "
+        "%(threshold)s."
+    )
+    facts = {"level": percent(found.level, 4), "threshold": percent(found.threshold)}
+    section = bullets([*(_(METHODS[method]) for method in methods), words % facts])
+    if len(found.pairs) > 1:
+        words = _(
+            "Of %(pairs)s pairs that do not differ at all, up to %(chance)s on average are "
+            "called faster or slower."
+        )
+        chance = number(len(found.pairs) * (1 - found.level), 2)
+        section += note(words % {"pairs": len(found.pairs), "chance": chance})
+    if isinstance(found, InterleavedComparison) and found.has_peaks:
+        section += note(
+            _(
+                "The measured peak is the speed of the framework's matrix product in the same "
+                "processes, after the window; the share is the median over repeats. The "
+                "highest peak is the highest of all variants and repeats: relative to it, a "
+                "variant with a low peak does not look efficient."
+            )
+        )
+    return folded(_("Method"), section)

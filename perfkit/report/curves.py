@@ -16,9 +16,9 @@ from perfkit.analysis.comparison.scaling import PANEL, Gain, gains, speedups
 from perfkit.measuring.format import number, percent
 from perfkit.measuring.results.frames import records
 from perfkit.report import style
-from perfkit.report.elements import hint, more, note, paragraph, strong
+from perfkit.report.elements import more, note, paragraph, strong
 from perfkit.report.section import Section, picture
-from perfkit.report.summary import Summary
+from perfkit.report.summarized import Summary
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import translations
 
@@ -47,11 +47,10 @@ class Curves:
 
 
 def throughput_by_batch(summary: Summary) -> Section:
-    """Throughput by batch size, or the command that measures several batch sizes."""
+    """Throughput by batch size; empty without several batch sizes."""
     points = blocks.varying(summary.cells, "batch_size").assign(source="")
     if points.empty:
-        words = _("No two measurements differ in the batch size alone. To measure several:")
-        return hint(words, "perfkit sweep parameters/quick.yaml")
+        return Section()
     return _charts(points, Curves("batch_size", "batch_size", "throughput", _("Batch")))
 
 
@@ -59,7 +58,7 @@ def scaling(summary: Summary) -> Section:
     """Speed-up over the fewest devices, with the ideal and published speed-ups."""
     points = speedups(summary.cells)
     if points.empty:
-        return paragraph(_("No two measurements differ in the topology alone."))
+        return Section()
     line_gains = gains(points)
     sentences = [strong(_gain_sentence(gain)) for gain in line_gains[:MOST_PANELS]]
     section = paragraph(Markup("<br>").join(sentences)) + note(*_scaling_notes(line_gains))

@@ -9,11 +9,11 @@ from perfkit.measuring.config import Config
 from perfkit.measuring.format import number, percent, plain
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.statements import N_
-from perfkit.report.elements import Text, bullets, code, joined, strong
+from perfkit.report.blocks import Inline
+from perfkit.report.elements import bullets, code, joined, strong
 from perfkit.report.section import Section
 from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.terminal import wrapped
 
 LIMITED_BY: dict[Limit, str] = {
     "input-bound": N_("input"),
@@ -42,17 +42,11 @@ def diagnosis_section(diagnosis: Diagnosis, result: Result) -> Section:
         "training": number(diagnosis.training),
     }
     share = {"share": percent(diagnosis.data_wait_share, 2)}
-    lines: list[Text] = [strong(_(ANSWERS[diagnosis.verdict])), wait % share, alone % speeds]
+    lines: list[Inline] = [strong(_(ANSWERS[diagnosis.verdict])), wait % share, alone % speeds]
     exact = exact_command(result)
     if exact:
         lines.append(joined([_("Exactly, by interleaved repeats:"), code(exact)]))
     return bullets(lines)
-
-
-def diagnosis_text(diagnosis: Diagnosis, result: Result) -> str:
-    """Return the section in lines of at most 80 columns."""
-    lines = repr(diagnosis_section(diagnosis, result)).splitlines()
-    return "\n".join(map(wrapped, lines))
 
 
 def exact_command(result: Result) -> str:
@@ -68,7 +62,7 @@ def exact_command(result: Result) -> str:
     return shlex.join(["perfkit", "compare", "--live", model, *variants, *options])
 
 
-def obstacle(result: Result) -> Text:
+def obstacle(result: Result) -> Inline:
     """Return why a measurement can't be diagnosed, and what to change; empty if nothing is in
     the way."""
     if result.config.nodes > 1:

@@ -1,28 +1,32 @@
-"""The text by which results of Python calls display themselves in a notebook: what the command
-that makes such a result prints."""
+"""How results of Python calls display themselves in a notebook: as the sections of the commands
+that make such results."""
 
 from collections.abc import Callable
 from typing import Any
 
 from perfkit.analysis.comparison.history import History
-from perfkit.analysis.comparison.stored import Comparison, InterleavedComparison
+from perfkit.analysis.comparison.stored import Comparison
 from perfkit.analysis.fleet.stored import Fleet
 from perfkit.analysis.verification.stored import Verification
-from perfkit.report.comparison_text import comparison_text, interleaved_text
-from perfkit.report.fleet_text import fleet_text
-from perfkit.report.history_text import history_text
-from perfkit.report.verification import verification_text
+from perfkit.measuring.paths import outputs_path
+from perfkit.report.comparison import stored_comparison
+from perfkit.report.fleet import fleet_section
+from perfkit.report.history import history_section
+from perfkit.report.links import Site
+from perfkit.report.section import Section
+from perfkit.report.verification import verification_section
 
-TEXTS: dict[type, Callable[[Any], str]] = {
-    Comparison: comparison_text,
-    InterleavedComparison: interleaved_text,
-    History: history_text,
-    Verification: verification_text,
-    Fleet: fleet_text,
+SITE = Site(outputs_path(), frozenset())
+"""A site without pages to link to: a result does not tell whose they are."""
+SECTIONS: dict[type, Callable[[Any], Section]] = {
+    Comparison: stored_comparison,
+    History: lambda history: history_section(history, SITE),
+    Verification: verification_section,
+    Fleet: lambda fleet: fleet_section(fleet, SITE),
 }
-"""Type of a result -> function that returns its text; `perfkit.DISPLAYED` names the same."""
+"""Type of a result -> function that returns its section; `perfkit.DISPLAYED` names the same."""
 
 
-def show(result: Any, printer: Any, _is_cycle: bool) -> None:
-    """Print a result as IPython's formatters of plain text do."""
-    printer.text(TEXTS[type(result)](result))
+def show(result: Any) -> None:
+    """Display a result as IPython's formatter of `_ipython_display_` does."""
+    SECTIONS[type(result)](result)._ipython_display_()

@@ -1,22 +1,31 @@
-"""Paragraphs, lists, links and tables of a section, as HTML with inline style.
+"""Sections of one paragraph, list or table; marks, links and other inline text.
 
 Text is escaped unless it is Markup.
 """
 
-import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
 from perfkit.analysis.verdicts import Verdict
-from perfkit.report.section import Html, Section
+from perfkit.report.blocks import (
+    Block,
+    Bullets,
+    Column,
+    Heading,
+    Inline,
+    Look,
+    Paragraph,
+    Table,
+    Template,
+    Verbatim,
+)
+from perfkit.report.html import NOTE
+from perfkit.report.section import Prose, Section
 from perfkit.report.text.language import gettext as _
 
-Text = str | Markup
 SEVERITY_MARKS = {
     "error": ("■", "#cf222e"),
     "caution": ("▲", "#9a6700"),
@@ -33,31 +42,49 @@ VERDICT_SEVERITIES: dict[Verdict, str | None] = {
 }
 """Verdict -> severity of its mark."""
 RED = SEVERITY_MARKS["error"][1]
-NOTE = 'class="note" style="font-size: 90%; opacity: 0.8"'
-LEFT, RIGHT = "text-align: left", "text-align: right; white-space: nowrap"
-DASH = "–"
-NUMBER = re.compile(r"([■▲◆●○<≤≥] )?[+–-]?[\d.,]+|–|$")
-"""Start of a cell's text, after an optional mark, that aligns the cell to the right."""
-TAG = re.compile("<[^>]*>")
 
 
-def markup(html: str) -> Section:
-    """Return a section of safe HTML, in which foreign text is already escaped; empty without
-    text. Notes get an inline style."""
-    text = str(html).strip().replace('class="note"', NOTE)
-    return Section((Html(str(text)),)) if text else Section()
+def _section(block: Block) -> Section:
+    return Section((Prose((block,)),))
 
 
-def paragraph(*texts: Text) -> Section:
+def paragraph(*texts: Inline, look: Look = "") -> Section:
     """Return a paragraph of these texts; empty without text."""
     text = joined(texts)
-    return markup(Markup("<p>%s</p>") % text if text else "")
+    return _section(Paragraph(text, look)) if text else Section()
 
 
-def note(*texts: Text) -> Section:
+def note(*texts: Inline) -> Section:
     """Return a paragraph in small print of these texts; empty without text."""
-    text = joined(texts)
-    return markup(Markup('<p class="note">%s</p>') % text if text else "")
+    return paragraph(*texts, look="note")
+
+
+def title(text: Inline) -> Section:
+    """Return what a page is about, where it has another heading."""
+    return paragraph(text, look="title")
+
+
+def heading(text: Inline, address: str, level: int = 3) -> Section:
+    """Return the heading of a part of a section, with its address on the page."""
+    return _section(Heading(escape(text), address, level))
+
+
+def part(name: str, section: Section) -> Section:
+    """Return a section below a heading that the page's contents list; empty without parts."""
+    if not section.parts:
+        return section
+    return heading(name, name.replace(" ", "-"), level=2) + section
+
+
+def command(text: str) -> Section:
+    """Return a command to copy."""
+    return _section(Verbatim(text, is_command=True))
+
+
+def template(html: str) -> Section:
+    """Return safe HTML of a template; empty without any. Notes get an inline style."""
+    text = str(html).strip().replace('class="note"', NOTE)
+    return _section(Template(text)) if text else Section()
 
 
 def hint(sentence: str, command: str) -> Section:
@@ -73,23 +100,21 @@ def more(count: int, place: str = "") -> Section:
     return note(_("%(count)d more: %(place)s.") % {"count": count, "place": place})
 
 
-def joined(texts: Iterable[Text], between: str = " ") -> Markup:
+def joined(texts: Iterable[Inline], between: str = " ") -> Markup:
     """Return the texts that are not empty, with `between` them."""
     return Markup(between).join(text for text in texts if text)
 
 
-def bullets(items: Iterable[Text], language: str = "") -> Section:
+def bullets(items: Iterable[Inline], language: str = "") -> Section:
     """Return a list of these items; `language` is that of foreign text."""
-    lines = Markup("\n").join(Markup("<li>%s</li>") % item for item in items)
-    start = Markup('<ul lang="%s">') % language if language else Markup("<ul>")
-    return markup(start + lines + Markup("</ul>"))
+    return _section(Bullets([*items], language))
 
 
 def code(text: str) -> Markup:
     return Markup("<code>%s</code>") % text
 
 
-def span(text: Text, style: str = "") -> Markup:
+def span(text: Inline, style: str = "") -> Markup:
     """Return text as an element, which may have a class of the style sheet."""
     if not style:
         return Markup("<span>%s</span>") % text
@@ -98,10 +123,10 @@ def span(text: Text, style: str = "") -> Markup:
 
 def output(text: str) -> Section:
     """Return the output of another program; empty without any."""
-    return markup(Markup('<pre lang="en">%s</pre>') % text if text else "")
+    return _section(Verbatim(text)) if text else Section()
 
 
-def strong(text: Text) -> Markup:
+def strong(text: Inline) -> Markup:
     return Markup("<strong>%s</strong>") % text
 
 
@@ -110,17 +135,22 @@ def alarm(text: str) -> Markup:
     return Markup('<strong style="color: %s">%s</strong>') % (RED, text)
 
 
+def grey(text: Inline) -> Markup:
+    """Return text in the colour of what can't be told."""
+    return Markup('<span style="color: %s">%s</span>') % (SEVERITY_MARKS["undecided"][1], text)
+
+
 def foreign(text: str) -> Markup:
     """Return text of other programs, which is not translated."""
     return Markup('<span lang="en">%s</span>') % text
 
 
-def link(address: str, text: Text) -> Text:
+def link(address: str, text: Inline) -> Inline:
     """Return a link to an address; the text alone if the address is empty."""
     return Markup('<a href="%s">%s</a>') % (address, text) if address else text
 
 
-def file_link(path: str) -> Text:
+def file_link(path: str) -> Inline:
     """Return a link to a file, whose path is relative to the page."""
     return link(quote(path), path)
 
@@ -136,85 +166,20 @@ def verdict_mark(verdict: Verdict) -> Markup:
     return severity_mark(VERDICT_SEVERITIES[verdict])
 
 
-class NumberHeading(str):
-    """The heading of a column of numbers, which are aligned to the right also beside words in
-    the place of a number, such as "failed"."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table: its heading and a cell for each row, None without a value."""
-
-    heading: Text
-    cells: Sequence[Markup | None]
-
-    @cached_property
-    def style(self) -> str:
-        """The inline style of its cells: columns of numbers are aligned to the right."""
-        texts = [Markup(TAG.sub("", cell or "")).unescape().strip() for cell in self.cells]
-        is_of_numbers = isinstance(self.heading, NumberHeading)
-        return RIGHT if is_of_numbers or all(map(NUMBER.match, texts)) else LEFT
-
-    @cached_property
-    def label(self) -> str:
-        """The heading without elements."""
-        return Markup(escape(self.heading)).striptags()
-
-
 def table(
     rows: Iterable[Sequence[Any]],
-    headings: Iterable[Text],
-    caption: Text = "",
+    headings: Iterable[Inline],
+    caption: Inline = "",
     *,
     as_cards: bool = False,
 ) -> Section:
     """Return a table with a cell for each heading in each row; empty without rows.
 
     None is shown as a dash; columns of empty text are left out. With `as_cards`, narrow pages
-    show each row as a card, so that no number is beyond their edge."""
+    and terminals show each row as a card, so that no number is beyond their edge."""
     cells = [[None if value is None else escape(value) for value in row] for row in rows]
     columns = []
     for heading, column in zip(headings, zip(*cells, strict=True), strict=False):
         if any(cell is None or cell for cell in column):
             columns.append(Column(heading, column))
-    if not columns:
-        return Section()
-    title = label = ""
-    if caption:
-        title = Markup('<caption style="%s">%s</caption>') % (LEFT, caption)
-        label = Markup(' aria-label="%s"') % Markup(caption).striptags()
-    start = '<table class="cards" role="table">' if as_cards else "<table>"
-    html = f"{start}{title}\n{_lines(columns, as_cards=as_cards)}</table>"
-    region = f'<div class="scroll" tabindex="0" role="region"{label}>{html}</div>'
-    return Section((Html(region),))
-
-
-def _lines(columns: Sequence[Column], *, as_cards: bool) -> str:
-    """Return the head and the body of a table; the roles of cards say that they are rows."""
-    group = ' role="rowgroup"' if as_cards else ""
-    row = ' role="row"' if as_cards else ""
-    head = "".join(_heading(column, as_cards=as_cards) for column in columns)
-    lines = []
-    for cells in zip(*(column.cells for column in columns), strict=True):
-        parts = []
-        for column, cell in zip(columns, cells, strict=True):
-            parts.append(_cell(column, cell, as_cards=as_cards))
-        lines.append(f"<tr{row}>{''.join(parts)}</tr>")
-    body = "\n".join(lines)
-    first = f"<thead{group}><tr{row}>{head}</tr></thead>"
-    return f"{first}\n<tbody{group}>\n{body}\n</tbody>"
-
-
-def _heading(column: Column, *, as_cards: bool) -> str:
-    role = ' role="columnheader"' if as_cards else ""
-    return f'<th style="{column.style}"{role}>{escape(column.heading)}</th>'
-
-
-def _cell(column: Column, cell: Markup | None, *, as_cards: bool) -> str:
-    """Return a cell; on cards, one with a value has its heading as label."""
-    label = Markup()
-    if as_cards:
-        label = Markup(' role="cell"')
-        if cell and cell.strip():
-            label += Markup(' data-label="%s"') % column.label
-    return f'<td style="{column.style}"{label}>{DASH if cell is None else cell}</td>'
+    return _section(Table(columns, caption, as_cards)) if columns else Section()

@@ -1,22 +1,35 @@
 """Tables of measurements for notebooks/explore.ipynb, which draws and changes them."""
 
+import os
 from functools import partial
 from math import isnan
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pandas as pd
+from markupsafe import Markup, escape
 
 import perfkit
 from perfkit.analysis.comparison.blocks import with_told
+from perfkit.analysis.comparison.keys import differing, must_agree
+from perfkit.analysis.comparison.stored import Comparison
+from perfkit.analysis.warnings import severity
 from perfkit.measuring.format import number, one_line, plus_minus, shortened
-from perfkit.measuring.paths import ROOT
+from perfkit.measuring.paths import ROOT, outputs_path
+from perfkit.measuring.results.store import Measurement
+from perfkit.report.elements import joined, severity_mark
+from perfkit.report.rendering import page_warnings
 from perfkit.report.style import COLOURS
 from perfkit.training.frameworks import DISPLAY_NAMES
 
+LAYOUT = {"topStart": "pageLength", "topEnd": "search", "bottomStart": "info"}
+LAYOUT |= {"bottomEnd": "paging"}
+"""Layout of a table by itables: with a filter box, which it leaves out of short tables."""
 EXAMPLES = ROOT / "outputs" / "examples"
 TRAITS = ["framework", "precision", "batch_size", "topology", "input"]
 """Columns that a measurement is named by."""
-COLUMNS = ["work", *TRAITS, "label", "throughput", "±", "unit", "status"]
+COLUMNS = ["work", *TRAITS, "label", "throughput", "±", "unit", "status", "trust", "page"]
 """Columns of the table of all measurements."""
 NUMBERS = ["batch_size", "throughput"]
 """Columns of that table with numbers alone."""
@@ -48,16 +61,38 @@ def load_any(outputs: str) -> tuple[str, pd.DataFrame]:
     return folder, measurements.replace({"framework": DISPLAY_NAMES}).sort_values("created")
 
 
-def overview(measurements: pd.DataFrame) -> pd.DataFrame:
-    """Return the table of all measurements, the newest first, without columns that have no
-    value."""
+def overview(folder: str, measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of all measurements of a folder, the newest first, without columns that
+    have no value, as HTML: foreign text is escaped."""
     columns = {"work": _works(measurements)}
+    pages = measurements["folder"].map(lambda name: outputs_path(folder) / name)
+    columns["trust"] = pages.map(_trust)
+    columns["page"] = pages.map(_page)
     throughputs = measurements["throughput"].map(number, na_action="ignore")
     columns["throughput"] = throughputs.astype(object).fillna("–")
     columns["±"] = measurements.apply(_plus_minus, axis="columns")
     table = measurements.assign(**columns)[COLUMNS].iloc[::-1]
     has_value = table.notna() & table.ne("")
-    return table.loc[:, has_value.any()].map(one_line)
+    shown = table.loc[:, has_value.any()]
+    return shown.map(
+        lambda value: escape(value if isinstance(value, Markup) else one_line(value))
+    )
+
+
+def _trust(page: Path) -> Markup:
+    """Return the worst warning of the measurement in this folder."""
+    codes = page_warnings(page)
+    if codes is None:
+        return Markup("–")
+    return joined([severity_mark(severity(codes)), codes[0] if codes else "none"])
+
+
+def _page(page: Path) -> Markup:
+    """Return a link to the page in this folder; empty without one."""
+    if not (page / "report.html").exists():
+        return Markup()
+    address = os.path.relpath(page / "report.html")
+    return Markup('<a href="%s" target="_blank">page</a>') % quote(address)
 
 
 def _plus_minus(measurement: "pd.Series[Any]") -> str:
@@ -80,7 +115,8 @@ def show(table: pd.DataFrame, **options: Any) -> None:
     places = [place for place, name in enumerate(table.columns) if name in NUMBERS]
     right = {"className": "dt-right", "targets": places}
     left = {"className": "dt-left", "targets": "_all"}
-    itables.show(table, classes="display compact", columnDefs=[right, left], **options)
+    look = {"classes": "display compact", "columnDefs": [right, left], "layout": LAYOUT}
+    itables.show(table, **look, **options)
 
 
 def named(measurements: pd.DataFrame) -> pd.DataFrame:
@@ -127,13 +163,17 @@ def with_most_similar(measurements: pd.DataFrame, chosen: "pd.Series[str]") -> p
     return measurements.loc[in_common.nlargest(2).index]
 
 
-def ratio(two: pd.DataFrame) -> str:
-    """Return the ratio of the first measurement's throughput to the second's in words."""
+def comparison(folder: str, two: pd.DataFrame) -> Comparison | str:
+    """Return the first measurement compared with the second, whatever they differ in, as
+    `perfkit.compare` does it, or why that is not possible."""
     if len(two) < 2:
         return "No second measurement"
-    first, second = two.iloc[0], two.iloc[1]
-    value = number(first["throughput"] / second["throughput"], DIGITS)
-    return f"{value} = {first['name']}\n      / {second['name']}"
+    b, a = (outputs_path(folder) / name for name in two["folder"])
+    keys = [must_agree(Measurement.read(each)) for each in (a, b)]
+    try:
+        return perfkit.compare(a, b, across=[*differing(*keys)])
+    except perfkit.ComparisonError as error:
+        return str(error)
 
 
 def differences(two: pd.DataFrame) -> pd.DataFrame:

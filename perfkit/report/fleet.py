@@ -1,6 +1,8 @@
 """Sections of the fleet's page."""
 
 from collections.abc import Sequence
+from functools import partial
+from string import ascii_uppercase
 from typing import Any
 
 from markupsafe import Markup
@@ -8,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from perfkit.analysis.fleet.stored import (
+    Difference,
     Fleet,
     FleetColumn,
     FleetNode,
@@ -15,34 +18,42 @@ from perfkit.analysis.fleet.stored import (
     NodeVerdict,
     Verdict,
 )
-from perfkit.measuring.format import interval, number, percent, plain
+from perfkit.measuring.format import number, percent, plain
+from perfkit.measuring.statements import N_
+from perfkit.report.blocks import NumberHeading
 from perfkit.report.elements import (
     SEVERITY_MARKS,
+    grey,
     joined,
     link,
     more,
-    note,
     paragraph,
     severity_mark,
     strong,
     table,
 )
-from perfkit.report.fleet_text import (
-    METHOD,
-    VERDICTS,
-    column_letter,
-    difference_text,
-    missing_text,
-)
 from perfkit.report.links import Site
 from perfkit.report.rendering import page_warnings, warnings_mark
-from perfkit.report.section import Section, picture
-from perfkit.report.style import INK, new_figure
-from perfkit.report.summary import Summary
+from perfkit.report.section import Section, folded, picture
+from perfkit.report.style import INK, NARROW, new_figure
+from perfkit.report.summarized import Summary
 from perfkit.report.text.language import gettext as _
+from perfkit.report.text.names import fact_name
 
 MOST_ROWS = 600
 """Nodes in a table, at most."""
+VERDICTS: dict[NodeVerdict, str] = {
+    "slow": N_("slow"),
+    "no measurement": N_("no measurement"),
+    "undecided": N_("can't tell"),
+    "ok": N_("ok"),
+}
+READINGS = {
+    "clock_mhz": N_("lowest clock, MHz"),
+    "celsius": N_("highest temperature, °C"),
+    "throttled": N_("clocks lowered"),
+}
+"""What a node may differ in, besides facts of the environment."""
 SEVERITIES: dict[NodeVerdict, str | None] = {
     "slow": "error",
     "no measurement": "caution",
@@ -58,90 +69,87 @@ MARKERS: dict[Verdict, dict[str, Any]] = {
 """Verdict -> its mark in the chart."""
 
 
-def fleet_overview(summary: Summary) -> Section:
-    """The slow nodes with what distinguishes them, a chart of all nodes, and the columns."""
-    fleet = summary.fleet
-    section = paragraph(strong(_headline(fleet))) + _slow_nodes(fleet) + _missing(fleet)
-    if fleet.columns:
-        section += picture(lambda: ratio_chart(fleet), _("Ratio of each node to the others"))
-        section += _columns(fleet) + _method(fleet)
-    few = [[plain(name)] for name in fleet.too_few]
-    section += table(few, [_("Completed on fewer than three nodes")])
+def page(summary: Summary) -> Section:
+    """The slow nodes with what distinguishes them, a chart of all nodes, and their table."""
+    section = fleet_section(summary.fleet, summary.site)
     return section.on_page_in(summary.outputs / "fleet")
 
 
-def _headline(fleet: Fleet) -> str:
-    if not fleet.columns:
+def fleet_section(found: Fleet, site: Site, most: int = MOST_ROWS) -> Section:
+    """Return the same with `most` nodes in the table."""
+    section = paragraph(strong(_headline(found))) + _slow_nodes(found) + _missing(found)
+    if found.columns:
+        name = _("Ratio of each node to the others")
+        narrow = partial(ratio_chart, found, NARROW)
+        section += picture(partial(ratio_chart, found), name, narrow)
+        section += _nodes(found, site, most) + _columns(found)
+    few = [[plain(name)] for name in found.too_few]
+    return section + table(few, [_("Completed on fewer than three nodes")]) + _method(found)
+
+
+def _headline(found: Fleet) -> str:
+    if not found.columns:
         return _("No workload was completed on at least three nodes.")
-    facts = {"slow": fleet.counts["slow"], "count": len(fleet.nodes)}
+    facts = {"slow": found.counts["slow"], "count": len(found.nodes)}
     sentences = [_("Slow nodes: %(slow)s of %(count)s.") % facts]
-    if fleet.counts["undecided"]:
-        sentences.append(_("Can't tell: %(count)s.") % {"count": fleet.counts["undecided"]})
-    if fleet.counts["no measurement"]:
-        facts = {"count": fleet.counts["no measurement"]}
+    if found.counts["undecided"]:
+        sentences.append(_("Can't tell: %(count)s.") % {"count": found.counts["undecided"]})
+    if found.counts["no measurement"]:
+        facts = {"count": found.counts["no measurement"]}
         sentences.append(_("No measurement: %(count)s.") % facts)
     return " ".join(sentences)
 
 
-def _slow_nodes(fleet: Fleet) -> Section:
+def _slow_nodes(found: Fleet) -> Section:
     rows = []
-    for node in fleet.nodes:
+    for node in found.nodes:
         if node.verdict == "slow":
             name = joined([severity_mark("error"), strong(plain(node.node))])
-            texts = [plain(difference_text(each)) for each in node.differences]
+            texts = [plain(_difference(each)) for each in node.differences]
             differences = "; ".join(texts) or _("nothing that is stored")
-            rows.append([name, _slow_ratios(fleet, node), differences])
-    return table(rows, [_("Node"), _("Ratio"), _("Differs from good nodes in")])
+            rows.append([name, _slow_ratios(found, node), differences])
+    return table(rows, [_("Node"), _("Ratio"), _("Differs from good nodes in")], as_cards=True)
 
 
-def _slow_ratios(fleet: Fleet, node: FleetNode) -> str:
+def _slow_ratios(found: Fleet, node: FleetNode) -> str:
     """Return the ratios by which a node is slow, with the letters of their columns."""
     ratios = []
-    for index, column in enumerate(fleet.columns):
+    for index, column in enumerate(found.columns):
         for cell in column.cells:
             if cell.node == node.node and cell.verdict == "slow":
-                ratios.append(f"{column_letter(index)} {number(cell.ratio, 3)}")
+                ratios.append(f"{_letter(index)} {number(cell.ratio, 3)}")
     return ", ".join(ratios)
 
 
-def _missing(fleet: Fleet) -> Section:
+def _difference(difference: Difference) -> str:
+    """Return in what a node differs."""
+    reading = READINGS.get(difference.fact)
+    facts = {
+        "fact": _(reading) if reading else fact_name(difference.fact),
+        "value": difference.value,
+        "others": difference.others,
+    }
+    return _("%(fact)s: %(value)s (other nodes: %(others)s)") % facts
+
+
+def _missing(found: Fleet) -> Section:
     rows = []
-    for node in fleet.nodes:
-        if node.missing:
-            texts = [plain(missing_text(each)) for each in node.missing]
+    for node in found.nodes:
+        texts = []
+        for missing in node.missing:
+            failure = f" ({missing.failure})" if missing.failure else ""
+            texts.append(plain(f"{missing.workload}{failure}"))
+        if texts:
             rows.append([strong(plain(node.node)), "; ".join(texts)])
-    return table(rows[:MOST_ROWS], [_("Node"), _("No measurement")])
+    return table(rows[:MOST_ROWS], [_("Node"), _("No measurement")], as_cards=True)
 
 
-def _columns(fleet: Fleet) -> Section:
-    rows = []
-    for index, column in enumerate(fleet.columns):
-        row = [
-            strong(column_letter(index)),
-            plain(column.name),
-            f"{number(column.median)} {column.unit}",
-            len(column.cells),
-            percent(column.noise, 2),
-            number(column.limit, 3),
-        ]
-        rows.append(row)
-    headings = ["", _("Workload or peak"), _("Median"), _("Nodes")]
-    return table(rows, [*headings, _("Noise of repeats"), _("Good nodes above")])
-
-
-def _method(fleet: Fleet) -> Section:
-    facts = {"level": percent(fleet.level), "limit": number(1 - fleet.threshold, 2)}
-    return note(_(METHOD) % facts)
-
-
-def fleet_nodes(summary: Summary) -> Section:
-    """A table of all nodes: the verdict, and the ratio in each column."""
-    fleet, site = summary.fleet, summary.site
-    rows = [_node_row(node, fleet.columns, site) for node in fleet.nodes[:MOST_ROWS]]
-    letters = [column_letter(index) for index, _column in enumerate(fleet.columns)]
-    section = table(rows, ["", _("Node"), _("Verdict"), *letters])
-    section += more(len(fleet.nodes) - MOST_ROWS)
-    return section.on_page_in(summary.outputs / "fleet")
+def _nodes(found: Fleet, site: Site, most: int) -> Section:
+    """Return a table of the nodes, the worst first, with their ratios."""
+    rows = [_node_row(node, found.columns, site) for node in found.nodes[:most]]
+    letters = [NumberHeading(_letter(index)) for index, _column in enumerate(found.columns)]
+    nodes = table(rows, ["", _("Node"), _("Verdict"), *letters], as_cards=True)
+    return nodes + more(len(found.nodes) - most, _("on the page, or in the index"))
 
 
 def _node_row(node: FleetNode, columns: Sequence[FleetColumn], site: Site) -> list[object]:
@@ -154,22 +162,57 @@ def _node_row(node: FleetNode, columns: Sequence[FleetColumn], site: Site) -> li
 
 
 def _cell(cell: NodeCell, site: Site) -> Markup:
+    """Return the ratio of a node: with a mark if it is slow, grey if that can't be told."""
     ratio = link(site.address(cell.folder), number(cell.ratio, 3))
-    slow = severity_mark("error") if cell.verdict == "slow" else ""
-    ends = Markup("<small>(%s)</small>") % interval(cell.low, cell.high, digits=3)
     warnings = warnings_mark(page_warnings(site.outputs / cell.folder) or [])
-    return joined([slow, ratio, ends, warnings])
+    if cell.verdict == "undecided":
+        ratio = joined([severity_mark("undecided"), grey(ratio)])
+    slow = severity_mark("error") if cell.verdict == "slow" else ""
+    return joined([slow, ratio, warnings])
 
 
-def ratio_chart(fleet: Fleet) -> Figure:
+def _columns(found: Fleet) -> Section:
+    rows = []
+    for index, column in enumerate(found.columns):
+        row = [
+            strong(_letter(index)),
+            plain(column.name),
+            f"{number(column.median)} {column.unit}",
+            len(column.cells),
+            percent(column.noise, 2),
+            number(column.limit, 3),
+        ]
+        rows.append(row)
+    headings = ["", _("Workload or peak"), _("Median"), _("Nodes")]
+    headings += [_("Noise of repeats"), _("Good nodes above")]
+    return table(rows, headings, as_cards=True)
+
+
+def _letter(index: int) -> str:
+    """Return the short name of a column: A to Z, then 27, 28 …"""
+    return ascii_uppercase[index] if index < len(ascii_uppercase) else str(index + 1)
+
+
+def _method(found: Fleet) -> Section:
+    words = _(
+        "A ratio is a node's mean / the median of the other nodes' means. A node is slow if "
+        "its interval lies below %(limit)s and good nodes are not expected to be as far below "
+        "the others; it is ok if its interval lies above %(limit)s. With a probability of "
+        "%(level)s, no good node is called slow."
+    )
+    facts = {"level": percent(found.level), "limit": number(1 - found.threshold, 2)}
+    return folded(_("Method"), paragraph(words % facts)) if found.columns else Section()
+
+
+def ratio_chart(found: Fleet, width: float = 8) -> Figure:
     """Return a chart with a row for each column and a dot for each node, at its ratio to the
     others; the lowest slow node of a row is named."""
-    with new_figure(8, 0.8 + 0.45 * len(fleet.columns)) as (figure, (axes,)):
-        for y, column in enumerate(fleet.columns):
+    with new_figure(width, 0.8 + 0.45 * len(found.columns)) as (figure, (axes,)):
+        for y, column in enumerate(found.columns):
             _draw_column(axes, y, column)
         axes.axvline(1, color=INK, linewidth=1)
-        axes.axvline(1 - fleet.threshold, color=INK, linewidth=1, linestyle=":")
-        letters = [column_letter(index) for index, _column in enumerate(fleet.columns)]
+        axes.axvline(1 - found.threshold, color=INK, linewidth=1, linestyle=":")
+        letters = [_letter(index) for index, _column in enumerate(found.columns)]
         axes.set_yticks(range(len(letters)), letters)
         axes.set(ylim=(len(letters) - 0.4, -0.6), xlabel=_("ratio to the other nodes' median"))
         axes.grid(visible=False, axis="y")

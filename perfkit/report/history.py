@@ -1,5 +1,7 @@
 """Sections of the history's page."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -7,33 +9,34 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from perfkit.analysis.comparison.history import Change, History, Point, Series
+from perfkit.analysis.comparison.history import Change, Drop, History, Point, Series
 from perfkit.analysis.comparison.keys import Differences, contrasted
+from perfkit.analysis.ratios import Ratio
 from perfkit.analysis.wording import column_value
 from perfkit.measuring.format import minute, number, percent, plain, rate_text, shortened
-from perfkit.measuring.units import GIB
+from perfkit.measuring.units import GIB, GIGA, TERA
+from perfkit.report.blocks import Inline, NumberHeading
 from perfkit.report.elements import (
-    Text,
+    bullets,
     code,
+    heading,
     hint,
     joined,
     link,
-    markup,
-    more,
     note,
     paragraph,
     strong,
     table,
     verdict_mark,
 )
-from perfkit.report.history_text import RATIO_NOTE, drop_words, ratio_words, when
 from perfkit.report.links import Site
 from perfkit.report.rendering import page_warnings, warnings_mark
 from perfkit.report.section import Section, folded, picture
-from perfkit.report.style import COLOURS, FAINT, INK, estimates, new_figure
-from perfkit.report.summary import Summary
+from perfkit.report.style import COLOURS, FAINT, INK, NARROW, estimates, from_zero, new_figure
+from perfkit.report.summarized import Summary
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
+from perfkit.report.verdicts import ratio_words
 from perfkit.report.words import machine_words
 
 MOST_CHARTS = 20
@@ -42,67 +45,75 @@ MOST_TICKS = 12
 MARK_WIDTH = 0.025
 """Width of a slanted name, as a share of the axis."""
 SLANTED: dict[str, Any] = {"rotation": 45, "rotation_mode": "anchor"}
-LEAST_HEIGHT = 0.02
-"""Least margin above and below the points, in median throughputs."""
+RATE_UNITS = {"matrix product": (TERA, "TFLOP/s"), "copy": (GIGA, "GB/s")}
+"""Name of a rate of the machine -> its scale and unit."""
 MOST_FACTS = 4
 """Most facts of a changed environment that a cell names; the others are in its title."""
 
 
-def history_overview(summary: Summary) -> Section:
-    """What was found, and a table of all series: newest throughput, drop, last change of level.
-    Then why results are left out."""
-    history = summary.history
-    if history.series:
-        section = _findings(history) + _all_series(history, summary.site) + _method(history)
-    else:
-        words = _("No configuration has been measured three times yet. To measure one anew:")
-        section = hint(words, "perfkit run resnet50 -p label NAME")
-    if history.left_out:
-        words = ngettext(
-            "%(count)s measurement belongs to a series with fewer than three.",
-            "%(count)s measurements belong to series with fewer than three.",
-            history.left_out,
-        )
-        section += note(words % {"count": history.left_out})
+def page(summary: Summary) -> Section:
+    """Which series regressed, each series with its chart, and a table of all."""
+    section = history_section(summary.history, summary.site)
     reasons = [[reason] for reason in summary.unreadable]
     section += table(reasons, [_("Left out")])
     return section.on_page_in(summary.folder)
 
 
-def _findings(history: History) -> Section:
+def history_section(found: History, site: Site) -> Section:
+    """Return the same without results that are left out."""
+    section = _findings(found)
+    ordered = sorted(found.series, key=lambda series: not series.regressed)
+    for place, series in enumerate(ordered[:MOST_CHARTS], 1):
+        section += _series(series, found.threshold, f"series-{place}", site)
+    if len(ordered) > 1:
+        section += _all_series(ordered, site)
+    if found.left_out:
+        words = ngettext(
+            "%(count)s measurement belongs to a series with fewer than three.",
+            "%(count)s measurements belong to series with fewer than three.",
+            found.left_out,
+        )
+        section += note(words % {"count": found.left_out})
+    return section + _method(found)
+
+
+def _findings(found: History) -> Section:
     """Return which series regressed."""
-    regressed = [series for series in history.series if series.regressed]
-    count = len(history.series)
+    count = len(found.series)
+    if not count:
+        words = _("No configuration has been measured three times yet. To measure one anew:")
+        return hint(words, "perfkit run resnet50 -p label NAME")
+    regressed = [series.name for series in found.series if series.regressed]
     if not regressed:
         words = ngettext(
             "No drop over %(threshold)s found in %(count)s series.",
             "No drop over %(threshold)s found in %(count)s series.",
             count,
         )
-        facts = {"threshold": percent(history.threshold), "count": count}
+        facts = {"threshold": percent(found.threshold), "count": count}
         return paragraph(strong(words % facts))
     words = ngettext(
         "%(count)s of %(all)s series regressed:",
         "%(count)s of %(all)s series regressed:",
         len(regressed),
     )
-    names = "; ".join(series.name for series in regressed)
-    finding = f"{words % {'count': len(regressed), 'all': count}} {names}."
+    finding = f"{words % {'count': len(regressed), 'all': count}} {'; '.join(regressed)}."
     return paragraph(verdict_mark("slower"), strong(finding))
 
 
-def _all_series(history: History, site: Site) -> Section:
-    rows = [_series_row(series, site) for series in history.series]
-    headings: list[Text] = ["", _("Series"), _("Measurements"), _("Newest"), _("Throughput")]
+def _all_series(every: Sequence[Series], site: Site) -> Section:
+    rows = [_series_row(series, site) for series in every]
+    headings: list[Inline] = ["", _("Series"), _("Measurements"), _("Newest"), _("Throughput")]
     headings += [_("Drop"), _("Last change"), _("Ratio of levels")]
-    return table(rows, headings, as_cards=True)
+    section = heading(_("All series"), "all-series")
+    return section + table(rows, headings, as_cards=True)
 
 
 def _series_row(series: Series, site: Site) -> list[Any]:
-    newest, last_change, began = series.points[-1], None, None
+    newest, last_change, began = series.judged[-1], None, None
     if series.changes:
         last_change = ratio_words(series.changes[-1])
-        began = _day(series.points[series.changes[-1].start])
+        began = _day(series.judged[series.changes[-1].start])
     return [
         _mark(series),
         series.name,
@@ -121,7 +132,7 @@ def _throughput(point: Point, series: Series, site: Site) -> Markup:
     return joined([mark, rate_text(point.throughput, series.unit, *(point.interval or ()))])
 
 
-def _mark(series: Series) -> Text:
+def _mark(series: Series) -> Inline:
     return verdict_mark("slower") if series.regressed else ""
 
 
@@ -129,71 +140,103 @@ def _day(point: Point) -> str:
     return point.created[:10]
 
 
-def _method(history: History) -> Section:
-    words = _(
+def _method(found: History) -> Section:
+    if not found.series:
+        return Section()
+    series = _(
         "A series is one configuration, measured at least three times. A level begins where "
         "the measurements change by more than they scatter. A regression is a newest level "
         "below the best accepted one by more than %(threshold)s; a label that begins with "
         "accepted accepts the level of its measurement."
     )
-    return note(words % {"threshold": percent(history.threshold)}, _(RATIO_NOTE))
+    ratios = _(
+        "A ratio is the median of all ratios of a repeat to an earlier one (Hodges and "
+        "Lehmann), not the ratio of the medians. The measurements were not interleaved: its "
+        "interval does not cover drift of the machine between them."
+    )
+    items = [series % {"threshold": percent(found.threshold)}, ratios]
+    return folded(_("Method"), bullets(items))
 
 
 # Each series.
 
 
-def history_series(summary: Summary) -> Section:
-    """What each series shows, with a chart and its changes; series that regressed first."""
-    section = Section()
-    site, folder = summary.site, summary.folder
-    ordered = sorted(summary.history.series, key=lambda series: not series.regressed)
-    for place, series in enumerate(ordered[:MOST_CHARTS], 1):
-        points = folded(_("All measurements"), _points(series, site))
-        heading = _heading(series, summary.history.threshold, f"series-{place}")
-        section += heading.on_page_in(folder)
-        section += picture(chart(series), series.name)
-        section += (_changes(series, site) + points).on_page_in(folder)
-    return section + more(len(ordered) - MOST_CHARTS, _("in the table above"))
-
-
-def _heading(series: Series, threshold: float, address: str) -> Section:
-    name = joined([_mark(series), series.name])
-    texts: list[Text] = [strong(drop_words(series.drop, threshold))]
+def _series(series: Series, threshold: float, address: str, site: Site) -> Section:
+    """Return a series with its chart, its changes of level and its measurements."""
+    texts: list[Inline] = [strong(_drop_words(series.drop, threshold))]
     if series.accepted:
         accepted = _("The level of %(when)s was accepted.")
-        texts.append(accepted % {"when": when(series.accepted)})
-    count = len(series.changes)
-    changes = _("No change of level.")
-    if count:
-        words = ngettext("%(count)s change of level.", "%(count)s changes of level.", count)
-        changes = words % {"count": count}
+        texts.append(accepted % {"when": _when(series.accepted)})
+    newest = series.judged[-1]
+    words = _("Newest of %(count)d: %(throughput)s, %(day)s.")
+    facts = {"count": len(series.judged), "day": _day(newest)}
+    texts.append(Markup(words) % (facts | {"throughput": _throughput(newest, series, site)}))
+    section = heading(joined([_mark(series), series.name]), address) + paragraph(*texts)
+    section += _disturbed(series)
+    section += picture(
+        partial(chart, series), series.name, partial(chart, series, narrow=True)
+    ) + _changes(series, site)
     words = _("From one measurement to the next, throughput scatters by %(scatter)s.")
-    scatter = words % {"scatter": percent(series.scatter_share, 2)}
-    heading = markup(Markup('<h3 id="%s">%s</h3>') % (address, name))
-    return heading + paragraph(*texts) + paragraph(changes, scatter)
+    scatter = note(words % {"scatter": percent(series.scatter_share, 2)})
+    return section + folded(_("All measurements"), _points(series, site) + scatter)
+
+
+def _disturbed(series: Series) -> Section:
+    """Return how many measurements are not judged; empty without any."""
+    count = len(series.points) - len(series.judged)
+    if not count:
+        return Section()
+    words = ngettext(
+        "%(count)d measurement beside other load is shown in grey and not judged.",
+        "%(count)d measurements beside other load are shown in grey and not judged.",
+        count,
+    )
+    return note(words % {"count": count})
+
+
+def _drop_words(drop: Drop | None, threshold: float) -> str:
+    """Return by how much a series regressed and how to accept it, or that no drop was found."""
+    if drop is None:
+        return _("No drop over %(threshold)s found.") % {"threshold": percent(threshold)}
+    words = _(
+        "Regression: %(ratio)s × the best accepted level, since %(since)s. To accept it: -p "
+        "label accepted-NAME for the next measurement, or --since %(since)s."
+    )
+    return words % {"ratio": ratio_words(drop), "since": plain(drop.since)}
 
 
 def _changes(series: Series, site: Site) -> Section:
     """Return a table of the changes of level with the machine's rates beside them."""
-    rows = [_change_row(change, series.points[change.start], site) for change in series.changes]
-    headings: list[Text] = [_("First measurement of the level"), _("Training")]
-    headings += [_("Matrix product"), _("Copy"), _("Changed environment"), _("Note")]
+    rows = [_change_row(change, series, site) for change in series.changes]
+    headings: list[Inline] = [_("Level since"), NumberHeading(_("Training"))]
+    headings += [NumberHeading(_("Matrix product")), NumberHeading(_("Copy"))]
+    headings += [_("Changed environment"), _("Note")]
     return table(rows, headings, as_cards=True)
 
 
-def _change_row(change: Change, first: Point, site: Site) -> list[Text | None]:
-    """Return the cells of a change; `first` is the first measurement of the new level."""
-    ratios = {rate.name: ratio_words(rate) for rate in change.rates}
-    facts = _facts(first.changed_environment) or _("none stored")
-    page = _start(first, site)
-    rates = [ratios.get("matrix product", ""), ratios.get("copy", "")]
-    return [page, ratio_words(change), *rates, facts, machine_words(change.rates)]
+def _change_row(change: Change, series: Series, site: Site) -> list[Inline | None]:
+    first = series.judged[change.start]
+    facts = _facts(first.changed_environment) or _("nothing stored has changed")
+    since = link(site.address(first.folder), _when(first))
+    training = _before_and_after(change.before, change.after, series.unit, change)
+    rates = dict.fromkeys(RATE_UNITS, Markup())
+    for rate in change.rates:
+        scale, unit = RATE_UNITS[rate.name]
+        rates[rate.name] = _before_and_after(
+            rate.before / scale, rate.after / scale, unit, rate
+        )
+    return [since, training, *rates.values(), facts, machine_words(change.rates)]
 
 
-def _start(point: Point, site: Site) -> Text:
-    """Return when a measurement started, with its label, as a link to its page."""
-    words = f"{minute(point.created)} {plain(point.label)}".rstrip()
-    return link(site.address(point.folder), words)
+def _before_and_after(before: float, after: float, unit: str, ratio: Ratio) -> Markup:
+    """Return two rates, and below them their ratio."""
+    words = Markup("%s → %s %s<br><small>× %s</small>")
+    return words % (number(before, 3), number(after, 3), plain(unit), ratio_words(ratio))
+
+
+def _when(point: Point) -> str:
+    """Return the day of a measurement, and its label."""
+    return f"{_day(point)} {plain(point.label)}".rstrip()
 
 
 def _points(series: Series, site: Site) -> Section:
@@ -205,7 +248,7 @@ def _points(series: Series, site: Site) -> Section:
         first_step = point.first_step_seconds and number(point.first_step_seconds, 3)
         row = [page, throughput, point.n, memory, first_step]
         rows.append([*row, point.label, _facts(point.changed_environment)])
-    headings = [_("Started (UTC)"), _("Throughput"), _("Number of repeats")]
+    headings = [_("Started (UTC)"), _("Throughput"), _("Repeats")]
     headings += [_("Peak memory (GiB)"), _("To first step (s)"), _("Label")]
     return table(rows, [*headings, _("Changed environment")], as_cards=True)
 
@@ -224,10 +267,34 @@ def _facts(changes: Differences) -> Markup:
     return facts
 
 
-def chart(series: Series) -> Figure:
+def chart(series: Series, *, narrow: bool = False) -> Figure:
     """Chart of a series in chronological order: throughputs with intervals, a line per level
-    with its ratio to the previous level, a dotted line at changes of the environment."""
-    points = pd.DataFrame(
+    with its ratio to the previous level, a dotted line at changes of the environment; what is
+    not judged is grey."""
+    judged, places = _frame(series, disturbed=False), _places(series)
+    width, most_ticks = (NARROW, MOST_TICKS // 2) if narrow else (8, MOST_TICKS)
+    with new_figure(width, 3.6) as (figure, (axes,)):
+        estimates(axes, judged, "x", "throughput", series.framework)
+        grey = _frame(series, disturbed=True)
+        axes.plot(grey["x"], grey["throughput"], "x", color=FAINT)
+        _mark_changes(axes, series)
+        _draw_levels(axes, series, judged, places)
+        count, names = len(series.points), _point_names(series)
+        ticks = range(0, count, -(-count // most_ticks))
+        axes.set_xticks(ticks, [names[x] for x in ticks], **SLANTED, ha="right")
+        axes.set(ylabel=series.unit, xlim=(-0.7, count - 0.3))
+        axes.grid(visible=False, axis="x")
+    return figure
+
+
+def _places(series: Series) -> list[int]:
+    """Return the place on the chart of each judged measurement."""
+    return [x for x, point in enumerate(series.points) if not point.disturbed]
+
+
+def _frame(series: Series, *, disturbed: bool) -> pd.DataFrame:
+    """Return the judged measurements, or the disturbed ones, with their places on the chart."""
+    rows = [
         {
             "x": x,
             "name": series.framework,
@@ -237,17 +304,9 @@ def chart(series: Series) -> Figure:
             "repeat_throughputs": point.repeat_throughputs,
         }
         for x, point in enumerate(series.points)
-    )
-    with new_figure(8, 3.6) as (figure, (axes,)):
-        estimates(axes, points, "x", "throughput", series.framework)
-        _mark_changes(axes, series)
-        _draw_levels(axes, series, points)
-        count, names = len(points), _point_names(series)
-        ticks = range(0, count, -(-count // MOST_TICKS))
-        axes.set_xticks(ticks, [names[x] for x in ticks], **SLANTED, ha="right")
-        axes.set(ylabel=series.unit, xlim=(-0.7, count - 0.3))
-        axes.grid(visible=False, axis="x")
-    return figure
+        if point.disturbed == disturbed
+    ]
+    return pd.DataFrame(rows, columns=["x", "throughput"] if not rows else None)
 
 
 def _point_names(series: Series) -> list[str]:
@@ -285,20 +344,20 @@ def _change_name(fact: str, point: Point) -> str:
     return f"{plain(fact)} {shortened(after, 20)}"
 
 
-def _draw_levels(axes: Axes, series: Series, points: pd.DataFrame) -> None:
+def _draw_levels(
+    axes: Axes, series: Series, judged: pd.DataFrame, places: Sequence[int]
+) -> None:
     """Draw a line at each level's median, and name each change's ratio beside the first point
-    of the new level. The axis does not start at 0: a change of a few percent must be visible.
-    The least margin keeps noise from filling the chart."""
-    colour, throughputs = COLOURS[series.framework], points["throughput"]
+    of the new level."""
+    colour, throughputs = COLOURS[series.framework], judged["throughput"]
     for first, last in series.levels:
         level = throughputs[first : last + 1].median()
-        axes.hlines(level, first - 0.4, last + 0.4, color=colour, linewidth=1.5, alpha=0.6)
-    low, high = axes.dataLim.y0, axes.dataLim.y1
-    margin = max(0.25 * (high - low), LEAST_HEIGHT * throughputs.median())
-    axes.set_ylim(max(0.0, low - margin), high + margin)
-    tops = points["throughput_high"].astype(float).fillna(throughputs)
+        ends = places[first] - 0.4, places[last] + 0.4
+        axes.hlines(level, *ends, color=colour, linewidth=1.5, alpha=0.6)
+    from_zero(axes, axes.dataLim.y1)
+    tops = judged["throughput_high"].astype(float).fillna(throughputs)
     for change in series.changes:
-        beside = (change.start, tops[change.start])
+        beside = (places[change.start], tops[change.start])
         axes.annotate(
             f"× {number(change.ratio, 3)}",
             beside,

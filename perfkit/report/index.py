@@ -7,19 +7,26 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
+from perfkit.analysis.comparison.history import Mover
 from perfkit.analysis.comparison.stored import InterleavedComparison, PairResult
 from perfkit.analysis.distinctions import Row
+from perfkit.analysis.verdicts import Verdict
 from perfkit.audit.audit import Audit
 from perfkit.measuring.format import interval, minute, number
 from perfkit.report.audit_text import claim_counts
+from perfkit.report.blocks import Inline
 from perfkit.report.contents import Listed, contents
-from perfkit.report.elements import Text, code, joined, link, span, verdict_mark
-from perfkit.report.index_rows import HEADINGS, model_groups
+from perfkit.report.elements import code, joined, link, span, verdict_mark
+from perfkit.report.index_rows import HEADINGS, device_groups
 from perfkit.report.links import Site
 from perfkit.report.pages import Page
 from perfkit.report.text.language import file_name, ngettext
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.names import variant_name, variant_names, verdict_name
+from perfkit.report.text.names import variant_name, variant_names
+from perfkit.report.verdicts import verdict_name
+
+MOST_MOVERS = 3
+"""Series whose last change is told, at most."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +36,7 @@ class ListedPage:
 
     address: str
     name: str
-    outcome: Text
+    outcome: Inline
     created: str
 
 
@@ -93,6 +100,7 @@ class Index:
     audits: Mapping[str, Audit]
     left_out: Sequence[str]
     is_summary_old: bool
+    movers: Sequence[Mover] = ()
 
     def write(self, page: Page) -> None:
         """Write the index in the current language."""
@@ -109,7 +117,8 @@ class Index:
             links=self._links(),
             stale=_stale() if self.is_summary_old else "",
             headings=HEADINGS,
-            groups=model_groups(self.site, self.measurements),
+            groups=device_groups(self.site, self.measurements),
+            movers=self._movers(),
             comparisons=self._listed("comparisons"),
             audits=self._listed("audits"),
             left_out=self.left_out,
@@ -129,7 +138,7 @@ class Index:
             names["left-out"] = _("Left out")
         return [Listed(address, escape(name)) for address, name in names.items()]
 
-    def _links(self) -> list[Text]:
+    def _links(self) -> list[Inline]:
         """Return links to the tables and the reasons for what was left out."""
         links = []
         if (self.site.outputs / "results.csv").exists():
@@ -139,6 +148,23 @@ class Index:
             words = _("%(count)s left out") % {"count": count}
             links.append(link("#left-out", words))
         return links
+
+    def _movers(self) -> list[Markup]:
+        """Return the series that changed most since the measurement before, in words."""
+        texts = []
+        for mover in self.movers[:MOST_MOVERS]:
+            verdict: Verdict = "faster" if mover.ratio.value > 1 else "slower"
+            ends = interval(mover.ratio.low, mover.ratio.high, 3)
+            words = _("%(name)s: %(ratio)s × (%(ends)s) since %(before)s")
+            facts = {
+                "name": mover.name,
+                "ratio": number(mover.ratio.value, 3),
+                "ends": ends,
+                "before": f"{mover.before['created'][:10]} {mover.before['label']}".strip(),
+            }
+            page = link(self.site.address(mover.newest["folder"]), words % facts)
+            texts.append(joined([verdict_mark(verdict), page]))
+        return texts
 
     def _listed(self, kind: str) -> list[ListedPage] | None:
         """Return the pages of comparisons or audits; None without a folder of them."""

@@ -1,4 +1,4 @@
-"""The rows of the index: a measurement each, by model."""
+"""The rows of the index: a measurement each, by device."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,24 +9,24 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from perfkit.analysis.distinctions import Row, distinctions
-from perfkit.analysis.verdicts import few_repeats
+from perfkit.analysis.verdicts import are_few
 from perfkit.analysis.warnings import severity
 from perfkit.analysis.wording import (
-    arguments_text,
     column_value,
-    long_title,
     protocol_words,
     work_title,
 )
 from perfkit.measuring.format import number, plus_minus
 from perfkit.measuring.results.frames import topology_size
 from perfkit.measuring.statements import N_
-from perfkit.report.elements import Text, code, joined, severity_mark, span, strong
+from perfkit.measuring.units import GIB
+from perfkit.report.blocks import Inline
+from perfkit.report.elements import code, joined, severity_mark, span, strong
 from perfkit.report.links import Site
 from perfkit.report.rendering import page_warnings
-from perfkit.report.text.language import enumerated, file_name, translations
+from perfkit.report.text.language import file_name, translations
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.names import device_name, traits
+from perfkit.report.text.names import device_name, peak_share, traits
 from perfkit.training.frameworks import FRAMEWORKS
 
 SORTED_SEVERITIES = (None, "undecided", "notice", "caution", "error")
@@ -34,15 +34,14 @@ SORTED_SEVERITIES = (None, "undecided", "notice", "caution", "error")
 
 
 HEADINGS = {
-    "model": N_("Model"),
+    "configuration": N_("Configuration"),
     "framework": N_("Framework"),
-    "precision": N_("Precision"),
-    "batch": N_("Batch"),
-    "devices": N_("Devices"),
     "throughput": N_("Throughput"),
-    "warnings": N_("Warnings"),
-    "input": N_("Input"),
-    "status": N_("Status"),
+    "each": N_("Per device"),
+    "tflops": N_("TFLOP/s per device"),
+    "share": N_("Share of peak"),
+    "memory": N_("Memory (GiB)"),
+    "trust": N_("Trust"),
     "begun": N_("Started (UTC)"),
 }
 """The headings of the table of measurements, by the classes of their columns."""
@@ -53,51 +52,54 @@ class Cell:
     """A cell of a measurement's row: what it shows, and the text that it is sorted by if that
     is another one; empty without a value."""
 
-    content: Text
+    content: Inline
     sorts: str | None = None
 
 
 @dataclass(frozen=True)
 class IndexRow:
-    """A measurement's row: the name with a link to its page, the setup in words, and the cells
-    of the other columns by the keys of their headings."""
+    """A measurement's row: the configuration with a link to its page, the setup in words, and
+    the cells of the other columns by the keys of their headings."""
 
-    name: Text
+    name: Inline
     label: str
     setup: str
     cells: Mapping[str, Cell]
 
 
 @dataclass(frozen=True)
-class ModelGroup:
-    """The rows of one model."""
+class DeviceGroup:
+    """The rows of one kind of device."""
 
     title: str
     rows: Sequence[IndexRow]
 
 
-def model_groups(site: Site, rows: Iterable[Row]) -> list[ModelGroup]:
-    """Return the rows by model, in the order given within a model."""
-    by_model = sorted(rows, key=lambda row: str(row["model"]))
-    told_apart = distinctions(by_model, appearance, translations())
+def device_groups(site: Site, rows: Iterable[Row]) -> list[DeviceGroup]:
+    """Return the rows by device, then by model, in the order given within a model."""
+    ordered = sorted(rows, key=lambda row: (_device(row), str(row["model"])))
+    told_apart = distinctions(ordered, appearance, translations())
     groups = []
-    for model, measurements in groupby(by_model, key=lambda row: str(row["model"])):
+    for device, measurements in groupby(ordered, key=_device):
         listed = []
         for row in measurements:
             listed.append(index_row(site, row, told_apart.get(row["folder"], [])))
-        facts = {"title": long_title(model, language=translations()), "count": len(listed)}
-        groups.append(ModelGroup(_("%(title)s (%(count)d)") % facts, listed))
+        facts = {"title": device, "count": len(listed)}
+        groups.append(DeviceGroup(_("%(title)s (%(count)d)") % facts, listed))
     return groups
+
+
+def _device(row: Row) -> str:
+    """Return the devices of a measurement: "8 × NVIDIA H100"."""
+    column = {"gpu": "environment.gpus", "cpu": "environment.cpu"}.get(row["device"], "")
+    value = row.get(column)
+    return column_value(column, value, translations()) if value else device_name(row)
 
 
 def appearance(row: Row) -> tuple[Any, ...]:
     """Return what the index shows of a measurement's configuration: rows for which it is the
     same read alike."""
-    arguments = arguments_text(row.get("arguments") or "")
-    framework = (row["framework"], framework_version(row))
-    precision = (used_precision(row), row["precision"])
-    work = (row["model"], row.get("model_size"), arguments, batch_text(row), row["topology"])
-    return (*work, *framework, *precision, row["input"], row["label"], _setup(row))
+    return (_words(row), _device(row), row["framework"], framework_version(row), row["label"])
 
 
 def index_row(site: Site, row: Row, told_apart: Sequence[str]) -> IndexRow:
@@ -105,25 +107,51 @@ def index_row(site: Site, row: Row, told_apart: Sequence[str]) -> IndexRow:
     rows that read alike."""
     has_number = row["throughput"] is not None
     codes = page_warnings(site.outputs / row["folder"]) if has_number else None
-    name = _name(site, row, told_apart)
-    setup = " · ".join([_setup(row), *told_apart])
-    return IndexRow(name, row["label"], setup, _cells(row, codes))
+    setup = " · ".join([protocol_words(row, translations()), *told_apart])
+    return IndexRow(_name(site, row, told_apart), row["label"], setup, _cells(row, codes))
+
+
+def _words(row: Row) -> str:
+    """Return the configuration in words: "ResNet-50 · fp32 · batch 64 · 1x1 · dali"."""
+    unusual = traits(row)
+    words = [
+        work_title(row["model"], row.get("model_size")),
+        unusual.pop("arguments", ""),
+        _precision(row),
+        _batch(row),
+        row["topology"],
+        row["input"],
+        *unusual.values(),
+        row["python"] and column_value("python", row["python"], translations()),
+    ]
+    return " · ".join(filter(None, words))
 
 
 def _cells(row: Row, codes: Sequence[str] | None) -> dict[str, Cell]:
     """Return the cells beside the name, by the keys of their headings."""
+    memory = row["peak_memory_bytes"]
+    each = row["throughput_per_device"]
     devices, _nodes = topology_size(row["topology"])
     return {
         "framework": Cell(_framework(row)),
-        "precision": Cell(_precision(row)),
-        "batch": Cell(batch_text(row), _sortable(_samples(row))),
-        "devices": Cell(row["topology"], _sortable(devices)),
         "throughput": _throughput(row),
-        "warnings": _warnings(codes, row),
-        "input": Cell(span(row["input"] or "–")),
-        "status": Cell(_status(row)),
+        "each": _number(each if devices > 1 else None),
+        "tflops": _number(row["tflops_per_device"]),
+        "share": _share(row["share_of_peak"]),
+        "memory": _number(memory / GIB if memory else None, 3),
+        "trust": _trust(codes, row),
         "begun": _start(row),
     }
+
+
+def _number(value: float | None, digits: int = 4) -> Cell:
+    return Cell("" if value is None else number(value, digits), _sortable(value))
+
+
+def _share(value: float | None) -> Cell:
+    if value is None:
+        return Cell("", "")
+    return Cell(peak_share([value]) if value <= 1 else _("over 100 %"), _sortable(value))
 
 
 def _note(text: str) -> Markup:
@@ -133,7 +161,7 @@ def _note(text: str) -> Markup:
 def _severity(codes: Sequence[str], row: Row) -> str | None:
     """Return the severity of a measurement's warnings; undecided if it has none, but too few
     repeats to tell."""
-    return severity(codes) or ("undecided" if few_repeats(row["n"]) else None)
+    return severity(codes) or ("undecided" if are_few(row["n"]) else None)
 
 
 def _sortable(value: float | None) -> str:
@@ -141,24 +169,15 @@ def _sortable(value: float | None) -> str:
     return "" if value is None else f"{value:020.6f}"
 
 
-def _name(site: Site, row: Row, told_apart: Sequence[str]) -> Markup:
-    """Return the model's name, or a script's with its arguments, with a link to the page if
-    there is one."""
-    name = work_title(row["model"], row.get("model_size"))
-    arguments = arguments_text(row.get("arguments") or "")
-    return joined([_linked(name, site, row, told_apart), arguments and code(arguments)])
-
-
-def _linked(name: str, site: Site, row: Row, told_apart: Sequence[str]) -> Markup:
-    """Return the name with a link to the page if there is one."""
+def _name(site: Site, row: Row, told_apart: Sequence[str]) -> Inline:
+    """Return the configuration with a link to the measurement's page if there is one."""
+    words = _words(row)
     if not site.has_page(row["folder"]):
-        return span(name)
+        return span(words)
     framework = f"{FRAMEWORKS[row['framework']].display_name} {framework_version(row)}".strip()
-    facts = [name, row.get("arguments"), framework, used_precision(row), row["topology"]]
-    facts += [row["input"], row["label"], *told_apart]
+    facts = joined([words, framework, row["label"], *told_apart], " · ")
     address = f"{quote(row['folder'])}/{file_name('report')}"
-    layout = Markup('<a href="%s" aria-label="%s">%s</a>')
-    return layout % (address, joined(facts, " · "), name)
+    return Markup('<a href="%s" aria-label="%s">%s</a>') % (address, facts, words)
 
 
 def used_precision(row: Row) -> str | None:
@@ -177,50 +196,38 @@ def _framework(row: Row) -> Markup:
     return joined([name, version and _note(version)])
 
 
-def _setup(row: Row) -> str:
-    """Return protocol, unusual parameters, interpreter and device in words. A script's
-    arguments belong to its name."""
-    protocol = protocol_words(row, translations())
-    unusual = [text for name, text in traits(row).items() if name != "arguments"]
-    work = enumerated([protocol, *unusual])
-    python = row["python"] and column_value("python", row["python"], translations())
-    return " · ".join(filter(None, [work, python, device_name(row)]))
-
-
-def _precision(row: Row) -> Markup:
+def _precision(row: Row) -> str:
     """Return the effective precision, and what was requested if that differs; of a script, what
     it told."""
-    used, requested = used_precision(row), row["precision"]
+    used, requested = used_precision(row) or "", row["precision"]
     if requested is None or used == requested:
-        return span(used or "–")
+        return used
     words = _("requested: %(precision)s") % {"precision": requested}
-    return joined([span(used or ""), _note(words)])
+    return f"{used} ({words})"
 
 
-def _samples(row: Row) -> int | None:
-    """Return the batch size; of a script, the samples per step that it told."""
-    return row["batch_size"] or row.get("told.samples_per_step")
-
-
-def batch_text(row: Row) -> str:
-    """Return the batch size with the micro-batches of a step, a dash without one."""
-    size = _samples(row)
-    text = "–" if size is None else str(size)
-    if (row["accumulate"] or 1) > 1:
-        text = f"{text} × {row['accumulate']}"
-    return text
+def _batch(row: Row) -> str:
+    """Return the batch size, or the samples per step that a script told; empty without
+    either."""
+    size = row["batch_size"] or row.get("told.samples_per_step")
+    return _("batch %(size)s") % {"size": size} if size else ""
 
 
 def _throughput(row: Row) -> Cell:
+    """Return the number, and below it the state of a measurement that is not complete."""
     value = row["throughput"]
+    state: Inline = ""
+    if row["status"] != "complete":
+        failure = row["failure"] and code(row["failure"])
+        state = joined([span(_(row["status"]), row["status"]), failure])
     if value is None:
-        return Cell(_("no number"), "")
+        return Cell(state or _("no number"), "")
     width = plus_minus(value, row["throughput_low"], row["throughput_high"])
-    content = joined([strong(number(value)), row["unit"], width])
+    content = joined([strong(number(value)), row["unit"], width, state])
     return Cell(content, f"{row['unit']} {_sortable(value)}")
 
 
-def _warnings(codes: Sequence[str] | None, row: Row) -> Cell:
+def _trust(codes: Sequence[str] | None, row: Row) -> Cell:
     """Return the worst warning and the number of others; a dash if they are unknown."""
     if codes is None:
         return Cell("–", "")
@@ -239,13 +246,6 @@ def _warnings(codes: Sequence[str] | None, row: Row) -> Cell:
     if len(codes) > 1:
         texts.append(Markup("+%d") % (len(codes) - 1))
     return Cell(joined(texts), str(SORTED_SEVERITIES.index(level)))
-
-
-def _status(row: Row) -> Markup:
-    status = span(_(row["status"]), row["status"])
-    if not row["failure"]:
-        return status
-    return joined([status, code(row["failure"])], ": ")
 
 
 def _start(row: Row) -> Cell:

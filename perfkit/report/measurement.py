@@ -1,21 +1,18 @@
 """The page of a measurement."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
-from perfkit.analysis.diagnosis import Diagnosis, read_diagnosis
-from perfkit.analysis.warnings import MeasurementChecks, check
 from perfkit.measuring.config import Config
 from perfkit.measuring.format import amount, minute, printable
 from perfkit.measuring.results.failures import Failure
 from perfkit.measuring.results.remedies import remedy
 from perfkit.measuring.results.schema import Result
-from perfkit.measuring.results.store import NOTEBOOK, RESULT, Measurement, ResultError, Store
-from perfkit.report.elements import joined, link, paragraph, strong
-from perfkit.report.links import Site
+from perfkit.measuring.results.store import NOTEBOOK, RESULT, Measurement, Store
+from perfkit.report.checked import CheckedMeasurement, checked
+from perfkit.report.elements import heading, joined, link, paragraph, part, strong
 from perfkit.report.pages import (
     OWN,
     Filling,
@@ -24,46 +21,44 @@ from perfkit.report.pages import (
     source_notebook,
     write_page,
 )
-from perfkit.report.section import Section
-from perfkit.report.step_charts import step_charts
-from perfkit.report.style import COLOURS
+from perfkit.report.peaks import limits
+from perfkit.report.section import Section, folded
+from perfkit.report.setup import command, effective_settings, environment, method, parameters
+from perfkit.report.steps import raw_files, repeats, step_times, telemetry, warnings
 from perfkit.report.text import names
 from perfkit.report.text.language import LANGUAGES, in_language
 from perfkit.report.text.language import gettext as _
+from perfkit.report.tiles import headline, plan
+from perfkit.report.told import script
+from perfkit.report.verification import work_equivalence
 from perfkit.report.words import number_words, warning_words
-from perfkit.training.frameworks import DISPLAY_NAMES
+
+__all__ = ["MeasurementError", "failure_lines", "outcome", "page", "plan", "write_measurement"]
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class CheckedMeasurement(Measurement):
-    """A measurement with all that its sections show: the checks of its raw files, the charts of
-    its raw steps (empty if there are none), and the site that its page is part of."""
-
-    checks: MeasurementChecks
-    charts: Section
-    site: Site
-
-
-def checked(measurement: Measurement, site: Site | None = None) -> CheckedMeasurement:
-    """Return the measurement with its checks and charts; its raw files are read unless they
-    have been."""
-    if isinstance(measurement, CheckedMeasurement):
-        return measurement
-    folder, result = measurement.folder, measurement.result
-    checks = check(measurement)
-    charts = Section()
-    if not checks.steps.empty:
-        colour = COLOURS[DISPLAY_NAMES[result.config.framework]]
-        charts = step_charts(checks.steps, colour)
-    return CheckedMeasurement(folder, result, checks, charts, site or Site(folder.parent))
-
-
-def stored_diagnosis(measurement: Measurement) -> tuple[Diagnosis | None, str]:
-    """Return the diagnosis, None without one, and why it can't be read."""
-    try:
-        return read_diagnosis(measurement), ""
-    except ResultError as error:
-        return None, error.relative_to(measurement.folder)
+def page(measurement: Measurement) -> Section:
+    """The page of a measurement: throughput, share of the peak and trust, the chart of its
+    steps, warnings, repeats and the command; all else is folded."""
+    shown = checked(measurement)
+    section = headline(shown) + step_times(shown)
+    section += part(_("Warnings"), warnings(shown))
+    section += part(_("Repeats"), repeats(shown))
+    section += part(_("Command"), command(shown))
+    details = {
+        _("Limits"): limits(shown),
+        _("Telemetry"): telemetry(shown),
+        _("Work equivalence"): work_equivalence(shown),
+        _("Script"): script(shown),
+        _("Parameters"): parameters(shown),
+        _("Effective settings"): effective_settings(shown),
+        _("Environment"): environment(shown),
+        _("Method"): method(shown),
+        _("Raw files"): raw_files(shown),
+    }
+    section += heading(_("Details"), _("Details"), level=2)
+    for name, each in details.items():
+        section += folded(name, each, address=name.replace(" ", "-"))
+    return section.on_page_in(shown.folder)
 
 
 class MeasurementError(RuntimeError):
@@ -131,7 +126,7 @@ def write_measurement(
     for language in LANGUAGES:
         with in_language(language):
             filling = Filling(
-                names={"measurement": checked_measurement},
+                section=lambda: page(checked_measurement),
                 parameters=_notebook_values(result),
                 heading=names.title(result),
                 keep=keeps_english and language == "en",

@@ -1,12 +1,12 @@
 """HTML pages from the headings, text and outputs of notebooks.
 
-Sections of cells tagged `show` in the suite's notebooks are made from stored results, without a
-kernel: a page is the same right after the measurement, after a crash, and on another machine
+The section of the cell tagged `show` in a suite's notebook is made from stored results, without
+a kernel: a page is the same right after the measurement, after a crash, and on another machine
 years later. A user's notebook may have more cells; their outputs are those of its last run.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -16,16 +16,15 @@ import nbformat
 from markupsafe import Markup
 from nbformat import NotebookNode
 
-from perfkit import report
 from perfkit.measuring.request.suite_notebook import suite_notebook_path
 from perfkit.measuring.results.store import NOTEBOOK, write_atomically
 from perfkit.report.cells import cells_html
 from perfkit.report.contents import with_contents
-from perfkit.report.elements import LEFT, RIGHT
+from perfkit.report.html import LEFT, RIGHT
 from perfkit.report.links import Site
 from perfkit.report.rendering import render_page
 from perfkit.report.sanitizing import sanitized
-from perfkit.report.section import Section
+from perfkit.report.section import NARROW_SVG, Section
 from perfkit.report.text import language
 from perfkit.report.text.language import file_name
 from perfkit.report.text.language import gettext as _
@@ -34,8 +33,6 @@ SHOWN_TYPES = {"text/html", "text/plain", "image/png"}
 """Types of a user's output that pages show."""
 ALIGNED = re.compile(f'(<t[dh]) style="(?:{LEFT}|({RIGHT}))"')
 """A table cell with the inline style that it needs in a notebook, without a style sheet."""
-SHOW_CELL = re.compile(r"report\.(\w+)\((\w+)\)")
-"""Source of a show cell: a function of perfkit.report, called with one name."""
 OWN = "perfkit_own"
 """Metadata key that marks a stored notebook as the user's."""
 PLACES = ("index", "summary", "published", "history", "fleet", "comparisons", "audits")
@@ -161,8 +158,8 @@ def source_notebook(folder: Path, name: str) -> NotebookNode:
 
 
 def _harmless(notebook: NotebookNode, suite: NotebookNode) -> NotebookNode:
-    """Return a user's notebook, which may come from anywhere: only cells with the source of a
-    suite's cell keep the tag `show`, which has them called, and all outputs are sanitized."""
+    """Return a user's notebook, which may come from anywhere: only a cell with the source of
+    the suite's keeps the tag `show`, and all outputs are sanitized."""
     sources = {cell.source for cell in suite.cells if "show" in _tags(cell)}
     for cell in notebook.cells:
         if cell.source not in sources:
@@ -187,11 +184,11 @@ def _tags(cell: NotebookNode) -> list[str]:
 
 @dataclass(frozen=True)
 class Filling:
-    """What a notebook's cells are filled with for a page: the `names` that show cells use, the
+    """What a notebook's cells are filled with for a page: the outputs of the show cell, the
     values of the parameters cell, and the text of the first heading. With `keep`, the notebook
     is stored beside the page, with its figures as PNG."""
 
-    names: Mapping[str, Any]
+    section: Callable[[], Section]
     parameters: Mapping[str, Any]
     heading: str
     keep: bool = False
@@ -200,8 +197,7 @@ class Filling:
 def write_page(page: Page, notebook: NotebookNode, filling: Filling) -> None:
     """Write the page of a notebook, without inputs, in the current language.
 
-    Cells tagged `show`, each a call with one of the filling's names, are called; other cells
-    keep their outputs."""
+    The cell tagged `show` gets the filling's section; other cells keep their outputs."""
     cells = [_filled(cell, filling) for cell in notebook.cells]
     _replace_heading(cells, filling.heading)
     content = cells_html(cells)
@@ -220,7 +216,7 @@ def _filled(cell: NotebookNode, filling: Filling) -> NotebookNode:
         lines = [f"{name} = {value!r}" for name, value in filling.parameters.items()]
         copy.source = "\n".join(lines)
     elif cell.cell_type == "code" and "show" in _tags(cell):
-        outputs = _shown(cell.source, filling.names).outputs(png=filling.keep)
+        outputs = filling.section().outputs(png=filling.keep)
         copy.outputs = [nbformat.from_dict(output) for output in outputs]
     return copy
 
@@ -232,15 +228,6 @@ def _replace_heading(cells: Sequence[NotebookNode], heading: str) -> None:
             _first, line_end, rest = cell.source.partition("\n")
             cell.source = f"# {heading}{line_end}{rest}"
             return
-
-
-def _shown(source: str, names: Mapping[str, Any]) -> Section:
-    """Return the section of a show cell, such as `report.headline(measurement)`."""
-    call = SHOW_CELL.fullmatch(source)
-    assert call, f"not a show cell: {source}"
-    function, argument = call.groups()
-    section: Section = getattr(report, function)(names[argument])
-    return section
 
 
 def _by_style_sheet(cell: re.Match[str]) -> str:
@@ -256,6 +243,7 @@ def _store(folder: Path, notebook: NotebookNode, cells: Sequence[NotebookNode]) 
             if "image/png" in output.data:
                 # Viewers show no SVG in untrusted notebooks.
                 del output.data["image/svg+xml"]
+            output.get("data", {}).pop(NARROW_SVG, None)
     stored = NotebookNode(notebook | {"cells": [*cells]})
     write_atomically(folder / NOTEBOOK, nbformat.writes(stored))
 

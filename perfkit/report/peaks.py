@@ -18,20 +18,11 @@ from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import Measurement
 from perfkit.measuring.statistics import median
 from perfkit.measuring.units import GIGA, TERA
+from perfkit.report.blocks import Inline, NumberHeading
+from perfkit.report.checked import stored_diagnosis
 from perfkit.report.diagnosis import diagnose_command, diagnosis_section, obstacle
-from perfkit.report.elements import (
-    NumberHeading,
-    Text,
-    code,
-    foreign,
-    hint,
-    note,
-    paragraph,
-    strong,
-    table,
-)
-from perfkit.report.measurement import stored_diagnosis
-from perfkit.report.section import Section, absence
+from perfkit.report.elements import code, foreign, hint, note, paragraph, strong, table
+from perfkit.report.section import Section
 from perfkit.report.text.language import enumerated
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import peak_share
@@ -41,7 +32,7 @@ def limits(measurement: Measurement) -> Section:
     """The diagnosis, and the shares of the measured peak and the datasheet's peak."""
     result = measurement.result
     if not result.complete_repeats:
-        return absence(paragraph(_("There is no complete repeat to judge.")))
+        return Section()
     used, sheet = utilization(result), datasheet(result)
     rows = _device_rows(result)
     if used:
@@ -185,7 +176,7 @@ def _formula(result: Result, used: Utilization, sheet: Datasheet | None) -> Sect
         "FLOPs per %(of)s / peak."
     )
     measured = code(f"{product} / {number(median(used.peaks) / TERA, 3)} TFLOP/s")
-    texts: list[Text] = [words % {"of": _unit(result)}]
+    texts: list[Inline] = [words % {"of": _unit(result)}]
     texts += [_("Of the measured peak:"), _full_stop(measured)]
     if sheet:
         flops = sheet.flops_per_second * result.config.ranks

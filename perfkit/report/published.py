@@ -14,22 +14,14 @@ from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.analysis.published.matches import Match, match
 from perfkit.measuring.format import number, percent, plus_minus
 from perfkit.measuring.results.frames import records
-from perfkit.report.elements import (
-    NumberHeading,
-    Text,
-    joined,
-    link,
-    markup,
-    note,
-    paragraph,
-    strong,
-    table,
-)
+from perfkit.report.blocks import Inline, NumberHeading
+from perfkit.report.elements import heading, joined, link, note, paragraph, strong, table
 from perfkit.report.links import Site
 from perfkit.report.published_cells import CellLabels, difference_words, labels, stated
 from perfkit.report.published_charts import CHARTS
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import new_figure
+from perfkit.report.summarized import Summary
 from perfkit.report.text.language import enumerated, labelled
 from perfkit.report.text.language import gettext as _
 
@@ -52,14 +44,20 @@ class ShownCell:
         return vars(self.cell) | self.labels._asdict() | {"matches": self.matches}
 
 
-def published_tables(summary: Any) -> Section:
+def page(summary: Summary) -> Section:
     """The tables of each source, with the summary's measurements in matching cells."""
     newest_first = summary.measurements.sort_values("created", ascending=False)
     cells = shown_cells(records(newest_first))
     section = _introduction()
-    for source, group in groupby(cells, lambda shown: shown.cell.source):
-        section += _source(source, [*group], summary.site)
+    sources = [[*group] for _source, group in groupby(cells, lambda shown: shown.cell.source)]
+    for of_source in sorted(sources, key=lambda group: not _are_measured(group)):
+        section += _source(of_source, summary.site)
     return section.on_page_in(summary.folder)
+
+
+def _are_measured(cells: Sequence[ShownCell]) -> bool:
+    """Return whether a measurement matches one of these cells."""
+    return any(shown.matches for shown in cells)
 
 
 def shown_cells(measurements: Sequence[dict[str, Any]]) -> list[ShownCell]:
@@ -83,20 +81,27 @@ def _introduction() -> Section:
             "small dots: single runs; hollow markers: measurements on that GPU, with interval "
             "and repeats."
         ),
+    ) + note(
+        _(
+            "auto: Fleet chose the options of the strategy itself. –: the source prints a "
+            "dash. Blank: the source has no number. Tables without a measurement are folded."
+        )
     )
 
 
-def _source(source: str, cells: list[ShownCell], site: Site) -> Section:
-    """Return the tables of a source, and the measurements that match their cells."""
-    section = _source_heading(source, cells)
+def _source(cells: list[ShownCell], site: Site) -> Section:
+    """Return the tables of a source, those with measurements first, and the measurements that
+    match their cells."""
+    section = _source_heading(cells[0].cell.source, cells)
     frame = pd.DataFrame([shown.row() for shown in cells])
     runs = frame[frame["table"] == RUNS]
     parts: dict[tuple[str, str], list[ShownCell]] = {}
     for shown in cells:
         parts.setdefault((shown.cell.table, shown.labels.part), []).append(shown)
-    for (name, _part), part_cells in parts.items():
+    for part_cells in sorted(parts.values(), key=lambda part: not _are_measured(part)):
         part = _table(part_cells, site) + _charts(part_cells, runs)
-        section += folded(_("Single runs"), part) if name == RUNS else part
+        is_open = _are_measured(part_cells)
+        section += part if is_open else folded(_caption(part_cells), part)
     pairs = [pair for shown in cells for pair in shown.matches]
     if pairs:
         words = _("Measurements matching these numbers: %(count)d") % {"count": len(pairs)}
@@ -117,13 +122,13 @@ def _source_heading(source: str, cells: list[ShownCell]) -> Section:
         "published number: %(blank)d."
     )
     address = LAYOUTS[cells[0].cell.table].url
-    origin: Text = link(address, _("Where it was published."))
+    origin: Inline = link(address, _("Where it was published."))
     dates = sorted({shown.cell.date for shown in cells if shown.cell.date})
     if dates:
         days = " – ".join(dict.fromkeys([dates[0], dates[-1]]))
         origin = joined([origin, _("Date: %(days)s.") % {"days": days}])
-    heading = Markup('<h2 id="%s">%s</h2>') % (source.replace(" ", "-"), source)
-    return markup(heading) + paragraph(origin, words % counts)
+    name = heading(source, source.replace(" ", "-"), level=2)
+    return name + paragraph(origin, words % counts)
 
 
 # Tables.
@@ -132,7 +137,7 @@ def _source_heading(source: str, cells: list[ShownCell]) -> Section:
 def _table(cells: list[ShownCell], site: Site) -> Section:
     """Return a part of a table in its source's layout, with the facts that the source
     states."""
-    lines: dict[str, dict[str, Text]] = {}
+    lines: dict[str, dict[str, Inline]] = {}
     columns: dict[str, None] = {}
     for shown in cells:
         texts = _texts(shown, site)
@@ -141,11 +146,16 @@ def _table(cells: list[ShownCell], site: Site) -> Section:
     rows = []
     for name, texts in lines.items():
         rows.append([name, *(texts.get(column) or " " for column in columns)])
-    first = cells[0].cell
-    unit = _(first.printed_unit)
-    caption = enumerated([first.title, cells[0].labels.part, unit])
-    headings = [_(LAYOUTS[first.table].corner), *columns]
-    return table(rows, headings, caption, as_cards=True) + _stated_facts(cells)
+    headings = [_(LAYOUTS[cells[0].cell.table].corner), *columns]
+    return table(rows, headings, _caption(cells), as_cards=True) + _stated_facts(cells)
+
+
+def _caption(cells: list[ShownCell]) -> str:
+    """Return the name of a part of a table, with its unit."""
+    first = cells[0]
+    unit = _(first.cell.printed_unit)
+    name = _("Single runs") if first.cell.table == RUNS else first.cell.title
+    return enumerated([name, first.labels.part, unit])
 
 
 def _stated_facts(cells: list[ShownCell]) -> Section:
@@ -169,18 +179,18 @@ def _sequence_lengths(cells: list[ShownCell]) -> Iterator[str]:
         yield _("%(count)d tokens a sequence") % {"count": lengths.pop()}
 
 
-def _texts(shown: ShownCell, site: Site) -> dict[str, Text]:
+def _texts(shown: ShownCell, site: Site) -> dict[str, Inline]:
     """Return the texts of a cell by the headings of its columns: the number and, if the source
     has it, speed-up and efficiency."""
     cell, column = shown.cell, shown.labels.column
-    texts: dict[str, Text] = {column: _number_text(shown, site)}
+    texts: dict[str, Inline] = {column: _number_text(shown, site)}
     if cell.scaling:
         texts[labelled(column, _("speed-up"))] = _speedup_text(cell, cell.scaling)
         texts[labelled(column, _("efficiency"))] = percent(cell.scaling / cell.gpus)
     return texts
 
 
-def _number_text(shown: ShownCell, site: Site) -> Text:
+def _number_text(shown: ShownCell, site: Site) -> Inline:
     """Return the published number, the source's remarks, and the newest measurements."""
     cell = shown.cell
     blank = "–" if cell.status == "dash" else ""
@@ -195,7 +205,7 @@ def _number_text(shown: ShownCell, site: Site) -> Text:
     return text
 
 
-def _speedup_text(cell: PublishedCell, scaling: float) -> Text:
+def _speedup_text(cell: PublishedCell, scaling: float) -> Inline:
     """Return a speed-up, and the printed one if it differs."""
     text = escape(f"{scaling:.2f}")
     if cell.speedup and float(cell.speedup) != round(scaling, 2):

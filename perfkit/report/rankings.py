@@ -1,22 +1,22 @@
 """The summary's section on which framework is fastest."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import pandas as pd
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from perfkit.analysis.comparison import blocks
 from perfkit.analysis.comparison.rankings import Ranking, rankings
 from perfkit.analysis.comparison.table_rows import Cell, TableRow, table_rows
-from perfkit.analysis.wording import work_title
-from perfkit.measuring.format import interval, number, percent, plus_minus
+from perfkit.measuring.format import interval, number, percent, plain, plus_minus
 from perfkit.measuring.statistics import Estimate
 from perfkit.measuring.units import GIB
+from perfkit.report.blocks import Inline, NumberHeading
 from perfkit.report.elements import (
-    NumberHeading,
-    Text,
     bullets,
     hint,
     joined,
@@ -28,16 +28,16 @@ from perfkit.report.elements import (
     table,
 )
 from perfkit.report.rendering import page_warnings, warnings_mark
-from perfkit.report.section import Section
-from perfkit.report.summary import LIVE_COMPARISON, Summary
+from perfkit.report.section import Section, folded
+from perfkit.report.summarized import Summary
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext, translations
-from perfkit.report.text.names import verdict_name
+from perfkit.report.verdicts import verdict_name
 
+LIVE_COMPARISON = "perfkit compare --live resnet50 framework=paddle framework=torch"
+"""The command of a comparison of two frameworks."""
 MOST_ROWS = 200
 """Rows of the tables, at most."""
-FEWEST_JOINED = 2
-"""Blocks of a single row from which they share a table."""
 MOST_ANSWERS = 5
 """Rows whose fastest framework is stated above the tables, at most."""
 
@@ -47,7 +47,7 @@ class Line:
     """A line below a cell's number, which is a column of its own in a CSV."""
 
     column: str
-    text: Text
+    text: Inline
 
     def __html__(self) -> str:
         layout = Markup(' <br><small data-column="%s">%s</small>')
@@ -55,69 +55,97 @@ class Line:
 
 
 @dataclass(frozen=True)
-class NumberCell:
-    """A framework's measurement in a row: its number, the codes of its warnings, and lines
-    below the number. `is_separate`: its ratio to Paddle is that of separate runs."""
-
-    number: Text
-    codes: Sequence[str]
-    lines: Sequence[Line]
-    is_separate: bool
-
-    def __html__(self) -> str:
-        marked = joined([warnings_mark(self.codes), self.number])
-        return Markup().join([marked, *self.lines])
-
-
-@dataclass(frozen=True)
 class FrameworkTable:
-    """A table with a row per kind of work and a column per framework. A row begins with cells
-    that name its work, and one on what it was measured with, if the caption doesn't tell."""
+    """The rows of a table with a column per framework, and what is shown of them: in what rows
+    differ stands in each, in what all agree above the table."""
 
-    caption: Markup
-    frameworks: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-
-    @property
-    def cells(self) -> list[NumberCell]:
-        return [cell for row in self.rows for cell in row if isinstance(cell, NumberCell)]
-
-    @property
-    def section(self) -> Section:
-        headings = [_("Model"), _("Precision"), _("Batch"), _("Topology"), _("Input")]
-        headings += [_("Unit"), _("Measured with"), *map(NumberHeading, self.frameworks)]
-        return table(self.rows, headings, self.caption, as_cards=True)
-
-
-@dataclass(frozen=True)
-class TableBlock:
-    """A block of measurements and its rows."""
-
-    block: blocks.Block
     rows: Sequence[TableRow]
+    own_facts: Mapping[int, Sequence[str]]
+    """Number of a row's block -> machine and protocol, as far as blocks differ in them"""
+    shared: str
+    """in what all rows agree"""
+    keys: Sequence[str]
+    """fields of the work in which rows differ"""
+    versions: Mapping[str, Sequence[str]]
+    """framework's name -> its versions, the newest measurement's first"""
 
     @property
-    def facts(self) -> list[str]:
-        """Hardware, versions, protocol, and other facts of the block."""
-        return [*self.block.parts, *self.block.other_facts]
+    def headings(self) -> list[Inline]:
+        """Headings of the frameworks: "Paddle 3.3.1 / 2.6.2"."""
+        headings: list[Inline] = []
+        for name, versions in self.versions.items():
+            short = " / ".join(version.partition("+")[0] for version in versions)
+            headings.append(NumberHeading(f"{name} {short}".strip()))
+        return headings
+
+    def name(self, row: TableRow) -> Markup:
+        """Return a row's work, and below it machine and protocol, as far as rows differ."""
+        values = row.work._asdict()
+        title = blocks.title(values, self.keys, language=translations())
+        facts = " · ".join(self.own_facts[row.block])
+        line = Line(_("Measured with"), facts).__html__() if facts else ""
+        return strong(title) + line
+
+    def section(self, cell: Callable[[TableRow, str], Inline | None]) -> Section:
+        """Return the table with these cells of a row and a framework's name."""
+        rows = []
+        for row in self.rows:
+            rows.append([self.name(row), *(cell(row, name) for name in self.versions)])
+        headings = [_("Configuration"), *self.headings]
+        return table(rows, headings, self.shared, as_cards=True)
 
 
 def fastest(summary: Summary) -> Section:
-    """The fastest framework of each row covered by an interleaved comparison; then a table per
-    hardware, protocol and set of versions: throughputs with intervals and ratios to Paddle."""
+    """The fastest framework of each row covered by an interleaved comparison; then a table of
+    all configurations by framework, and one of memory and the time to the first step."""
     cells = summary.cells
     if cells.empty:
         return hint(_("There are no measurements yet. To measure:"), "perfkit run resnet50")
     by_row = rankings(cells, [comparison for _name, comparison in summary.newest])
-    rows = table_rows(cells, translations())
+    rows = _ordered(table_rows(cells, translations()))
     section = _answers(answers(rows, by_row))
-    first_numbers = [row.number for row in rows[:MOST_ROWS]]
-    tables = _tables(summary, cells[cells["row"].isin(first_numbers)], by_row)
-    for framework_table in tables:
-        section += framework_table.section
-    section += note(*_legend(rows, by_row, tables))
+    shown = _table(rows[:MOST_ROWS], cells)
+    section += shown.section(partial(_number_cell, summary, shown, by_row))
     section += more(len(rows) - MOST_ROWS)
-    return section.on_page_in(summary.folder)
+    section += note(*_legend(rows, by_row))
+    return section + folded(_("Memory and time to the first step"), shown.section(_start_cell))
+
+
+def _ordered(rows: Iterable[TableRow]) -> list[TableRow]:
+    """Return the rows with those of several frameworks first."""
+    return sorted(rows, key=lambda row: len(row.cells) == 1)
+
+
+def _table(rows: Sequence[TableRow], cells: pd.DataFrame) -> FrameworkTable:
+    """Return what is shown of these rows, whose measurements are among the cells."""
+    shown = cells[cells["row"].isin([row.number for row in rows])]
+    facts = {}
+    for block in blocks.captioned(shown, translations()):
+        number = int(block.measurements["block"].iloc[0])
+        facts[number] = [block.hardware, *block.other_facts, block.protocol]
+    shared = [fact for fact in dict.fromkeys(chain(*facts.values())) if _in_all(fact, facts)]
+    own = {}
+    for number, of_block in facts.items():
+        own[number] = [fact for fact in of_block if fact not in shared]
+    keys = ["model", "model_size"]
+    for key in ("used", "batch_size", "topology", "input", "setup"):
+        values = {getattr(row.work, key): row for row in rows}
+        if len(values) > 1:
+            keys.append(key)
+        else:
+            (row,) = values.values()
+            agreed = blocks.title(row.work._asdict(), [key], language=translations())
+            shared += [agreed] if agreed else []
+    versions: dict[str, list[str]] = {}
+    for name in blocks.NAMES:
+        of_name = [row.cells[name].version for row in rows if name in row.cells]
+        if of_name:
+            versions[name] = sorted(filter(None, {*of_name}), reverse=True)
+    return FrameworkTable(rows, own, " · ".join(shared), keys, versions)
+
+
+def _in_all(fact: str, facts: Mapping[int, Sequence[str]]) -> bool:
+    return all(fact in of_block for of_block in facts.values())
 
 
 def answers(rows: Iterable[TableRow], by_row: Mapping[int, Ranking]) -> dict[str, Ranking]:
@@ -185,127 +213,64 @@ def _times(ratio: Estimate, base: str) -> str:
     return f"{number(ratio.value, 3)} × {base} ({ends})"
 
 
-def _tables(
-    summary: Summary, cells: pd.DataFrame, by_row: Mapping[int, Ranking]
-) -> list[FrameworkTable]:
-    """Return a table per block of measurements; blocks of a single row share one."""
-    every = []
-    for block in blocks.captioned(cells, translations()):
-        rows = table_rows(block.measurements, translations())
-        every.append(TableBlock(block, rows))
-    single = [block for block in every if len(block.rows) == 1]
-    if len(single) < FEWEST_JOINED:
-        return [_block_table(summary, block, by_row) for block in every]
-    several = [block for block in every if len(block.rows) > 1]
-    tables = [_block_table(summary, block, by_row) for block in several]
-    return [*tables, _joined_table(summary, single, by_row)]
-
-
-def _block_table(
-    summary: Summary, block: TableBlock, by_row: Mapping[int, Ranking]
-) -> FrameworkTable:
-    """Return the table of a block."""
-    caption = strong(block.block.caption)
-    if block.block.facts:
-        caption += Markup("<br><small>%s</small>") % block.block.facts
-    frameworks = _frameworks(block.rows)
-    rows = []
-    for row in block.rows:
-        numbers = _number_cells(summary, row, frameworks, by_row)
-        rows.append([*_work_cells(row), "", *numbers])
-    return FrameworkTable(caption, frameworks, rows)
-
-
-def _joined_table(
-    summary: Summary, single: Sequence[TableBlock], by_row: Mapping[int, Ranking]
-) -> FrameworkTable:
-    """Return a table with a row for each of these blocks, which have one each. A row tells in
-    what its block differs, the caption in what all agree."""
-    first, *others = (block.facts for block in single)
-    shared = [fact for fact in first if all(fact in facts for facts in others)]
-    caption = strong(_("A row for each machine, set of versions and protocol"))
-    if shared:
-        caption += Markup("<br><small>%s</small>") % " · ".join(shared)
-    frameworks = _frameworks([block.rows[0] for block in single])
-    rows = []
-    for block in single:
-        (row,) = block.rows
-        own = [fact for fact in block.facts if fact not in shared]
-        numbers = _number_cells(summary, row, frameworks, by_row)
-        rows.append([*_work_cells(row), " · ".join(own), *numbers])
-    return FrameworkTable(caption, frameworks, rows)
-
-
-def _frameworks(rows: Iterable[TableRow]) -> list[str]:
-    """Return the names of the rows' frameworks in the order of columns."""
-    measured = {name for row in rows for name in row.cells}
-    return [name for name in blocks.NAMES if name in measured]
-
-
-def _number_cells(
-    summary: Summary,
-    row: TableRow,
-    frameworks: Iterable[str],
-    by_row: Mapping[int, Ranking],
-) -> list[NumberCell | None]:
-    ranking = by_row.get(row.number)
-    return [_number_cell(summary, row, name, ranking) for name in frameworks]
-
-
-def _work_cells(row: TableRow) -> list[Any]:
-    """Return the cells that name a row's work, and the unit of its numbers."""
-    work = row.work
-    model = work_title(work.model, work.model_size)
-    way = joined([work.input, work.setup], " · ")
-    return [model, work.used, work.batch_size, work.topology, way, row.unit]
-
-
 def _number_cell(
-    summary: Summary, row: TableRow, framework: str, ranking: Ranking | None
-) -> NumberCell | None:
-    """Return a framework's cell in a row; None if it has no measurement there."""
-    cell = row.cells.get(framework)
+    summary: Summary,
+    shown: FrameworkTable,
+    by_row: Mapping[int, Ranking],
+    row: TableRow,
+    framework: str,
+) -> Inline | None:
+    """Return a framework's number in a row with its ratio below it; None without a
+    measurement there."""
+    cell, ranking = row.cells.get(framework), by_row.get(row.number)
     if cell is None:
         return None
-    value: Text = number(cell.throughput)
+    value: Inline = f"{number(cell.throughput)} {plain(row.unit)}"
     if cell.failure and not cell.n:
         value = _("failed: %(failure)s") % {"failure": cell.failure}
     if ranking and ranking.leader == framework:
         value = strong(value)
-    lines: list[Line] = []
-    separate_ratio = None
-    if ranking and framework in ranking.ratios:
-        lines.append(_ranked_ratio(ranking.ratios[framework], ranking.base))
-    elif ranking is None or ranking.base != framework:
-        separate_ratio = _separate_ratio(cell, row.cells.get("Paddle"))
-    if separate_ratio is not None:
-        lines.append(Line(_("Ratio"), f"≈ {number(separate_ratio, 3)} × Paddle"))
-    lines += _start_lines(cell)
-    lines += [Line(_("Note"), text) for text in _remarks(cell)]
     codes = page_warnings(summary.outputs / cell.folder) or []
     page = link(summary.site.address(cell.folder), value)
-    return NumberCell(joined([page, _plus_minus(cell)]), codes, lines, bool(separate_ratio))
+    marked = joined([warnings_mark(codes), page, _plus_minus(cell)])
+    lines = [_ratio(row, cell, ranking)]
+    if len(shown.versions[framework]) > 1:
+        lines.append(Line(_("Version"), cell.version.partition("+")[0]))
+    lines += [Line(_("Note"), text) for text in _remarks(cell)]
+    return Markup().join([marked, *filter(None, lines)])
+
+
+def _ratio(row: TableRow, cell: Cell, ranking: Ranking | None) -> Line | None:
+    """Return a cell's ratio within an interleaved comparison or, without one, of separate
+    runs."""
+    if ranking and cell.framework in ranking.ratios:
+        words = _times(ranking.ratios[cell.framework], ranking.base)
+        return Line(_("Ratio"), words)
+    if ranking and ranking.base == cell.framework:
+        return None
+    separate = _separate_ratio(cell, row.cells.get("Paddle"))
+    if separate is None:
+        return None
+    return Line(_("Ratio"), f"≈ {number(separate, 3)} × Paddle")
+
+
+def _start_cell(row: TableRow, framework: str) -> Inline | None:
+    """Return the peak memory of a device, and the time to the first step."""
+    cell = row.cells.get(framework)
+    if cell is None:
+        return None
+    texts = []
+    if cell.peak_memory_bytes:
+        texts.append(f"{number(cell.peak_memory_bytes / GIB, 3)} GiB")
+    if cell.first_step_seconds:
+        texts.append(f"{number(cell.first_step_seconds, 3)} s")
+    return ", ".join(texts) or None
 
 
 def _plus_minus(cell: Cell) -> Markup:
     """Return the width of a number's interval, which is a column of its own in a CSV."""
     width = plus_minus(cell.throughput or 0.0, cell.low, cell.high)
     return Markup('<small data-column="±">%s</small>') % width if width else Markup()
-
-
-def _start_lines(cell: Cell) -> Iterator[Line]:
-    """Yield the peak memory of a device and the time to the first step."""
-    if cell.peak_memory_bytes:
-        yield Line(_("Peak memory"), f"{number(cell.peak_memory_bytes / GIB, 3)} GiB")
-    if cell.first_step_seconds:
-        seconds = {"seconds": number(cell.first_step_seconds, 3)}
-        yield Line(_("To first step"), _("first step after %(seconds)s s") % seconds)
-
-
-def _ranked_ratio(ratio: Estimate, base: str) -> Line:
-    """Return the ratio within an interleaved comparison, with its interval on a line."""
-    text = escape(_times(ratio, base))
-    return Line(_("Ratio"), text.replace(" (", Markup(" <br>(")))
 
 
 def _separate_ratio(cell: Cell, paddle: Cell | None) -> float | None:
@@ -330,19 +295,13 @@ def _remarks(cell: Cell) -> list[str]:
         )
         state = words % counts
         remarks.append(f"{state}, {cell.failure}" if cell.failure else state)
-    if cell.count > 1:
-        remarks.append(_("1 of %(count)d measurements") % {"count": cell.count})
-    if cell.execution == "static":
-        remarks.append("static")
+    if cell.passed_over:
+        remarks.append(_("a newer one beside other load is left out"))
     return remarks
 
 
-def _legend(
-    rows: Iterable[TableRow],
-    by_row: Mapping[int, Ranking],
-    tables: Sequence[FrameworkTable],
-) -> list[str]:
-    """Return what the numbers and marks of the tables mean."""
+def _legend(rows: Iterable[TableRow], by_row: Mapping[int, Ranking]) -> list[str]:
+    """Return what the numbers and marks of the table mean."""
     texts = [_("Median of the repeats.")]
     levels = []
     for row in rows:
@@ -360,11 +319,6 @@ def _legend(
         texts.append(_("×: ratio within an interleaved comparison, with its interval."))
     if any(ranking.leader for ranking in by_row.values()):
         texts.append(_("Bold: faster than all others in an interleaved comparison."))
-    number_cells = [cell for framework_table in tables for cell in framework_table.cells]
-    if any(number_cell.codes for number_cell in number_cells):
-        texts.append(
-            _("◆ ▲ ■: notice, caution or error; the measurement's page has its warnings.")
-        )
-    if any(number_cell.is_separate for number_cell in number_cells):
-        texts.append(_("≈: ratio of the medians of separate runs."))
+    texts.append(_("◆ ▲ ■: notice, caution or error; the measurement's page has its warnings."))
+    texts.append(_("≈: ratio of the medians of separate runs."))
     return texts

@@ -104,7 +104,7 @@ def render(
     """Render a macro of templates/<template>.html.j2 with these values, for a page in
     `page_folder`."""
     module = TEMPLATES.get_template(f"{template}.html.j2").module
-    section = elements.markup(getattr(module, macro)(*values, **named))
+    section = elements.template(getattr(module, macro)(*values, **named))
     return section.on_page_in(page_folder) if page_folder else section
 
 

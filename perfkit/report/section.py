@@ -6,27 +6,30 @@ as SVG and as PNG for viewers without SVG, and table cells have inline alignment
 """
 
 import base64
-import html
 import io
 import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from markupsafe import escape
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from perfkit.measuring.paths import ROOT, outputs_path
+from perfkit.report.blocks import Block, Folded
+from perfkit.report.html import html
 from perfkit.report.style import chart_style
+from perfkit.report.terminal import terminal_text
 from perfkit.report.text.language import gettext
 
 PNG_DOTS_PER_INCH = 110
-TAG = re.compile("<[^>]*>")
+NARROW_SVG = "application/vnd.perfkit.narrow+svg"
+"""Type of a figure for narrow screens, which only the suite's pages show."""
 PAGE_LINK = re.compile(r'(?<=<a )(?=href="[^":]*\.html["#])')
 """Where attributes of a link to a page begin."""
 TO_BROWSER = "this.href.includes('_xsrf=') && event.stopImmediatePropagation()"
@@ -38,18 +41,24 @@ FONT_FAMILY = re.compile(r"font-family: [^;\"<>]+; ")
 
 
 @dataclass(frozen=True)
-class Html:
-    """Text and tables as HTML in which foreign text is already escaped. Its links are relative
-    to `page_folder`, if it has any. Pages leave it out if it `is_absence`: if it only says what
-    a measurement lacks."""
+class Prose:
+    """Blocks of text. Their links are relative to `page_folder`, if there is any."""
 
-    html: str
+    blocks: tuple[Block, ...]
     page_folder: Path | None = None
-    is_absence: bool = False
+
+    @property
+    def html(self) -> str:
+        return html(self.blocks)
+
+    @property
+    def plain(self) -> str:
+        """The text as on a terminal."""
+        return terminal_text(self.blocks)
 
     @property
     def metadata(self) -> dict[str, Any]:
-        return {"perfkit": {"absence": True}} if self.is_absence else {}
+        return {}
 
     def bundle(self, *, png: bool) -> dict[str, str]:
         """Return the text by its MIME types; `png` adds formats for other viewers."""
@@ -65,16 +74,6 @@ class Html:
             bundle["text/html"] = _from_here(self.html, self.page_folder)
         return bundle
 
-    @property
-    def plain(self) -> str:
-        """The text without elements: a line for each paragraph, row or item."""
-        one_line = re.sub(r"\s+", " ", self.html)
-        spaced = re.sub(r"</t[dh]>", "  ", one_line)
-        broken = re.sub(r"</(p|tr|li|h\d)>|<br>", "\n", spaced)
-        text = html.unescape(TAG.sub("", broken))
-        lines = [line.strip() for line in text.splitlines()]
-        return "\n".join(filter(None, lines))
-
 
 @dataclass(frozen=True)
 class Picture:
@@ -85,6 +84,8 @@ class Picture:
     drawn: Figure | Callable[[], Figure]
     alt: str
     folded: str = ""
+    drawn_narrow: Callable[[], Figure] | None = None
+    """draws the figure for a narrow screen, on which it would be cut"""
 
     @property
     def figure(self) -> Figure:
@@ -93,12 +94,16 @@ class Picture:
     def bundle(self, *, png: bool) -> dict[str, str]:
         """Return the figure by its MIME types; `png` adds formats for other viewers."""
         bundle = {"image/svg+xml": SVG_TEXT.sub(_translated, self._svg)}
+        if self.drawn_narrow:
+            bundle[NARROW_SVG] = SVG_TEXT.sub(_translated, self._narrow_svg)
         if png:
             bundle |= {"image/png": self._png, "text/plain": self.plain}
         return bundle
 
     def display_bundle(self) -> dict[str, str]:
-        return self.bundle(png=True)
+        bundle = self.bundle(png=True)
+        bundle.pop(NARROW_SVG, None)
+        return bundle
 
     @property
     def plain(self) -> str:
@@ -110,11 +115,12 @@ class Picture:
 
     @cached_property
     def _svg(self) -> str:
-        stream = io.StringIO()
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        with chart_style():
-            self.figure.savefig(stream, format="svg", metadata=nothing)
-        return _compact(stream.getvalue())
+        return _svg_of(self.figure)
+
+    @cached_property
+    def _narrow_svg(self) -> str:
+        assert self.drawn_narrow
+        return _svg_of(self.drawn_narrow())
 
     @cached_property
     def _png(self) -> str:
@@ -127,10 +133,18 @@ class Picture:
         return base64.b64encode(stream.getvalue()).decode()
 
 
+def _svg_of(figure: Figure) -> str:
+    stream = io.StringIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    with chart_style():
+        figure.savefig(stream, format="svg", metadata=nothing)
+    return _compact(stream.getvalue())
+
+
 def _translated(text: re.Match[str]) -> str:
     """Return a text of an SVG, found by SVG_TEXT, in the current language."""
-    translation = gettext(html.unescape(text[1]))
-    return f">{html.escape(translation, quote=False)}</text>"
+    translation = gettext(unescape(text[1]))
+    return f">{escape(translation, quote=False)}</text>"
 
 
 def _compact(svg: str) -> str:
@@ -158,15 +172,14 @@ def _with_one_font(svg: str) -> str:
 class Section:
     """Outputs of a cell, in order; displays itself in a notebook."""
 
-    parts: tuple[Html | Picture, ...] = ()
+    parts: tuple[Prose | Picture, ...] = ()
 
     def __add__(self, other: "Section") -> "Section":
         """Return the parts of both; adjacent texts become one output."""
         match self.parts[-1:], other.parts[:1]:
-            case (Html() as last,), (Html() as first,):
-                html = f"{last.html}\n{first.html}"
+            case (Prose() as last,), (Prose() as first,):
                 folder = last.page_folder or first.page_folder
-                text = Html(html, folder, last.is_absence and first.is_absence)
+                text = Prose((*last.blocks, *first.blocks), folder)
                 return Section((*self.parts[:-1], text, *other.parts[1:]))
         return Section(self.parts + other.parts)
 
@@ -174,7 +187,7 @@ class Section:
         """Return the section with links relative to the folder of its page."""
         return Section(
             tuple(
-                replace(part, page_folder=folder) if isinstance(part, Html) else part
+                replace(part, page_folder=folder) if isinstance(part, Prose) else part
                 for part in self.parts
             )
         )
@@ -203,10 +216,12 @@ class Section:
         return "\n".join(text for bundle in bundles for text in bundle.values())
 
     def __repr__(self) -> str:
-        return "\n".join(part.plain for part in self.parts)
+        """Return the text of the section as on a terminal, without its figures."""
+        texts = [part.plain for part in self.parts if isinstance(part, Prose)]
+        return "\n\n".join(filter(None, texts))
 
 
-def _from_here(html: str, page_folder: Path) -> str:
+def _from_here(content: str, page_folder: Path) -> str:
     """Make links relative to the working directory, which is the running notebook's folder, and
     have JupyterLab open pages in browser tabs. Links to places outside of the checkout and of
     that folder stay: JupyterLab could not follow them, and they would contain paths of this
@@ -215,33 +230,28 @@ def _from_here(html: str, page_folder: Path) -> str:
     page = outputs_path(page_folder)
     top = ROOT if here.is_relative_to(ROOT) else here
     if not page.is_relative_to(top):
-        return html
+        return content
     base = quote(os.path.relpath(page, here))
-    local = re.sub(r'(?<=<a href=")(?![a-z]+:|#|/)', f"{base}/", html)
+    local = re.sub(r'(?<=<a href=")(?![a-z]+:|#|/)', f"{base}/", content)
     return PAGE_LINK.sub(IN_TAB, local)
 
 
-def picture(figure: Figure | Callable[[], Figure], alt: str) -> Section:
-    return Section((Picture(figure, alt),))
+def picture(
+    figure: Figure | Callable[[], Figure],
+    alt: str,
+    narrow: Callable[[], Figure] | None = None,
+) -> Section:
+    """Return a figure with its alternative text, and what draws it for narrow screens."""
+    return Section((Picture(figure, alt, drawn_narrow=narrow),))
 
 
-def absence(section: Section) -> Section:
-    """Return a section that only says what a measurement lacks, or explains it: notebooks show
-    it, pages leave it out, with its heading if nothing else is below that."""
-    parts = [
-        replace(part, is_absence=True) if isinstance(part, Html) else part
-        for part in section.parts
-    ]
-    return Section(tuple(parts))
-
-
-def folded(heading: str, section: Section) -> Section:
-    """Return the section folded below a heading. Figures are folded on pages only."""
-    parts: list[Html | Picture] = []
+def folded(heading: str, section: Section, address: str = "") -> Section:
+    """Return the section folded below a heading, which may have an address on the page; empty
+    without parts. Figures are folded on pages only."""
+    parts: list[Prose | Picture] = []
     for part in section.parts:
         if isinstance(part, Picture):
             parts.append(replace(part, folded=heading))
         else:
-            html = f"<details><summary>{escape(heading)}</summary>{part.html}</details>"
-            parts.append(Html(html, part.page_folder))
+            parts.append(replace(part, blocks=(Folded(heading, part.blocks, address),)))
     return Section(tuple(parts))

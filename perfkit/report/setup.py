@@ -14,18 +14,12 @@ from perfkit.measuring.results.effective import Effective
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import Measurement
 from perfkit.measuring.work import ModelWork
-from perfkit.report.elements import (
-    Text,
-    bullets,
-    code,
-    markup,
-    note,
-    paragraph,
-    table,
-)
-from perfkit.report.section import Section, absence, folded
+from perfkit.report import elements
+from perfkit.report.blocks import Inline
+from perfkit.report.elements import bullets, code, note, paragraph, table
+from perfkit.report.section import Section, folded
 from perfkit.report.text import names
-from perfkit.report.text.language import enumerated, ngettext
+from perfkit.report.text.language import enumerated
 from perfkit.report.text.language import gettext as _
 from perfkit.timing.warmup import WARMUP_SHARE
 
@@ -33,30 +27,31 @@ DALI_SETTINGS = ("dali_threads", "dali_prefetch")
 """Parameters of which 0 stands for a number by the machine's cores, which ranks note."""
 
 
-def parameters(measurement: Measurement) -> Section:
-    """The command that repeats the measurement, and every parameter with its meaning."""
+def command(measurement: Measurement) -> Section:
+    """The command that repeats the measurement, and what else a repetition needs."""
     result = measurement.result
-    words = _(
-        "The command of this measurement; a complete measurement is not repeated unless -p "
-        "label gives it a new name:"
-    )
-    command = Markup('<pre class="command">%s</pre>') % names.command(result)
+    return elements.command(names.command(result)) + note(*_about_command(result))
+
+
+def parameters(measurement: Measurement) -> Section:
+    """Every parameter that has an effect, those with another value than the default first."""
+    result = measurement.result
     changed: list[list[str]] = []
     unchanged: list[list[str]] = []
     described = notebook.parameters(type(result.work))
     for name, value in names.taken_parameters(result).items():
-        if notebook.ABOUT[name].identifies:
+        about = notebook.ABOUT[name]
+        if about.identifies and about.is_for("input", result.work.input):
             rows = unchanged if value == described[name].default else changed
-            rows.append([name, str(value), _(described[name].text)])
-    headings = [_("Parameter"), _("Value"), _("Meaning")]
-    summary = _("%(count)s parameters with their defaults") % {"count": len(unchanged)}
-    section = paragraph(words) + markup(command) + note(*_about_command(result))
-    return section + table(changed, headings) + folded(summary, table(unchanged, headings))
+            rows.append([name, str(value)])
+    headings = [_("Parameter"), _("Value")]
+    words = _("Defaults:") if unchanged else ""
+    return table(changed, headings) + paragraph(words) + table(unchanged, headings)
 
 
-def _about_command(result: Result) -> list[Text]:
+def _about_command(result: Result) -> list[Inline]:
     """Return the version of the suite, and what else a repetition needs."""
-    texts: list[Text] = []
+    texts: list[Inline] = []
     commit = result.fact("suite_commit")
     if commit:
         texts.append(_("perfkit at commit %(commit)s.") % {"commit": str(commit)[:12]})
@@ -98,10 +93,8 @@ def effective_settings(measurement: Measurement) -> Section:
     section = Section()
     if effective:
         section = _settings(result, effective) + _strategy(result, effective)
-    elif result.work.facts:
+    elif result.work.facts and result.complete_repeats:
         section = paragraph(_("Unknown: no worker reached its first batch."))
-        if not result.complete_repeats:
-            section = absence(section)
     section += _facts({_("Network that NCCL chose"): result.nccl_network})
     rows = [[n.name, n.interface, names.stored_value(n.differs)] for n in result.nodes]
     return section + table(
@@ -168,21 +161,19 @@ def _strategy(result: Result, effective: Effective) -> Section:
 def environment(measurement: Measurement) -> Section:
     """Hardware, driver and versions, with reasons for facts that could not be read."""
     readings = measurement.result.environment
-    rows: list[list[Text]] = []
+    rows: list[list[Inline]] = []
     unread: dict[str, list[str]] = {}
     for name, reading in readings.items():
         if reading.missing:
             unread.setdefault(reading.missing, []).append(names.fact_name(name))
         else:
-            value: Text = _fact_value(name, reading.value) or _("none")
+            value: Inline = _fact_value(name, reading.value) or _("none")
             if "\n" in value:
                 value = Markup("<pre>%s</pre>") % value
             rows.append([names.fact_name(name), value])
     for reason, facts in unread.items():
         rows.append([enumerated(facts), f"{_('not read')} ({reason})"])
-    words = ngettext("%(count)d fact", "%(count)d facts", len(readings))
-    summary = words % {"count": len(readings)}
-    return folded(summary, table(rows, [_("Fact"), _("Value")]))
+    return table(rows, [_("Fact"), _("Value")])
 
 
 def _fact_value(name: str, value: Any) -> str:
@@ -210,8 +201,7 @@ def method(measurement: Measurement) -> Section:
     else:
         items += _about_cpu(result)
     items.append(_about_interval(result))
-    section = folded(_("How it is measured"), bullets(items))
-    return section if result.complete_repeats else absence(section)
+    return bullets(items)
 
 
 def _about_repeat(result: Result) -> str:

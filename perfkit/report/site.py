@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from perfkit.analysis.comparison.history import movers
 from perfkit.analysis.comparison.stored import comparison_folders, read_comparison
 from perfkit.audit.audit import audit_folders, read_audit
 from perfkit.measuring.format import minute
@@ -31,16 +32,22 @@ from perfkit.measuring.results.store import (
 from perfkit.measuring.results.summarize import check_against_raw
 from perfkit.measuring.system.environment import usable_cores
 from perfkit.report.audit import audit_facts
+from perfkit.report.audit import page as audit_page
 from perfkit.report.comparison import ComparisonPage, comparison_facts
+from perfkit.report.comparison import page as comparison_page
 from perfkit.report.elements import link, paragraph
+from perfkit.report.fleet import page as fleet_page
+from perfkit.report.history import page as history_page
 from perfkit.report.index import Index
 from perfkit.report.links import Site
 from perfkit.report.measurement import checked, outcome, write_measurement
 from perfkit.report.pages import Filling, Page, suite_notebook, write_page, write_unreadable
+from perfkit.report.published import page as published_page
 from perfkit.report.section import Section
-from perfkit.report.summary import Summary, read_all
+from perfkit.report.summarized import Summary, read_all
+from perfkit.report.summary import page as summary_page
 from perfkit.report.text import names
-from perfkit.report.text.language import LANGUAGES, gettext, in_language
+from perfkit.report.text.language import LANGUAGES, gettext, in_language, translations
 from perfkit.timing.failure import portable
 from perfkit.timing.rank_process import end_with_parent
 
@@ -50,6 +57,15 @@ FOLDERS: dict[str, Callable[[Path], Iterable[Path]]] = {
     "audit": audit_folders,
 }
 """Kind of stored result -> function that lists its folders below an outputs folder."""
+PAGES: dict[str, Callable[[Any], Section]] = {
+    "summary": summary_page,
+    "published": published_page,
+    "history": history_page,
+    "fleet": fleet_page,
+    "comparison": comparison_page,
+    "audit": audit_page,
+}
+"""Name of a notebook -> function that returns its page."""
 SUMMARY_PAGES = ("summary", "published", "history")
 FLEET = "fleet"
 """The page of a site in which measurements name their nodes."""
@@ -85,16 +101,18 @@ def write_site(outputs: Path, progress: Callable[[int], None]) -> tuple[Path, li
             progress(1)
         frame = _without(stored, pages)
         write_tables(outputs, frame)
-        summary = Summary.of(site, frame)
+        summarized = Summary.of(site, frame)
         reasons = [page.reason for page in pages if page.reason]
         for folder in summaries:
             if not site.has_page(folder.name):
                 reasons.append(f"{folder.name}: not a folder that a page can be written to")
-        summary.unreadable.extend(reasons)
-        for _page in pool.map(partial(write_summary, summary), LANGUAGES):
+        summarized.unreadable.extend(reasons)
+        for _page in pool.map(partial(write_summary, summarized), LANGUAGES):
             progress(1)
     index = write_index(site, frame, reasons)
-    left_out = dict.fromkeys([*summary.unreadable, *_comparisons_and_audits(outputs).reasons])
+    left_out = dict.fromkeys(
+        [*summarized.unreadable, *_comparisons_and_audits(outputs).reasons]
+    )
     return index, [*left_out]
 
 
@@ -201,14 +219,13 @@ def _write(kind: str, content: Content, site: Site, language: str, keep: bool = 
     folder.mkdir(parents=True, exist_ok=True)
     with in_language(language):
         title, made = _facts(kind, content)
+        values = {"folder": portable(str(folder))}
         if isinstance(content, Summary):
             # A copy, since cached properties of the summary may be in another language.
-            names: dict[str, Any] = {"summary": replace(content)}
+            content = replace(content)
             values = {"outputs_dir": portable(str(site.outputs))}
-        else:
-            names = {"folder": content}
-            values = {"folder": portable(str(folder))}
-        filling = Filling(names, values | {"lang": language}, title, keep)
+        section = partial(PAGES[kind], content)
+        filling = Filling(section, values | {"lang": language}, title, keep)
         page = Page(site, folder, title, made, place=kind, files=FILES)
         write_page(page, suite_notebook(kind), filling)
 
@@ -264,6 +281,7 @@ def write_index(
     )
     for language in LANGUAGES:
         with in_language(language):
+            index = replace(index, movers=movers(frame, translations()))
             title = gettext("Training throughput: measurements")
             index.write(Page(site, outputs, title, _made(frame), stem="index", place="index"))
     return outputs / "index.html"
@@ -339,24 +357,10 @@ def publish_audit(folder: str | Path) -> Section:
     return _publish("audit", place, Site(place.parent.parent))
 
 
-def publish_summary(summary: Summary) -> Section:
-    """Write page and notebook of the summary, tables and index."""
-    return _publish("summary", summary, summary.site)
-
-
-def publish_published(summary: Summary) -> Section:
-    """Write page and notebook of the published tables, tables and index."""
-    return _publish("published", summary, summary.site)
-
-
-def publish_fleet(summary: Summary) -> Section:
-    """Write page and notebook of the fleet, tables and index."""
-    return _publish(FLEET, summary, summary.site)
-
-
-def publish_history(summary: Summary) -> Section:
-    """Write page and notebook of the history, tables and index."""
-    return _publish("history", summary, summary.site)
+def publish_page(kind: str, summary: Summary) -> Section:
+    """Write a page about all measurements (summary, published, history, fleet), its notebook,
+    tables and index."""
+    return _publish(kind, summary, summary.site)
 
 
 def _publish(kind: str, content: Content, site: Site) -> Section:

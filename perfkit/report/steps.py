@@ -4,11 +4,8 @@ telemetry, raw files."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup
-
 from perfkit.analysis.diagnosis import FILE as DIAGNOSIS
 from perfkit.analysis.diagnosis import RAW_FOLDER
-from perfkit.analysis.verdicts import few_repeats
 from perfkit.analysis.warnings import severity
 from perfkit.measuring.format import change, number, percent, plain, spread
 from perfkit.measuring.results.repeat import Rank, Repeat, TelemetrySummary
@@ -17,33 +14,30 @@ from perfkit.measuring.results.store import Measurement
 from perfkit.measuring.statistics import detectable_difference
 from perfkit.measuring.steady import FEWEST_STEPS, PUBLISHED_STEPS, RepeatProfile
 from perfkit.measuring.units import GIB
+from perfkit.report.blocks import Inline, NumberHeading
+from perfkit.report.checked import CheckedMeasurement
 from perfkit.report.elements import (
-    NumberHeading,
-    Text,
     code,
     file_link,
     foreign,
-    joined,
     note,
     paragraph,
     severity_mark,
     strong,
     table,
 )
-from perfkit.report.measurement import checked
-from perfkit.report.section import Section, absence, folded
-from perfkit.report.text.language import enumerated, ngettext
+from perfkit.report.section import Section, folded
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.names import fact_name, stored_value
+from perfkit.report.text.language import ngettext
+from perfkit.report.text.names import stored_value
 from perfkit.report.text.statements import sentence
 
 MOST_OPEN_RANKS = 8
 """With more ranks, their table is folded."""
 
 
-def step_times(measurement: Measurement) -> Section:
+def step_times(page: CheckedMeasurement) -> Section:
     """Charts of all steps, repeats overlaid and one by one, and the steady state."""
-    page = checked(measurement)
     if not page.charts.parts:
         return _no_steps(page.result, page.checks.problem)
     steady = _steady_state(page.result, page.checks.profiles)
@@ -54,7 +48,7 @@ def _no_steps(result: Result, problem: str) -> Section:
     if problem:
         return paragraph(_("The raw steps can't be read:"), foreign(problem))
     if not result.complete_repeats:
-        return absence(paragraph(_("No step was recorded.")))
+        return Section()
     return paragraph(_("The raw steps are missing."))
 
 
@@ -81,7 +75,7 @@ def _steady_state(result: Result, profiles: Sequence[RepeatProfile]) -> Section:
         "a trend of over %(little)s that noise does not explain. Spike: a step far above its "
         "neighbours."
     )
-    return table(rows, headings) + note(words % {"little": "1 %"})
+    return table(rows, headings, as_cards=True) + note(words % {"little": "1 %"})
 
 
 def _steady_row(profile: RepeatProfile, repeat: Repeat) -> list[Any]:
@@ -89,7 +83,7 @@ def _steady_row(profile: RepeatProfile, repeat: Repeat) -> list[Any]:
     steadiness = profile.steadiness
     assert steadiness
     warmup = published = drift = spikes = difference = None
-    begin: Text | int = _("never")
+    begin: Inline | int = _("never")
     if repeat.warmup:
         ended = {
             "length": _("at the shortest time"),
@@ -112,55 +106,21 @@ def _steady_row(profile: RepeatProfile, repeat: Repeat) -> list[Any]:
     ]
 
 
-def warnings(measurement: Measurement) -> Section:
-    """The warnings, worst first, and the checks that were made."""
-    result, checks = measurement.result, checked(measurement).checks
-    if not result.complete_repeats:
-        return absence(paragraph(_("There is no complete repeat to judge.")))
+def warnings(page: CheckedMeasurement) -> Section:
+    """The warnings, worst first; empty without any."""
+    if not page.result.complete_repeats:
+        return Section()
     rows = [
         [severity_mark(severity([warning.code])), code(warning.code), sentence(warning)]
-        for warning in checks.warnings
+        for warning in page.checks.warnings
     ]
-    if len(rows) > 1:
-        section = table(rows, [_("Severity"), _("Warning"), _("Meaning")])
-    elif rows:
-        section = paragraph(*rows[0])
-    else:
-        few = few_repeats(len(result.complete_repeats))
-        section = paragraph(sentence(few) if few else _("No warnings."))
-    return section + note(*_aspects(checks.aspects), _too_few_steps(result))
-
-
-def _aspects(aspects: Mapping[str, bool]) -> list[str]:
-    """Return sentences on what was checked and what was not."""
-    made = [_(name) for name, is_checked in aspects.items() if is_checked]
-    missing = [_(name) for name, is_checked in aspects.items() if not is_checked]
-    sentences = []
-    if made:
-        sentences.append(_("Checked: %(what)s.") % {"what": enumerated(made)})
-    if missing:
-        sentences.append(_("Not checked: %(what)s.") % {"what": enumerated(missing)})
-    return sentences
-
-
-def _too_few_steps(result: Result) -> str:
-    if result.protocol.steps >= FEWEST_STEPS:
-        return ""
-    steps = result.protocol.steps
-    words = ngettext(
-        "%(steps)s step is too few to judge a steady state; at least %(fewest)s are needed.",
-        "%(steps)s steps are too few to judge a steady state; at least %(fewest)s are needed.",
-        steps,
-    )
-    return words % {"steps": steps, "fewest": FEWEST_STEPS}
+    return table(rows, ["", _("Warning"), _("Meaning")], as_cards=True)
 
 
 def repeats(measurement: Measurement) -> Section:
     """Tables of the repeats and, with several ranks, of the ranks."""
     result = measurement.result
     section = _repeat_table(result)
-    if not result.repeats:
-        section += absence(paragraph(_("No repeat was run.")))
     section += note(*_repeat_notes(result))
     ranks: dict[int, list[Rank]] = {}
     for repeat in result.complete_repeats:
@@ -174,40 +134,33 @@ def repeats(measurement: Measurement) -> Section:
 def _repeat_table(result: Result) -> Section:
     headings = (
         *(_("Repeat"), plain(result.counts.unit), _("Median step (s)")),
-        *(_("Fastest step (s)"), _("Slowest step (s)"), NumberHeading(_("Data wait"))),
-        _("First loss"),
-        *(_("Last loss"), _("Accuracy after"), _("Peak memory (GiB)"), _("To first step (s)")),
-        *(_("Pauses (s)"), _("Wall time (s)"), _("Failure"), _("Message")),
+        *(NumberHeading(_("Data wait")), _("Loss, first and last"), _("Accuracy after")),
+        *(_("Peak memory (GiB)"), _("To first step (s)"), _("Pauses (s)")),
+        *(_("Failure"), _("Message")),
     )
-    return table(map(_repeat_row, result.repeats), headings)
+    rows = [_repeat_row(repeat, result) for repeat in result.repeats]
+    return table(rows, headings, as_cards=True)
 
 
-def _repeat_row(repeat: Repeat) -> list[str]:
-    """Return a repeat's cells; those without a value are empty. Only a script's wait for data
-    may be unknown."""
+def _repeat_row(repeat: Repeat, result: Result) -> list[str]:
+    """Return a repeat's cells; those without a value are empty."""
     seconds, failure = repeat.step_seconds, repeat.failure
     wait = ""
-    if repeat.data_wait_share is not None:
+    if repeat.data_wait_share is not None and result.input != "synthetic":
         wait = percent(repeat.data_wait_share)
-    elif repeat.status == "complete":
-        wait = _("unknown")
+    losses = filter(None, map(_optional, (repeat.loss_first, repeat.loss_last)))
     accuracy = repeat.evaluation.accuracy if repeat.evaluation else None
     memory, first_step = repeat.peak_memory_bytes, repeat.first_step
-    times = ["", "", ""]
-    if seconds:
-        times = [*map(number, (seconds.median, seconds.minimum, seconds.maximum))]
     return [
         f"{repeat.index:,}",
         _optional(repeat.throughput),
-        *times,
+        number(seconds.median) if seconds else "",
         wait,
-        _optional(repeat.loss_first),
-        _optional(repeat.loss_last),
+        " → ".join(losses),
         "" if accuracy is None else percent(accuracy),
         "" if memory is None else number(memory / GIB, 3),
         "" if first_step is None else number(first_step.seconds, 3),
-        _optional(repeat.pauses_seconds),
-        _optional(repeat.wall_seconds),
+        _optional(repeat.pauses_seconds or None),
         failure.code if failure else "",
         foreign(failure.reason) if failure else "",
     ]
@@ -321,7 +274,7 @@ def telemetry(measurement: Measurement) -> Section:
         return section + note(*_telemetry_notes(result))
     if result.complete_repeats:
         return section + paragraph(_("No sample was taken before and after a window."))
-    return absence(paragraph(_("No window was measured.")))
+    return section
 
 
 def _telemetry_cells(telemetry: TelemetrySummary) -> list[str]:
@@ -341,14 +294,14 @@ def _telemetry_cells(telemetry: TelemetrySummary) -> list[str]:
     ]
 
 
-def _telemetry_notes(result: Result) -> list[Text]:
+def _telemetry_notes(result: Result) -> list[Inline]:
     """Return what the telemetry covers, and what is missing."""
     cores = max(summary.cores for summary in result.telemetry)
     words = _(
         "Sampled twice a second from outside the training, on the %(cores)s cores that the "
         "measurement may use. Other load is the load of all processes except the measurement's."
     )
-    notes: list[Text] = [words % {"cores": cores}]
+    notes: list[Inline] = [words % {"cores": cores}]
     if result.config.nodes > 1:
         notes.append(_("Only the first node is monitored."))
     if result.energy_joules_per_sample and result.config.device == "gpu":
@@ -360,21 +313,12 @@ def _telemetry_notes(result: Result) -> list[Text]:
                 "processes."
             )
         )
-    missing: dict[str, str] = {}
-    for summary in result.telemetry:
-        missing |= summary.missing
-    if missing:
-        reasons = [
-            Markup("%s (%s)") % (fact_name(name), foreign(reason))
-            for name, reason in missing.items()
-        ]
-        notes += [_("Not available:"), joined(reasons, "; ")]
     return notes
 
 
-def raw_files(measurement: Measurement) -> Section:
+def raw_files(measurement: CheckedMeasurement) -> Section:
     """Links to the result and the raw files, and the check of one against the other."""
-    folder, difference = measurement.folder, checked(measurement).checks.difference
+    folder, difference = measurement.folder, measurement.checks.difference
     section = Section()
     if difference:
         statement = strong(_("The raw files do not agree with the result:"))
@@ -387,10 +331,7 @@ def raw_files(measurement: Measurement) -> Section:
     for path in files:
         name = path.relative_to(folder).as_posix()
         rows.append([file_link(name), f"{path.stat().st_size:,}"])
-    files_table = table(rows, [_("File"), _("Bytes")])
-    words = ngettext("%(count)s file", "%(count)s files", len(rows))
-    count = words % {"count": len(rows)}
-    return (section + folded(count, files_table)).on_page_in(folder)
+    return (section + table(rows, [_("File"), _("Bytes")])).on_page_in(folder)
 
 
 def _agreement(count: int) -> Section:

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.metadata import distribution
 from itertools import cycle
 from pathlib import Path
-from textwrap import wrap
+from textwrap import shorten, wrap
 from typing import Any, Literal, NamedTuple
 
 import matplotlib.style
@@ -19,7 +19,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from perfkit.analysis.comparison.stored import PairResult, Variant
 from perfkit.measuring.format import interval, number
-from perfkit.report.text.names import verdict_name
+from perfkit.report.verdicts import verdict_name
 from perfkit.training.frameworks import DISPLAY_NAMES
 
 INK, FAINT = "#24292f", "#8c959f"  # as in chart.mplstyle
@@ -46,6 +46,8 @@ SHADES = ["#86aee8", "#1f5fbf", "#0a2a5e"]
 """Light to dark, for ordered lines."""
 STYLE = Path(__file__).parent / "chart.mplstyle"
 LayoutName = Literal["constrained", "compressed", "tight"]
+NARROW = 4.2
+"""Inches of a chart that fits on a phone."""
 NAME_WIDTH = 42
 """Most characters in a line of a row's name."""
 HEADROOM = 1.1
@@ -111,20 +113,25 @@ class ForestRow(NamedTuple):
         return self.pair.has_level(self.level)
 
 
-def forest(rows: Sequence[ForestRow], label: str) -> Figure:
+def forest(rows: Sequence[ForestRow], label: str, *, narrow: bool = False) -> Figure:
     """Return a chart of ratios of interleaved comparisons on a logarithmic axis with a line at
-    1."""
-    with new_figure(8, 0.7 + 0.5 * len(rows)) as (figure, (axes,)):
+    1. A narrow one has the rows' names and verdicts above them, not beside them."""
+    width, height = (NARROW, 0.8) if narrow else (8, 0.5)
+    with new_figure(width, 0.7 + height * len(rows)) as (figure, (axes,)):
         for y, row in enumerate(rows):
             _draw_ratio(axes, y, row)
+            _write_ratio(axes, y, row, narrow=narrow)
         axes.axvline(1, color=INK, linewidth=1)
         axes.set(xscale="log", xlabel=label, ylim=(len(rows) - 0.4, -0.6))
         names = [wrap(row.name, NAME_WIDTH, max_lines=2, placeholder=" …") for row in rows]
-        axes.set_yticks(range(len(rows)), map("\n".join, names))
+        labels = [""] * len(rows) if narrow else map("\n".join, names)
+        axes.set_yticks(range(len(rows)), labels)
         axes.grid(visible=False, axis="y")
         low, high = axes.get_xlim()
-        is_narrow = high < 4 * low
-        ticks = MaxNLocator(6, steps=[1, 2, 5, 10]) if is_narrow else LogLocator(subs=(1, 2, 5))
+        is_near_1 = high < 4 * low
+        most = 4 if narrow else 6
+        linear = MaxNLocator(most, steps=[1, 2, 5, 10])
+        ticks = linear if is_near_1 else LogLocator(subs=(1, 2, 5))
         axes.xaxis.set(
             major_locator=ticks, major_formatter="{x:g}", minor_locator=NullLocator()
         )
@@ -132,22 +139,34 @@ def forest(rows: Sequence[ForestRow], label: str) -> Figure:
 
 
 def _draw_ratio(axes: Axes, y: int, row: ForestRow) -> None:
-    """Draw a row of a forest plot: a dot per pair of repeats, the first at the top, the median
-    with its interval, and at the right both with the verdict; without an interval and in grey
-    if the pairs are too few for one."""
-    pair, sure = row.pair, "–"
+    """Draw a row of a forest plot: a dot per pair of repeats, the first at the top, and the
+    median with its interval; without one and in grey if the pairs are too few for it."""
+    pair = row.pair
     framework = DISPLAY_NAMES.get(str(row.variant.values.get("framework")), "")
     colour, marker = COLOURS.get(framework, ACCENT), MARKERS.get(framework, "o")
     if not row.is_tested:
         colour = FAINT
     else:
-        sure = interval(*pair.interval)
         axes.fill_betweenx((y - 0.25, y + 0.25), *pair.interval, color=colour, alpha=0.25)
     axes.plot(pair.ratio, y, "|", color=colour, markersize=16, markeredgewidth=2.5)
     heights = np.linspace(y - 0.2, y + 0.2, 2 * len(pair.ratios) + 1)[1::2]
     axes.plot(pair.ratios, heights, marker, color=colour, markersize=3.5)
-    words = f"{number(pair.ratio)}  ({sure})\n{verdict_name(pair.verdict, row.threshold)}"
-    axes.text(1.02, y, words, transform=axes.get_yaxis_transform(), va="center")
+
+
+def _write_ratio(axes: Axes, y: int, row: ForestRow, *, narrow: bool) -> None:
+    """Write a row's ratio with its interval and the verdict at its right; on a narrow chart,
+    with its name above it."""
+    sure = interval(*row.pair.interval, digits=3) if row.is_tested else "–"
+    ratio = f"{number(row.pair.ratio, 3)} ({sure})"
+    verdict = verdict_name(row.pair.verdict, row.threshold)
+    if not narrow:
+        beside = axes.get_yaxis_transform()
+        axes.text(1.02, y, f"{ratio}\n{verdict}", transform=beside, va="center")
+        return
+    name = shorten(row.name, NAME_WIDTH, placeholder=" …")
+    above = axes.get_yaxis_transform()
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+    axes.text(0, y - 0.32, f"{name}: {ratio}, {verdict}", transform=above, size=7, bbox=box)
 
 
 def lines(axes: Axes, points: pd.DataFrame, hue: str, legend: str, **look: Any) -> None:

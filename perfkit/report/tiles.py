@@ -1,5 +1,5 @@
-"""The beginning of a measurement's page: the plan, and three tiles with throughput, limit and
-trust."""
+"""The beginning of a measurement's page: the plan, and tiles with throughput, share of the
+peak, and trust."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from perfkit.analysis.comparison.stored import comparisons_with
-from perfkit.analysis.diagnosis import Diagnosis
 from perfkit.analysis.utilization import utilization
-from perfkit.analysis.verdicts import few_repeats
 from perfkit.analysis.warnings import severity
 from perfkit.analysis.wording import arguments_text, long_title
 from perfkit.measuring.config import Config
@@ -20,9 +18,10 @@ from perfkit.measuring.results.remedies import remedy
 from perfkit.measuring.results.schema import Result, Throughput
 from perfkit.measuring.results.store import Measurement
 from perfkit.measuring.steady import PUBLISHED_STEPS, published_throughput
-from perfkit.report.diagnosis import LIMITED_BY, obstacle
+from perfkit.report.blocks import Inline
+from perfkit.report.checked import CheckedMeasurement, stored_diagnosis
+from perfkit.report.diagnosis import LIMITED_BY
 from perfkit.report.elements import (
-    Text,
     alarm,
     code,
     file_link,
@@ -34,15 +33,15 @@ from perfkit.report.elements import (
     paragraph,
     severity_mark,
     strong,
+    title,
 )
-from perfkit.report.measurement import CheckedMeasurement, checked, stored_diagnosis
 from perfkit.report.rendering import render
 from perfkit.report.section import Section
-from perfkit.report.style import COLOURS
 from perfkit.report.text import names
 from perfkit.report.text.language import enumerated, ngettext, translations
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence
+from perfkit.report.words import few_repeats
 from perfkit.timing.failure import portable
 from perfkit.training.frameworks import DISPLAY_NAMES
 
@@ -55,22 +54,8 @@ class Tile:
     """A value in large print, its name above it, and lines below it."""
 
     name: str
-    value: Text
-    lines: Sequence[Text] = ()
-
-
-@dataclass(frozen=True)
-class DotChart:
-    """A small chart with a dot per repeat, the first at the top, and the median with its
-    interval; positions are in pixels."""
-
-    colour: str
-    dots: Sequence[tuple[float, float]]
-    """x and y of each repeat"""
-    median: float
-    """x of the median"""
-    interval: tuple[float, float] | None
-    """x and width of the interval; None without one"""
+    value: Inline
+    lines: Sequence[Inline] = ()
 
 
 def plan(plan: Plan) -> Section:
@@ -120,20 +105,17 @@ def _protocol(name: str, protocol: Protocol) -> str:
     }
 
 
-def headline(measurement: Measurement) -> Section:
-    """Three tiles (throughput, limit, trust) if a repeat is complete, the failure if any, and
-    related pages."""
-    page = checked(measurement)
+def headline(page: CheckedMeasurement) -> Section:
+    """The tiles (throughput, share of the peak, limit if it is known, trust) if a repeat is
+    complete, the failure if any, and related pages."""
     result, difference = page.result, page.checks.difference
-    diagnosis, problem = stored_diagnosis(page)
-    section = render("measurement", "title", None, names.title(result))
+    section = title(names.title(result))
     if difference:
         warning = alarm(_("Do not use this result: it contradicts its raw files."))
         section += paragraph(warning, foreign(difference))
     if result.complete_repeats:
-        limit = _limit_tile(result, diagnosis, problem)
-        tiles = [_throughput_tile(page), limit, _trust_tile(page)]
-        section += render("measurement", "tiles", page.folder, tiles)
+        tiles = [_throughput_tile(page), *_peak_tile(result), *_limit_tile(page)]
+        section += render("measurement", "tiles", page.folder, [*tiles, _trust_tile(page)])
     if result.status != "complete":
         section += _unfinished(page)
     place = {"topology": result.config.topology, "device": names.device(result)}
@@ -147,16 +129,13 @@ def _throughput_tile(page: CheckedMeasurement) -> Tile:
     throughput, config = result.throughput, result.config
     assert throughput
     unit, ends = plain(throughput.unit), throughput.interval or ()
-    lines: list[Text] = [_("no interval (n=1)")]
+    lines: list[Inline] = [_("no interval (n=1)")]
     if ends:
         level = percent(throughput.interval_level, 4)
         lines = [f"{interval(*ends)} ({level}, n={throughput.n})"]
     if config.ranks > 1:
         each = {"rate": number(result.throughput_per_device), "unit": unit}
         lines.append(_("%(rate)s %(unit)s per device") % each)
-    if result.tflops_per_device:
-        tflops = number(result.tflops_per_device)
-        lines.append(_("%(tflops)s TFLOP/s per device") % {"tflops": tflops})
     steps = {
         "rate": number(throughput.steps_per_second),
         "size": f"{result.global_batch:,}",
@@ -168,8 +147,6 @@ def _throughput_tile(page: CheckedMeasurement) -> Tile:
     published = published_throughput(page.checks.profiles)
     if result.protocol.warmup_limit and published:
         lines.append(_published_steps(published, throughput))
-    chart = render("measurement", "dots", None, dot_chart(result))
-    lines.append(Markup(chart.html))
     return Tile(_("Throughput"), rate_text(throughput.value, unit, *ends), lines)
 
 
@@ -182,49 +159,36 @@ def _published_steps(published: float, throughput: Throughput) -> str:
     return words % {"first": first, "last": last, "value": value, "change": difference}
 
 
-def dot_chart(result: Result) -> DotChart:
-    """Return the chart of a measurement's repeats."""
-    throughput, values = result.throughput, result.throughputs
-    assert throughput
-    lowest, highest = min(values), max(values)
-
-    def across(value: float) -> float:
-        if lowest == highest:
-            return 125.0
-        return round(13 + 224 * (value - lowest) / (highest - lowest), 1)
-
-    between = 28 / max(len(values) - 1, 1)
-    dots = [(across(value), round(10 + between * k, 1)) for k, value in enumerate(values)]
-    interval = None
-    if throughput.interval:
-        start, end = map(across, throughput.interval)
-        interval = (start, round(end - start, 1))
-    colour = COLOURS[DISPLAY_NAMES[result.config.framework]]
-    return DotChart(colour, dots, across(throughput.value), interval)
+def _peak_tile(result: Result) -> list[Tile]:
+    """Return the share of the measured peak; without one, the model's operations, if known."""
+    used, tflops = utilization(result), result.tflops_per_device
+    speed = ""
+    if tflops:
+        speed = _("%(tflops)s TFLOP/s per device") % {"tflops": number(tflops)}
+    if used:
+        details = link(f"#{_('Limits')}", _("what that is"))
+        return [
+            Tile(_("Share of measured peak"), names.peak_share(used.shares), [speed, details])
+        ]
+    return [Tile(_("Arithmetic"), speed)] if speed else []
 
 
-def _limit_tile(result: Result, diagnosis: Diagnosis | None, problem: str) -> Tile:
-    """Return what limits the throughput, or why that is unknown; `problem` is the reason why a
-    stored diagnosis can't be read."""
-    value, lines = _("not diagnosed"), list[Text]()
-    if diagnosis:
-        value = _(LIMITED_BY[diagnosis.verdict])
-        speed = {"speed": number(diagnosis.speed, 3)}
-        lines.append(_("Input alone: %(speed)s times as fast") % speed)
-    elif problem:
-        lines.append(joined([_("The diagnosis can't be read:"), foreign(problem)]))
-    else:
-        lines.append(obstacle(result) or link(f"#{_('Limits')}", _("how to diagnose it")))
-    wait, used = result.data_wait_share, utilization(result)
+def _limit_tile(page: CheckedMeasurement) -> list[Tile]:
+    """Return what limits the throughput, if it was diagnosed."""
+    diagnosis, problem = stored_diagnosis(page)
+    lines: list[Inline] = []
+    wait = page.result.data_wait_share
     if wait is not None:
         share = {"share": percent(wait, 2)}
         lines.append(_("Data wait: up to %(share)s of a window") % share)
-    elif result.told:
-        lines.append(_("Data wait: unknown, since the script does not tell it"))
-    if used:
-        share = {"share": names.peak_share(used.shares)}
-        lines.append(_("Share of measured peak: %(share)s") % share)
-    return Tile(_("Limited by"), value, lines)
+    if problem:
+        words = joined([_("The diagnosis can't be read:"), foreign(problem)])
+        return [Tile(_("Limited by"), _("unknown"), [words])]
+    if not diagnosis:
+        return []
+    speed = {"speed": number(diagnosis.speed, 3)}
+    lines.append(_("Input alone: %(speed)s times as fast") % speed)
+    return [Tile(_("Limited by"), _(LIMITED_BY[diagnosis.verdict]), lines)]
 
 
 def _trust_tile(page: CheckedMeasurement) -> Tile:
@@ -241,7 +205,7 @@ def _trust_tile(page: CheckedMeasurement) -> Tile:
     few = few_repeats(len(result.complete_repeats))
     if few:
         value = joined([severity_mark("undecided"), _("Can't tell")])
-        return Tile(_("Trust"), value, [sentence(few), line])
+        return Tile(_("Trust"), value, [few, line])
     return Tile(_("Trust"), joined([mark, _("No warnings")]), [line])
 
 
@@ -283,7 +247,7 @@ def _last_logs(measurement: Measurement) -> Section:
     of_failed = f"{last}-rank{failure.rank}.log" if failure else ""
     of_last.sort(key=lambda log: log.name != of_failed)
     paths = [f"{log.parent.name}/{log.name}" for log in of_last]
-    shown: list[Text] = [file_link(path) for path in paths[:MOST_LOGS]]
+    shown: list[Inline] = [file_link(path) for path in paths[:MOST_LOGS]]
     left_out = len(paths) - len(shown)
     if left_out:
         shown.append(_("and %(count)s more") % {"count": left_out})

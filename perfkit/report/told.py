@@ -11,7 +11,8 @@ from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import Measurement
 from perfkit.measuring.statements import N_
 from perfkit.measuring.units import GIGA
-from perfkit.report.elements import Text, code, foreign, note, paragraph, strong, table
+from perfkit.report.blocks import Inline
+from perfkit.report.elements import code, foreign, note, paragraph, strong, table
 from perfkit.report.section import Section
 from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
@@ -49,10 +50,10 @@ def script(measurement: Measurement) -> Section:
     )
 
 
-def _content(work: Mapping[str, Any]) -> list[list[Text]]:
+def _content(work: Mapping[str, Any]) -> list[list[Inline]]:
     """Return the rows on the script's file and arguments, which are untrusted text."""
     modules = ", ".join(work["modules"])
-    rows: list[list[Text]] = [
+    rows: list[list[Inline]] = [
         [_("Script"), _untrusted(work["script"])],
         [_("Arguments"), _untrusted(work["arguments"]) or _("none")],
         [_("Local modules"), _untrusted(modules) or _("none")],
@@ -71,7 +72,7 @@ class ToldFact(NamedTuple):
     script did not tell it."""
 
     name: str
-    value: Text | None
+    value: Inline | None
     is_checked: bool
 
 
@@ -93,7 +94,7 @@ def _facts(result: Result, told: Told) -> Iterator[ToldFact]:
     yield ToldFact(_("Wait for data"), wait, is_checked=True)
 
 
-def _source(fact: ToldFact) -> Text:
+def _source(fact: ToldFact) -> Inline:
     """Return where a fact comes from; empty if the script did not tell it."""
     if fact.value is None:
         return ""

@@ -1,6 +1,5 @@
-"""Verifications as text for a terminal, and as a section of a measurement's page."""
+"""A verification as a section, also of a measurement's page."""
 
-from perfkit.analysis.verification.command import verify_command
 from perfkit.analysis.verification.matching import comparisons_of
 from perfkit.analysis.verification.statements import work_verdict
 from perfkit.analysis.verification.stored import (
@@ -13,12 +12,19 @@ from perfkit.analysis.verification.stored import (
 from perfkit.measuring.format import minute, number
 from perfkit.measuring.results.store import Measurement
 from perfkit.measuring.statements import N_
-from perfkit.report.elements import Text, code, foreign, note, paragraph, strong, table
-from perfkit.report.section import Section, absence, folded
+from perfkit.report.elements import (
+    foreign,
+    note,
+    paragraph,
+    severity_mark,
+    strong,
+    table,
+    title,
+)
+from perfkit.report.section import Section
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import stored_value
 from perfkit.report.text.statements import sentence
-from perfkit.report.text.terminal import tabulated, wrapped
 from perfkit.training.models import model_named
 
 PRECISIONS: dict[Precision | None, str] = {None: "", "fp32": "float32", "fp64": "float64"}
@@ -71,55 +77,28 @@ def numbers_of(quantity: ComparedQuantity) -> list[str]:
     ]
 
 
-# The terminal.
-
-
-def verification_text(verification: Verification) -> str:
-    """Return a verification as text in lines of at most 80 columns."""
+def verification_section(verification: Verification) -> Section:
+    """Return the verdict on each setup with a table of its quantities."""
     size = f"{verification.sequence_length} tokens"
     if verification.image_size:
         size = f"{verification.image_size} pixels"
     model = model_named(verification.model, verification.model_size).name
     batch = f"batch {verification.batch_size}"
-    lines = [
-        f"{model}, {size}, {batch}, {verification.optimizer}",
-        f"Base: {verification.base}",
-    ]
+    section = title(f"{model}, {size}, {batch}, {verification.optimizer}")
+    section += paragraph(f"Base: {verification.base}")
     for comparison in verification.against:
-        lines += ["", str(comparison.side)]
-        lines += _comparison_lines(comparison, verification.steps)
-    return "\n".join(lines)
-
-
-def _comparison_lines(comparison: SetupComparison, steps: int) -> list[str]:
-    """Return a table of the quantities, those that disagree, and the verdict."""
-    rows = []
-    disagreements = []
-    precision: Precision | None = None
-    for quantity in comparison.checks:
-        name = quantity_name(quantity, steps)
-        in_precision = PRECISIONS[quantity.precision]
-        if quantity.precision != precision:
-            rows.append([f"in {in_precision}", "", "", "", ""])
-            precision = quantity.precision
-        indent = "  " if in_precision else ""
-        rows.append([indent + name, *numbers_of(quantity)])
-        if not quantity.agreed:
-            where = f"{name}, {in_precision}" if in_precision else name
-            disagreements.append(wrapped(f"! {where}: {quantity.where}"))
-    headings = ("", "base", "other", "difference", "tolerance")
-    verdict = work_verdict(comparison.side, comparison).text()
-    return [*tabulated(rows, headings), *disagreements, wrapped(verdict)]
+        agrees = all(quantity.agreed for quantity in comparison.checks)
+        verdict = work_verdict(comparison.side, comparison)
+        section += paragraph(severity_mark(None if agrees else "error"), sentence(verdict))
+        section += _quantity_table(comparison, verification.steps)
+    return section
 
 
 # The page of a measurement.
 
 
 def work_equivalence(measurement: Measurement) -> Section:
-    """Results of work verification against other frameworks; a script can't be verified."""
-    config = measurement.result.config
-    if not config.work.facts:
-        return paragraph(_("Only the suite's own models can be verified, not a script."))
+    """Results of work verification against other frameworks; empty without any."""
     unreadable: list[str] = []
     outputs = measurement.folder.parent
     comparisons = comparisons_of(outputs, measurement.result, unreadable)
@@ -127,16 +106,10 @@ def work_equivalence(measurement: Measurement) -> Section:
     for verification, partner, comparison in comparisons:
         verdict = strong(sentence(work_verdict(partner, comparison)))
         section += paragraph(verdict, _how_compared(verification))
-        section += folded(_("All checks"), _quantity_table(comparison, verification.steps))
-    if not comparisons:
-        not_verified = _not_verified(verify_command(config))
-        has_number = bool(measurement.result.complete_repeats)
-        section += not_verified if has_number else absence(not_verified)
+        section += _quantity_table(comparison, verification.steps)
     if unreadable:
         section += paragraph(_("Not read:"), foreign("; ".join(unreadable)))
-    if comparisons:
-        section += _how_verified()
-    return section
+    return section + _how_verified() if comparisons else section
 
 
 def _how_compared(verification: Verification) -> str:
@@ -158,14 +131,7 @@ def _quantity_table(comparison: SetupComparison, steps: int) -> Section:
         *(_("Check"), _("Precision"), _("Base"), _("Other"), _("Difference"), _("Allowed")),
         *(_("Agrees"), _("Largest difference")),
     ]
-    return table(rows, headings)
-
-
-def _not_verified(command: str) -> Section:
-    texts: list[Text] = [_("Work equivalence with another framework was not verified.")]
-    if command:
-        texts += [_("To verify it:"), code(command)]
-    return paragraph(*texts)
+    return table(rows, headings, as_cards=True)
 
 
 def _how_verified() -> Section:

@@ -4,13 +4,12 @@ pages and terminals."""
 from collections.abc import Sequence
 
 from perfkit.analysis.rates import MachineRate
-from perfkit.analysis.verdicts import few_repeats
+from perfkit.analysis.verdicts import LEVEL, are_few, fewest_of_each
 from perfkit.analysis.warnings import MeasurementChecks, severity
-from perfkit.measuring.format import rate_text
+from perfkit.measuring.format import percent, rate_text
 from perfkit.measuring.results.schema import Result
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
-from perfkit.report.text.statements import sentence
 
 
 def number_words(result: Result) -> str:
@@ -24,9 +23,8 @@ def number_words(result: Result) -> str:
 
 def warning_words(checks: MeasurementChecks) -> str:
     """Return the number of warnings, and their codes with their severities, worst first."""
-    few = few_repeats(len(checks.profiles))
     if not checks.warnings:
-        return sentence(few) if few else _("no warnings")
+        return few_repeats(len(checks.profiles)) or _("no warnings")
     return counted_warnings([warning.code for warning in checks.warnings])
 
 
@@ -50,3 +48,12 @@ def machine_words(rates: Sequence[MachineRate]) -> str:
         "at least half as much as the training."
     )
     return words % {"rates": _(" and ").join(fell)}
+
+
+def few_repeats(n: int) -> str:
+    """Return how many repeats a measurement of `n` needs to be told from another one; empty if
+    it has them."""
+    if not are_few(n):
+        return ""
+    words = _("Can't tell: n=%(n)d is too few at %(level)s; n=%(enough)d is enough.")
+    return words % {"n": n, "level": percent(LEVEL), "enough": fewest_of_each()}

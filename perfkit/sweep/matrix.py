@@ -22,6 +22,13 @@ GIVEN = 0
 """Line of values from the command line."""
 
 
+FORM = (
+    "a parameters file has `notebook: resnet50` (a model or script), and for parameters that "
+    "vary `matrix: {batch_size: [4, 8]}`, such as parameters/quick.yaml"
+)
+"""Form of a parameters file."""
+
+
 class Sweep(BaseModel, frozen=True, extra="forbid"):
     """The sections of a parameters file.
 
@@ -74,6 +81,8 @@ def read_sweep(
     try:
         sweep = Sweep.model_validate(file.content)
     except ValidationError as error:
+        if not (isinstance(file.content, dict) and "notebook" in file.content):
+            file.refuse((), FORM)
         file.refuse_invalid(error, Sweep.model_fields)
         return [], file.problems
     models = [sweep.notebook] if isinstance(sweep.notebook, str) else sweep.notebook

@@ -7,7 +7,7 @@ from typing import Self
 
 from perfkit.measuring.driver.progress import display
 from perfkit.measuring.format import amount, interval, number
-from perfkit.report.text.terminal import echo, tabulated, wrapped
+from perfkit.report.terminal import echo, tabulated, wrapped
 from perfkit.sweep.jobs import missing
 from perfkit.sweep.status import JobStatus, State, in_state
 
@@ -141,7 +141,7 @@ def _intentions(statuses: list[JobStatus], reasons: list[str], width: int) -> li
     for status, result in zip(statuses, results, strict=True):
         cells = [status.job.label, _intention(status, reasons), result]
         rows.append(cells[: len(headings)])
-    return tabulated(rows, headings, folded=len(headings), width=width)
+    return tabulated(rows, headings, left=headings, wrap=headings, width=width)
 
 
 def _intention(status: JobStatus, reasons: list[str]) -> str:

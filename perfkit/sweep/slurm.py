@@ -174,7 +174,7 @@ class SlurmSweep:
             if name in queued_jobs():
                 return
             since = new_log(job)
-            submit(job, self.sbatch_options)
+            command_output(*sbatch_words(job, self.sbatch_options))
         except SlurmError as error:
             is_impossible = IMPOSSIBLE in str(error)
             if self.followed and not is_impossible:
@@ -204,10 +204,18 @@ class SlurmSweep:
 
 def require_slurm() -> None:
     """Raise SweepError unless Slurm answers."""
+    reason = why_silent()
+    if reason:
+        raise SweepError([f"--slurm: {reason}"])
+
+
+def why_silent() -> str:
+    """Return why Slurm does not answer here, and what to do; empty if it does."""
     try:
         queued_jobs()
     except SlurmError as error:
-        raise SweepError([f"--slurm: {error}; {WHERE_SLURM_WORKS}"]) from None
+        return f"{error}; {WHERE_SLURM_WORKS}"
+    return ""
 
 
 def slurm_name(job: SweepJob) -> str:
@@ -228,9 +236,9 @@ def queued_jobs() -> dict[str, QueuedJob]:
     return jobs
 
 
-def submit(job: SweepJob, sbatch_options: list[str]) -> None:
-    """Submit a job on whole nodes. The user's options come after ours, which they override,
-    except for the name, by which the job is found again. Raises SlurmError."""
+def sbatch_words(job: SweepJob, sbatch_options: list[str]) -> list[str]:
+    """Return the command that submits a job on whole nodes. The user's options come after ours,
+    which they override, except for the name, by which the job is found again."""
     config = job.plan.config
     # % starts a replacement in the file's name.
     log = str(job.log).replace("%", "%%")
@@ -244,8 +252,7 @@ def submit(job: SweepJob, sbatch_options: list[str]) -> None:
     # The notebook runs in the batch step, which has the whole first node, and starts the steps
     # on the others.
     command = shlex.join(perfkit_command(job.words))
-    words += [*sbatch_options, "--job-name", slurm_name(job), "--wrap", f"exec {command}"]
-    command_output(*words)
+    return [*words, *sbatch_options, "--job-name", slurm_name(job), "--wrap", f"exec {command}"]
 
 
 def command_output(*words: str) -> str:

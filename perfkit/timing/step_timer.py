@@ -26,10 +26,11 @@ class StepTimer:
     at the end.
 
     `samples_per_step` counts the samples of one optimizer step of this process, with
-    accumulation those of all its batches; `unit` says what a sample is, a plural noun. If they
-    are known: `flops_per_sample`, the floating-point operations of a sample's forward and
-    backward pass, the number of trainable `parameters`, and `precision`, the number format of
-    the matrix products, such as "bf16". Raises ValueError for other values.
+    accumulation those of all its batches; `unit` says what a sample is, a plural noun: "images"
+    or "images/s". If they are known: `flops_per_sample`, the floating-point operations of a
+    sample's forward and backward pass, the number of trainable `parameters`, and `precision`,
+    the number format of the matrix products, such as "bf16". Raises ValueError for other
+    values.
     """
 
     __slots__ = ("_timer",)

@@ -35,6 +35,8 @@ class Told(NamedTuple):
         samples = _whole("samples_per_step", samples_per_step)
         if samples > MOST_SAMPLES:
             raise ValueError(f"samples_per_step={samples}: at most {MOST_SAMPLES}")
+        # What throughputs count, images/s, names the same unit.
+        unit = unit.removesuffix("/s")
         if not re.fullmatch(UNIT, unit):
             raise ValueError(
                 f"unit={unit!r}: must be a plural noun of up to 28 letters, digits, blanks, "

@@ -5,6 +5,7 @@ versions. A row is one kind of work, a cell a framework in a row.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from gettext import NullTranslations
 from typing import Any, NamedTuple
 
@@ -59,6 +60,8 @@ WAYS = [*EXECUTION, "python"]
 """Parameters in which the rows of one framework differ, but not those of several."""
 SETUP = [name for name in WORK if name not in {*ROW, *EXECUTION, "framework", "device"}]
 SETUP += ["effective.tf32", "input_sha256", "arguments", "script_sha256"]
+LESS_TELLING = ("data_disk", "dali", "h5py", "numpy", "threadpoolctl")
+"""Facts that rarely explain a difference between frameworks."""
 INPUT = {name for name, about in ABOUT.items() if "input" in about.only}
 """Settings of the input. Their defaults depend on the device, which the block's caption has."""
 NAMES = [*DISPLAY_NAMES.values()]
@@ -95,17 +98,19 @@ def work_of(measurement: Mapping[str, Any]) -> Work:
 
 
 class Block(NamedTuple):
-    """The measurements of a block under its caption."""
+    """The measurements of a block, and on what and how they were made."""
 
-    parts: Sequence[str]
-    """Hardware, the frameworks' versions and the protocol."""
+    hardware: str
+    versions: Sequence[str]
+    """The frameworks with their versions."""
+    protocol: str
     other_facts: Sequence[str]
     """Other facts in which the blocks of a page differ."""
     measurements: pd.DataFrame
 
     @property
     def caption(self) -> str:
-        return " · ".join(self.parts)
+        return " · ".join([self.hardware, *self.versions, self.protocol])
 
     @property
     def facts(self) -> str:
@@ -123,24 +128,31 @@ def placed(
     `setup`, how the work differs from the model's other rows, in words; `devices`, the number
     of all nodes' devices; `resources`, the number by which an ideal speed-up grows: devices, or
     nodes if processes share the cores; `measured`, whether there is a throughput; and `count`,
-    the number of measurements of a row and framework. The preferred one comes first: in the
-    newest comparison, with a throughput, the newest."""
+    the number of measurements of a row and framework. The preferred one comes first: beside no
+    other load, in the newest comparison, with a throughput, the newest. `passed_over`: whether
+    a newer one was disturbed by other load."""
     sizes = measurements["topology"].map(topology_size)
     devices, nodes = sizes.str[0], sizes.str[1]
     frame = named(measurements).assign(
         compared=_newest_comparisons(measurements["id"], comparisons),
         model_size=measurements["model_size"].fillna(""),
         measured=measurements["throughput"].notna(),
+        undisturbed=~measurements["disturbed"].astype(bool),
         devices=devices,
         resources=devices.where(measurements["device"] != "cpu", nodes),
     )
-    preferred = ["compared", "measured", "created", "folder"]
+    preferred = ["undisturbed", "compared", "measured", "created", "folder"]
     frame = frame.sort_values(preferred, ascending=False, ignore_index=True)
     frame["block"] = _block_numbers(frame)
     frame["setup"] = _setups(frame, language)
     frame["row"] = numbered(frame, ROW)
-    counts = frame.groupby(["row", "framework"])["row"].transform("size")
-    return frame.assign(count=counts)
+    alike = frame.groupby(["row", "framework"])
+    disturbed = frame["created"].where(~frame["undisturbed"], "")
+    newest_disturbed = disturbed.groupby([frame["row"], frame["framework"]]).transform("max")
+    return frame.assign(
+        count=alike["row"].transform("size"),
+        passed_over=frame["undisturbed"] & (newest_disturbed > frame["created"]),
+    )
 
 
 def _newest_comparisons(
@@ -186,7 +198,11 @@ def captioned(frame: pd.DataFrame, language: NullTranslations = ENGLISH) -> list
     difference, such as the CPU's features, are in them only if others do not tell the blocks
     apart."""
     differing = _differing(frame)
-    telling = [key for key in differing if not rarely_tells(key.removeprefix("environment."))]
+    telling = []
+    for key in differing:
+        name = key.removeprefix("environment.")
+        if name not in LESS_TELLING and not rarely_tells(name):
+            telling.append(key)
     blocks = _blocks(frame, telling, language)
     texts = {(block.caption, block.facts) for block in blocks}
     return blocks if len(texts) == len(blocks) else _blocks(frame, differing, language)
@@ -210,23 +226,22 @@ def _block(rows: pd.DataFrame, differing: list[str], language: NullTranslations)
     (first,) = records(rows.head(1))
     device = "environment.gpus" if first["device"] == "gpu" else "environment.cpu"
     frameworks = dict(zip("environment." + rows["framework"], rows["name"], strict=True))
-    caption, facts = [], []
-    if first["device"] not in ("cpu", "gpu"):
-        caption.append(first["device"].upper())
+    hardware = [first["device"].upper()] if first["device"] not in ("cpu", "gpu") else []
+    versions, facts = [], []
     for key in dict.fromkeys([device, *frameworks, *differing]):
-        if key not in rows:
-            continue
-        values = " / ".join(map(str, rows[key].dropna().unique()))
+        values = ""
+        if key in rows:
+            values = " / ".join(map(str, rows[key].dropna().unique()))
         if not values:
             continue
         if key in frameworks:
-            caption.append(f"{frameworks[key]} {values}")
+            versions.append(f"{frameworks[key]} {values}")
         elif key == device:
-            caption.append(column_value(key, values, language))
+            hardware.append(column_value(key, values, language))
         else:
             facts.append(column_value(key, values, language))
-    caption.append(protocol_words(first, language))
-    return Block(caption, facts, rows)
+    protocol = protocol_words(first, language)
+    return Block(" ".join(hardware), versions, protocol, facts, rows)
 
 
 def title(
@@ -296,5 +311,9 @@ def _distinguishing(frame: pd.DataFrame) -> pd.DataFrame:
     work = [frame[key] for key in ("block", "model", "used", "input")]
     by_framework = frame.groupby([*work, "framework"], dropna=False)[WAYS]
     ways = by_framework.transform("nunique", dropna=False)
+    for key in INPUT & varies.keys():
+        # A setting that the row's input does not use tells nothing.
+        varies[key] &= frame["input"].map(partial(ABOUT[key].is_for, "input"))
     are_shown = pd.DataFrame(varies).join(ways.groupby(work, dropna=False).transform("max") > 1)
-    return frame[are_shown.columns].astype(object).where(are_shown, None)
+    shown = frame[are_shown.columns].astype(object).where(are_shown, None)
+    return shown.replace("", None)

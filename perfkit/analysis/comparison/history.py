@@ -5,7 +5,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from gettext import NullTranslations
 from itertools import pairwise
-from typing import Any, Literal
+from math import log
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
@@ -13,8 +14,7 @@ from perfkit.analysis.comparison.blocks import FACTS, named, numbered, title
 from perfkit.analysis.comparison.keys import (
     LIVE_LABEL,
     MAY_DIFFER,
-    PROTOCOL,
-    WORK,
+    SERIES,
     Differences,
 )
 from perfkit.analysis.comparison.selections import ComparisonError
@@ -23,27 +23,21 @@ from perfkit.analysis.ratios import Ratio, estimated
 from perfkit.analysis.series import (
     FEWEST_MEASUREMENTS,
     NEAREST,
-    LevelChange,
+    Repeats,
     level_changes,
     level_starts,
     newest_drop,
     scatter,
 )
-from perfkit.analysis.verdicts import LEVEL, THRESHOLD
+from perfkit.analysis.verdicts import LEVEL, THRESHOLD, verdict
 from perfkit.analysis.wording import column_value, traits
 from perfkit.measuring.results.base import Stored
 from perfkit.measuring.results.frames import records
 from perfkit.measuring.results.identity import NOT_IDENTITY
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.statements import ENGLISH
-from perfkit.measuring.statistics import Estimate
+from perfkit.measuring.statistics import Estimate, median, ratio_interval
 
-MACHINE = ["device", *(f"environment.{name}" for name in ("cpu", "cpu_cores", "gpus"))]
-SERIES = [*WORK, "topology", "used", "effective.tf32", *PROTOCOL, *MACHINE]
-SERIES = [*dict.fromkeys([*SERIES, "input_sha256"])]
-SERIES += ["arguments", "told.unit", "told.parameters"]
-"""Columns in which the measurements of a series agree: work, protocol and hardware. A script's
-content may change within a series, as a framework's version may: it is listed as a change."""
 NAME = ["model", "model_size", "name", "used", "batch_size", "topology", "input"]
 """Columns that always name a series; others are added if series differ in them."""
 CHANGING = {"threads": "effective.threads", "interpreter": "python"}
@@ -70,6 +64,8 @@ class Point(Stored):
     n: int
     repeat_throughputs: list[float]
     changes: Differences
+    disturbed: bool = False
+    """whether other load took more than a tenth of the cores: it is shown, but not judged"""
     peak_memory_bytes: int | None = None
     first_step_seconds: float | None = None
 
@@ -81,25 +77,28 @@ class Point(Stored):
 
 
 class Change(Ratio):
-    """A change of level at the measurement `start` (from 0): the ratio to the level before, and
-    the rates of the machine beside it."""
+    """A change of level at the judged measurement `start` (from 0): the ratio to the level
+    before, the median throughputs before and after, and the rates of the machine beside
+    them."""
 
     start: int
+    before: float
+    after: float
     rates: list[MachineRate]
 
 
 class Drop(Ratio):
     """The newest level is below the best accepted one by more than the threshold; the ratio is
-    the newest / the best. `start` is the first measurement below the best accepted level (from
-    0); `since`, its label or time, is what `--since` takes to accept the drop."""
+    the newest / the best. `start` is the first judged measurement below the best accepted level
+    (from 0); `since`, its label or time, is what `--since` takes to accept the drop."""
 
     start: int
     since: str
 
 
 class Series(Stored):
-    """The measurements of one configuration, at least FEWEST_MEASUREMENTS, in chronological
-    order.
+    """The measurements of one configuration in chronological order, of which at least
+    FEWEST_MEASUREMENTS are judged: those that no other load disturbed.
 
     `scatter_share` is the standard deviation between measurements / median. The series has
     `regressed` while it has a `drop`: since the level of the measurement `judged_from` (from
@@ -116,14 +115,19 @@ class Series(Stored):
     regressed: bool
 
     @property
+    def judged(self) -> list[Point]:
+        """The measurements that no other load disturbed."""
+        return [point for point in self.points if not point.disturbed]
+
+    @property
     def accepted(self) -> Point | None:
         """The measurement that accepts its level; None if all measurements are judged."""
-        return self.points[self.judged_from] if self.judged_from else None
+        return self.judged[self.judged_from] if self.judged_from else None
 
     @property
     def levels(self) -> Iterator[tuple[int, int]]:
-        """Yield the first and the last index of each level's measurements."""
-        bounds = [0, *(change.start for change in self.changes), len(self.points)]
+        """Yield the first and the last index of each level's judged measurements."""
+        bounds = [0, *(change.start for change in self.changes), len(self.judged)]
         for begin, end in pairwise(bounds):
             yield begin, end - 1
 
@@ -132,7 +136,7 @@ class History(Stored):
     """All series of a folder of results. `threshold` is the share that a regression exceeds;
     `left_out` counts measurements whose series is too short."""
 
-    schema_version: Literal[3] = 3
+    schema_version: Literal[4] = 4
     threshold: float
     series: list[Series]
     left_out: int
@@ -155,11 +159,9 @@ def history(
     `folder`; with it, changes have the rates of the machine. `since`, a label or a time,
     accepts the level at the first measurement with it; raises ComparisonError if there is
     none."""
-    is_live = measurements["label"].fillna("").str.fullmatch(LIVE_LABEL)
-    frame = named(measurements[measurements["throughput"].notna() & ~is_live])
-    frame = frame.sort_values(["created", "folder"])
-    frame["series"] = numbered(frame, SERIES)
-    sizes = frame.groupby("series")["series"].transform("size")
+    frame = _in_series(measurements)
+    undisturbed = ~frame["disturbed"].astype(bool)
+    sizes = undisturbed.groupby(frame["series"]).transform("sum")
     long = frame[sizes >= FEWEST_MEASUREMENTS]
     if since and not _is_anywhere(since, long):
         problem = (
@@ -181,6 +183,42 @@ def history(
         left_out=len(frame) - len(long),
         regressed=any(series.regressed for series in every),
     )
+
+
+class Mover(NamedTuple):
+    """The newest measurement of a series beside the one before."""
+
+    name: str
+    newest: dict[str, Any]
+    """its row of `perfkit.load`"""
+    before: dict[str, Any]
+    ratio: Estimate
+
+
+def movers(measurements: pd.DataFrame, language: NullTranslations = ENGLISH) -> list[Mover]:
+    """Return the series whose newest measurement differs from the one before, by an interval of
+    the ratio that excludes 1; the largest difference first. Measurements that other load
+    disturbed are left out."""
+    frame = _in_series(measurements)
+    frame = frame[~frame["disturbed"].astype(bool)]
+    long = frame[frame.groupby("series")["series"].transform("size") >= FEWEST_MEASUREMENTS]
+    names = series_names(long, SERIES, language)
+    found = []
+    for number, rows in long.groupby("series", sort=False):
+        before, newest = records(rows.tail(2))
+        ratio = ratio_interval(newest["repeat_throughputs"], before["repeat_throughputs"])
+        if verdict(ratio, LEVEL, THRESHOLD) in ("faster", "slower"):
+            found.append(Mover(names[number], newest, before, ratio))
+    return sorted(found, key=lambda mover: abs(log(mover.ratio.value)), reverse=True)
+
+
+def _in_series(measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return the measurements with a throughput in chronological order, with the number of
+    their series."""
+    is_live = measurements["label"].fillna("").str.fullmatch(LIVE_LABEL)
+    frame = named(measurements[measurements["throughput"].notna() & ~is_live])
+    frame = frame.sort_values(["created", "folder"])
+    return frame.assign(series=numbered(frame, SERIES))
 
 
 def _is_anywhere(since: str, rows: pd.DataFrame) -> bool:
@@ -214,20 +252,21 @@ def _since(start: int, rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _series(name: str, rows: list[dict[str, Any]], threshold: float, since: str) -> Series:
-    throughputs = [row["repeat_throughputs"] for row in rows]
+    judged = [row for row in rows if not row["disturbed"]]
+    throughputs = [row["repeat_throughputs"] for row in judged]
     starts = level_starts(throughputs, threshold)
-    judged_from = max(_accepted_from(rows), _first_since(since, rows))
+    judged_from = max(_accepted_from(judged), _first_since(since, judged))
     found = newest_drop(throughputs, starts, judged_from, threshold)
     drop = None
     if found:
-        since_then = _since(found.start, rows)
+        since_then = _since(found.start, judged)
         drop = Drop(**estimated(found.ratio), start=found.start, since=since_then)
     return Series(
         name=name,
         framework=rows[0]["name"],
         unit=rows[0]["unit"],
         points=_points(rows),
-        changes=[_change(change) for change in level_changes(throughputs, starts)],
+        changes=_changes(throughputs, starts),
         scatter_share=scatter(throughputs),
         judged_from=judged_from,
         drop=drop,
@@ -242,8 +281,23 @@ def _accepted_from(rows: Sequence[dict[str, Any]]) -> int:
     return max(accepting, default=0)
 
 
-def _change(change: LevelChange) -> Change:
-    return Change(**estimated(change.ratio), start=change.start, rates=[])
+def _changes(throughputs: Repeats, starts: Sequence[int]) -> list[Change]:
+    """Return the changes of level with the medians of the measurements nearest to them."""
+    medians = [median(repeats) for repeats in throughputs]
+    changes = []
+    bounds = [*starts, len(medians)]
+    for index, change in enumerate(level_changes(throughputs, starts), 1):
+        before = medians[bounds[index - 1] : change.start][-NEAREST:]
+        after = medians[change.start : bounds[index + 1]][:NEAREST]
+        changed = Change(
+            **estimated(change.ratio),
+            start=change.start,
+            before=median(before),
+            after=median(after),
+            rates=[],
+        )
+        changes.append(changed)
+    return changes
 
 
 def _points(rows: Sequence[dict[str, Any]]) -> list[Point]:
@@ -259,8 +313,8 @@ def _with_rates(series: Series, read: Callable[[str], Result]) -> Series:
     from which the change's ratio follows."""
     changes = []
     for change, (before, after) in zip(series.changes, pairwise(series.levels), strict=True):
-        points_before = series.points[before[0] : before[1] + 1][-NEAREST:]
-        points_after = series.points[after[0] : after[1] + 1][:NEAREST]
+        points_before = series.judged[before[0] : before[1] + 1][-NEAREST:]
+        points_after = series.judged[after[0] : after[1] + 1][:NEAREST]
         results_before = [read(point.folder) for point in points_before]
         results_after = [read(point.folder) for point in points_after]
         training = Estimate(change.ratio, *change.interval, change.interval_level)
@@ -284,6 +338,7 @@ def _point(row: dict[str, Any], changes: Differences) -> Point:
         n=row["n"],
         repeat_throughputs=row["repeat_throughputs"],
         changes=changes,
+        disturbed=bool(row["disturbed"]),
         peak_memory_bytes=row["peak_memory_bytes"],
         first_step_seconds=row["first_step_seconds"],
     )

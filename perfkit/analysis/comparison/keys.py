@@ -1,4 +1,5 @@
-"""Keys in which two measurements must agree to be compared, and keys that may differ."""
+"""What may be compared with what: keys in which two measurements must agree and keys that may
+differ, and columns in which those of a series, or of a fleet's workload, agree."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -64,6 +65,18 @@ FOLLOWING = {
 the work, CPU tuning sets the threads, an environment's packages have their own thread pools,
 and a script's arguments and content say what it tells the timer, but the ratio of two units
 means nothing."""
+
+MACHINE = ["device", *(f"environment.{name}" for name in ("cpu", "cpu_cores", "gpus"))]
+"""Columns of `perfkit.load` that tell kinds of machines apart."""
+SERIES = [*WORK, "topology", "used", "effective.tf32", *PROTOCOL, *MACHINE]
+SERIES = [*dict.fromkeys([*SERIES, "input_sha256"])]
+SERIES += ["arguments", "told.unit", "told.parameters"]
+"""Columns in which the measurements of a series agree: work, protocol and hardware. A script's
+content may change within a series, as a framework's version may: it is listed as a change."""
+WORKLOAD = [name for name in WORK if name != "node"]
+WORKLOAD += ["precision", "topology", "arguments", *PROTOCOL, *MACHINE]
+"""Columns in which a fleet's measurements of one workload agree, failed ones, too. Nodes with
+other hardware are judged apart."""
 
 RARELY_TELLING = ("kernel", "os", "cpu_features", "suite_modified", "suite_source")
 """Keys whose differences rarely explain a ratio, or whose values say nothing to a reader; the

@@ -8,31 +8,16 @@ Each variant is a measurement of its own below `outputs`; `docs/results.md` desc
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
 from perfkit.analysis.comparison.keys import Differences, KeyValue
 from perfkit.analysis.rates import MachineRate
 from perfkit.analysis.ratios import Method, Ratio, Turn, estimated
-from perfkit.analysis.verdicts import (
-    CannotTell,
-    Faster,
-    NoDifference,
-    PairStatement,
-    Regressed,
-    SeeWarnings,
-    Slower,
-    TooFewOfEach,
-    TooFewPairs,
-    TooFewRepeats,
-    Verdict,
-    fewest_of_each,
-    has_regressed,
-    verdict,
-)
-from perfkit.analysis.warnings import severity, worst_first
+from perfkit.analysis.verdicts import Verdict, fewest_of_each, has_regressed, verdict
 from perfkit.analysis.wording import long_title, work_title
+from perfkit.measuring.format import interval, number
 from perfkit.measuring.results.base import Stored
 from perfkit.measuring.results.effective import WorkUnit
 from perfkit.measuring.results.failures import Failure
@@ -49,8 +34,6 @@ FOLDER = "comparisons"
 FILE = "comparison.json"
 TakenAs = Literal["result", "folder", "label", "published table"]
 Level = Annotated[float, Field(ge=0.5, lt=1)]
-NAMED_WARNINGS = 2
-"""Most warnings of a side that are named beside a verdict."""
 
 
 class Selection(Stored):
@@ -154,49 +137,15 @@ class PairResult(Ratio):
         }
         return self.model_copy(update=judged)
 
-    def statement(
-        self, level: float, threshold: float, a: str = "A", b: str = "B"
-    ) -> PairStatement:
-        """Return the verdict in a sentence that calls the sides `a` and `b`. It tells the level
-        that the interval has, which is at least `level`."""
-        if not self.has_level(level):
-            return self._too_few(level)
-        low, high = self.interval
-        ends = {"low": low, "high": high, "level": self.interval_level}
-        sides: dict[str, Any] = {"a": a, "b": b, **ends}
-        if self.verdict == "faster":
-            return Faster(**sides, change=self.ratio)
-        if self.verdict == "slower":
-            slower = Regressed if self.regressed else Slower
-            return slower(**sides, change=self.ratio, threshold=threshold)
-        judged = NoDifference if self.verdict == "no difference" else CannotTell
-        return judged(**sides, threshold=threshold)
-
-    def _too_few(self, level: float) -> PairStatement:
-        reached = self.interval_level
+    def enough(self, level: float) -> int:
+        """Return how many pairs of repeats, or repeats of each side, reach `level`."""
         if self.method == "Hodges-Lehmann":
-            assert self.a.n and self.b.n
-            enough = fewest_of_each(level)
-            return TooFewOfEach(
-                level=level, n_a=self.a.n, n_b=self.b.n, reached=reached, enough=enough
-            )
-        enough = fewest_values(level)
-        if self.method == "pairs":
-            n = len(self.turns)
-            return TooFewPairs(level=level, n=n, reached=reached, enough=enough)
-        n = self.a.n or self.b.n or 0
-        return TooFewRepeats(level=level, n=n, reached=reached, enough=enough)
+            return fewest_of_each(level)
+        return fewest_values(level)
 
-    def caution(self, a: str = "A", b: str = "B") -> SeeWarnings | None:
-        """Return a sentence that names the most severe warnings of each side; None without
-        warnings that cast doubt on a number."""
-        sides = []
-        for name, number in ((a, self.a), (b, self.b)):
-            codes = worst_first(number.warnings)
-            doubts = [code for code in codes if severity([code]) != "notice"]
-            if doubts:
-                sides.append(f"{name} ({', '.join(doubts[:NAMED_WARNINGS])})")
-        return SeeWarnings(sides=sides) if sides else None
+    def __str__(self) -> str:
+        ends = interval(*self.interval)
+        return f"{self.b.name} {number(self.ratio)} × {self.a.name} ({ends}), {self.verdict}"
 
 
 class Unmeasured(Stored):
@@ -250,11 +199,7 @@ class Comparison(Stored):
     1"""
 
     def __str__(self) -> str:
-        lines = []
-        for pair in self.pairs:
-            verdict = pair.statement(self.level, self.threshold).text()
-            lines.append(f"{pair.a.name} | {pair.b.name}: {verdict}")
-        return "\n".join(lines)
+        return "\n".join(map(str, self.pairs))
 
 
 class Variant(Stored):
@@ -348,11 +293,7 @@ class InterleavedComparison(Stored):
         return next(variant for variant in self.variants if variant.id == pair.b.name)
 
     def __str__(self) -> str:
-        lines = []
-        for pair in self.pairs:
-            sides = self.base.name, self.variant_of(pair).name
-            lines.append(pair.statement(self.level, self.threshold, *sides).text())
-        return "\n".join(lines)
+        return "\n".join(map(str, self.pairs))
 
 
 def comparison_folders(outputs: Path) -> Iterator[Path]:

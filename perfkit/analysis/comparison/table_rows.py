@@ -37,6 +37,10 @@ class Cell:
     first_step_seconds: float | None
     count: int
     """The number of measurements that the row has of this framework."""
+    passed_over: bool
+    """Whether a newer measurement, disturbed by other load, was left out."""
+    version: str
+    """The framework's version; empty if it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class TableRow:
     """A kind of work in a block, and its cells by the frameworks' names, in their order."""
 
     number: int
+    block: int
     work: Work
     unit: str
     device: str
@@ -59,6 +64,7 @@ def table_rows(cells: pd.DataFrame, language: NullTranslations = ENGLISH) -> lis
         if number not in by_number:
             by_number[number] = TableRow(
                 number=number,
+                block=measurement["block"],
                 work=work_of(measurement),
                 unit=measurement["unit"],
                 device=device_name(measurement, language),
@@ -84,4 +90,6 @@ def _cell(measurement: Mapping[str, Any]) -> Cell:
         peak_memory_bytes=measurement["peak_memory_bytes"],
         first_step_seconds=measurement["first_step_seconds"],
         count=measurement["count"],
+        passed_over=measurement["passed_over"],
+        version=str(measurement.get(f"environment.{measurement['framework']}") or ""),
     )

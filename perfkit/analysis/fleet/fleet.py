@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfkit.analysis.comparison.blocks import named, numbered
-from perfkit.analysis.comparison.history import MACHINE, series_names
-from perfkit.analysis.comparison.keys import PROTOCOL, WORK
+from perfkit.analysis.comparison.history import series_names
+from perfkit.analysis.comparison.keys import WORKLOAD
 from perfkit.analysis.fleet.differences import differences, state_of
 from perfkit.analysis.fleet.rule import (
     FEWEST_NODES,
@@ -37,10 +37,6 @@ from perfkit.measuring.statements import ENGLISH, N_
 from perfkit.measuring.units import GIGA, TERA
 from perfkit.training.frameworks import DISPLAY_NAMES
 
-REQUESTED = [name for name in WORK if name != "node"]
-WORKLOAD = [*REQUESTED, "precision", "topology", "arguments", *PROTOCOL, *MACHINE]
-"""Columns in which the measurements of a workload agree. Failed ones have them, too. Nodes with
-other hardware are judged apart."""
 ORDER: tuple[NodeVerdict, ...] = ("slow", "no measurement", "undecided", "ok")
 NODE_FILES: dict[NodeVerdict, str] = {"ok": "ok-nodes.txt", "slow": "slow-nodes.txt"}
 

@@ -27,13 +27,15 @@ MEASURED = [
     "steps_per_second",
     "data_wait_share",
     "other_load_cores",
+    "disturbed",
     "energy_joules_per_sample",
     "throughput_per_device",
     "tflops_per_device",
+    "share_of_peak",
     "peak_memory_bytes",
     "first_step_seconds",
 ]
-NO_FLOATS = ("n", "unit", "repeat_throughputs", "peak_memory_bytes")
+NO_FLOATS = ("n", "unit", "repeat_throughputs", "disturbed", "peak_memory_bytes")
 FLOATS = [name for name in MEASURED if name not in NO_FLOATS]
 COLUMNS = [
     *("id", "folder", "status", "failure", "created", "model"),
@@ -98,6 +100,7 @@ def row_of(measurement: Measurement) -> MeasurementRow:
         "repeat_throughputs": tuple(result.throughputs),
         "data_wait_share": result.data_wait_share,
         "other_load_cores": result.other_load_cores,
+        "disturbed": result.is_disturbed,
         "energy_joules_per_sample": result.energy_joules_per_sample,
         "peak_memory_bytes": result.peak_memory_bytes,
         "first_step_seconds": result.first_step_seconds,
@@ -110,8 +113,8 @@ def row_of(measurement: Measurement) -> MeasurementRow:
     if result.throughput:
         row |= _throughput_columns(result.throughput)
         row["throughput_per_device"] = result.throughput_per_device
-        if result.tflops_per_device:
-            row["tflops_per_device"] = result.tflops_per_device
+        row["tflops_per_device"] = result.tflops_per_device
+        row["share_of_peak"] = result.share_of_peak
     if result.told:
         told = result.told.model_dump()
         row |= {f"told.{name}": value for name, value in told.items()}

@@ -72,6 +72,10 @@ class FirstStep(Stored):
     """the first step, which compiles the graph and loads kernels"""
 
 
+OTHER_LOAD_SHARE = 0.1
+"""Share of the usable cores above which other load disturbs a measurement."""
+
+
 class TelemetrySummary(Stored):
     """Telemetry of the machine in a repeat's window, sampled outside the training; with several
     nodes, the driver's. Missing values are None, or not in the dict."""
@@ -103,6 +107,16 @@ class TelemetrySummary(Stored):
     and its libraries"""
     missing: dict[str, str]
     """missing value -> reason"""
+
+    @property
+    def most_other_load_cores(self) -> float:
+        """Other load up to which the repeat is not disturbed."""
+        return OTHER_LOAD_SHARE * self.cores
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other load took more than a tenth of the usable cores."""
+        return (self.other_load_cores or 0.0) > self.most_other_load_cores
 
 
 class Warmup(Stored):

@@ -197,6 +197,19 @@ class Result(Stored):
         return self.throughput_per_device * flops / TERA
 
     @property
+    def share_of_peak(self) -> float | None:
+        """The training's operations over the matrix product's peak that the same processes
+        measured, the median over the complete repeats; None without a peak or a count. Above 1,
+        it is unreliable."""
+        flops = self.counts.flops_per_unit or 0.0
+        shares = []
+        for repeat in self.complete_repeats:
+            if repeat.peak and repeat.throughput:
+                peak = repeat.peak.matmul_flops_per_second
+                shares.append(repeat.throughput * flops / peak)
+        return median(shares) if shares and flops else None
+
+    @property
     def input(self) -> str | None:
         """Source of a model's batches; None for a script, whose input perfkit does not know."""
         return self.work.input
@@ -261,6 +274,11 @@ class Result(Stored):
         """The highest other_load_cores of a complete repeat."""
         loads = present(summary.other_load_cores for summary in self.telemetry)
         return max(loads, default=None)
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other load disturbed a complete repeat."""
+        return any(summary.is_disturbed for summary in self.telemetry)
 
     @property
     def energy_joules_per_sample(self) -> float | None:

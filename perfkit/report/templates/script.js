@@ -140,7 +140,7 @@ const tools = (after, ...buttons) => {
 };
 
 // JupyterLab's server allows pages no downloads.
-for (const svg of key ? [] : document.querySelectorAll("main figure > svg")) {
+for (const svg of key ? [] : document.querySelectorAll("main figure:not(.narrow) > svg")) {
   const figure = svg.parentElement;
   const name = figure.getAttribute("aria-label") || document.title;
   const text = () => new XMLSerializer().serializeToString(svg);

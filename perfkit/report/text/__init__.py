@@ -3,5 +3,4 @@
 language.py  current language and gettext
 statements.py  sentences of statements in the current language
 names.py     names of results, devices and configurations, and commands, as text
-terminal.py  prints to terminals, and wraps text for them
 """

@@ -6,21 +6,15 @@ from typing import Any
 
 from perfkit.analysis import wording
 from perfkit.analysis.comparison.stored import InterleavedComparison, Variant
-from perfkit.analysis.verdicts import WORDS as VERDICT_WORDS
-from perfkit.analysis.verdicts import Verdict
 from perfkit.measuring.command import run_command
 from perfkit.measuring.format import number, percent, plain
 from perfkit.measuring.parameters import ABOUT, parameters, select, takes
 from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.results.schema import Result
-from perfkit.measuring.statements import N_
 from perfkit.measuring.statistics import median
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import translations
 from perfkit.training.frameworks import DISPLAY_NAMES
-
-TOO_FEW = N_("too few repeats to test")
-"""Beside a ratio, in place of an interval that does not reach the level."""
 
 
 def peak_share(shares: Sequence[float | None]) -> str:
@@ -130,26 +124,35 @@ def told_batch(result: Result) -> str:
     return _("%(count)s %(unit)s per step") % count
 
 
-def verdict_name(verdict: Verdict, threshold: float) -> str:
-    """Return a verdict in a few words: "no difference over 2 %"."""
-    return _(VERDICT_WORDS[verdict]) % {"threshold": percent(threshold)}
-
-
 def variant_name(variant: Variant, comparison: InterleavedComparison) -> str:
     """Return the name of a variant of an interleaved comparison: "PyTorch" for framework=torch,
-    "MXNet (.venv-mxnet)" with an interpreter of its own; of a script, what the others don't
-    have in common with it; other variants as typed."""
+    "Paddle 2.6.2" beside another version; of a script, what the others don't have in common
+    with it; other variants as typed."""
     values = dict(variant.values)
     if values.keys() & {"script", "arguments"}:
         return _script_variant(values, comparison)
-    framework = DISPLAY_NAMES.get(str(values.pop("framework", None)))
-    python = values.pop("python", None)
-    if not framework or values:
+    framework = values.pop("framework", None)
+    values.pop("python", None)
+    if values:
         return plain(variant.name)
-    if not python:
-        return framework
-    place = str(python).removesuffix("/bin/python")
-    return f"{framework} ({place})"
+    frameworks = [other.values.get("framework") for other in comparison.variants]
+    if framework and frameworks.count(framework) == 1:
+        return DISPLAY_NAMES.get(str(framework), plain(str(framework)))
+    version = _framework_version(variant, comparison)
+    return version or plain(variant.name)
+
+
+def _framework_version(variant: Variant, comparison: InterleavedComparison) -> str:
+    """Return the framework of a variant with its version, by which it differs from the base or,
+    of the base, another one from it; empty if it doesn't."""
+    for pair in comparison.pairs:
+        framework = str(pair.keys.get("framework"))
+        versions = pair.differs.get(framework)
+        if versions and variant is comparison.base:
+            return f"{DISPLAY_NAMES[framework]} {versions[0]}"
+        if versions and pair.b.name == variant.id:
+            return f"{DISPLAY_NAMES[framework]} {versions[1]}"
+    return ""
 
 
 def _script_variant(values: Mapping[str, Any], comparison: InterleavedComparison) -> str:

@@ -1,14 +1,14 @@
-"""The text of `perfkit audit --formats`: the known log formats, and how to define another."""
+"""The known log formats, and how to define another, as a section: `perfkit audit --formats`."""
 
 from collections.abc import Iterator
 from dataclasses import fields
-from textwrap import fill
 from typing import get_args
 
 from perfkit.audit import formats, records
 from perfkit.audit.formats import LogFormat, Semantics
+from perfkit.report.elements import bullets, output, paragraph
+from perfkit.report.section import Section
 
-WIDTH = 80
 COVERS = {
     "window": "mean since the last print",
     "running": "running mean since step {}",
@@ -31,23 +31,23 @@ OTHERS = (
 )
 
 
-def formats_text() -> str:
+def formats_section() -> Section:
     """Return the known formats with what a line of each means, then the groups and options of
-    --format-regex, in 80 columns."""
-    lines = ["Known formats; of several in a file, the first is used.", *_known()]
-    lines += ["", fill(OTHERS, WIDTH), "", fill(CUSTOM, WIDTH), "", EXAMPLE, "", "Groups:"]
-    lines += [_entry(f"{name}: {meaning}") for name, meaning in formats.COLUMNS.items()]
-    lines += ["", "Options:", *map(_entry, _options())]
-    return "\n".join(lines)
+    --format-regex."""
+    section = paragraph("Known formats; of several in a file, the first is used.")
+    section += bullets(_known()) + paragraph(OTHERS) + paragraph(CUSTOM) + output(EXAMPLE)
+    groups = [f"{name}: {meaning}" for name, meaning in formats.COLUMNS.items()]
+    section += paragraph("Groups:") + bullets(groups)
+    return section + paragraph("Options:") + bullets(_options())
 
 
 def _known() -> Iterator[str]:
     for name in dict.fromkeys(form.name for form in formats.FORMATS):
         form = next(form for form in formats.FORMATS if form.name == name)
-        yield _entry(f"{name}: {_meaning(form)}")
+        yield f"{name}: {_meaning(form)}"
     for record in records.FORMATS:
         names = ", ".join(record.columns.values())
-        yield _entry(f"{record.name}: {f'fields {names}' if names else 'reported figures'}")
+        yield f"{record.name}: {f'fields {names}' if names else 'reported figures'}"
 
 
 def _meaning(form: LogFormat) -> str:
@@ -77,7 +77,3 @@ def _allowed(kind: object) -> list[object]:
     for argument in get_args(kind):
         values += [*get_args(argument)] or [argument]
     return [value for value in values if isinstance(value, (int, str))]
-
-
-def _entry(text: str) -> str:
-    return fill(text, WIDTH, initial_indent="  ", subsequent_indent="      ")

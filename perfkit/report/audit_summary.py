@@ -1,0 +1,314 @@
+"""An audit in short, for a terminal and at the head of its page: a log's answer, several logs
+side by side, claims and findings."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pprint import pformat
+from typing import Literal
+
+from markupsafe import Markup
+
+from perfkit.audit import dlperf
+from perfkit.audit.audit import Audit, AuditedLog, LocatedFinding
+from perfkit.audit.claim import GIVEN, Claim
+from perfkit.audit.claim_alone import ClaimAlone
+from perfkit.audit.samples import unit_of_figures
+from perfkit.audit.statements import DIGITS
+from perfkit.measuring.format import amount, number, percent, shortened
+from perfkit.report.audit_answer import (
+    answer_text,
+    lacking_text,
+    main_facts_text,
+    model_texts,
+    period_text,
+    printed_row,
+)
+from perfkit.report.audit_text import (
+    answer_steps,
+    claim_counts,
+    claim_lines,
+    covers_text,
+    difference_text,
+    figure_rows,
+    other_work,
+    reference_text,
+    reported_text,
+    short_names,
+    state_text,
+)
+from perfkit.report.audited_logs import log_table
+from perfkit.report.elements import (
+    bullets,
+    code,
+    foreign,
+    joined,
+    more,
+    note,
+    output,
+    paragraph,
+    strong,
+    table,
+)
+from perfkit.report.section import Section
+from perfkit.report.text.language import gettext as _
+from perfkit.report.text.language import labelled
+from perfkit.report.text.statements import sentence
+
+STEP_DIGITS = 5
+"""Significant digits of a step's seconds."""
+LONGEST_NAME = 60
+"""Characters of a foreign name."""
+LONGEST_FINDING = 220
+"""Characters of a finding's text."""
+LONGEST_REASON = 300
+"""Characters of the reason why a file was left out."""
+LONGEST_FACTS = 160
+"""Characters of a log's facts beside its answer."""
+MOST_PRINTED = 6
+"""Quantities that a log prints, and throughputs that it reports, at most; the page has all."""
+MOST_REPORTED = 2
+"""Other figures that a log reports, at most."""
+MOST_TRAININGS = 8
+"""Trainings of a single file, at most."""
+MOST_LEFT_OUT = 5
+"""Files that were left out, at most."""
+MOST_FINDINGS = 4
+"""Findings about a single log, at most."""
+ALL = "--all"
+Names = Mapping[str, str]
+"""Short names of logs."""
+
+
+def audit_section(audit: Audit, *, everything: bool = False) -> Section:
+    """Return an audit in short; with `everything`, all facts, statistics and findings."""
+    names = short_names(audit.logs)
+    of_tables: dict[str | None, list[Claim]] = {}
+    for claim in audit.claims:
+        of_tables.setdefault(claim.table, []).append(claim)
+    section = _claims(of_tables.pop(None, []), audit, names)
+    if len(audit.logs) == 1:
+        section += _single_log(audit.logs[0], names, everything=everything)
+    elif audit.logs:
+        section += _several_logs(audit.logs, names, everything=everything)
+    for name, claims in of_tables.items():
+        section += paragraph(strong(f"{name}: {', '.join(claim_counts(claims))}"))
+        section += _claims(claims, audit, names)
+    if audit.dlperf:
+        variants: tuple[Literal["mean", "median"], ...] = ("mean", "median")
+        for variant in variants:
+            summary = pformat(dlperf.summary(audit.dlperf, variant))
+            section += paragraph(f"DLPerf's summary ({variant}):") + output(summary)
+    left_out = [shortened(reason, LONGEST_REASON) for reason in audit.left_out[:MOST_LEFT_OUT]]
+    section += bullets(f"left out: {reason}" for reason in left_out)
+    return section + more(len(audit.left_out) - MOST_LEFT_OUT, "--json")
+
+
+def answers(audit: Audit) -> Section:
+    """Return the answer of a single log, or a table of several."""
+    if len(audit.logs) == 1:
+        return answer_of_log(audit.logs[0]) + printed_quantities(audit.logs[0])
+    return _table_of_logs(audit.logs, short_names(audit.logs))
+
+
+def answer_of_log(log: AuditedLog) -> Section:
+    """Return the throughput of a log, its operations, and what it rests on."""
+    section = paragraph(strong(answer_text(log)))
+    if log.answer and log.answer.model:
+        speed, *formula = model_texts(log.answer.model)
+        section += paragraph(speed) + note(*formula)
+    return section + paragraph(lacking_text(log)) + note(main_facts_text(log))
+
+
+def printed_quantities(log: AuditedLog, most: int | None = None) -> Section:
+    """Return a table with a row for each quantity, or the first ones, that the lines of a log
+    print."""
+    rows = [printed_row(printed) for printed in log.printed[:most]]
+    headings = [_("Printed by the log"), _("As"), _("First"), _("Median"), _("Last")]
+    hidden = len(log.printed) - len(rows)
+    return table(rows, headings, as_cards=True) + more(hidden, ALL)
+
+
+def step_times(log: AuditedLog) -> Section:
+    """Return a table of the seconds of a step, by period and by what they come from."""
+    rows = []
+    for time in log.step_times:
+        seconds = [
+            number(time.mean_seconds, STEP_DIGITS),
+            number(time.median_seconds, STEP_DIGITS),
+        ]
+        rows.append([period_text(time), *seconds, str(time.steps)])
+    headings = [_("Steps"), _("Mean (s/step)"), _("Median (s/step)"), _("Number of steps")]
+    if log.step == "epoch":
+        headings = [_("Epochs"), _("Mean (s)"), _("Median (s)"), _("Number of epochs")]
+    return table(rows, headings, as_cards=True)
+
+
+def figures(log: AuditedLog) -> Section:
+    """Return a table of the statistics of a log."""
+    unit = unit_of_figures(log.facts, log.figures) or _("throughput")
+    headings = [
+        _("Statistic"),
+        _("Range"),
+        _("All devices (%(unit)s)") % {"unit": unit},
+        _("One device (%(unit)s)") % {"unit": unit},
+    ]
+    return table(figure_rows(log), headings, as_cards=True)
+
+
+def finding(located: LocatedFinding, longest: int | None = None) -> Markup:
+    """Return a finding as an item of a list: code line 12: sentence."""
+    text = sentence(located.finding)
+    if located.line:
+        text = labelled(_("line %(line)d") % {"line": located.line}, text)
+    return joined([code(located.code), shortened(text, longest) if longest else text])
+
+
+# Several logs.
+
+
+def _several_logs(logs: Sequence[AuditedLog], names: Names, *, everything: bool) -> Section:
+    """Return a row for each log, and their findings or the number of these by code."""
+    shown = logs
+    if len({log.sha256 for log in logs}) == 1 and not everything:
+        shown = logs[:MOST_TRAININGS]
+    short = {name: _without_middle(names[name]) for name in names}
+    section = _table_of_logs(shown, short) + more(len(logs) - len(shown), ALL)
+    if everything:
+        for log in logs:
+            if log.findings:
+                section += paragraph(strong(foreign(names[log.name])))
+                section += bullets(map(finding, log.findings))
+        return section
+    codes = Counter(located.code for log in logs for located in log.findings)
+    if codes:
+        counts = ", ".join(f"{count} {code}" for code, count in codes.most_common())
+        section += note(f"Findings (--all shows them): {counts}")
+    return section
+
+
+def _table_of_logs(logs: Sequence[AuditedLog], names: Names) -> Section:
+    if not logs:
+        return Section()
+    shown = log_table(logs, names)
+    return table(shown.rows, shown.headings, as_cards=True)
+
+
+def _without_middle(text: str, longest: int = LONGEST_NAME) -> str:
+    """Return the beginning and the end of a text that is longer."""
+    if len(text) <= longest:
+        return text
+    end = longest // 2
+    return f"{text[: longest - end - 1]}…{text[-end:]}"
+
+
+# One log.
+
+
+def _single_log(log: AuditedLog, names: Names, *, everything: bool) -> Section:
+    """Return the answer of a log, what it rests on, and its findings."""
+    about = f"{_without_middle(names[log.name])} ({log.format})"
+    section = answer_of_log(log) + note(foreign(about))
+    section += _reported(log, None if everything else MOST_REPORTED)
+    if not log.answer:
+        section += _reported_rates(log)
+    section += printed_quantities(log, None if everything else MOST_PRINTED)
+    if everything:
+        return section + _everything(log) + bullets(map(finding, log.findings))
+    shown = log.findings[:MOST_FINDINGS]
+    if shown:
+        section += bullets(finding(located, LONGEST_FINDING) for located in shown)
+    section += more(len(log.findings) - len(shown), ALL)
+    counts = f"{amount(len(log.figures), 'statistic')} and {amount(len(log.facts), 'fact')}"
+    return section + note(f"--all shows {counts}.")
+
+
+def _reported(log: AuditedLog, most: int | None) -> Section:
+    """Return the last other figures that a log reports, such as times."""
+    reported = []
+    for name, text in [*log.reported.items()][-most if most else 0 :]:
+        value = shortened(reported_text(text), LONGEST_NAME // 2)
+        reported.append(f"{_without_middle(name)} {value}")
+    if not reported:
+        return Section()
+    reports = f"The log also reports: {', '.join(reported)}."
+    return note(foreign(reports)) + more(len(log.reported) - len(reported), ALL)
+
+
+def _reported_rates(log: AuditedLog) -> Section:
+    """Return a row for each throughput that a log reports itself, of several trainings."""
+    rows = []
+    for figure in log.figures[:MOST_PRINTED]:
+        rates = [number(rate, DIGITS) for rate in (figure.throughput, figure.per_device)]
+        rows.append([shortened(figure.name, LONGEST_FACTS), *rates])
+    unit = unit_of_figures(log.facts, log.figures)
+    heading = f"Reported by the log ({unit or 'throughput'})"
+    section = table(rows, [heading, "All devices", "One device"], as_cards=True)
+    return section + more(len(log.figures) - len(rows), ALL)
+
+
+def _everything(log: AuditedLog) -> Section:
+    """Return what a log's lines mean, its facts and all statistics."""
+    section = paragraph(*prints_texts(log))
+    facts = ", ".join(f"{name} {fact.value}" for name, fact in log.facts.items())
+    return section + note(foreign(facts)) + figures(log)
+
+
+def prints_texts(log: AuditedLog) -> list[str]:
+    """Return sentences about the meaning of a log's prints."""
+    texts = []
+    if log.has_rates and log.rate_of == "device":
+        texts.append(_("Printed rates are per device."))
+    elif log.has_rates:
+        texts.append(_("Printed rates cover all devices."))
+    texts.append(_("A printed line covers %(covers)s.") % {"covers": covers_text(log)})
+    if log.input_share is not None:
+        share = percent(log.input_share, 2)
+        texts.append(_("Data wait: %(share)s of the time.") % {"share": share})
+    return texts
+
+
+# Claims.
+
+
+def _claims(claims: Iterable[Claim], audit: Audit, names: Names) -> Section:
+    """Return the claims with a log, each with the log's number."""
+    logs = {log.name: log for log in audit.logs}
+    section = Section()
+    for claim in claims:
+        if claim.log:
+            section += _claim(claim, logs[claim.log], names)
+    return section
+
+
+def _claim(claim: Claim, log: AuditedLog, names: Names) -> Section:
+    parts = [claim.text, state_text(claim)]
+    if claim.place != GIVEN:
+        parts.append(claim.place.removeprefix(f"{claim.table}: "))
+    details = claim_lines(claim)
+    if claim.table:
+        of_log = [f"log {names[log.name]}", other_work(claim, log)]
+        details = [*filter(None, of_log), *details]
+    if claim.reference:
+        difference = difference_text(claim.reference_difference)
+        answer = [reference_text(claim), difference, answer_steps(log)]
+        answered = ", ".join(filter(None, answer))
+        details.append(f"the log's answer: {answered}")
+    return paragraph(strong(foreign("  ".join(parts)))) + bullets(details)
+
+
+def claim_alone_section(claim: ClaimAlone) -> Section:
+    """Return whether a claim without a log is possible, and what that rests on."""
+    verdict = "impossible" if claim.is_impossible else "possible"
+    if claim.needs:
+        verdict = f"not judged; needs {', '.join(claim.needs)}"
+    section = paragraph(strong(f"{claim.text}: {verdict}."))
+    for reading in claim.readings:
+        parts = [f"{number(reading.tflops)} TFLOP/s per device"] if reading.tflops else []
+        parts += [f"MFU {percent(reading.mfu)}"] if reading.mfu else []
+        parts += [] if reading.is_possible else ["impossible"]
+        if parts:
+            scope = "one device" if reading.of == "device" else "all devices"
+            section += paragraph(f"As that of {scope}: {', '.join(parts)}.")
+    if claim.formula:
+        section += paragraph(f"FLOPs of training a token: {claim.formula}.")
+    return section + paragraph(f"Dense peak of a device: {claim.peak}." if claim.peak else "")
