@@ -189,5 +189,6 @@ def history(
     options.print_result(found, file, history_section(found, Site(place)))
     lacks_baseline = not found.series
     if lacks_baseline and (check or require_baseline):
-        echo("Nothing was checked: no configuration has three undisturbed measurements.")
+        words = "Nothing was checked: no configuration has three undisturbed measurements."
+        echo(words, err=file == "-")
     raise SystemExit((check and found.regressed) or (require_baseline and lacks_baseline))

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from perfkit.measuring.config import Config
 from perfkit.measuring.format import amount, minute, printable
 from perfkit.measuring.results.failures import Failure
@@ -12,7 +10,7 @@ from perfkit.measuring.results.remedies import remedy
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import NOTEBOOK, RESULT, Measurement, Store
 from perfkit.report.checked import CheckedMeasurement, checked
-from perfkit.report.elements import heading, joined, link, paragraph, part, strong
+from perfkit.report.elements import code, heading, link, paragraph, part, strong
 from perfkit.report.pages import (
     OWN,
     Filling,
@@ -69,16 +67,16 @@ class MeasurementError(RuntimeError):
 
 
 def outcome(measurement: Measurement) -> Section:
-    """The last output of a model notebook, which `papermill --log-output` prints: throughput,
-    interval, warnings, page. Raises MeasurementError if the measurement is not complete."""
+    """The last output of a model notebook, which `papermill --log-output` prints: lines with
+    throughput, warnings, and page. Raises MeasurementError if it is not complete."""
     result = measurement.result
     if result.status != "complete":
         raise MeasurementError(_incomplete(measurement))
     page = str(measurement.page_file)
     warnings = warning_words(checked(measurement).checks)
-    texts: list[str | Markup] = [strong(number_words(result)), warnings]
-    texts.append(link("report.html", page))
-    return paragraph(joined(texts, " · ")).on_page_in(measurement.folder)
+    section = paragraph(strong(number_words(result))) + paragraph(warnings)
+    section += paragraph(link("report.html", code(page)))
+    return section.on_page_in(measurement.folder)
 
 
 def _incomplete(measurement: Measurement) -> str:

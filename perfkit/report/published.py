@@ -99,9 +99,12 @@ def _source(cells: list[ShownCell], site: Site) -> Section:
     for shown in cells:
         parts.setdefault((shown.cell.table, shown.labels.part), []).append(shown)
     for part_cells in sorted(parts.values(), key=lambda part: not _are_measured(part)):
-        part = _table(part_cells, site) + _charts(part_cells, runs)
-        is_open = _are_measured(part_cells)
-        section += part if is_open else folded(_caption(part_cells), part)
+        numbers, charts = _table(part_cells, site), _charts(part_cells, runs)
+        if not _are_measured(part_cells):
+            caption = _caption(part_cells)
+            numbers = folded(caption, numbers)
+            charts = folded(_("Chart: %(name)s") % {"name": caption}, charts)
+        section += numbers + charts
     pairs = [pair for shown in cells for pair in shown.matches]
     if pairs:
         words = _("Measurements matching these numbers: %(count)d") % {"count": len(pairs)}
