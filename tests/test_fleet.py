@@ -374,7 +374,7 @@ def test_the_command_names_slow_nodes_and_writes_lists_for_slurm(tmp_path):
     done = cli("fleet", tmp_path, "--json", tmp_path / "fleet.json")
     assert done.exit_code == 1
     first, _blank, _headings, *rows = done.stdout.splitlines()
-    assert first == "Slow nodes: 2 of 6."
+    assert first == "Slow nodes: 2 of 6 (node3, node5)."
     assert [row.split()[:3] for row in rows[:2]] == [["■", "node3", "A"], ["■", "node5", "A"]]
     assert (tmp_path / "slow-nodes.txt").read_text() == "node3,node5\n"
     assert (tmp_path / "ok-nodes.txt").read_text() == "node1,node2,node4,node6\n"
@@ -395,7 +395,7 @@ def test_the_page_has_the_verdicts_of_the_command(tmp_path):
     made_fleet(tmp_path, [1, 1.001, 0.97, 0.999, 1.0])
     page = tmp_path / "fleet" / "report.html"
     assert cli("fleet", tmp_path).exit_code == 1
-    assert "Slow nodes: 1 of 5." in page.read_text()
+    assert "Slow nodes: 1 of 5 (node3)." in page.read_text()
     assert cli("fleet", tmp_path, "--threshold", "10").exit_code == 0
     assert "Slow nodes: 0 of 5." in page.read_text()
     raw = next(tmp_path.glob("*-node3-*/repeats/1/rank0.jsonl"))

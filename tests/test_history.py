@@ -246,7 +246,6 @@ def test_check_exits_with_1_for_a_regression(tmp_path):
     assert unchecked.exit_code == 0
     checked = run(outputs, "--check")
     assert checked.exit_code == 1
-    assert "1 of 1 series regressed" in checked.output
     assert "Regression: 0.94" in checked.output
     for line in checked.output.splitlines():
         assert len(line) <= 80
@@ -290,7 +289,7 @@ def test_a_result_contradicting_its_raw_files_is_not_judged(tmp_path):
     done = run(outputs, "--check")
     assert f"left out: {newest.name}: contradicts its raw files" in done.stderr
     assert done.exit_code == 0
-    assert "1 series" in done.stdout
+    assert "Newest of 3" in done.stdout
 
 
 def test_names_in_the_chart_do_not_overlap_each_other_or_the_points(tmp_path):
@@ -320,7 +319,7 @@ def test_the_page_shows_series_and_changes_with_escaped_names(tmp_path, monkeypa
     outputs = write_all(tmp_path / "outputs", *series([100] * 8 + [94], facts=facts))
     write_summary(Summary.read(outputs), "en")
     page = (outputs / "history" / "report.html").read_text()
-    assert "1 of 1 series regressed" in page
+    assert "Regression: 0.94" in page
     assert page.count('<figure role="img"') == 1
     assert "× 0.94" in page
     assert "&lt;b&gt;" in page

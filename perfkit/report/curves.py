@@ -3,13 +3,14 @@
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 
 import pandas as pd
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from perfkit.analysis.comparison import blocks
 from perfkit.analysis.comparison.scaling import PANEL, Gain, gains, speedups
@@ -102,14 +103,16 @@ def _charts(points: pd.DataFrame, curves: Curves) -> Section:
     shown = points[panel_numbers < MOST_PANELS]
     for block in blocks.captioned(shown, translations()):
         section += note(Markup("%s<br>%s") % (block.caption, block.facts))
-        section += picture(_figure(block.measurements, curves), block.caption)
+        narrow = partial(_figure, block.measurements, curves, columns=1)
+        figure = partial(_figure, block.measurements, curves)
+        section += picture(figure, block.caption, narrow)
     return section + more(int(panel_numbers.max()) + 1 - MOST_PANELS)
 
 
-def _figure(points: pd.DataFrame, curves: Curves) -> Figure:
-    """Draw the panels of a block."""
+def _figure(points: pd.DataFrame, curves: Curves, columns: int = COLUMNS) -> Figure:
+    """Draw the panels of a block, at most `columns` beside each other."""
     panels = [panel for _key, panel in points.groupby(curves.alike, sort=False)]
-    columns, rows = min(len(panels), COLUMNS), ceil(len(panels) / COLUMNS)
+    columns, rows = min(len(panels), columns), ceil(len(panels) / columns)
     width, height = 3.4 * columns + 0.4, 2.8 * rows + 0.2
     with style.new_figure(width, height, columns, rows) as (figure, places):
         for axes, panel in zip(places, panels, strict=False):
@@ -146,7 +149,8 @@ def _compare_to_ideal(axes: Axes, panel: pd.DataFrame) -> None:
         _annotate_efficiency(axes, panel)
     ends = (axes.dataLim.y0 / style.HEADROOM, axes.dataLim.y1 * style.HEADROOM)
     axes.set(yscale="log", ylabel=_("speed-up"), ylim=ends)
-    axes.yaxis.set_major_locator(LogLocator(2, subs=(1, 1.5)))
+    is_wide = ends[1] > 2 * ends[0]
+    axes.yaxis.set_major_locator(LogLocator(2, subs=(1, 1.5)) if is_wide else MaxNLocator(4))
     axes.yaxis.set(major_formatter="{x:g}", minor_locator=NullLocator())
 
 

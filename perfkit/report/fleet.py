@@ -16,6 +16,7 @@ from perfkit.analysis.fleet.stored import (
     FleetNode,
     NodeCell,
     NodeVerdict,
+    Quantity,
     Verdict,
 )
 from perfkit.measuring.format import number, percent, plain
@@ -37,9 +38,18 @@ from perfkit.report.rendering import page_warnings, warnings_mark
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import INK, NARROW, new_figure
 from perfkit.report.summarized import Summary
+from perfkit.report.text.language import enumerated
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import fact_name
 
+MOST_NAMES = 8
+"""Slow nodes named in the first sentence, at most; a table has all."""
+QUANTITIES: dict[Quantity, str] = {
+    "throughput": N_("training"),
+    "matmul": N_("matrix product"),
+    "copy": N_("copy"),
+}
+"""What a column compares -> its short name."""
 MOST_ROWS = 600
 """Nodes in a table, at most."""
 VERDICTS: dict[NodeVerdict, str] = {
@@ -91,7 +101,12 @@ def _headline(found: Fleet) -> str:
     if not found.columns:
         return _("No workload was completed on at least three nodes.")
     facts = {"slow": found.counts["slow"], "count": len(found.nodes)}
+    slow = [plain(name) for name in found.named("slow")]
     sentences = [_("Slow nodes: %(slow)s of %(count)s.") % facts]
+    if slow:
+        listed = enumerated([*slow[:MOST_NAMES], *(["…"] if slow[MOST_NAMES:] else [])])
+        words = _("Slow nodes: %(slow)s of %(count)s (%(names)s).")
+        sentences = [words % (facts | {"names": listed})]
     if found.counts["undecided"]:
         sentences.append(_("Can't tell: %(count)s.") % {"count": found.counts["undecided"]})
     if found.counts["no measurement"]:
@@ -108,7 +123,8 @@ def _slow_nodes(found: Fleet) -> Section:
             texts = [plain(_difference(each)) for each in node.differences]
             differences = "; ".join(texts) or _("nothing that is stored")
             rows.append([name, _slow_ratios(found, node), differences])
-    return table(rows, [_("Node"), _("Ratio"), _("Differs from good nodes in")], as_cards=True)
+    headings = [_("Node"), _("Ratio"), _("Differs from other nodes in")]
+    return table(rows, headings, as_cards=True)
 
 
 def _slow_ratios(found: Fleet, node: FleetNode) -> str:
@@ -117,7 +133,7 @@ def _slow_ratios(found: Fleet, node: FleetNode) -> str:
     for index, column in enumerate(found.columns):
         for cell in column.cells:
             if cell.node == node.node and cell.verdict == "slow":
-                ratios.append(f"{_letter(index)} {number(cell.ratio, 3)}")
+                ratios.append(f"{_short_name(index, column)} {number(cell.ratio, 3)}")
     return ", ".join(ratios)
 
 
@@ -147,8 +163,9 @@ def _missing(found: Fleet) -> Section:
 def _nodes(found: Fleet, site: Site, most: int) -> Section:
     """Return a table of the nodes, the worst first, with their ratios."""
     rows = [_node_row(node, found.columns, site) for node in found.nodes[:most]]
-    letters = [NumberHeading(_letter(index)) for index, _column in enumerate(found.columns)]
-    nodes = table(rows, ["", _("Node"), _("Verdict"), *letters], as_cards=True)
+    names = [_short_name(index, column) for index, column in enumerate(found.columns)]
+    headings = ["", _("Node"), _("Verdict"), *map(NumberHeading, names)]
+    nodes = table(rows, headings, as_cards=True)
     return nodes + more(len(found.nodes) - most, _("on the page, or in the index"))
 
 
@@ -193,6 +210,11 @@ def _letter(index: int) -> str:
     return ascii_uppercase[index] if index < len(ascii_uppercase) else str(index + 1)
 
 
+def _short_name(index: int, column: FleetColumn) -> str:
+    """Return the letter of a column, and what it compares: "B matrix product"."""
+    return f"{_letter(index)} {_(QUANTITIES[column.quantity])}"
+
+
 def _method(found: Fleet) -> Section:
     words = _(
         "A ratio is a node's mean / the median of the other nodes' means. A node is slow if "
@@ -212,9 +234,9 @@ def ratio_chart(found: Fleet, width: float = 8) -> Figure:
             _draw_column(axes, y, column)
         axes.axvline(1, color=INK, linewidth=1)
         axes.axvline(1 - found.threshold, color=INK, linewidth=1, linestyle=":")
-        letters = [_letter(index) for index, _column in enumerate(found.columns)]
-        axes.set_yticks(range(len(letters)), letters)
-        axes.set(ylim=(len(letters) - 0.4, -0.6), xlabel=_("ratio to the other nodes' median"))
+        names = [_short_name(index, column) for index, column in enumerate(found.columns)]
+        axes.set_yticks(range(len(names)), names)
+        axes.set(ylim=(len(names) - 0.4, -0.6), xlabel=_("ratio to the other nodes' median"))
         axes.grid(visible=False, axis="y")
     return figure
 

@@ -61,7 +61,7 @@ def page(summary: Summary) -> Section:
 
 def history_section(found: History, site: Site) -> Section:
     """Return the same without results that are left out."""
-    section = _findings(found)
+    section = _findings(found) if len(found.series) != 1 else Section()
     ordered = sorted(found.series, key=lambda series: not series.regressed)
     for place, series in enumerate(ordered[:MOST_CHARTS], 1):
         section += _series(series, found.threshold, f"series-{place}", site)
@@ -163,7 +163,7 @@ def _method(found: History) -> Section:
 
 def _series(series: Series, threshold: float, address: str, site: Site) -> Section:
     """Return a series with its chart, its changes of level and its measurements."""
-    texts: list[Inline] = [strong(_drop_words(series.drop, threshold))]
+    texts: list[Inline] = [strong(_drop_words(series.drop, threshold)), _accepting(series.drop)]
     if series.accepted:
         accepted = _("The level of %(when)s was accepted.")
         texts.append(accepted % {"when": _when(series.accepted)})
@@ -195,14 +195,21 @@ def _disturbed(series: Series) -> Section:
 
 
 def _drop_words(drop: Drop | None, threshold: float) -> str:
-    """Return by how much a series regressed and how to accept it, or that no drop was found."""
+    """Return by how much a series regressed, or that no drop was found."""
     if drop is None:
         return _("No drop over %(threshold)s found.") % {"threshold": percent(threshold)}
-    words = _(
-        "Regression: %(ratio)s × the best accepted level, since %(since)s. To accept it: -p "
-        "label accepted-NAME for the next measurement, or --since %(since)s."
-    )
+    words = _("Regression: %(ratio)s × the best accepted level, since %(since)s.")
     return words % {"ratio": ratio_words(drop), "since": plain(drop.since)}
+
+
+def _accepting(drop: Drop | None) -> str:
+    """Return how to accept a drop; empty without one."""
+    if drop is None:
+        return ""
+    words = _(
+        "To accept it: -p label accepted-NAME for the next measurement, or --since %(since)s."
+    )
+    return words % {"since": plain(drop.since)}
 
 
 def _changes(series: Series, site: Site) -> Section:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from perfkit.analysis.comparison.history import Mover
 from perfkit.analysis.comparison.stored import InterleavedComparison, PairResult
@@ -15,9 +15,8 @@ from perfkit.audit.audit import Audit
 from perfkit.measuring.format import interval, minute, number
 from perfkit.report.audit_text import claim_counts
 from perfkit.report.blocks import Inline
-from perfkit.report.contents import Listed, contents
 from perfkit.report.elements import code, joined, link, span, verdict_mark
-from perfkit.report.index_rows import HEADINGS, device_groups
+from perfkit.report.index_rows import HEADINGS, DeviceGroup, device_groups
 from perfkit.report.links import Site
 from perfkit.report.pages import Page
 from perfkit.report.text.language import file_name, ngettext
@@ -105,6 +104,7 @@ class Index:
     def write(self, page: Page) -> None:
         """Write the index in the current language."""
         count = len(self.measurements)
+        groups = device_groups(self.site, self.measurements)
         words = ngettext(
             "Training throughput: %(count)s measurement",
             "Training throughput: %(count)s measurements",
@@ -113,30 +113,17 @@ class Index:
         page.write_as(
             "index",
             heading=words % {"count": count},
-            contents=contents(self._sections()),
             links=self._links(),
             stale=_stale() if self.is_summary_old else "",
-            headings=HEADINGS,
-            groups=device_groups(self.site, self.measurements),
+            headings=_shown_headings(groups),
+            groups=groups,
+            doubtful=_doubtful(groups),
             movers=self._movers(),
             comparisons=self._listed("comparisons"),
             audits=self._listed("audits"),
             left_out=self.left_out,
             first_command=code("perfkit run resnet50 -p input synthetic"),
         )
-
-    def _sections(self) -> list[Listed]:
-        """Return the page's lists, if there are several."""
-        names = {}
-        if self.measurements:
-            names["measurements"] = _("All measurements")
-        if (self.site.outputs / "comparisons").exists():
-            names["comparisons"] = _("Interleaved comparisons")
-        if (self.site.outputs / "audits").exists():
-            names["audits"] = _("Audits")
-        if self.left_out:
-            names["left-out"] = _("Left out")
-        return [Listed(address, escape(name)) for address, name in names.items()]
 
     def _links(self) -> list[Inline]:
         """Return links to the tables and the reasons for what was left out."""
@@ -173,6 +160,32 @@ class Index:
         if kind == "audits":
             return listed_audits(self.site, self.audits)
         return listed_comparisons(self.site, self.comparisons)
+
+
+def _shown_headings(groups: Sequence[DeviceGroup]) -> dict[str, str]:
+    """Return the headings of the columns that have a value."""
+    cells = [row.cells for group in groups for row in group.rows]
+    shown = {}
+    for key, heading in HEADINGS.items():
+        if key == "configuration" or any(each[key].content for each in cells):
+            shown[key] = heading
+    return shown
+
+
+def _doubtful(groups: Sequence[DeviceGroup]) -> str:
+    """Return how many measurements have a caution or an error; empty if none has."""
+    rows = [row for group in groups for row in group.rows]
+    count = sum(row.is_doubtful for row in rows)
+    if not count:
+        return ""
+    words = ngettext(
+        "%(count)d of %(all)d has a caution (▲, it may not hold) or an error (■, it is "
+        "wrong): sort by Trust.",
+        "%(count)d of %(all)d have a caution (▲, they may not hold) or an error (■, they are "
+        "wrong): sort by Trust.",
+        count,
+    )
+    return words % {"count": count, "all": len(rows)}
 
 
 def _stale() -> Markup:

@@ -1,5 +1,6 @@
 """The rows of the index: a measurement each, by device."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -8,6 +9,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from perfkit.analysis.comparison.keys import LIVE_LABEL
 from perfkit.analysis.distinctions import Row, distinctions
 from perfkit.analysis.verdicts import are_few
 from perfkit.analysis.warnings import severity
@@ -29,7 +31,7 @@ from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import device_name, peak_share, traits
 from perfkit.training.frameworks import FRAMEWORKS
 
-SORTED_SEVERITIES = (None, "undecided", "notice", "caution", "error")
+SORTED_SEVERITIES = ("error", "caution", "notice", "undecided", None)
 """Severities in the order in which the index sorts them."""
 
 
@@ -65,6 +67,8 @@ class IndexRow:
     label: str
     setup: str
     cells: Mapping[str, Cell]
+    is_doubtful: bool
+    """whether it has a caution or an error"""
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,9 @@ def index_row(site: Site, row: Row, told_apart: Sequence[str]) -> IndexRow:
     has_number = row["throughput"] is not None
     codes = page_warnings(site.outputs / row["folder"]) if has_number else None
     setup = " · ".join([protocol_words(row, translations()), *told_apart])
-    return IndexRow(_name(site, row, told_apart), row["label"], setup, _cells(row, codes))
+    label = "" if re.fullmatch(LIVE_LABEL, row["label"] or "") else row["label"]
+    name, cells = _name(site, row, told_apart), _cells(row, codes)
+    return IndexRow(name, label, setup, cells, severity(codes or []) in ("caution", "error"))
 
 
 def _words(row: Row) -> str:
@@ -237,7 +243,7 @@ def _trust(codes: Sequence[str] | None, row: Row) -> Cell:
         "caution": _("caution"),
         "notice": _("notice"),
         "undecided": _("too few repeats"),
-        None: _("none"),
+        None: _("no warnings"),
     }
     mark = Markup('<span class="mark %s"%s>%s %s</span>')
     title = Markup(' title="%s"') % ", ".join(codes) if codes else Markup()

@@ -115,9 +115,7 @@ def _source(cells: list[ShownCell], site: Site) -> Section:
 def _source_heading(source: str, cells: list[ShownCell]) -> Section:
     """Return the source's name and address, and how many of its numbers were measured."""
     numbers = [shown for shown in cells if shown.cell.printed]
-    not_measured = [
-        shown for shown in numbers if not shown.matches and shown.cell.table != RUNS
-    ]
+    not_measured = [shown for shown in numbers if not shown.matches]
     blank = [shown for shown in cells if shown.cell.status == "not_published"]
     counts = {"all": len(numbers), "not_run": len(not_measured), "blank": len(blank)}
     words = _(

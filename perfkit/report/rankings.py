@@ -102,18 +102,21 @@ def fastest(summary: Summary) -> Section:
     if cells.empty:
         return hint(_("There are no measurements yet. To measure:"), "perfkit run resnet50")
     by_row = rankings(cells, [comparison for _name, comparison in summary.newest])
-    rows = _ordered(table_rows(cells, translations()))
+    rows = table_rows(cells, translations())
     section = _answers(answers(rows, by_row))
-    shown = _table(rows[:MOST_ROWS], cells)
-    section += shown.section(partial(_number_cell, summary, shown, by_row))
-    section += more(len(rows) - MOST_ROWS)
+    several = [row for row in rows if len(row.cells) > 1]
+    single = [row for row in rows if len(row.cells) == 1]
+    starts = Section()
+    for group, is_open in ((several, True), (single, not several)):
+        if not group:
+            continue
+        shown = _table(group[:MOST_ROWS], cells)
+        numbers = shown.section(partial(_number_cell, summary, shown, by_row))
+        numbers += more(len(group) - MOST_ROWS)
+        section += numbers if is_open else folded(_("Measured in one framework"), numbers)
+        starts += shown.section(_start_cell)
     section += note(*_legend(rows, by_row))
-    return section + folded(_("Memory and time to the first step"), shown.section(_start_cell))
-
-
-def _ordered(rows: Iterable[TableRow]) -> list[TableRow]:
-    """Return the rows with those of several frameworks first."""
-    return sorted(rows, key=lambda row: len(row.cells) == 1)
+    return section + folded(_("Memory and time to the first step"), starts)
 
 
 def _table(rows: Sequence[TableRow], cells: pd.DataFrame) -> FrameworkTable:
@@ -130,7 +133,7 @@ def _table(rows: Sequence[TableRow], cells: pd.DataFrame) -> FrameworkTable:
     keys = ["model", "model_size"]
     for key in ("used", "batch_size", "topology", "input", "setup"):
         values = {getattr(row.work, key): row for row in rows}
-        if len(values) > 1:
+        if len(values) > 1 or len(rows) == 1:
             keys.append(key)
         else:
             (row,) = values.values()
@@ -234,7 +237,8 @@ def _number_cell(
     page = link(summary.site.address(cell.folder), value)
     marked = joined([warnings_mark(codes), page, _plus_minus(cell)])
     lines = [_ratio(row, cell, ranking)]
-    if len(shown.versions[framework]) > 1:
+    newest, *_older = shown.versions[framework] or [""]
+    if cell.version != newest:
         lines.append(Line(_("Version"), cell.version.partition("+")[0]))
     lines += [Line(_("Note"), text) for text in _remarks(cell)]
     return Markup().join([marked, *filter(None, lines)])

@@ -54,8 +54,9 @@ def overlaid(steps: pd.DataFrame, colour: str) -> Figure:
         repeats[0].set_label(N_("a repeat"))
         median = seconds.median(axis="columns")
         axes.plot(median.index, median, color=colour, label=N_("median of the repeats"))
-        if wait.notna().any():
-            _shade_wait(axes, wait, seconds.max(axis=None), label=N_("data wait"))
+        longest = seconds.max(axis=None)
+        if wait.max() > HIDDEN * longest:
+            _shade_wait(axes, wait, longest, label=N_("data wait"))
         spans = _shade_warm_up(axes, steps)
         for span in spans[:1]:
             span.set_label(N_("warm-up"))

@@ -148,7 +148,10 @@ def _repeat_row(repeat: Repeat, result: Result) -> list[str]:
     wait = ""
     if repeat.data_wait_share is not None and result.input != "synthetic":
         wait = percent(repeat.data_wait_share)
-    losses = filter(None, map(_optional, (repeat.loss_first, repeat.loss_last)))
+    losses = [_optional(loss) for loss in (repeat.loss_first, repeat.loss_last)]
+    if result.input == "synthetic":
+        # The same batch again and again: the loss is not meaningful.
+        losses = []
     accuracy = repeat.evaluation.accuracy if repeat.evaluation else None
     memory, first_step = repeat.peak_memory_bytes, repeat.first_step
     return [
@@ -156,7 +159,7 @@ def _repeat_row(repeat: Repeat, result: Result) -> list[str]:
         _optional(repeat.throughput),
         number(seconds.median) if seconds else "",
         wait,
-        " → ".join(losses),
+        " → ".join(filter(None, losses)),
         "" if accuracy is None else percent(accuracy),
         "" if memory is None else number(memory / GIB, 3),
         "" if first_step is None else number(first_step.seconds, 3),
@@ -186,8 +189,6 @@ def _repeat_notes(result: Result) -> list[str]:
             "shown at a level of %(level)s."
         )
         notes.append(words % {"level": "95 %"})
-    if result.input == "synthetic" and result.complete_repeats:
-        notes.append(_("Synthetic input repeats one batch, so the loss is not meaningful."))
     return notes
 
 

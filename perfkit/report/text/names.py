@@ -1,10 +1,12 @@
 """Names of results, devices and configurations, and commands, as text."""
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfkit.analysis import wording
+from perfkit.analysis.comparison.keys import LIVE_LABEL
 from perfkit.analysis.comparison.stored import InterleavedComparison, Variant
 from perfkit.measuring.command import run_command
 from perfkit.measuring.format import number, percent, plain
@@ -109,7 +111,8 @@ def title(result: Result) -> str:
         config.topology if config.ranks > 1 else "",
         work.input,
         *unusual.values(),
-        config.label,
+        "" if re.fullmatch(LIVE_LABEL, config.label) else config.label,
+        _("node %(name)s") % {"name": plain(config.node)} if config.node else "",
     ]
     return " · ".join(filter(None, parts))
 
