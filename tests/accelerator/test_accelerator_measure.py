@@ -62,8 +62,8 @@ def test_amp_runs_on_two_devices_of_a_gpu_build(measure):
     telemetry = repeat.telemetry
     assert telemetry.clock_mhz == {"gpu0": (1000, 1000), "gpu1": (1001, 1001)}
     assert telemetry.memory_used_bytes == {"gpu0": 1 << 30, "gpu1": 1 << 30}
-    joules = 100 * repeat.ranks[0].window_seconds
-    assert telemetry.energy_joules["gpu0"] == pytest.approx(joules, rel=0.2)
+    watts = telemetry.energy_joules_per_sample * repeat.throughput
+    assert watts == pytest.approx(2 * 100, rel=0.2)
     assert "gpu_energy" not in telemetry.missing
 
 

@@ -46,7 +46,8 @@ def test_a_measurement_is_complete_steady_and_has_telemetry(measure, full, say, 
         assert {"gpu_clock", "gpu_temperature", "gpu_memory", "gpu_energy"}.isdisjoint(
             seen.missing
         )
-        watts = seen.energy_joules["gpu0"] / repeat.ranks[0].window_seconds
+        assert seen.energy_joules_per_sample
+        watts = seen.energy_joules_per_sample * repeat.throughput / len(repeat.ranks)
         assert 10 < watts < 3000
         assert seen.memory_used_bytes["gpu0"] > repeat.ranks[0].memory_bytes > 0
     sheet = datasheet(result)
