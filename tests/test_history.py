@@ -14,7 +14,7 @@ from bs4 import BeautifulSoup
 from conftest import cli
 from made import measured, with_start, write_all
 
-from perfkit.analysis.comparison.history import history
+from perfkit.analysis.comparison.history import history, movers
 from perfkit.analysis.series import level_changes, level_starts, newest_drop
 from perfkit.analysis.verdicts import THRESHOLD
 from perfkit.measuring.results.outputs import load
@@ -44,6 +44,12 @@ def series(levels, seed=0, *, facts=None, labels=None, **parameters):
 
 def noisy(random, level, deviation, repeats):
     return [random.gauss(level, deviation) for _repeat in range(repeats)]
+
+
+def disturbed(measurements, throughput):
+    """Return the measurements, of which those over this throughput were made beside a process
+    that took a core."""
+    return measurements.assign(disturbed=measurements["throughput"] > throughput)
 
 
 def history_of(tmp_path, *results):
@@ -251,6 +257,38 @@ def test_check_exits_with_1_for_a_regression(tmp_path):
         assert len(line) <= 80
     tolerant = run(outputs, "--check", "--threshold", "10")
     assert tolerant.exit_code == 0
+
+
+def test_a_measurement_beside_other_load_is_shown_but_not_judged(tmp_path):
+    measurements = load(write_all(tmp_path / "outputs", *series([60] * 5 + [100, 60])))
+    (judged,) = history(measurements).series
+    assert judged.regressed
+    found = history(disturbed(measurements, 80))
+    (only,) = found.series
+    assert not only.regressed
+    assert [point.disturbed for point in only.points] == [False] * 5 + [True, False]
+    text = repr(history_section(found, Site(tmp_path)))
+    assert "1 measurement beside other load is shown in grey and not judged." in text
+    assert chart(only)
+
+
+def test_too_few_measurements_check_nothing_and_fail_only_if_a_baseline_is_required(tmp_path):
+    outputs = write_all(tmp_path / "outputs", *series([100, 60]))
+    checked = run(outputs, "--check")
+    assert checked.exit_code == 0
+    assert "Nothing was checked" in checked.stdout
+    assert run(outputs, "--check", "--require-baseline").exit_code == 1
+
+
+def test_the_movers_are_series_whose_newest_measurement_differs_from_the_one_before(tmp_path):
+    same = series([100, 100.1, 99.9], batch_size=8)
+    faster = series([100, 100, 110], seed=1, batch_size=16)
+    slower = series([100, 100, 80], seed=2, batch_size=64)
+    beside = series([100, 100, 100, 200], seed=3, batch_size=128)
+    outputs = write_all(tmp_path / "outputs", *same, *faster, *slower, *beside)
+    found = movers(disturbed(load(outputs), 150))
+    ratios = [mover.ratio.value for mover in found]
+    assert ratios == [pytest.approx(0.8, rel=0.02), pytest.approx(1.1, rel=0.02)]
 
 
 def test_a_folder_without_series_says_what_is_needed(tmp_path):

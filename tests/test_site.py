@@ -337,7 +337,7 @@ def test_the_index_lists_the_warnings_of_each_page(tmp_path):
     first, *others = codes
     caution = f"▲ caution {first} +{len(others)}"
     assert warnings[slow.folder.name] == (caution, ", ".join(codes))
-    assert warnings[good.folder.name] == ("● none",)
+    assert warnings[good.folder.name] == ("● no warnings",)
     assert warnings[failed.folder.name] == ("–",)
     assert warnings[""] == ("–",)
 

@@ -58,6 +58,8 @@ STEP_DIGITS = 5
 """Significant digits of a step's seconds."""
 LONGEST_NAME = 60
 """Characters of a foreign name."""
+LONGEST_IN_TABLE = 26
+"""Characters of a log's name in a table of several."""
 LONGEST_FINDING = 220
 """Characters of a finding's text."""
 LONGEST_REASON = 300
@@ -171,7 +173,7 @@ def _several_logs(logs: Sequence[AuditedLog], names: Names, *, everything: bool)
     shown = logs
     if len({log.sha256 for log in logs}) == 1 and not everything:
         shown = logs[:MOST_TRAININGS]
-    short = {name: _without_middle(names[name]) for name in names}
+    short = {name: _without_middle(names[name], LONGEST_IN_TABLE) for name in names}
     section = _table_of_logs(shown, short) + more(len(logs) - len(shown), ALL)
     if everything:
         for log in logs:

@@ -96,9 +96,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Template:
-    """HTML of a template, for what is more than the other blocks; terminals leave it out."""
+    """HTML of a template, for what is more than the other blocks, and its text for terminals,
+    if it has one."""
 
     html: str
+    text: str = ""
 
 
 @dataclass(frozen=True)

@@ -81,10 +81,11 @@ def command(text: str) -> Section:
     return _section(Verbatim(text, is_command=True))
 
 
-def template(html: str) -> Section:
-    """Return safe HTML of a template; empty without any. Notes get an inline style."""
-    text = str(html).strip().replace('class="note"', NOTE)
-    return _section(Template(text)) if text else Section()
+def template(html: str, text: str = "") -> Section:
+    """Return safe HTML of a template, and its text for terminals; empty without any. Notes get
+    an inline style."""
+    styled = str(html).strip().replace('class="note"', NOTE)
+    return _section(Template(styled, text)) if styled else Section()
 
 
 def hint(sentence: str, command: str) -> Section:

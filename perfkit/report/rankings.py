@@ -114,7 +114,8 @@ def fastest(summary: Summary) -> Section:
         numbers = shown.section(partial(_number_cell, summary, shown, by_row))
         numbers += more(len(group) - MOST_ROWS)
         section += numbers if is_open else folded(_("Measured in one framework"), numbers)
-        starts += shown.section(_start_cell)
+        if any(cell.has_start for row in group for cell in row.cells.values()):
+            starts += shown.section(_start_cell)
     section += note(*_legend(rows, by_row))
     return section + folded(_("Memory and time to the first step"), starts)
 
@@ -314,11 +315,10 @@ def _legend(rows: Iterable[TableRow], by_row: Mapping[int, Ranking]) -> list[str
                 levels.append(cell.interval_level)
     if levels:
         words = _(
-            "Median of the repeats ± half the width of its interval, whose level is %(min)s to "
-            "%(max)s."
+            "Median of the repeats ± half the width of its interval, whose level is %(levels)s."
         )
-        ends = {"min": percent(min(levels), 4), "max": percent(max(levels), 4)}
-        texts = [words % ends]
+        ends = dict.fromkeys(percent(level, 4) for level in (min(levels), max(levels)))
+        texts = [words % {"levels": " – ".join(ends)}]
     if by_row:
         texts.append(_("×: ratio within an interleaved comparison, with its interval."))
     if any(ranking.leader for ranking in by_row.values()):

@@ -99,12 +99,12 @@ TEMPLATES = _environment()
 
 
 def render(
-    template: str, macro: str, page_folder: Path | None, *values: Any, **named: Any
+    template: str, macro: str, page_folder: Path | None, *values: Any, text: str = ""
 ) -> Section:
     """Render a macro of templates/<template>.html.j2 with these values, for a page in
-    `page_folder`."""
+    `page_folder`; `text` is for terminals."""
     module = TEMPLATES.get_template(f"{template}.html.j2").module
-    section = elements.template(getattr(module, macro)(*values, **named))
+    section = elements.template(getattr(module, macro)(*values), text)
     return section.on_page_in(page_folder) if page_folder else section
 
 

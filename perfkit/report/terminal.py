@@ -147,7 +147,9 @@ def _lines_of(block: Block) -> Iterable[str]:
             return text.splitlines()
         case Table():
             return _table(block)
-        case Template() | Folded():
+        case Template(_html, text):
+            return map(wrapped, text.splitlines())
+        case Folded():
             return []
 
 
@@ -179,8 +181,11 @@ def _fits(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> bool:
     words."""
     needed = 2 * (len(columns) - 1)
     for column, texts in zip(columns, cells, strict=True):
-        longest = max(len(line) for text in texts for line in [*text.split("\n"), column.label])
-        needed += longest if column.is_of_numbers else min(longest, LONGEST_WORD)
+        lines = [line for text in texts for line in [*text.split("\n"), column.label]]
+        longest = max(map(len, lines))
+        longest_word = max(len(word) for line in lines for word in [*line.split(), ""])
+        usual = max(longest_word, min(longest, LONGEST_WORD))
+        needed += longest if column.is_of_numbers else usual
     return needed <= WIDTH
 
 

@@ -18,7 +18,7 @@ from perfkit.measuring.results.remedies import remedy
 from perfkit.measuring.results.schema import Result, Throughput
 from perfkit.measuring.results.store import Measurement
 from perfkit.measuring.steady import PUBLISHED_STEPS, published_throughput
-from perfkit.report.blocks import Inline
+from perfkit.report.blocks import Inline, plain_text
 from perfkit.report.checked import CheckedMeasurement, stored_diagnosis
 from perfkit.report.diagnosis import LIMITED_BY
 from perfkit.report.elements import (
@@ -115,7 +115,9 @@ def headline(page: CheckedMeasurement) -> Section:
         section += paragraph(warning, foreign(difference))
     if result.complete_repeats:
         tiles = [_throughput_tile(page), *_peak_tile(result), *_limit_tile(page)]
-        section += render("measurement", "tiles", page.folder, [*tiles, _trust_tile(page)])
+        tiles.append(_trust_tile(page))
+        text = "\n".join(f"{tile.name}: {plain_text(tile.value)}" for tile in tiles)
+        section += render("measurement", "tiles", page.folder, tiles, text=text)
     if result.status != "complete":
         section += _unfinished(page)
     place = {"topology": result.config.topology, "device": names.device(result)}

@@ -6,7 +6,7 @@ from perfkit.analysis.comparison.stored import ComparedNumber, PairResult
 from perfkit.analysis.ratios import Ratio
 from perfkit.analysis.verdicts import LEVEL, Verdict
 from perfkit.analysis.warnings import severity, worst_first
-from perfkit.measuring.format import interval, number, percent
+from perfkit.measuring.format import number, percent
 from perfkit.measuring.statements import N_
 from perfkit.report.text.language import enumerated
 from perfkit.report.text.language import gettext as _
@@ -28,8 +28,20 @@ def verdict_name(verdict: Verdict, threshold: float) -> str:
 
 def ratio_words(ratio: Ratio, level: float = LEVEL) -> str:
     """Return a ratio with its interval, unless there are too few repeats for one."""
-    ends = f" ({interval(*ratio.interval, digits=3)})" if ratio.has_level(level) else ""
-    return f"{number(ratio.ratio, 3)}{ends}"
+    value, low, high = _digits(ratio)
+    return f"{value} ({low} – {high})" if ratio.has_level(level) else value
+
+
+def _digits(ratio: Ratio) -> tuple[str, str, str]:
+    """Return a ratio and the ends of its interval with three digits, or with as many more as
+    tell the ends apart."""
+    numbers = (ratio.ratio, *ratio.interval)
+    for digits in (3, 4, 5):
+        value, low, high = (number(each, digits) for each in numbers)
+        if low != high:
+            return value, low, high
+    value, low, high = (number(each, 3) for each in numbers)
+    return value, low, high
 
 
 def verdict_line(
@@ -40,8 +52,8 @@ def verdict_line(
     words = _("%(b)s %(ratio)s × %(a)s, %(verdict)s")
     if pair.has_level(level):
         words = _("%(b)s %(ratio)s × %(a)s (%(low)s to %(high)s), %(verdict)s")
-    low, high = (number(end, 3) for end in pair.interval)
-    facts = {"a": a, "b": b, "ratio": number(pair.ratio, 3), "low": low, "high": high}
+    ratio, low, high = _digits(pair)
+    facts = {"a": a, "b": b, "ratio": ratio, "low": low, "high": high}
     return words % (facts | {"verdict": verdict_words(pair, level, threshold)})
 
 

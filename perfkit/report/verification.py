@@ -123,15 +123,13 @@ def _how_compared(verification: Verification) -> str:
 def _quantity_table(comparison: SetupComparison, steps: int) -> Section:
     rows = []
     for quantity in comparison.checks:
-        name, precision = quantity_name(quantity, steps), PRECISIONS[quantity.precision]
+        precision = PRECISIONS[quantity.precision]
+        name = ", ".join(filter(None, [quantity_name(quantity, steps), precision]))
         agrees = stored_value(quantity.agreed)
-        where = foreign(quantity.where) if quantity.where else None
-        rows.append([name, precision, *numbers_of(quantity), agrees, where])
-    headings = [
-        *(_("Check"), _("Precision"), _("Base"), _("Other"), _("Difference"), _("Allowed")),
-        *(_("Agrees"), _("Largest difference")),
-    ]
-    return table(rows, headings, as_cards=True)
+        where = foreign(quantity.where) if not quantity.agreed else ""
+        rows.append([name, *numbers_of(quantity), agrees, where])
+    headings = [_("Check"), _("Base"), _("Other"), _("Difference"), _("Allowed")]
+    return table(rows, [*headings, _("Agrees"), _("Largest difference")], as_cards=True)
 
 
 def _how_verified() -> Section:

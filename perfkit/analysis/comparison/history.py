@@ -196,8 +196,9 @@ class Mover(NamedTuple):
 
 
 def movers(measurements: pd.DataFrame, language: NullTranslations = ENGLISH) -> list[Mover]:
-    """Return the series whose newest measurement differs from the one before, by an interval of
-    the ratio that excludes 1; the largest difference first. Measurements that other load
+    """Return the series whose newest measurement differs from the one before by more than the
+    usual threshold, with an interval of the ratio that excludes 1; the largest difference
+    first. Measurements that other load
     disturbed are left out."""
     frame = _in_series(measurements)
     frame = frame[~frame["disturbed"].astype(bool)]
@@ -207,7 +208,8 @@ def movers(measurements: pd.DataFrame, language: NullTranslations = ENGLISH) -> 
     for number, rows in long.groupby("series", sort=False):
         before, newest = records(rows.tail(2))
         ratio = ratio_interval(newest["repeat_throughputs"], before["repeat_throughputs"])
-        if verdict(ratio, LEVEL, THRESHOLD) in ("faster", "slower"):
+        is_told = verdict(ratio, LEVEL, THRESHOLD) in ("faster", "slower")
+        if is_told and abs(ratio.value - 1) > THRESHOLD:
             found.append(Mover(names[number], newest, before, ratio))
     return sorted(found, key=lambda mover: abs(log(mover.ratio.value)), reverse=True)
 

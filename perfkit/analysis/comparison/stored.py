@@ -15,7 +15,7 @@ from pydantic import Field
 from perfkit.analysis.comparison.keys import Differences, KeyValue
 from perfkit.analysis.rates import MachineRate
 from perfkit.analysis.ratios import Method, Ratio, Turn, estimated
-from perfkit.analysis.verdicts import Verdict, fewest_of_each, has_regressed, verdict
+from perfkit.analysis.verdicts import LEVEL, Verdict, fewest_of_each, has_regressed, verdict
 from perfkit.analysis.wording import long_title, work_title
 from perfkit.measuring.format import interval, number
 from perfkit.measuring.results.base import Stored
@@ -144,8 +144,8 @@ class PairResult(Ratio):
         return fewest_values(level)
 
     def __str__(self) -> str:
-        ends = interval(*self.interval)
-        return f"{self.b.name} {number(self.ratio)} × {self.a.name} ({ends}), {self.verdict}"
+        ends = f" ({interval(*self.interval)})" if self.has_level(LEVEL) else ""
+        return f"{self.b.name} {number(self.ratio)} × {self.a.name}{ends}, {self.verdict}"
 
 
 class Unmeasured(Stored):

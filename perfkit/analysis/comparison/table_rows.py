@@ -42,6 +42,11 @@ class Cell:
     version: str
     """The framework's version; empty if it is unknown."""
 
+    @property
+    def has_start(self) -> bool:
+        """Whether the memory or the time to the first step is known."""
+        return bool(self.peak_memory_bytes or self.first_step_seconds)
+
 
 @dataclass(frozen=True)
 class TableRow:
