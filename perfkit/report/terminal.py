@@ -74,18 +74,6 @@ def coloured(text: str) -> str:
     return text
 
 
-def fitted(text: str, indent: str = "") -> list[str]:
-    """Return the lines of foreign `text` wrapped at WIDTH with `indent`; words that are longer
-    are broken."""
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=indent,
-        subsequent_indent=f"{indent}  ",
-        break_on_hyphens=False,
-    )
-
-
 def _joined(command: re.Match[str]) -> str:
     """Return a command as one word."""
     return command[0].replace(SPACE, JOINING_SPACE)
