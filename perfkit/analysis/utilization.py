@@ -55,15 +55,15 @@ def utilization(result: Result) -> Utilization | None:
     flops = result.counts.flops_per_unit
     if flops is None:
         return None
-    utilization = Utilization(flops, shares=[], peaks=[], copies=[])
-    for repeat in result.complete_repeats:
-        if repeat.peak:
-            peak = repeat.peak.matmul_flops_per_second
-            throughput = repeat.throughput or 0.0
-            utilization.shares.append(throughput * flops / peak)
-            utilization.peaks.append(peak)
-            utilization.copies.append(repeat.peak.copy_bytes_per_second)
-    return utilization if utilization.peaks else None
+    peaks = [repeat.peak for repeat in result.complete_repeats if repeat.peak]
+    if not peaks:
+        return None
+    return Utilization(
+        flops=flops,
+        shares=result.shares_of_peak,
+        peaks=[peak.matmul_flops_per_second for peak in peaks],
+        copies=[peak.copy_bytes_per_second for peak in peaks],
+    )
 
 
 def share_of_datasheet(result: Result, sheet: Datasheet) -> float | None:

@@ -185,7 +185,8 @@ def history(
         return Measurement.read(folders[f"{prefix}/" if prefix else ""] / name).result
 
     found = history_of(measurements, threshold, read=read, since=since)
-    place = outputs_path(outputs[0]) if len(outputs) == 1 else outputs_path()
+    # Measurements of several folders are named by these.
+    place = Path.cwd() if len(outputs) > 1 else outputs_path(*outputs)
     options.print_result(found, file, history_section(found, Site(place)))
     lacks_baseline = not found.series
     if lacks_baseline and (check or require_baseline):

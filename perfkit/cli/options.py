@@ -223,7 +223,7 @@ def print_step(text: str) -> None:
 
 def print_section(section: "Section", *, err: bool = False) -> None:
     """Print a section with its marks in colour."""
-    echo(coloured(repr(section)), err=err)
+    echo(coloured(section.text), err=err)
 
 
 def print_result(result: BaseModel, file: str | None, section: "Section") -> None:

@@ -107,8 +107,9 @@ def joined(texts: Iterable[Inline], between: str = " ") -> Markup:
 
 
 def bullets(items: Iterable[Inline], language: str = "") -> Section:
-    """Return a list of these items; `language` is that of foreign text."""
-    return _section(Bullets([*items], language))
+    """Return a list of these items, empty without any; `language` is that of foreign text."""
+    listed = [*items]
+    return _section(Bullets(listed, language)) if listed else Section()
 
 
 def code(text: str) -> Markup:

@@ -12,7 +12,7 @@ from perfkit.analysis.comparison.stored import InterleavedComparison, PairResult
 from perfkit.analysis.distinctions import Row
 from perfkit.analysis.verdicts import Verdict
 from perfkit.audit.audit import Audit
-from perfkit.measuring.format import interval, minute, number
+from perfkit.measuring.format import minute
 from perfkit.report.audit_text import claim_counts
 from perfkit.report.blocks import Inline
 from perfkit.report.elements import code, joined, link, span, verdict_mark
@@ -22,7 +22,7 @@ from perfkit.report.pages import Page
 from perfkit.report.text.language import file_name, ngettext
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import variant_name, variant_names
-from perfkit.report.verdicts import verdict_name
+from perfkit.report.verdicts import digits_of, verdict_line
 
 MOST_MOVERS = 3
 """Series whose last change is told, at most."""
@@ -67,14 +67,11 @@ def listed_comparisons(
 
 
 def _verdict(pair: PairResult, comparison: InterleavedComparison) -> Markup:
-    """Return a variant with its ratio, the interval and the verdict."""
+    """Return the verdict on a variant."""
     variant = variant_name(comparison.variant_of(pair), comparison)
-    words = verdict_name(pair.verdict, comparison.threshold)
-    if len(pair.turns) > 1:
-        words = f"{interval(*pair.interval, digits=3)}: {words}"
-    mark = verdict_mark(pair.verdict)
-    layout = Markup("%s %s <strong>%s</strong> (%s)")
-    return layout % (mark, variant, number(pair.ratio, 3), words)
+    base = variant_name(comparison.base, comparison)
+    line = verdict_line(pair, comparison.level, comparison.threshold, base, variant)
+    return joined([verdict_mark(pair.verdict), line])
 
 
 def listed_audits(site: Site, stored: Mapping[str, Audit]) -> list[ListedPage]:
@@ -140,13 +137,14 @@ class Index:
         """Return the series that changed most since the measurement before, in words."""
         texts = []
         for mover in self.movers[:MOST_MOVERS]:
-            verdict: Verdict = "faster" if mover.ratio.value > 1 else "slower"
-            ends = interval(mover.ratio.low, mover.ratio.high, 3)
+            found = mover.ratio
+            verdict: Verdict = "faster" if found.value > 1 else "slower"
+            ratio, low, high = digits_of(found.value, found.low, found.high)
             words = _("%(name)s: %(ratio)s × (%(ends)s) since %(before)s")
             facts = {
                 "name": mover.name,
-                "ratio": number(mover.ratio.value, 3),
-                "ends": ends,
+                "ratio": ratio,
+                "ends": f"{low} – {high}",
                 "before": f"{mover.before['created'][:10]} {mover.before['label']}".strip(),
             }
             page = link(self.site.address(mover.newest["folder"]), words % facts)

@@ -157,7 +157,7 @@ def _number(value: float | None, digits: int = 4) -> Cell:
 def _share(value: float | None) -> Cell:
     if value is None:
         return Cell("", "")
-    return Cell(peak_share([value]) if value <= 1 else _("over 100 %"), _sortable(value))
+    return Cell(peak_share([value]), _sortable(value))
 
 
 def _note(text: str) -> Markup:

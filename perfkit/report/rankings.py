@@ -1,9 +1,9 @@
 """The summary's section on which framework is fastest."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -12,7 +12,7 @@ from markupsafe import Markup
 from perfkit.analysis.comparison import blocks
 from perfkit.analysis.comparison.rankings import Ranking, rankings
 from perfkit.analysis.comparison.table_rows import Cell, TableRow, table_rows
-from perfkit.measuring.format import interval, number, percent, plain, plus_minus
+from perfkit.measuring.format import number, percent, plain, plus_minus
 from perfkit.measuring.statistics import Estimate
 from perfkit.measuring.units import GIB
 from perfkit.report.blocks import Inline, NumberHeading
@@ -32,12 +32,14 @@ from perfkit.report.section import Section, folded
 from perfkit.report.summarized import Summary
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext, translations
-from perfkit.report.verdicts import verdict_name
+from perfkit.report.verdicts import digits_of, verdict_name
 
 LIVE_COMPARISON = "perfkit compare --live resnet50 framework=paddle framework=torch"
 """The command of a comparison of two frameworks."""
 MOST_ROWS = 200
 """Rows of the tables, at most."""
+WORK_KEYS = ["used", "batch_size", "topology", "input", "setup"]
+"""Fields of a row's work besides the model."""
 MOST_ANSWERS = 5
 """Rows whose fastest framework is stated above the tables, at most."""
 
@@ -67,7 +69,7 @@ class FrameworkTable:
     keys: Sequence[str]
     """fields of the work in which rows differ"""
     versions: Mapping[str, Sequence[str]]
-    """framework's name -> its versions, the newest measurement's first"""
+    """framework's name -> its versions, the newest first"""
 
     @property
     def headings(self) -> list[Inline]:
@@ -123,33 +125,46 @@ def fastest(summary: Summary) -> Section:
 def _table(rows: Sequence[TableRow], cells: pd.DataFrame) -> FrameworkTable:
     """Return what is shown of these rows, whose measurements are among the cells."""
     shown = cells[cells["row"].isin([row.number for row in rows])]
-    facts = {}
+    facts: dict[int, list[str]] = {}
     for block in blocks.captioned(shown, translations()):
         number = int(block.measurements["block"].iloc[0])
         facts[number] = [block.hardware, *block.other_facts, block.protocol]
-    shared = [fact for fact in dict.fromkeys(chain(*facts.values())) if _in_all(fact, facts)]
+    first, *others = facts.values()
+    shared = [fact for fact in first if all(fact in of_block for of_block in others)]
     own = {}
     for number, of_block in facts.items():
         own[number] = [fact for fact in of_block if fact not in shared]
-    keys = ["model", "model_size"]
-    for key in ("used", "batch_size", "topology", "input", "setup"):
-        values = {getattr(row.work, key): row for row in rows}
-        if len(values) > 1 or len(rows) == 1:
-            keys.append(key)
-        else:
-            (row,) = values.values()
-            agreed = blocks.title(row.work._asdict(), [key], language=translations())
-            shared += [agreed] if agreed else []
-    versions: dict[str, list[str]] = {}
+    differing = [key for key in WORK_KEYS if _differ(rows, key)]
+    agreeing = [key for key in WORK_KEYS if key not in differing]
+    if len(rows) == 1:
+        # A single row tells its work itself.
+        differing, agreeing = WORK_KEYS, []
+    work = blocks.title(rows[0].work._asdict(), agreeing, language=translations())
+    return FrameworkTable(
+        rows=rows,
+        own_facts=own,
+        shared=" · ".join(filter(None, [*shared, work])),
+        keys=["model", "model_size", *differing],
+        versions=_versions(rows),
+    )
+
+
+def _versions(rows: Iterable[TableRow]) -> dict[str, list[str]]:
+    """Return the versions of each framework of the rows, the newest first."""
+    of_names: dict[str, set[str]] = {}
+    for row in rows:
+        for name, cell in row.cells.items():
+            of_names.setdefault(name, set()).add(cell.version)
+    versions = {}
     for name in blocks.NAMES:
-        of_name = [row.cells[name].version for row in rows if name in row.cells]
-        if of_name:
-            versions[name] = sorted(filter(None, {*of_name}), reverse=True)
-    return FrameworkTable(rows, own, " · ".join(shared), keys, versions)
+        if name in of_names:
+            known = filter(None, of_names[name])
+            versions[name] = sorted(known, key=_numbers_of, reverse=True)
+    return versions
 
 
-def _in_all(fact: str, facts: Mapping[int, Sequence[str]]) -> bool:
-    return all(fact in of_block for of_block in facts.values())
+def _numbers_of(version: str) -> list[int]:
+    return [*map(int, re.findall(r"\d+", version))]
 
 
 def answers(rows: Iterable[TableRow], by_row: Mapping[int, Ranking]) -> dict[str, Ranking]:
@@ -213,8 +228,8 @@ def answer(title: str, ranking: Ranking) -> str:
 
 def _times(ratio: Estimate, base: str) -> str:
     """Return a ratio to a base with its interval: "1.30 × Paddle (1.29 – 1.31)"."""
-    ends = interval(ratio.low, ratio.high, 3)
-    return f"{number(ratio.value, 3)} × {base} ({ends})"
+    value, low, high = digits_of(ratio.value, ratio.low, ratio.high)
+    return f"{value} × {base} ({low} – {high})"
 
 
 def _number_cell(

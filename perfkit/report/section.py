@@ -215,10 +215,14 @@ class Section:
         bundles = [part.bundle(png=False) for part in self.parts]
         return "\n".join(text for bundle in bundles for text in bundle.values())
 
-    def __repr__(self) -> str:
-        """Return the text of the section as on a terminal, without its figures."""
+    @property
+    def text(self) -> str:
+        """The text of the section as on a terminal, without its figures."""
         texts = [part.plain for part in self.parts if isinstance(part, Prose)]
         return "\n\n".join(filter(None, texts))
+
+    def __repr__(self) -> str:
+        return self.text
 
 
 def _from_here(content: str, page_folder: Path) -> str:

@@ -18,8 +18,7 @@ from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from perfkit.analysis.comparison.stored import PairResult, Variant
-from perfkit.measuring.format import interval, number
-from perfkit.report.verdicts import verdict_name
+from perfkit.report.verdicts import ratio_words, verdict_name
 from perfkit.training.frameworks import DISPLAY_NAMES
 
 INK, FAINT = "#24292f", "#8c959f"  # as in chart.mplstyle
@@ -156,8 +155,7 @@ def _draw_ratio(axes: Axes, y: int, row: ForestRow) -> None:
 def _write_ratio(axes: Axes, y: int, row: ForestRow, *, narrow: bool) -> None:
     """Write a row's ratio with its interval and the verdict at its right; on a narrow chart,
     with its name above it."""
-    sure = interval(*row.pair.interval, digits=3) if row.is_tested else "–"
-    ratio = f"{number(row.pair.ratio, 3)} ({sure})"
+    ratio = ratio_words(row.pair, row.level)
     verdict = verdict_name(row.pair.verdict, row.threshold)
     if not narrow:
         beside = axes.get_yaxis_transform()

@@ -178,18 +178,15 @@ def _fits(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> bool:
 
 
 def _card(row: Sequence[str], columns: Sequence[Column]) -> str:
-    """Return a row as its first cells, which are its name, and below them the others with
-    their headings."""
-    names: list[str] = []
-    others: list[str] = []
-    for text, column in zip(row, columns, strict=True):
-        one_line = text.replace("\n", " ")
-        if not others and (not column.label or len(names) == sum(not c.label for c in columns)):
-            names.append(one_line)
-        elif one_line:
-            others.append(f"{column.label}: {one_line}")
-    lines = [wrapped(" ".join(filter(None, names)))]
-    return "\n".join(lines + [wrapped(text, "  ") for text in others])
+    """Return a row as its name, the cells up to the first one with a heading, and below it the
+    others with their headings."""
+    texts = [text.replace("\n", " ") for text in row]
+    count = 1 + sum(not column.label for column in columns)
+    lines = [wrapped(" ".join(filter(None, texts[:count])))]
+    for text, column in zip(texts[count:], columns[count:], strict=True):
+        if text:
+            lines.append(wrapped(f"{column.label}: {text}", "  "))
+    return "\n".join(lines)
 
 
 def _grid(rows: Iterable[Sequence[str]], columns: Sequence[Column]) -> list[str]:

@@ -28,20 +28,19 @@ def verdict_name(verdict: Verdict, threshold: float) -> str:
 
 def ratio_words(ratio: Ratio, level: float = LEVEL) -> str:
     """Return a ratio with its interval, unless there are too few repeats for one."""
-    value, low, high = _digits(ratio)
+    value, low, high = digits_of(ratio.ratio, *ratio.interval)
     return f"{value} ({low} – {high})" if ratio.has_level(level) else value
 
 
-def _digits(ratio: Ratio) -> tuple[str, str, str]:
-    """Return a ratio and the ends of its interval with three digits, or with as many more as
-    tell the ends apart."""
-    numbers = (ratio.ratio, *ratio.interval)
+def digits_of(ratio: float, low: float, high: float) -> list[str]:
+    """Return a ratio and the ends of its interval with three digits or, if these do not tell
+    the ends apart, with up to five."""
+    values = (ratio, low, high)
     for digits in (3, 4, 5):
-        value, low, high = (number(each, digits) for each in numbers)
-        if low != high:
-            return value, low, high
-    value, low, high = (number(each, 3) for each in numbers)
-    return value, low, high
+        texts = [number(value, digits) for value in values]
+        if texts[1] != texts[2]:
+            return texts
+    return [number(value, 3) for value in values]
 
 
 def verdict_line(
@@ -52,7 +51,7 @@ def verdict_line(
     words = _("%(b)s %(ratio)s × %(a)s, %(verdict)s")
     if pair.has_level(level):
         words = _("%(b)s %(ratio)s × %(a)s (%(low)s to %(high)s), %(verdict)s")
-    ratio, low, high = _digits(pair)
+    ratio, low, high = digits_of(pair.ratio, *pair.interval)
     facts = {"a": a, "b": b, "ratio": ratio, "low": low, "high": high}
     return words % (facts | {"verdict": verdict_words(pair, level, threshold)})
 

@@ -15,6 +15,7 @@ from perfkit.measuring.results.store import (
     ResultError,
     read_events,
 )
+from perfkit.measuring.statistics import median
 
 MEASURED = [
     "throughput",
@@ -114,7 +115,8 @@ def row_of(measurement: Measurement) -> MeasurementRow:
         row |= _throughput_columns(result.throughput)
         row["throughput_per_device"] = result.throughput_per_device
         row["tflops_per_device"] = result.tflops_per_device
-        row["share_of_peak"] = result.share_of_peak
+        shares = result.shares_of_peak
+        row["share_of_peak"] = median(shares) if shares else None
     if result.told:
         told = result.told.model_dump()
         row |= {f"told.{name}": value for name, value in told.items()}

@@ -197,17 +197,16 @@ class Result(Stored):
         return self.throughput_per_device * flops / TERA
 
     @property
-    def share_of_peak(self) -> float | None:
-        """The training's operations over the matrix product's peak that the same processes
-        measured, the median over the complete repeats; None without a peak or a count. Above 1,
-        it is unreliable."""
-        flops = self.counts.flops_per_unit or 0.0
-        shares = []
+    def shares_of_peak(self) -> list[float]:
+        """The training's operations per second over the matrix product's peak that the same
+        processes measured, of each complete repeat with a peak; none without a count of
+        operations. Above 1, they are unreliable."""
+        flops, shares = self.counts.flops_per_unit, []
         for repeat in self.complete_repeats:
-            if repeat.peak and repeat.throughput:
+            if flops and repeat.peak:
                 peak = repeat.peak.matmul_flops_per_second
-                shares.append(repeat.throughput * flops / peak)
-        return median(shares) if shares and flops else None
+                shares.append((repeat.throughput or 0.0) * flops / peak)
+        return shares
 
     @property
     def input(self) -> str | None:
