@@ -270,7 +270,7 @@ def test_the_tiles_show_throughput_and_trust(tmp_path):
     result = measured([8.0] * 2, protocol="quick")
     measurement = with_raw_files(tmp_path / "m", result, [repeat, repeat])
     throughput, _arithmetic, trust = tiles(measurement)
-    assert "8.000 images/s ± 0 %" in throughput
+    assert "8.000 images/s ± 0 %" in " ".join(throughput.split())
     assert "8.000 – 8.000 (50 %, n=2)" in throughput
     assert "○ Can't tell" in " ".join(unescape(trust).split())
     assert "n=2 is too few at 95 %; n=4 is enough." in trust

@@ -149,7 +149,12 @@ def _throughput_tile(page: CheckedMeasurement) -> Tile:
     published = published_throughput(page.checks.profiles)
     if result.protocol.warmup_limit and published:
         lines.append(_published_steps(published, throughput))
-    return Tile(_("Throughput"), rate_text(throughput.value, unit, *ends), lines)
+    rate, _sign, width = rate_text(throughput.value, unit, *ends).partition("± ")
+    value: Inline = rate
+    if width:
+        # In large print, a line must not begin with the percent sign.
+        value = Markup('%s<span style="white-space: nowrap">± %s</span>') % (rate, width)
+    return Tile(_("Throughput"), value, lines)
 
 
 def _published_steps(published: float, throughput: Throughput) -> str:
