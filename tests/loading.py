@@ -12,15 +12,23 @@ import numpy as np
 from perfkit.training.options import Options
 
 SCRIPT = """
-import pickle, sys
+import multiprocessing, os, pickle, sys, traceback
 import numpy as np
 from importlib import import_module
 from perfkit.inputs import dataloader
 
 config, rank, count = pickle.load(sys.stdin.buffer)
 load = import_module(f"perfkit.training.{config.framework}.batches").loaded
-batches = dataloader.batches(config, rank, load)
-taken = [[np.array(field) for field in next(batches)] for _ in range(count)]
+try:
+    batches = dataloader.batches(config, rank, load)
+    taken = [[np.array(field) for field in next(batches)] for _ in range(count)]
+except Exception:
+    traceback.print_exc()
+    sys.stderr.flush()
+    # Remains of Paddle's loader may keep Python from ending.
+    for process in multiprocessing.active_children():
+        process.kill()
+    os._exit(1)
 sys.stdout.buffer.write(pickle.dumps(taken))
 """
 
