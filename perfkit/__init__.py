@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 _HOME = {
-    "Comparison": "analysis.comparison",
+    "SelectedComparison": "analysis.comparison",
     "ComparisonError": "analysis.comparison",
     "Config": "measuring.config",
     "Plan": "measuring.request.plan",
@@ -29,7 +29,7 @@ _HOME = {
 }
 
 DISPLAYED = {
-    "analysis.comparison.stored": ["Comparison"],
+    "analysis.comparison.stored": ["SelectedComparison"],
     "analysis.comparison.history": ["History"],
     "analysis.fleet.stored": ["Fleet"],
     "analysis.verification.stored": ["Verification"],

@@ -17,7 +17,7 @@ from scipy.stats import mannwhitneyu
 
 import perfkit
 from perfkit.analysis.comparison.keys import HARDWARE, KEYS, format_pair
-from perfkit.analysis.comparison.stored import Comparison
+from perfkit.analysis.comparison.stored import SelectedComparison
 from perfkit.measuring import statistics
 from perfkit.measuring.paths import ROOT
 from perfkit.measuring.results.failures import Failure
@@ -25,7 +25,7 @@ from perfkit.measuring.results.schema import InputData
 from perfkit.measuring.results.store import read_result
 from perfkit.measuring.statistics import ratio_interval
 from perfkit.measuring.work import ModelWork
-from perfkit.report.comparison import stored_comparison
+from perfkit.report.comparison import selected_comparison
 from perfkit.report.terminal import wrapped
 
 BASE = [100.0, 100.4, 99.7, 100.1, 99.9]
@@ -77,7 +77,7 @@ def refused(a, b, **options):
 
 def text_of(comparison):
     """Return the text of a comparison on one line."""
-    return on_one_line(repr(stored_comparison(comparison)))
+    return on_one_line(repr(selected_comparison(comparison)))
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +200,7 @@ def test_the_interval_covers_the_ratio_at_its_level(noise, m, n):
 )
 def test_a_verdict_states_equality_only_within_the_threshold(compare, base, values, line):
     comparison = compare([measured(base)], [measured(values)])
-    first, *_others = repr(stored_comparison(comparison)).splitlines()
+    first, *_others = repr(selected_comparison(comparison)).splitlines()
     assert first == line
     assert comparison.regressed == ("a regression" in line)
 
@@ -255,7 +255,7 @@ def test_software_and_labels_may_differ_and_are_reported(compare, changes, messa
     other = measured(times(1.01), **changes)
     comparison = compare([measured(BASE)], [other])
     assert comparison.pairs[0].across == {}
-    lines = repr(stored_comparison(comparison)).splitlines()
+    lines = repr(selected_comparison(comparison)).splitlines()
     differing = [line for line in lines if re.match(r"  \S", line)]
     assert differing == messages
 
@@ -413,7 +413,7 @@ def test_partial_measurements_are_compared_and_named(compare):
     assert "incomplete" in pair.b.warnings
     text = text_of(comparison)
     assert "Throughput: 110.0 images/s ± 0.35 % Repeats: 5 of 7 Warnings: ▲ incomplete" in text
-    method = stored_comparison(comparison).html
+    method = selected_comparison(comparison).html
     assert "does not cover drift of the machine between A and B" in method
 
 
@@ -432,7 +432,7 @@ def test_a_measurement_is_compared_with_its_published_number(tmp_path):
     assert pair.verdict == "faster"
     assert pair.ratio == pytest.approx(1.1)
     assert pair.interval_level == pytest.approx(0.984375)
-    assert "The published number has no interval" in stored_comparison(comparison).html
+    assert "The published number has no interval" in selected_comparison(comparison).html
     assert len(comparison.alone_a) == 25
 
 
@@ -579,7 +579,7 @@ def of_two_sizes(factor):
 
 def test_the_text_fits_80_columns_and_reports_unneeded_across(compare):
     comparison = compare(of_two_sizes(1.0), of_two_sizes(1.1), across=["gpus"])
-    text = repr(stored_comparison(comparison))
+    text = repr(selected_comparison(comparison))
     assert comparison.pairs[0].across == {}
     assert "gpus does not differ (--across)" in text
     for name in (comparison.a.name, comparison.b.name):
@@ -600,7 +600,7 @@ def test_a_command_is_never_broken():
 def test_the_json_holds_the_whole_comparison(files, tmp_path):
     path = tmp_path / "comparison.json"
     assert command(*files, "--json", path).exit_code == 1
-    stored = Comparison.model_validate_json(path.read_text())
+    stored = SelectedComparison.model_validate_json(path.read_text())
     assert stored == perfkit.compare(*files)
     done = command(*files, "--json", "-")
     assert json.loads(done.stdout) == json.loads(path.read_text())

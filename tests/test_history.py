@@ -24,6 +24,7 @@ from perfkit.report.history import chart, history_section, page
 from perfkit.report.links import Site
 from perfkit.report.site import write_summary
 from perfkit.report.summarized import Summary
+from perfkit.report.text.names import configuration_name
 
 
 def series(levels, seed=0, *, facts=None, labels=None, **parameters):
@@ -134,7 +135,7 @@ def test_a_series_joins_versions_but_not_configurations_or_hardware(tmp_path):
     names = set()
     for joined in judged.series:
         assert len(joined.points) == 3
-        names.add(joined.name)
+        names.add(configuration_name(joined.configuration))
     assert len(names) == 3
     assert len(judged.series) == 3
     on_another = [name for name in names if "another" in name]
@@ -146,7 +147,8 @@ def test_a_series_joins_versions_but_not_configurations_or_hardware(tmp_path):
 def test_a_series_is_named_by_what_differs_from_the_defaults(tmp_path):
     results = series([100] * 3, image_size=64, accumulate=2)
     only = only_series(tmp_path, *results)
-    assert only.name.endswith(" · accumulate 2 · 64 px")
+    name = configuration_name(only.configuration)
+    assert name.endswith(" · accumulate 2 · 64 px")
 
 
 def test_a_series_joins_worker_environments_and_names_their_changes(tmp_path):

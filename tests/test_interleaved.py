@@ -30,7 +30,7 @@ from perfkit.analysis.comparison.stored import (
 )
 from perfkit.measuring.paths import ROOT
 from perfkit.measuring.results.store import Measurement
-from perfkit.report.comparison import ComparisonPage, stored_comparison
+from perfkit.report.comparison import ComparisonPage, selected_comparison
 from perfkit.report.comparison import page as comparison_page
 from perfkit.report.links import Site
 from perfkit.report.site import write_site
@@ -368,7 +368,7 @@ def shown(folder, comparison):
 def plain(a, b, across="seed"):
     """Return the pair of a comparison of stored measurements, and its page."""
     comparison = perfkit.compare(a.folder, b.folder, across=[across])
-    return comparison.pairs[0], stored_comparison(comparison).html
+    return comparison.pairs[0], selected_comparison(comparison).html
 
 
 def with_peak(measurement, flops):
@@ -527,7 +527,7 @@ def test_thread_pools_may_differ_across_environments(tmp_path):
     assert pair.across == {"threads": ("2", "1")}
 
 
-def test_a_stored_comparison_names_no_folder_of_the_machine(tmp_path):
+def test_a_selected_comparison_names_no_folder_of_the_machine(tmp_path):
     variants = {"python=None": {"python": None}}
     variants["python=peer/bin/python"] = {"python": str(ROOT / "peer" / "bin" / "python")}
     base = made(tmp_path, [10.0] * 2)

@@ -27,7 +27,7 @@ from perfkit.report.measurement import write_measurement
 from perfkit.report.site import write_summary
 from perfkit.report.summarized import Summary
 from perfkit.report.text import language
-from perfkit.report.text.names import fact_name
+from perfkit.report.text.wording import fact_name
 from perfkit.training.frameworks import FRAMEWORKS
 
 METHODS = [("**.j2", "jinja2.ext:babel_extract")]

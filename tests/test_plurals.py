@@ -10,7 +10,7 @@ from made import measured, stored, write_all
 import perfkit
 from perfkit.measuring.format import amount, size
 from perfkit.report.audit_text import reported_text
-from perfkit.report.comparison import stored_comparison
+from perfkit.report.comparison import selected_comparison
 from perfkit.report.site import write_site
 
 PLURALS = "files|repeats|steps|lines|measurements|warnings|logs|numbers|ranks|facts|pairs"
@@ -60,7 +60,7 @@ def test_pages_of_a_single_repeat_have_no_plural(tmp_path):
 def test_a_comparison_of_single_repeats_has_no_plural(tmp_path):
     a = write_all(tmp_path / "a", measured([100.0]))
     b = write_all(tmp_path / "b", measured([101.0]))
-    text = repr(stored_comparison(perfkit.compare(a, b)))
+    text = repr(selected_comparison(perfkit.compare(a, b)))
     assert WRONG.findall(" ".join(text.split())) == []
 
 

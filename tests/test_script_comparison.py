@@ -12,9 +12,9 @@ from perfkit.analysis.comparison.history import history
 from perfkit.analysis.comparison.interleaved import judge_interleaved
 from perfkit.analysis.comparison.interleaved_plan import InterleavedPlan, plan_interleaved
 from perfkit.analysis.comparison.keys import LIVE_LABEL
-from perfkit.report.comparison import ComparisonPage, page, stored_comparison
+from perfkit.report.comparison import ComparisonPage, page, selected_comparison
 from perfkit.report.links import Site
-from perfkit.report.text.names import variant_names
+from perfkit.report.text.names import configuration_name, variant_names
 
 BASE = (100.0, 101.0, 102.0, 99.0, 100.5, 101.5, 99.5)
 SLOWER = tuple(0.9 * value for value in BASE)
@@ -75,10 +75,10 @@ def test_two_versions_of_a_script_are_variants(script):
 
 def stored_text(tmp_path, base, other):
     """Return the text of the comparison of two results of one script."""
-    return repr(stored_comparison(perfkit.compare(*folders(tmp_path, base, other))))
+    return repr(selected_comparison(perfkit.compare(*folders(tmp_path, base, other))))
 
 
-def test_a_stored_comparison_names_a_script_by_what_is_known(tmp_path):
+def test_a_selected_comparison_names_a_script_by_what_is_known(tmp_path):
     base, other = script_measured(BASE), script_measured(SLOWER)
     (named,) = (
         line for line in stored_text(tmp_path, base, other).splitlines() if ", CPU" in line
@@ -146,7 +146,7 @@ def test_stored_measurements_of_a_script_show_the_arguments_that_differ(tmp_path
     a = script_measured(BASE, arguments=f"{common} --width 256")
     b = script_measured(BASE, arguments=f"{common} --width 512 --compile")
     comparison = perfkit.compare(*folders(tmp_path, a, b), across=["arguments"])
-    text = repr(stored_comparison(comparison))
+    text = repr(selected_comparison(comparison))
     assert "  arguments --width 256 | --width 512 --compile" in text.splitlines()
 
 
@@ -209,8 +209,9 @@ def test_a_change_of_the_script_is_a_change_within_its_series(tmp_path):
         results.append(script_measured(values, script_sha256=content, label=f"day{day}"))
     found = days(tmp_path, *results)
     (series,) = found.series
-    assert "train.py" in series.name
-    assert "--lr 0.1" in series.name
+    name = configuration_name(series.configuration)
+    assert "train.py" in name
+    assert "--lr 0.1" in name
     assert "script_sha256" in series.points[10].changes
     assert [change.start for change in series.changes] == [10]
     assert found.regressed
@@ -225,4 +226,4 @@ def test_other_arguments_or_told_samples_make_another_series(tmp_path):
         results.append(script_measured(BASE, told={"samples_per_step": 128}, **label))
     found = days(tmp_path, *results)
     assert len(found.series) == 3
-    assert len({series.name for series in found.series}) == 3
+    assert len({configuration_name(series.configuration) for series in found.series}) == 3

@@ -10,7 +10,6 @@ from narrow import replace_sizes
 from sharded import trained
 from sides import config
 
-from perfkit.analysis.wording import traits
 from perfkit.measuring.request import RequestError
 from perfkit.measuring.request.plan import plan
 from perfkit.measuring.results.frames import row_of
@@ -18,6 +17,7 @@ from perfkit.measuring.results.repeat import Rank, Repeat
 from perfkit.measuring.results.schema import Throughput
 from perfkit.report.setup import method
 from perfkit.report.steps import repeats
+from perfkit.report.text.wording import traits
 from perfkit.training.options import Options
 
 pytest.importorskip("jax")

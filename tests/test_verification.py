@@ -37,7 +37,7 @@ from perfkit.cli.frameworks_option import verified_configs
 from perfkit.measuring.request import RequestError
 from perfkit.measuring.results.base import Reading
 from perfkit.measuring.results.store import Measurement
-from perfkit.report.comparison import stored_comparison
+from perfkit.report.comparison import selected_comparison
 from perfkit.report.verification import work_equivalence
 from perfkit.training import models
 from perfkit.training.models import MODELS
@@ -504,7 +504,7 @@ def test_a_framework_comparison_states_whether_the_work_was_verified(tmp_path):
     def compared():
         comparison = compare(paddle_folder, torch_folder, across=["framework", "layout"])
         (pair,) = comparison.pairs
-        return pair.same_work.state, repr(stored_comparison(comparison))
+        return pair.same_work.state, repr(selected_comparison(comparison))
 
     state, text = compared()
     assert state == "not verified"

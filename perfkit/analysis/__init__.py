@@ -5,8 +5,7 @@ verdicts.py      what such an interval shows: faster, slower, no difference, can
 rates.py         the machine's own rates beside a change of throughput
 series.py        levels of a series of measurements, and whether it dropped
 warnings.py      the warnings about a measurement: disturbed repeats, implausible losses
-distinctions.py  facts that tell measurements apart which read alike
-wording.py       facts and parameters in words, in the reader's language
+script_arguments.py  arguments of scripts as short text, and what tells them apart
 token_flops.py   FLOPs per token from a number of parameters
 utilization.py   throughput as a share of the devices' peak
 datasheets.py    the datasheet of a GPU by its name

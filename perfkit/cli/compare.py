@@ -70,7 +70,7 @@ def compare(
     """
     from perfkit.analysis.comparison import ComparisonError
     from perfkit.analysis.comparison import compare as compared
-    from perfkit.report.comparison import stored_comparison
+    from perfkit.report.comparison import selected_comparison
 
     if live:
         if across or outputs != outputs_path():
@@ -83,7 +83,7 @@ def compare(
         raise ComparisonError([f"give two names, A and B{only_live}"])
     a, b = names
     found = compared(a, b, across=across, outputs=outputs, **shares)
-    options.print_result(found, file, stored_comparison(found))
+    options.print_result(found, file, selected_comparison(found))
     raise SystemExit(found.regressed)
 
 

@@ -18,7 +18,7 @@ audit.py        of an audit: audit_summary.py, audited_logs.py; its texts: audit
                 audit_text.py; formats.py: the log formats
 summary.py      of all measurements: rankings.py, curves.py; summarized.py: its data
 published.py    of the published tables: published_cells.py, published_charts.py
-index.py        of an outputs folder: index_rows.py
+index.py        of an outputs folder: index_rows.py, distinctions.py
 diagnosis.py    section of a diagnosis, and the command for one
 words.py        numbers and warnings in words
 displays.py     results of Python calls in a notebook; exploring.py: tables for explore.ipynb

@@ -23,15 +23,16 @@ from perfkit.analysis.comparison.stored import (
     Comparison,
     InterleavedComparison,
     PairResult,
+    SelectedComparison,
     Selection,
     Unmeasured,
     Variant,
     read_comparison,
 )
 from perfkit.analysis.ratios import Method, Turn
+from perfkit.analysis.script_arguments import arguments_text, own_options
 from perfkit.analysis.verdicts import are_few
 from perfkit.analysis.warnings import severity, worst_first
-from perfkit.analysis.wording import arguments_text, long_title, own_options
 from perfkit.measuring.format import (
     amount,
     minute,
@@ -65,7 +66,13 @@ from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import ForestRow, forest
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
-from perfkit.report.text.names import device_name, peak_share, variant_name, variant_names
+from perfkit.report.text.names import (
+    comparison_title,
+    peak_share,
+    variant_name,
+    variant_names,
+)
+from perfkit.report.text.wording import device_name, long_title
 from perfkit.report.verdicts import (
     WORDS,
     caution_words,
@@ -109,7 +116,7 @@ PAIR_NAMES: dict[str, Callable[[KeyValue], str]] = {
 # Stored measurements.
 
 
-def stored_comparison(comparison: Comparison) -> Section:
+def selected_comparison(comparison: SelectedComparison) -> Section:
     """The verdict on B beside A, or a table of several pairs, and in what they differ."""
     pairs = comparison.pairs
     section = Section()
@@ -125,11 +132,9 @@ def stored_comparison(comparison: Comparison) -> Section:
     return section + _method(comparison)
 
 
-def _single_pair(pair: PairResult, comparison: Comparison) -> Section:
+def _single_pair(pair: PairResult, comparison: SelectedComparison) -> Section:
     """Return the verdict on a pair, its numbers, and the machine's rates beside them."""
-    line = verdict_line(pair, comparison.level, comparison.threshold)
-    section = paragraph(verdict_mark(pair.verdict), strong(line))
-    section += paragraph(caution_words({"A": pair.a, "B": pair.b}))
+    section = _verdict(comparison, pair, "A", "B")
     section += paragraph(_pair_name(pair.keys, PAIR_NAMES))
     rows = [_side_row("A", pair.a), _side_row("B", pair.b)]
     headings = ["", "Measurement", "Throughput", "Repeats", "Warnings"]
@@ -154,7 +159,7 @@ def _repeats(side: ComparedNumber) -> str:
     return str(side.n or "")
 
 
-def _counts(comparison: Comparison) -> str:
+def _counts(comparison: SelectedComparison) -> str:
     """Return how many pairs have each verdict."""
     counts = Counter(pair.verdict for pair in comparison.pairs)
     parts = []
@@ -166,7 +171,7 @@ def _counts(comparison: Comparison) -> str:
     return f"{len(comparison.pairs)} pairs: {', '.join(parts)}; {regressions}"
 
 
-def _pairs_table(comparison: Comparison) -> Section:
+def _pairs_table(comparison: SelectedComparison) -> Section:
     """Return a row for each pair."""
     rows: list[list[Any]] = []
     names = _pair_names(comparison.pairs)
@@ -216,7 +221,7 @@ def _with_own_arguments(
     return {**keys, "arguments": arguments_text(" ".join(own)) or "–"}
 
 
-def _notes(comparison: Comparison) -> list[Inline]:
+def _notes(comparison: SelectedComparison) -> list[Inline]:
     """Return in what the pairs differ and what casts doubt on them, each once with the number
     of its pairs."""
     pairs = comparison.pairs
@@ -224,10 +229,10 @@ def _notes(comparison: Comparison) -> list[Inline]:
     for pair in pairs:
         counts.update(_differences(telling(pair.across | pair.differs)))
         counts.update(_rarely_telling(pair))
-        counts.update(filter(None, [_same_work(pair)]))
         if len(pairs) > 1:
             caution = caution_words({"A": pair.a, "B": pair.b})
-            counts.update(filter(None, [machine_words(pair.rates), caution]))
+            told = [_same_work(pair), machine_words(pair.rates), caution]
+            counts.update(filter(None, told))
     notes: list[Inline] = []
     for text, count in counts.items():
         of_all = f"({count} of {len(pairs)} pairs)" if len(pairs) > 1 else ""
@@ -295,7 +300,7 @@ def page(shown: str | Path | ComparisonPage) -> Section:
     found = of_page.comparison
     section = title(comparison_facts(of_page)[0])
     for pair in found.pairs:
-        section += _verdict(found, pair)
+        section += _verdict(found, pair, *_sides(found, pair))
     if not found.pairs:
         section += paragraph(strong(_("No ratio yet: no pair of repeats can be compared.")))
     for variant in found.variants:
@@ -317,7 +322,7 @@ def page(shown: str | Path | ComparisonPage) -> Section:
 def comparison_facts(page: ComparisonPage) -> tuple[str, str]:
     """Return the page's title, and the time of the comparison with its device if known."""
     found = page.comparison
-    words = [found.short_title]
+    words = [comparison_title(found)]
     made = [minute(found.created)]
     if found.pairs:
         keys = found.pairs[0].keys
@@ -347,35 +352,9 @@ def _told_batch(keys: dict[str, KeyValue]) -> str | None:
     return _("%(count)s %(unit)s per step") % {"count": f"{count:,}", "unit": keys["unit"]}
 
 
-def _verdict(found: InterleavedComparison, pair: PairResult) -> Section:
-    """Return the verdict on a variant, and behind it what speaks against trusting it."""
-    base = variant_name(found.base, found)
-    variant = variant_name(found.variant_of(pair), found)
-    line = verdict_line(pair, found.level, found.threshold, base, variant)
-    texts: list[Inline] = [verdict_mark(pair.verdict), strong(f"{line}.")]
-    texts.append(caution_words({base: pair.a, variant: pair.b}))
-    if pair.out_of_turn:
-        words = _("Not interleaved, judging by the start times: pair %(repeats)s.")
-        texts.append(words % {"repeats": ", ".join(map(str, pair.out_of_turn))})
-    return paragraph(*texts, _same_work(pair))
-
-
-def _same_work(pair: PairResult) -> Inline:
-    """Return whether two frameworks are known to do the same work, with the command that
-    verifies it; empty for a single framework."""
-    work = pair.same_work
-    if not work:
-        return ""
-    match work.state:
-        case "verified":
-            words = _("Same work: verified (%(made)s).")
-        case "not the same":
-            words = _("They do different work: see the measurements' pages (%(made)s).")
-        case "not verified":
-            words = _("Same work: not verified.")
-    text = words % {"made": minute(work.created or "")}
-    is_open = work.state == "not verified" and work.command
-    return joined([text, code(work.command) if is_open else ""])
+def _sides(found: InterleavedComparison, pair: PairResult) -> tuple[str, str]:
+    """Return the names of the base and of the pair's variant."""
+    return variant_name(found.base, found), variant_name(found.variant_of(pair), found)
 
 
 def _shortfall(found: InterleavedComparison, variant: Variant) -> Section:
@@ -484,9 +463,8 @@ def _turn_cells(turn: Turn) -> list[Any]:
 
 def _all_differences(found: InterleavedComparison) -> Section:
     section = Section()
-    base = variant_name(found.base, found)
     for pair in found.pairs:
-        names = f"{base} | {variant_name(found.variant_of(pair), found)}"
+        names = " | ".join(_sides(found, pair))
         differences = _differences(telling(pair.across | pair.differs))
         section += paragraph(names) + bullets([*differences, *_rarely_telling(pair)])
     return section
@@ -503,6 +481,35 @@ def _agreeing(pairs: Iterable[PairResult]) -> Section:
 
 
 # Both.
+
+
+def _verdict(found: Comparison, pair: PairResult, base: str, other: str) -> Section:
+    """Return the verdict on a pair, and behind it what speaks against trusting it."""
+    line = verdict_line(pair, found.level, found.threshold, base, other)
+    texts: list[Inline] = [verdict_mark(pair.verdict), strong(line)]
+    texts.append(caution_words({base: pair.a, other: pair.b}))
+    if pair.out_of_turn:
+        words = _("Not interleaved, judging by the start times: pair %(repeats)s.")
+        texts.append(words % {"repeats": ", ".join(map(str, pair.out_of_turn))})
+    return paragraph(*texts, _same_work(pair))
+
+
+def _same_work(pair: PairResult) -> Inline:
+    """Return whether two frameworks are known to do the same work, with the command that
+    verifies it; empty for a single framework."""
+    work = pair.same_work
+    if not work:
+        return ""
+    match work.state:
+        case "verified":
+            words = _("Same work: verified (%(made)s).")
+        case "not the same":
+            words = _("They do different work: see the measurements' pages (%(made)s).")
+        case "not verified":
+            words = _("Same work: not verified.")
+    text = words % {"made": minute(work.created or "")}
+    is_open = work.state == "not verified" and work.command
+    return joined([text, code(work.command) if is_open else ""])
 
 
 def _differences(differs: Differences) -> list[Markup]:
@@ -522,7 +529,7 @@ def _rarely_telling(pair: PairResult) -> list[Markup]:
     return [Markup(words) % {"keys": joined(map(code, keys), ", ")}]
 
 
-def _method(found: Comparison | InterleavedComparison) -> Section:
+def _method(found: Comparison) -> Section:
     """Return how the ratios are computed and judged, folded."""
     methods = dict.fromkeys(pair.method for pair in found.pairs)
     words = _(

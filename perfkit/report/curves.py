@@ -21,7 +21,7 @@ from perfkit.report.elements import more, note, paragraph, strong
 from perfkit.report.section import Section, picture
 from perfkit.report.summarized import Summary
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.language import translations
+from perfkit.report.text.wording import caption, fact_words, row_title
 
 MOST_PANELS = 12
 """Panels that are drawn, at most."""
@@ -69,7 +69,7 @@ def scaling(summary: Summary) -> Section:
 def _gain_sentence(gain: Gain) -> str:
     """Return the gain of a line's most devices over its fewest in words."""
     facts = {
-        "title": blocks.title(gain.work._asdict(), PANEL[1:], language=translations()),
+        "title": row_title(gain.work._asdict(), PANEL[1:]),
         "name": gain.framework,
         "devices": gain.devices,
         "gain": number(gain.ratio, 3),
@@ -101,11 +101,12 @@ def _charts(points: pd.DataFrame, curves: Curves) -> Section:
     section = Section()
     panel_numbers = blocks.numbered(points, curves.alike)
     shown = points[panel_numbers < MOST_PANELS]
-    for block in blocks.captioned(shown, translations()):
-        section += note(Markup("%s<br>%s") % (block.caption, block.facts))
+    for block in blocks.blocks_of(shown):
+        words = caption(block)
+        section += note(Markup("%s<br>%s") % (words, " · ".join(fact_words(block))))
         narrow = partial(_figure, block.measurements, curves, columns=1)
         figure = partial(_figure, block.measurements, curves)
-        section += picture(figure, block.caption, narrow)
+        section += picture(figure, words, narrow)
     return section + more(int(panel_numbers.max()) + 1 - MOST_PANELS)
 
 
@@ -128,7 +129,7 @@ def _draw_panel(axes: Axes, panel: pd.DataFrame, curves: Curves) -> None:
         label = _("%(name)s, published") % {"name": name} if source else name
         style.estimates(axes, line, curves.x, curves.y, label)
     style.from_zero(axes, axes.dataLim.y1)
-    title = blocks.title(panel.iloc[0], curves.alike[1:], language=translations())
+    title = row_title(panel.iloc[0], curves.alike[1:])
     axes.set_title("\n".join(textwrap.wrap(title, 46, max_lines=3)), fontsize=8)
     axes.set(xscale="log", xlabel=curves.heading, ylabel=panel["unit"].iloc[0])
     values = panel[curves.vary].astype(str).groupby(panel[curves.x]).unique()

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 from perfkit.analysis.comparison.history import History
-from perfkit.analysis.comparison.stored import Comparison
+from perfkit.analysis.comparison.stored import SelectedComparison
 from perfkit.analysis.fleet.stored import Fleet
 from perfkit.analysis.verification.stored import Verification
 from perfkit.measuring.paths import outputs_path
-from perfkit.report.comparison import stored_comparison
+from perfkit.report.comparison import selected_comparison
 from perfkit.report.fleet import fleet_section
 from perfkit.report.history import history_section
 from perfkit.report.links import Site
@@ -19,7 +19,7 @@ from perfkit.report.verification import verification_section
 SITE = Site(outputs_path(), frozenset())
 """A site without pages to link to: a result does not tell whose they are."""
 SECTIONS: dict[type, Callable[[Any], Section]] = {
-    Comparison: stored_comparison,
+    SelectedComparison: selected_comparison,
     History: lambda history: history_section(history, SITE),
     Verification: verification_section,
     Fleet: lambda fleet: fleet_section(fleet, SITE),

@@ -40,7 +40,8 @@ from perfkit.report.style import INK, NARROW, new_figure
 from perfkit.report.summarized import Summary
 from perfkit.report.text.language import enumerated
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.names import fact_name
+from perfkit.report.text.names import configuration_name
+from perfkit.report.text.wording import fact_name
 
 MOST_NAMES = 8
 """Slow nodes named in the first sentence, at most; a table has all."""
@@ -93,7 +94,7 @@ def fleet_section(found: Fleet, site: Site, most: int = MOST_ROWS) -> Section:
         narrow = partial(ratio_chart, found, NARROW)
         section += picture(partial(ratio_chart, found), name, narrow)
         section += _nodes(found, site, most) + _columns(found)
-    few = [[plain(name)] for name in found.too_few]
+    few = [[plain(configuration_name(workload))] for workload in found.too_few]
     return section + table(few, [_("Completed on fewer than three nodes")]) + _method(found)
 
 
@@ -154,7 +155,7 @@ def _missing(found: Fleet) -> Section:
         texts = []
         for missing in node.missing:
             failure = f" ({missing.failure})" if missing.failure else ""
-            texts.append(plain(f"{missing.workload}{failure}"))
+            texts.append(plain(f"{configuration_name(missing.workload)}{failure}"))
         if texts:
             rows.append([strong(plain(node.node)), "; ".join(texts)])
     return table(rows[:MOST_ROWS], [_("Node"), _("No measurement")], as_cards=True)
@@ -193,7 +194,7 @@ def _columns(found: Fleet) -> Section:
     for index, column in enumerate(found.columns):
         row = [
             strong(_letter(index)),
-            plain(column.name),
+            plain(_column_name(column)),
             f"{number(column.median)} {column.unit}",
             len(column.cells),
             percent(column.noise, 2),
@@ -203,6 +204,14 @@ def _columns(found: Fleet) -> Section:
     headings = ["", _("Workload or peak"), _("Median"), _("Nodes")]
     headings += [_("Noise of repeats"), _("Good nodes above")]
     return table(rows, headings, as_cards=True)
+
+
+def _column_name(column: FleetColumn) -> str:
+    """Return the workload, or the peak with what it was measured in."""
+    if column.quantity == "throughput":
+        return configuration_name(column.workload)
+    traits = [column.workload.values[key] for key in ("name", "used", "topology")]
+    return " · ".join([_(QUANTITIES[column.quantity]), *(str(each or "") for each in traits)])
 
 
 def _letter(index: int) -> str:

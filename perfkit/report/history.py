@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from perfkit.analysis.comparison.history import Change, Drop, History, Point, Series
 from perfkit.analysis.comparison.keys import Differences, contrasted
 from perfkit.analysis.ratios import Ratio
-from perfkit.analysis.wording import column_value
 from perfkit.measuring.format import minute, number, percent, plain, rate_text, shortened
 from perfkit.measuring.units import GIB, GIGA, TERA
 from perfkit.report.blocks import Inline, NumberHeading
@@ -36,6 +35,8 @@ from perfkit.report.style import COLOURS, FAINT, INK, NARROW, estimates, from_ze
 from perfkit.report.summarized import Summary
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
+from perfkit.report.text.names import configuration_name
+from perfkit.report.text.wording import column_value
 from perfkit.report.verdicts import ratio_words
 from perfkit.report.words import machine_words
 
@@ -83,7 +84,7 @@ def _findings(found: History) -> Section:
     if not count:
         words = _("No configuration has been measured three times yet. To measure one anew:")
         return hint(words, "perfkit run resnet50 -p label NAME")
-    regressed = [series.name for series in found.series if series.regressed]
+    regressed = [_name(series) for series in found.series if series.regressed]
     if not regressed:
         words = ngettext(
             "No drop over %(threshold)s found in %(count)s series.",
@@ -116,7 +117,7 @@ def _series_row(series: Series, site: Site) -> list[Any]:
         began = _day(series.judged[series.changes[-1].start])
     return [
         _mark(series),
-        series.name,
+        _name(series),
         len(series.points),
         _day(newest),
         _throughput(newest, series, site),
@@ -134,6 +135,10 @@ def _throughput(point: Point, series: Series, site: Site) -> Markup:
 
 def _mark(series: Series) -> Inline:
     return verdict_mark("slower") if series.regressed else ""
+
+
+def _name(series: Series) -> str:
+    return configuration_name(series.configuration)
 
 
 def _day(point: Point) -> str:
@@ -171,11 +176,11 @@ def _series(series: Series, threshold: float, address: str, site: Site) -> Secti
     words = _("Newest of %(count)d: %(throughput)s, %(day)s.")
     facts = {"count": len(series.judged), "day": _day(newest)}
     texts.append(Markup(words) % (facts | {"throughput": _throughput(newest, series, site)}))
-    section = heading(joined([_mark(series), series.name]), address) + paragraph(*texts)
+    section = heading(joined([_mark(series), _name(series)]), address) + paragraph(*texts)
     section += _disturbed(series)
-    section += picture(
-        partial(chart, series), series.name, partial(chart, series, narrow=True)
-    ) + _changes(series, site)
+    narrow = partial(chart, series, narrow=True)
+    section += picture(partial(chart, series), _name(series), narrow)
+    section += _changes(series, site)
     words = _("From one measurement to the next, throughput scatters by %(scatter)s.")
     scatter = note(words % {"scatter": percent(series.scatter_share, 2)})
     return section + folded(_("All measurements"), _points(series, site) + scatter)

@@ -9,19 +9,24 @@ from markupsafe import Markup
 
 from perfkit.analysis.comparison.history import Mover
 from perfkit.analysis.comparison.stored import InterleavedComparison, PairResult
-from perfkit.analysis.distinctions import Row
 from perfkit.analysis.verdicts import Verdict
 from perfkit.audit.audit import Audit
 from perfkit.measuring.format import minute
 from perfkit.report.audit_text import claim_counts
 from perfkit.report.blocks import Inline
+from perfkit.report.distinctions import Row
 from perfkit.report.elements import code, joined, link, span, verdict_mark
 from perfkit.report.index_rows import HEADINGS, DeviceGroup, device_groups
 from perfkit.report.links import Site
 from perfkit.report.pages import Page
 from perfkit.report.text.language import file_name, ngettext
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.names import variant_name, variant_names
+from perfkit.report.text.names import (
+    comparison_title,
+    configuration_name,
+    variant_name,
+    variant_names,
+)
 from perfkit.report.verdicts import digits_of, verdict_line
 
 MOST_MOVERS = 3
@@ -54,7 +59,7 @@ def listed_comparisons(
     the verdict of every variant."""
     listed = []
     for folder, comparison in _newest_with_page(site, "comparisons", stored):
-        name = f"{comparison.short_title}: {' · '.join(variant_names(comparison))}"
+        name = f"{comparison_title(comparison)}: {' · '.join(variant_names(comparison))}"
         verdicts = []
         for pair in comparison.pairs:
             verdicts.append(_verdict(pair, comparison))
@@ -142,7 +147,7 @@ class Index:
             ratio, low, high = digits_of(found.value, found.low, found.high)
             words = _("%(name)s: %(ratio)s × (%(ends)s) since %(before)s")
             facts = {
-                "name": mover.name,
+                "name": configuration_name(mover.configuration),
                 "ratio": ratio,
                 "ends": f"{low} – {high}",
                 "before": f"{mover.before['created'][:10]} {mover.before['label']}".strip(),

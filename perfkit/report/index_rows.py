@@ -10,25 +10,27 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from perfkit.analysis.comparison.keys import LIVE_LABEL
-from perfkit.analysis.distinctions import Row, distinctions
 from perfkit.analysis.verdicts import are_few
 from perfkit.analysis.warnings import severity
-from perfkit.analysis.wording import (
-    column_value,
-    protocol_words,
-    work_title,
-)
 from perfkit.measuring.format import number, plus_minus
 from perfkit.measuring.results.frames import topology_size
 from perfkit.measuring.statements import N_
 from perfkit.measuring.units import GIB
 from perfkit.report.blocks import Inline
+from perfkit.report.distinctions import Row, distinctions
 from perfkit.report.elements import code, joined, severity_mark, span, strong
 from perfkit.report.links import Site
 from perfkit.report.rendering import page_warnings
-from perfkit.report.text.language import file_name, translations
+from perfkit.report.text.language import file_name
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.names import device_name, peak_share, traits
+from perfkit.report.text.names import peak_share
+from perfkit.report.text.wording import (
+    column_value,
+    device_name,
+    protocol_words,
+    traits,
+    work_title,
+)
 from perfkit.training.frameworks import FRAMEWORKS
 
 SORTED_SEVERITIES = ("error", "caution", "notice", "undecided", None)
@@ -82,7 +84,7 @@ class DeviceGroup:
 def device_groups(site: Site, rows: Iterable[Row]) -> list[DeviceGroup]:
     """Return the rows by device, then by model, in the order given within a model."""
     ordered = sorted(rows, key=lambda row: (_device(row), str(row["model"])))
-    told_apart = distinctions(ordered, appearance, translations())
+    told_apart = distinctions(ordered, appearance)
     groups = []
     for device, measurements in groupby(ordered, key=_device):
         listed = []
@@ -97,7 +99,7 @@ def _device(row: Row) -> str:
     """Return the devices of a measurement: "8 × NVIDIA H100"."""
     column = {"gpu": "environment.gpus", "cpu": "environment.cpu"}.get(row["device"], "")
     value = row.get(column)
-    return column_value(column, value, translations()) if value else device_name(row)
+    return column_value(column, value) if value else device_name(row)
 
 
 def appearance(row: Row) -> tuple[Any, ...]:
@@ -111,7 +113,7 @@ def index_row(site: Site, row: Row, told_apart: Sequence[str]) -> IndexRow:
     rows that read alike."""
     has_number = row["throughput"] is not None
     codes = page_warnings(site.outputs / row["folder"]) if has_number else None
-    setup = " · ".join([protocol_words(row, translations()), *told_apart])
+    setup = " · ".join([protocol_words(row), *told_apart])
     label = "" if re.fullmatch(LIVE_LABEL, row["label"] or "") else row["label"]
     name, cells = _name(site, row, told_apart), _cells(row, codes)
     return IndexRow(name, label, setup, cells, severity(codes or []) in ("caution", "error"))
@@ -128,7 +130,7 @@ def _words(row: Row) -> str:
         row["topology"],
         row["input"],
         *unusual.values(),
-        row["python"] and column_value("python", row["python"], translations()),
+        row["python"] and column_value("python", row["python"]),
     ]
     return " · ".join(filter(None, words))
 

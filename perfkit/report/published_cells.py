@@ -13,11 +13,11 @@ from perfkit.analysis.published.cells import (
 )
 from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.analysis.published.matches import SetupDifference
-from perfkit.analysis.wording import size_text
 from perfkit.measuring.statements import N_
-from perfkit.report.text.language import enumerated, translations
+from perfkit.report.text.language import enumerated
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence
+from perfkit.report.text.wording import size_text
 
 TABLE_PRECISION = {
     "fp32": "FP32",
@@ -56,7 +56,7 @@ def labels(cell: PublishedCell) -> CellLabels:
     row = layout.row.format(**vars(cell))
     column = str(getattr(cell, layout.column))
     if layout.column == "sequence_length" and cell.sequence_length:
-        column = size_text(layout.column, cell.sequence_length, translations())
+        column = size_text(layout.column, cell.sequence_length)
     note = _(cell.note or "")
     marks = []
     if cell.batch_per_gpu != cell.row_batch:

@@ -31,7 +31,14 @@ from perfkit.report.rendering import page_warnings, warnings_mark
 from perfkit.report.section import Section, folded
 from perfkit.report.summarized import Summary
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.language import ngettext, translations
+from perfkit.report.text.language import ngettext
+from perfkit.report.text.wording import (
+    device_name,
+    fact_words,
+    hardware_words,
+    protocol_words,
+    row_title,
+)
 from perfkit.report.verdicts import digits_of, verdict_name
 
 LIVE_COMPARISON = "perfkit compare --live resnet50 framework=paddle framework=torch"
@@ -83,7 +90,7 @@ class FrameworkTable:
     def name(self, row: TableRow) -> Markup:
         """Return a row's work, and below it machine and protocol, as far as rows differ."""
         values = row.work._asdict()
-        title = blocks.title(values, self.keys, language=translations())
+        title = row_title(values, self.keys)
         facts = " · ".join(self.own_facts[row.block])
         line = Line(_("Measured with"), facts).__html__() if facts else ""
         return strong(title) + line
@@ -104,7 +111,7 @@ def fastest(summary: Summary) -> Section:
     if cells.empty:
         return hint(_("There are no measurements yet. To measure:"), "perfkit run resnet50")
     by_row = rankings(cells, [comparison for _name, comparison in summary.newest])
-    rows = table_rows(cells, translations())
+    rows = table_rows(cells)
     section = _answers(answers(rows, by_row))
     several = [row for row in rows if len(row.cells) > 1]
     single = [row for row in rows if len(row.cells) == 1]
@@ -126,9 +133,13 @@ def _table(rows: Sequence[TableRow], cells: pd.DataFrame) -> FrameworkTable:
     """Return what is shown of these rows, whose measurements are among the cells."""
     shown = cells[cells["row"].isin([row.number for row in rows])]
     facts: dict[int, list[str]] = {}
-    for block in blocks.captioned(shown, translations()):
+    for block in blocks.blocks_of(shown):
         number = int(block.measurements["block"].iloc[0])
-        facts[number] = [block.hardware, *block.other_facts, block.protocol]
+        facts[number] = [
+            hardware_words(block),
+            *fact_words(block),
+            protocol_words(block.protocol),
+        ]
     first, *others = facts.values()
     shared = [fact for fact in first if all(fact in of_block for of_block in others)]
     own = {}
@@ -139,7 +150,7 @@ def _table(rows: Sequence[TableRow], cells: pd.DataFrame) -> FrameworkTable:
     if len(rows) == 1:
         # A single row tells its work itself.
         differing, agreeing = WORK_KEYS, []
-    work = blocks.title(rows[0].work._asdict(), agreeing, language=translations())
+    work = row_title(rows[0].work._asdict(), agreeing)
     return FrameworkTable(
         rows=rows,
         own_facts=own,
@@ -182,7 +193,7 @@ def answers(rows: Iterable[TableRow], by_row: Mapping[int, Ranking]) -> dict[str
     by_title: dict[str, Ranking] = {}
     for _work, group in sorted(alike.items()):
         for row in group:
-            title = blocks.title(_title_values(row), keys, " ", translations())
+            title = row_title(_title_values(row), keys, " ")
             by_title.setdefault(title, by_row[row.number])
     return by_title
 
@@ -193,7 +204,7 @@ def _differ(rows: Iterable[TableRow], key: str) -> bool:
 
 
 def _title_values(row: TableRow) -> dict[str, Any]:
-    return row.work._asdict() | {"device": row.device}
+    return row.work._asdict() | {"device": device_name(row.measurement)}
 
 
 def _answers(by_title: Mapping[str, Ranking]) -> Section:

@@ -21,6 +21,7 @@ from perfkit.report.section import Section, folded
 from perfkit.report.text import names
 from perfkit.report.text.language import enumerated
 from perfkit.report.text.language import gettext as _
+from perfkit.report.text.wording import fact_name
 from perfkit.timing.warmup import WARMUP_SHARE
 
 DALI_SETTINGS = ("dali_threads", "dali_prefetch")
@@ -165,12 +166,12 @@ def environment(measurement: Measurement) -> Section:
     unread: dict[str, list[str]] = {}
     for name, reading in readings.items():
         if reading.missing:
-            unread.setdefault(reading.missing, []).append(names.fact_name(name))
+            unread.setdefault(reading.missing, []).append(fact_name(name))
         else:
             value: Inline = _fact_value(name, reading.value) or _("none")
             if "\n" in value:
                 value = Markup("<pre>%s</pre>") % value
-            rows.append([names.fact_name(name), value])
+            rows.append([fact_name(name), value])
     for reason, facts in unread.items():
         rows.append([enumerated(facts), f"{_('not read')} ({reason})"])
     return table(rows, [_("Fact"), _("Value")])

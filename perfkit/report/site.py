@@ -47,7 +47,7 @@ from perfkit.report.section import Section
 from perfkit.report.summarized import Summary, read_all
 from perfkit.report.summary import page as summary_page
 from perfkit.report.text import names
-from perfkit.report.text.language import LANGUAGES, gettext, in_language, translations
+from perfkit.report.text.language import LANGUAGES, gettext, in_language
 from perfkit.timing.failure import portable
 from perfkit.timing.rank_process import end_with_parent
 
@@ -281,7 +281,7 @@ def write_index(
     )
     for language in LANGUAGES:
         with in_language(language):
-            index = replace(index, movers=movers(frame, translations()))
+            index = replace(index, movers=movers(frame))
             title = gettext("Training throughput: measurements")
             index.write(Page(site, outputs, title, _made(frame), stem="index", place="index"))
     return outputs / "index.html"

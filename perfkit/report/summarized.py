@@ -20,7 +20,6 @@ from perfkit.measuring.results.outputs import load, measurements
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import Measurement, ResultError
 from perfkit.report.links import Site
-from perfkit.report.text.language import translations
 
 
 @dataclass(frozen=True)
@@ -72,12 +71,12 @@ class Summary:
     @cached_property
     def placed(self) -> pd.DataFrame:
         """The measurements with their block and row of the table."""
-        return blocks.placed(self.measurements, self.comparisons.values(), translations())
+        return blocks.placed(self.measurements, self.comparisons.values())
 
     @cached_property
     def history(self) -> series.History:
         """The series among the measurements, with their change points."""
-        return series.history(self.measurements, language=translations(), read=self.read_result)
+        return series.history(self.measurements, read=self.read_result)
 
     def read_result(self, folder: str) -> Result:
         """Return the result in a folder of the outputs."""
@@ -89,7 +88,7 @@ class Summary:
         stored = measurements(self.outputs, [])
         names = {*self.measurements["folder"]}
         agreeing = [each for each in stored if each.folder.name in names]
-        return judge_fleet(agreeing, self.fleet_rules, translations())
+        return judge_fleet(agreeing, self.fleet_rules)
 
     @cached_property
     def cells(self) -> pd.DataFrame:

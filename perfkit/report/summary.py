@@ -57,7 +57,7 @@ class ComparedPair:
 
     @property
     def model(self) -> str:
-        return self.comparison.short_title
+        return names.comparison_title(self.comparison)
 
     @property
     def variants(self) -> str:

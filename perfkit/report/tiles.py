@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from perfkit.analysis.comparison.stored import comparisons_with
+from perfkit.analysis.script_arguments import arguments_text
 from perfkit.analysis.utilization import utilization
 from perfkit.analysis.warnings import severity
-from perfkit.analysis.wording import arguments_text, long_title
 from perfkit.measuring.config import Config
 from perfkit.measuring.format import change, interval, number, percent, plain, rate_text
 from perfkit.measuring.protocol import Protocol
@@ -38,9 +38,10 @@ from perfkit.report.elements import (
 from perfkit.report.rendering import render
 from perfkit.report.section import Section
 from perfkit.report.text import names
-from perfkit.report.text.language import enumerated, ngettext, translations
+from perfkit.report.text.language import enumerated, ngettext
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence
+from perfkit.report.text.wording import long_title
 from perfkit.report.words import few_repeats
 from perfkit.timing.failure import portable
 from perfkit.training.frameworks import DISPLAY_NAMES
@@ -73,7 +74,7 @@ def _work(config: Config) -> Markup:
     """Return the work and how it runs, in words."""
     work = config.work
     values = config.values
-    name = long_title(work.name, values.get("model_size"), translations())
+    name = long_title(work.name, values.get("model_size"))
     name = " ".join(filter(None, [name, arguments_text(values.get("arguments", ""))]))
     framework = DISPLAY_NAMES[config.framework]
     title = strong(enumerated([*filter(None, [name, framework, work.precision])]))

@@ -8,6 +8,7 @@ stored.py       stored comparisons
 interleaved_plan.py  the variants of an interleaved comparison, and what is wrong with them
 interleaved_run.py   measures them, one repeat of each at a time
 interleaved.py  judges them
+configurations.py  what the measurements of a series or a fleet's workload agree in
 history.py      series of one configuration over time
 blocks.py       blocks and rows of summary tables
 table_rows.py   rows of summary tables, with a cell for each framework
@@ -21,10 +22,10 @@ from pathlib import Path
 from perfkit.analysis.comparison.keys import wrong_keys
 from perfkit.analysis.comparison.matching import compare_selected
 from perfkit.analysis.comparison.selections import ComparisonError, select_results
-from perfkit.analysis.comparison.stored import Comparison
+from perfkit.analysis.comparison.stored import SelectedComparison
 from perfkit.analysis.verdicts import LEVEL, THRESHOLD
 
-__all__ = ["Comparison", "ComparisonError", "compare"]
+__all__ = ["ComparisonError", "SelectedComparison", "compare"]
 
 
 def compare(
@@ -35,7 +36,7 @@ def compare(
     level: float = LEVEL,
     threshold: float = THRESHOLD,
     outputs: str | Path = "outputs",
-) -> Comparison:
+) -> SelectedComparison:
     """Compare B with A, the base: a ratio of throughputs above 1 means that B is faster.
 
     `a` and `b` name measurements: a result.json, a measurement's folder, a folder of many, an
@@ -46,7 +47,7 @@ def compare(
 
     Raises ComparisonError if a source can't be found or read, or if nothing can be compared;
     the message lists the keys in which the closest pair differs. `print` shows the verdict on
-    each pair of a Comparison.
+    each pair.
     """
     problems = wrong_keys(across)
     if not 0.5 <= level < 1:

@@ -6,7 +6,6 @@ versions. A row is one kind of work, a cell a framework in a row.
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from gettext import NullTranslations
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -18,23 +17,20 @@ from perfkit.analysis.comparison.keys import (
     rarely_tells,
 )
 from perfkit.analysis.comparison.stored import InterleavedComparison
-from perfkit.analysis.wording import (
-    column_value,
-    protocol_words,
-    size_text,
-    telling_apart,
-    work_title,
-)
+from perfkit.analysis.script_arguments import telling_apart
 from perfkit.measuring.parameters import ABOUT
 from perfkit.measuring.results.frames import records, topology_size
 from perfkit.measuring.results.identity import NOT_IDENTITY
-from perfkit.measuring.statements import ENGLISH, N_
 from perfkit.training.frameworks import DISPLAY_NAMES
 
 FACTS = [*HARDWARE, "driver", "os", "kernel"]
 MACHINE = ["nodes_differ", "statistic", *(f"environment.{name}" for name in FACTS)]
 """Columns in which, besides each framework's versions, the measurements of a block agree."""
 SUITE = [f"environment.{fact}" for fact in ("suite", "suite_source", *NOT_IDENTITY)]
+
+
+Setup = tuple[tuple[str, str], ...]
+"""Columns in which a work differs from others of its model, and its short values."""
 
 
 class Work(NamedTuple):
@@ -48,10 +44,11 @@ class Work(NamedTuple):
     batch_size: int
     topology: str
     input: str
-    setup: str
-    """How the work differs from the model's other rows, in words."""
+    setup: Setup
+    """How the work differs from the model's other rows."""
 
 
+PROTOCOL = ["protocol", "warmup_steps", "measured_steps", "measured_seconds"]
 ROW = ["block", *Work._fields]
 """Columns in which the measurements of a row agree."""
 EXECUTION = [name for name in WORK if name in FOLLOWING["framework"]]
@@ -100,32 +97,31 @@ def work_of(measurement: Mapping[str, Any]) -> Work:
 class Block(NamedTuple):
     """The measurements of a block, and on what and how they were made."""
 
-    hardware: str
+    device: tuple[str, str, str]
+    """The type of the device, the column with its name, and the name; empty if unknown."""
     versions: Sequence[str]
     """The frameworks with their versions."""
-    protocol: str
-    other_facts: Sequence[str]
-    """Other facts in which the blocks of a page differ."""
+    protocol: Mapping[str, Any]
+    """A measurement, whose protocol all share."""
+    other_facts: Sequence[tuple[str, str]]
+    """Other columns in which the blocks of a page differ, and their values."""
     measurements: pd.DataFrame
 
     @property
-    def caption(self) -> str:
-        return " · ".join([self.hardware, *self.versions, self.protocol])
-
-    @property
-    def facts(self) -> str:
-        return " · ".join(self.other_facts)
+    def appearance(self) -> tuple[Any, ...]:
+        """What a caption shows of it."""
+        protocol = tuple(self.protocol[key] for key in PROTOCOL)
+        return (self.device, *self.versions, *protocol, *self.other_facts)
 
 
 def placed(
     measurements: pd.DataFrame,
     comparisons: Iterable[InterleavedComparison] = (),
-    language: NullTranslations = ENGLISH,
 ) -> pd.DataFrame:
     """Return the measurements (perfkit.load) with the `block` and the `row` they belong to.
 
     The other new columns are `used`, the effective precision; `name`, the framework's name;
-    `setup`, how the work differs from the model's other rows, in words; `devices`, the number
+    `setup`, how the work differs from the model's other rows; `devices`, the number
     of all nodes' devices; `resources`, the number by which an ideal speed-up grows: devices, or
     nodes if processes share the cores; `measured`, whether there is a throughput; and `count`,
     the number of measurements of a row and framework. The preferred one comes first: beside no
@@ -144,7 +140,7 @@ def placed(
     preferred = ["undisturbed", "compared", "measured", "created", "folder"]
     frame = frame.sort_values(preferred, ascending=False, ignore_index=True)
     frame["block"] = _block_numbers(frame)
-    frame["setup"] = _setups(frame, language)
+    frame["setup"] = _setups(frame)
     frame["row"] = numbered(frame, ROW)
     alike = frame.groupby(["row", "framework"])
     disturbed = frame["created"].where(~frame["undisturbed"], "")
@@ -169,8 +165,7 @@ def _newest_comparisons(
 def _block_numbers(frame: pd.DataFrame) -> "pd.Series[int]":
     """Number the blocks of the measurements, which are sorted. The newest version of each
     framework shares a block with the others' newest."""
-    protocol = ["protocol", "warmup_steps", "measured_steps", "measured_seconds"]
-    machine = numbered(frame, ["device", *protocol, *MACHINE])
+    machine = numbered(frame, ["device", *PROTOCOL, *MACHINE])
     frame = frame.assign(machine=machine)
     versions = numbered(frame, ["machine", "framework", *_software(frame)])
     by_framework = versions.groupby([machine, frame["framework"]])
@@ -193,25 +188,22 @@ def varying(cells: pd.DataFrame, key: str) -> pd.DataFrame:
     return frame[counts > 1]
 
 
-def captioned(frame: pd.DataFrame, language: NullTranslations = ENGLISH) -> list[Block]:
-    """Return the blocks of these rows with their captions. Facts that rarely explain a
-    difference, such as the CPU's features, are in them only if others do not tell the blocks
-    apart."""
+def blocks_of(frame: pd.DataFrame) -> list[Block]:
+    """Return the blocks of these rows. Facts that rarely explain a difference, such as the
+    CPU's features, are in them only if others do not tell the blocks apart."""
     differing = _differing(frame)
     telling = []
     for key in differing:
         name = key.removeprefix("environment.")
         if name not in LESS_TELLING and not rarely_tells(name):
             telling.append(key)
-    blocks = _blocks(frame, telling, language)
-    texts = {(block.caption, block.facts) for block in blocks}
-    return blocks if len(texts) == len(blocks) else _blocks(frame, differing, language)
+    blocks = _blocks(frame, telling)
+    appearances = {block.appearance for block in blocks}
+    return blocks if len(appearances) == len(blocks) else _blocks(frame, differing)
 
 
-def _blocks(
-    frame: pd.DataFrame, differing: list[str], language: NullTranslations
-) -> list[Block]:
-    return [_block(rows, differing, language) for _number, rows in frame.groupby("block")]
+def _blocks(frame: pd.DataFrame, differing: list[str]) -> list[Block]:
+    return [_block(rows, differing) for _number, rows in frame.groupby("block")]
 
 
 def _differing(frame: pd.DataFrame) -> list[str]:
@@ -222,48 +214,26 @@ def _differing(frame: pd.DataFrame) -> list[str]:
     return [*keys, *versions.index[versions > 1]]
 
 
-def _block(rows: pd.DataFrame, differing: list[str], language: NullTranslations) -> Block:
+def _block(rows: pd.DataFrame, differing: list[str]) -> Block:
     (first,) = records(rows.head(1))
-    device = "environment.gpus" if first["device"] == "gpu" else "environment.cpu"
+    column = "environment.gpus" if first["device"] == "gpu" else "environment.cpu"
     frameworks = dict(zip("environment." + rows["framework"], rows["name"], strict=True))
-    hardware = [first["device"].upper()] if first["device"] not in ("cpu", "gpu") else []
     versions, facts = [], []
-    for key in dict.fromkeys([device, *frameworks, *differing]):
-        values = ""
-        if key in rows:
-            values = " / ".join(map(str, rows[key].dropna().unique()))
-        if not values:
-            continue
-        if key in frameworks:
+    for key in dict.fromkeys([*frameworks, *differing]):
+        values = _joined_values(rows, key)
+        if values and key in frameworks:
             versions.append(f"{frameworks[key]} {values}")
-        elif key == device:
-            hardware.append(column_value(key, values, language))
-        else:
-            facts.append(column_value(key, values, language))
-    protocol = protocol_words(first, language)
-    return Block(" ".join(hardware), versions, protocol, facts, rows)
+        elif values and key != column:
+            facts.append((key, values))
+    device = (first["device"], column, _joined_values(rows, column))
+    return Block(device, versions, first, facts, rows)
 
 
-def title(
-    row: Mapping[str, Any],
-    keys: Iterable[str],
-    between: str = " · ",
-    language: NullTranslations = ENGLISH,
-) -> str:
-    """Return a row's values of these keys in one line."""
-    texts = []
-    for key in keys:
-        text = row[key]
-        if key == "model":
-            text = work_title(row["model"], row.get("model_size"))
-        elif key == "model_size":
-            # The name has it.
-            continue
-        elif key == "batch_size" and text:
-            text = language.gettext(N_("batch %(size)s")) % {"size": row["batch_size"]}
-        if text:
-            texts.append(text)
-    return between.join(texts)
+def _joined_values(rows: pd.DataFrame, column: str) -> str:
+    """Return the values of a column; empty without any."""
+    if column not in rows:
+        return ""
+    return " / ".join(map(str, rows[column].dropna().unique()))
 
 
 def numbered(frame: pd.DataFrame, keys: Sequence[str]) -> "pd.Series[int]":
@@ -277,8 +247,8 @@ def _software(frame: pd.DataFrame) -> list[str]:
     return sorted(facts - {*MACHINE, *SUITE})
 
 
-def _setups(frame: pd.DataFrame, language: NullTranslations) -> list[str]:
-    """Return in words how the work of each measurement differs from others of its model."""
+def _setups(frame: pd.DataFrame) -> list[Setup]:
+    """Return how the work of each measurement differs from others of its model."""
     values = _distinguishing(frame)
     short_texts = {}
     for key in values:
@@ -286,15 +256,8 @@ def _setups(frame: pd.DataFrame, language: NullTranslations) -> list[str]:
         short_texts[key] = telling_apart(texts)
     setups = []
     for row in records(values):
-        words = []
-        for key, value in row.items():
-            if value is None:
-                continue
-            if key in ("image_size", "sequence_length"):
-                words.append(size_text(key, value, language))
-            else:
-                words.append(column_value(key, short_texts[key][str(value)], language))
-        setups.append(" · ".join(words))
+        told = {key: value for key, value in row.items() if value is not None}
+        setups.append(tuple((key, short_texts[key][str(told[key])]) for key in told))
     return setups
 
 

@@ -3,14 +3,14 @@ change points."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from gettext import NullTranslations
 from itertools import pairwise
 from math import log
 from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from perfkit.analysis.comparison.blocks import FACTS, named, numbered, title
+from perfkit.analysis.comparison.blocks import FACTS, named, numbered
+from perfkit.analysis.comparison.configurations import Configuration, configurations
 from perfkit.analysis.comparison.keys import (
     LIVE_LABEL,
     MAY_DIFFER,
@@ -30,16 +30,12 @@ from perfkit.analysis.series import (
     scatter,
 )
 from perfkit.analysis.verdicts import LEVEL, THRESHOLD, verdict
-from perfkit.analysis.wording import column_value, traits
 from perfkit.measuring.results.base import Stored
 from perfkit.measuring.results.frames import records
 from perfkit.measuring.results.identity import NOT_IDENTITY
 from perfkit.measuring.results.schema import Result
-from perfkit.measuring.statements import ENGLISH
 from perfkit.measuring.statistics import Estimate, median, ratio_interval
 
-NAME = ["model", "model_size", "name", "used", "batch_size", "topology", "input"]
-"""Columns that always name a series; others are added if series differ in them."""
 CHANGING = {"threads": "effective.threads", "interpreter": "python"}
 """What may change of the workers within a series -> its column. The parameter `python` is
 called the interpreter: `python` is the environment's fact, its version."""
@@ -104,7 +100,7 @@ class Series(Stored):
     `regressed` while it has a `drop`: since the level of the measurement `judged_from` (from
     0), which was accepted."""
 
-    name: str
+    configuration: Configuration
     framework: str
     unit: str
     points: list[Point]
@@ -136,7 +132,7 @@ class History(Stored):
     """All series of a folder of results. `threshold` is the share that a regression exceeds;
     `left_out` counts measurements whose series is too short."""
 
-    schema_version: Literal[4] = 4
+    schema_version: Literal[5] = 5
     threshold: float
     series: list[Series]
     left_out: int
@@ -146,13 +142,12 @@ class History(Stored):
 def history(
     measurements: pd.DataFrame,
     threshold: float = THRESHOLD,
-    language: NullTranslations = ENGLISH,
     read: Callable[[str], Result] | None = None,
     since: str = "",
 ) -> History:
-    """Return the series among `measurements` (perfkit.load), the most recently measured first;
-    their names are in a language. Measurements that `perfkit compare --live` labelled are left
-    out: their repeats were interleaved with those of others.
+    """Return the series among `measurements` (perfkit.load), the most recently measured first.
+    Measurements that `perfkit compare --live` labelled are left out: their repeats were
+    interleaved with those of others.
 
     A series has regressed while its newest level is below the best accepted one by more than
     `threshold` (a share). `read` returns the result in a folder, a value of the column
@@ -169,10 +164,10 @@ def history(
             "day or later; a day is written as 2026-11-23, a time as 2026-11-23T21:06 (UTC)"
         )
         raise ComparisonError([problem])
-    names = series_names(long, SERIES, language)
+    by_number = configurations(long, SERIES)
     every = []
     for number, rows in long.groupby("series", sort=False):
-        series = _series(names[number], records(rows), threshold, since)
+        series = _series(by_number[number], records(rows), threshold, since)
         if read:
             series = _with_rates(series, read)
         every.append(series)
@@ -188,29 +183,28 @@ def history(
 class Mover(NamedTuple):
     """The newest measurement of a series beside the one before."""
 
-    name: str
+    configuration: Configuration
     newest: dict[str, Any]
     """its row of `perfkit.load`"""
     before: dict[str, Any]
     ratio: Estimate
 
 
-def movers(measurements: pd.DataFrame, language: NullTranslations = ENGLISH) -> list[Mover]:
+def movers(measurements: pd.DataFrame) -> list[Mover]:
     """Return the series whose newest measurement differs from the one before by more than the
     usual threshold, with an interval of the ratio that excludes 1; the largest difference
-    first. Measurements that other load
-    disturbed are left out."""
+    first. Measurements that other load disturbed are left out."""
     frame = _in_series(measurements)
     frame = frame[~frame["disturbed"].astype(bool)]
     long = frame[frame.groupby("series")["series"].transform("size") >= FEWEST_MEASUREMENTS]
-    names = series_names(long, SERIES, language)
+    by_number = configurations(long, SERIES)
     found = []
     for number, rows in long.groupby("series", sort=False):
         before, newest = records(rows.tail(2))
         ratio = ratio_interval(newest["repeat_throughputs"], before["repeat_throughputs"])
         is_told = verdict(ratio, LEVEL, THRESHOLD) in ("faster", "slower")
         if is_told and abs(ratio.value - 1) > THRESHOLD:
-            found.append(Mover(names[number], newest, before, ratio))
+            found.append(Mover(by_number[number], newest, before, ratio))
     return sorted(found, key=lambda mover: abs(log(mover.ratio.value)), reverse=True)
 
 
@@ -253,7 +247,9 @@ def _since(start: int, rows: Sequence[dict[str, Any]]) -> str:
     return str(created if has_day else day)
 
 
-def _series(name: str, rows: list[dict[str, Any]], threshold: float, since: str) -> Series:
+def _series(
+    configuration: Configuration, rows: list[dict[str, Any]], threshold: float, since: str
+) -> Series:
     judged = [row for row in rows if not row["disturbed"]]
     throughputs = [row["repeat_throughputs"] for row in judged]
     starts = level_starts(throughputs, threshold)
@@ -264,7 +260,7 @@ def _series(name: str, rows: list[dict[str, Any]], threshold: float, since: str)
         since_then = _since(found.start, judged)
         drop = Drop(**estimated(found.ratio), start=found.start, since=since_then)
     return Series(
-        name=name,
+        configuration=configuration,
         framework=rows[0]["name"],
         unit=rows[0]["unit"],
         points=_points(rows),
@@ -365,24 +361,3 @@ def _differences(before: dict[str, Any], after: dict[str, Any]) -> Differences:
         if (values[0] or None) != (values[1] or None):
             differences[name] = values
     return differences
-
-
-def series_names(
-    frame: pd.DataFrame, columns: Sequence[str], language: NullTranslations
-) -> dict[Any, str]:
-    """Return the name of each series, the measurements that agree in these columns: its
-    configuration, the parameters that differ from the defaults, and the values of all other
-    columns in which series of that configuration differ."""
-    heads = frame.drop_duplicates("series").set_index("series")
-    keys = [key for key in columns if key in heads and key not in NAME]
-    names = {}
-    for _values, alike in heads.groupby(NAME, dropna=False, sort=False):
-        differing = [key for key in keys if alike[key].nunique(dropna=False) > 1]
-        for number, row in zip(alike.index, records(alike), strict=True):
-            unusual = traits(row, language)
-            words = [title(row, NAME, language=language), *unusual.values()]
-            for key in differing:
-                if row[key] is not None and key not in unusual:
-                    words.append(column_value(key, row[key], language))
-            names[number] = " · ".join(words)
-    return names

@@ -13,7 +13,7 @@ from perfkit.analysis.comparison.stored import (
     Variant,
     write_comparison,
 )
-from perfkit.analysis.wording import variant_arguments
+from perfkit.analysis.script_arguments import arguments_text, own_options
 from perfkit.measuring.driver.measure import BEING_MEASURED, alone, resume
 from perfkit.measuring.driver.progress import RepeatsProgress, round_order
 from perfkit.measuring.format import printable
@@ -64,7 +64,11 @@ def _short_names(plan: InterleavedPlan) -> list[str]:
     if plan.named != ["arguments"]:
         return [*plan.variants]
     every = [str(values["arguments"]) for values in plan.variants.values()]
-    return [variant_arguments(arguments, every) for arguments in every]
+    names = []
+    for arguments in every:
+        own = " ".join(own_options(arguments, every))
+        names.append(arguments_text(own or arguments) or "no arguments")
+    return names
 
 
 def _resume(

@@ -3,7 +3,7 @@ differ, and columns in which those of a series, or of a fleet's workload, agree.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from perfkit.analysis.wording import lacking_options, own_options
+from perfkit.analysis.script_arguments import lacking_options, own_options
 from perfkit.measuring.config import Config
 from perfkit.measuring.format import counted, one_line, plain, shortened
 from perfkit.measuring.parameters import ABOUT, Kind, select

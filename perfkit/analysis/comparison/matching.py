@@ -20,7 +20,7 @@ from perfkit.analysis.comparison.pairs import (
     ratio_of_pair,
 )
 from perfkit.analysis.comparison.selections import ComparisonError, Selected
-from perfkit.analysis.comparison.stored import Comparison, Unmeasured
+from perfkit.analysis.comparison.stored import SelectedComparison, Unmeasured
 from perfkit.measuring.results.frames import row_order
 
 MOST_NAMED = 5
@@ -43,7 +43,7 @@ class Matching(NamedTuple):
 
 def compare_selected(
     a: Selected, b: Selected, across: Sequence[str], level: float, threshold: float
-) -> Comparison:
+) -> SelectedComparison:
     """Compare the pairs of A and B whose keys that should agree differ only in `across`.
 
     A published number is compared with every measurement in its place, a measurement with a
@@ -55,7 +55,7 @@ def compare_selected(
     for pair in matching.pairs:
         ratio = ratio_of_pair(pair, level)
         results.append(judge_pair(pair, ratio, level, threshold))
-    return Comparison(
+    return SelectedComparison(
         a=a.stored,
         b=b.stored,
         level=level,

@@ -16,7 +16,6 @@ from perfkit.analysis.comparison.keys import Differences, KeyValue
 from perfkit.analysis.rates import MachineRate
 from perfkit.analysis.ratios import Method, Ratio, Turn, estimated
 from perfkit.analysis.verdicts import LEVEL, Verdict, fewest_of_each, has_regressed, verdict
-from perfkit.analysis.wording import long_title, work_title
 from perfkit.measuring.format import interval, number
 from perfkit.measuring.results.base import Stored
 from perfkit.measuring.results.effective import WorkUnit
@@ -33,7 +32,6 @@ FOLDER = "comparisons"
 """Folder of interleaved comparisons below the outputs."""
 FILE = "comparison.json"
 TakenAs = Literal["result", "folder", "label", "published table"]
-Level = Annotated[float, Field(ge=0.5, lt=1)]
 
 
 class Selection(Stored):
@@ -172,34 +170,40 @@ class Unmeasured(Stored):
 
 
 class Comparison(Stored):
-    """B compared with A, the base; ratios above 1 mean that B is faster. Shares are 0 to 1."""
+    """Pairs of measurements, B compared with A, the base: ratios above 1 mean that B is faster.
+    Shares are 0 to 1."""
 
     schema_version: Literal[6] = SCHEMA_VERSION
-    """version of this form"""
-    a: Selection
-    """the base"""
-    b: Selection
-    """what is compared with it"""
-    level: Level
+    """readers refuse any other"""
+    level: Annotated[float, Field(ge=0.5, lt=1)]
     """confidence level, as requested"""
     threshold: float
     """slowdown above which B has regressed, as requested"""
-    across: list[str]
-    """keys that were allowed to differ"""
     pairs: list[PairResult]
     """the compared pairs"""
-    alone_a: list[str]
-    """measurements of A with a number, without a partner"""
-    alone_b: list[str]
-    """measurements of B with a number, without a partner"""
-    failed: list[Unmeasured]
-    """measurements without a number"""
     regressed: bool
     """whether a pair has regressed, or B failed where A has a number; the exit status is then
     1"""
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.pairs))
+
+
+class SelectedComparison(Comparison):
+    """Stored measurements or published numbers, selected by two names."""
+
+    a: Selection
+    """the base"""
+    b: Selection
+    """what is compared with it"""
+    across: list[str]
+    """keys that were allowed to differ"""
+    alone_a: list[str]
+    """measurements of A with a number, without a partner"""
+    alone_b: list[str]
+    """measurements of B with a number, without a partner"""
+    failed: list[Unmeasured]
+    """measurements without a number"""
 
 
 class Variant(Stored):
@@ -226,12 +230,9 @@ class Variant(Stored):
     """the same of the highest peak of any repeat of any variant, by the measurement's number"""
 
 
-class InterleavedComparison(Stored):
-    """Variants compared with the first variant, the base, which is A of all pairs. Shares are
-    0 to 1."""
+class InterleavedComparison(Comparison):
+    """Variants compared with the first one, the base, which is A of all pairs."""
 
-    schema_version: Literal[6] = SCHEMA_VERSION
-    """readers refuse any other"""
     created: str
     """start of the first variant; UTC, ISO 8601"""
     command: str
@@ -242,34 +243,16 @@ class InterleavedComparison(Stored):
     """parameters that variants set"""
     repeats: int
     """number of requested repeats of each variant"""
-    level: Level
-    """confidence level, as requested"""
-    threshold: float
-    """slowdown above which a variant has regressed, as requested"""
     variants: Annotated[list[Variant], Field(min_length=2)]
-    """the variants, the base first"""
-    pairs: list[PairResult]
-    """each other variant that has a ratio, with the base"""
-    regressed: bool
-    """whether a variant is slower than the base by more than the threshold"""
+    """the variants, the base first; each other one that has a ratio makes a pair"""
 
     @property
     def base(self) -> Variant:
         return self.variants[0]
 
     @property
-    def title(self) -> str:
-        """The name of the model, of its size if all variants have the same one, or of a
-        script's file."""
-        return long_title(self.model, self._model_size)
-
-    @property
-    def short_title(self) -> str:
-        """The same with the model's short name."""
-        return work_title(self.model, self._model_size)
-
-    @property
-    def _model_size(self) -> str:
+    def model_size(self) -> str:
+        """The size of the model if all variants have the same one, else empty."""
         size = self.pairs[0].keys.get("model_size") if self.pairs else None
         return str(size or "")
 
@@ -291,9 +274,6 @@ class InterleavedComparison(Stored):
 
     def variant_of(self, pair: PairResult) -> Variant:
         return next(variant for variant in self.variants if variant.id == pair.b.name)
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.pairs))
 
 
 def comparison_folders(outputs: Path) -> Iterator[Path]:

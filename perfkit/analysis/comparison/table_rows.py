@@ -2,15 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from gettext import NullTranslations
 from typing import Any
 
 import pandas as pd
 
 from perfkit.analysis.comparison.blocks import Work, work_of
-from perfkit.analysis.wording import device_name
 from perfkit.measuring.results.frames import records
-from perfkit.measuring.statements import ENGLISH
 
 
 @dataclass(frozen=True)
@@ -56,12 +53,12 @@ class TableRow:
     block: int
     work: Work
     unit: str
-    device: str
-    """The name of the GPU or CPU."""
+    measurement: Mapping[str, Any]
+    """One of its measurements, a row of `perfkit.load`."""
     cells: dict[str, Cell] = field(default_factory=dict)
 
 
-def table_rows(cells: pd.DataFrame, language: NullTranslations = ENGLISH) -> list[TableRow]:
+def table_rows(cells: pd.DataFrame) -> list[TableRow]:
     """Return the rows of these measurements (blocks.cells), in their order."""
     by_number: dict[int, TableRow] = {}
     for measurement in records(cells):
@@ -72,7 +69,7 @@ def table_rows(cells: pd.DataFrame, language: NullTranslations = ENGLISH) -> lis
                 block=measurement["block"],
                 work=work_of(measurement),
                 unit=measurement["unit"],
-                device=device_name(measurement, language),
+                measurement=measurement,
             )
         cell = _cell(measurement)
         by_number[number].cells[cell.framework] = cell

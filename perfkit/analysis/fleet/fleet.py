@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from gettext import NullTranslations
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfkit.analysis.comparison.blocks import named, numbered
-from perfkit.analysis.comparison.history import series_names
+from perfkit.analysis.comparison.configurations import Configuration, configurations
 from perfkit.analysis.comparison.keys import WORKLOAD
 from perfkit.analysis.fleet.differences import differences, state_of
 from perfkit.analysis.fleet.rule import (
@@ -33,37 +32,32 @@ from perfkit.analysis.fleet.stored import (
 from perfkit.measuring.results.frames import as_frame, row_of
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import Measurement, write_atomically
-from perfkit.measuring.statements import ENGLISH, N_
 from perfkit.measuring.units import GIGA, TERA
-from perfkit.training.frameworks import DISPLAY_NAMES
 
 ORDER: tuple[NodeVerdict, ...] = ("slow", "no measurement", "undecided", "ok")
 NODE_FILES: dict[NodeVerdict, str] = {"ok": "ok-nodes.txt", "slow": "slow-nodes.txt"}
 
 
 class PeakQuantity(NamedTuple):
-    """A peak that the workers measure: its name, the field of a repeat's peak, and the unit in
-    which it is stored here, with its size in the field's unit."""
+    """A peak that the workers measure: the field of a repeat's peak, and the unit in which it
+    is stored here, with its size in the field's unit."""
 
-    name: str
     field: str
     unit: str
     size: float
 
 
 PEAKS: dict[Quantity, PeakQuantity] = {
-    "matmul": PeakQuantity(
-        N_("matrix product"), "sustained_matmul_flops_per_second", "TFLOP/s", TERA
-    ),
-    "copy": PeakQuantity(N_("copy"), "sustained_copy_bytes_per_second", "GB/s", GIGA),
+    "matmul": PeakQuantity("sustained_matmul_flops_per_second", "TFLOP/s", TERA),
+    "copy": PeakQuantity("sustained_copy_bytes_per_second", "GB/s", GIGA),
 }
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A workload: its name, and each node's newest measurement of it, which may have failed."""
+    """A workload, and each node's newest measurement of it, which may have failed."""
 
-    name: str
+    configuration: Configuration
     by_node: dict[str, Measurement]
 
     @cached_property
@@ -89,25 +83,21 @@ class Column(NamedTuple):
     nodes: list[NodeRepeats]
 
 
-def judge_fleet(
-    measurements: Iterable[Measurement],
-    rules: Rules = USUAL_RULES,
-    language: NullTranslations = ENGLISH,
-) -> Fleet:
+def judge_fleet(measurements: Iterable[Measurement], rules: Rules = USUAL_RULES) -> Fleet:
     """Judge the nodes of a fleet. Measurements without a node do not count; of several
     measurements of a workload on a node, the newest does. The level of the rules holds over all
     columns."""
-    workloads = [*_workloads(measurements, language)]
+    workloads = [*_workloads(measurements)]
     columns = [each for each in _columns(workloads) if len(each.nodes) >= FEWEST_NODES]
     rules = replace(rules, columns=len(columns) or 1)
-    judged = [_judged(column, rules, language) for column in columns]
+    judged = [_judged(column, rules) for column in columns]
     few = [each for each in workloads if 0 < len(each.completed) < FEWEST_NODES]
     return Fleet(
         level=rules.level,
         threshold=rules.threshold,
         columns=judged,
         nodes=_nodes(judged, workloads),
-        too_few=[workload.name for workload in few],
+        too_few=[workload.configuration for workload in few],
     )
 
 
@@ -122,24 +112,22 @@ def write_node_files(fleet: Fleet, outputs: Path) -> None:
 # Workloads and peaks.
 
 
-def _workloads(
-    measurements: Iterable[Measurement], language: NullTranslations
-) -> Iterator[Workload]:
+def _workloads(measurements: Iterable[Measurement]) -> Iterator[Workload]:
     """Yield the workloads that the nodes were asked for."""
     by_folder = {each.folder.name: each for each in measurements if each.result.config.node}
     if not by_folder:
         return
     frame = named(as_frame(map(row_of, by_folder.values())))
-    # A workload is named by its first row: by a completed one, which has what workers told.
+    # The first row gives the configuration: a completed one has what workers told.
     frame["failed"] = frame["throughput"].isna()
     frame = frame.sort_values(["failed", "created", "folder"])
     frame["series"] = numbered(frame, WORKLOAD)
-    names = series_names(frame, WORKLOAD, language)
+    by_number = configurations(frame, WORKLOAD)
     for number, rows in frame.groupby("series"):
         by_node = {}
         for folder in rows.sort_values(["created", "folder"])["folder"]:
             by_node[by_folder[folder].result.config.node] = by_folder[folder]
-        yield Workload(names[number], by_node)
+        yield Workload(by_number[number], by_node)
 
 
 def _columns(workloads: Sequence[Workload]) -> Iterator[Column]:
@@ -195,18 +183,17 @@ def _peaks(workload: Workload, quantity: Quantity) -> list[NodeRepeats]:
     return nodes
 
 
-def _judged(column: Column, rules: Rules, language: NullTranslations) -> FleetColumn:
+def _judged(column: Column, rules: Rules) -> FleetColumn:
     first = column.workload.first
     assert first.throughput
-    name, unit = column.workload.name, str(first.throughput.unit)
     peak = PEAKS.get(column.quantity)
-    if peak:
-        framework = DISPLAY_NAMES[first.config.framework]
-        precision = _precision(first) or ""
-        traits = [language.gettext(peak.name), framework, precision, first.config.topology]
-        name, unit = " · ".join(traits), peak.unit
     judgement = judge(column.nodes, rules)
-    return FleetColumn(name=name, quantity=column.quantity, unit=unit, **judgement._asdict())
+    return FleetColumn(
+        workload=column.workload.configuration,
+        quantity=column.quantity,
+        unit=peak.unit if peak else first.throughput.unit,
+        **judgement._asdict(),
+    )
 
 
 # Nodes.
@@ -256,7 +243,7 @@ def _missing(workloads: Sequence[Workload]) -> dict[str, list[Missing]]:
                 measurement = workload.by_node.get(name)
                 failure = measurement.result.failure if measurement else None
                 code = failure.code if failure else ""
-                lacking = Missing(workload=workload.name, failure=code)
+                lacking = Missing(workload=workload.configuration, failure=code)
                 missing.setdefault(name, []).append(lacking)
     return missing
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from perfkit.analysis.comparison.configurations import Configuration
 from perfkit.measuring.results.base import Stored
 
 DIGITS = re.compile("([0-9]+)")
@@ -45,8 +46,8 @@ class NodeCell(Stored):
 class FleetColumn(Stored):
     """The nodes under one workload, or by one peak."""
 
-    name: str
-    """configuration, and what distinguishes it from other columns"""
+    workload: Configuration
+    """the workload, or a workload whose workers measured the peak"""
     quantity: Quantity
     """what is compared"""
     unit: str
@@ -64,8 +65,8 @@ class FleetColumn(Stored):
 class Missing(Stored):
     """A workload of which a node has no complete measurement."""
 
-    workload: str
-    """name of the workload"""
+    workload: Configuration
+    """the workload"""
     failure: str
     """code of the failure, if it failed; otherwise empty"""
 
@@ -98,7 +99,7 @@ class FleetNode(Stored):
 class Fleet(Stored):
     """A judged fleet. Shares are of 1."""
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     """readers refuse any other"""
     level: float
     """probability that no good node is called slow in any column"""
@@ -109,8 +110,8 @@ class Fleet(Stored):
     nodes: list[FleetNode]
     """slow nodes first, then those without a measurement, undecided and ok ones, each by their
     lowest ratio of all columns"""
-    too_few: list[str] = Field([])
-    """names of workloads that fewer than three nodes completed"""
+    too_few: list[Configuration] = Field([])
+    """workloads that fewer than three nodes completed"""
 
     def named(self, verdict: NodeVerdict) -> list[str]:
         """Return the names of the nodes with a verdict, sorted."""

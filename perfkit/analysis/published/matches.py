@@ -3,11 +3,10 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from gettext import NullTranslations
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from perfkit.analysis.published.cells import RUNS, PublishedCell
-from perfkit.measuring.statements import N_, Format, Statement
+from perfkit.measuring.statements import N_, Statement, Translated
 from perfkit.training.models import find_model, model_named
 
 MeasurementRow = Mapping[str, Any]
@@ -25,14 +24,6 @@ STRATEGIES = {
     ("fleetx-vgg16", "auto"): "fleetx-auto",
 }
 """The presets of the strategies that a source prints above its tables; others print none."""
-
-
-def _translated(text: str, language: NullTranslations) -> str:
-    return language.gettext(text)
-
-
-Translated = Annotated[str, Format(_translated)]
-"""A text of the published tables that has a translation."""
 
 
 class SetupDifference(Statement):

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perfkit.analysis import wording
+from perfkit.analysis.comparison.configurations import NAME, Configuration
 from perfkit.analysis.comparison.keys import LIVE_LABEL
 from perfkit.analysis.comparison.stored import InterleavedComparison, Variant
 from perfkit.measuring.command import run_command
@@ -15,7 +15,14 @@ from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.statistics import median
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.language import translations
+from perfkit.report.text.wording import (
+    column_value,
+    device_name,
+    row_title,
+    traits,
+    variant_arguments,
+    work_title,
+)
 from perfkit.training.frameworks import DISPLAY_NAMES
 
 
@@ -52,26 +59,10 @@ def stored_value(value: Any) -> str:
     return text
 
 
-def fact_name(name: str) -> str:
-    """Return the name of a fact of the environment in the current language."""
-    return wording.fact_name(name, translations())
-
-
-def device_name(row: Mapping[str, Any]) -> str:
-    """Return the GPU or CPU in a row of `perfkit.load` in the current language."""
-    return wording.device_name(row, translations())
-
-
 def device(result: Result) -> str:
     """Return the name of the GPU or CPU that trained."""
     facts = {f"environment.{name}": result.fact(name) for name in ("gpus", "cpu")}
     return device_name({"device": result.config.device} | facts)
-
-
-def traits(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return column -> text of the parameters in a row of `perfkit.load` that differ from the
-    default, in the current language."""
-    return wording.traits(row, translations())
 
 
 def protocol_name(protocol: Protocol) -> str:
@@ -166,11 +157,29 @@ def _script_variant(values: Mapping[str, Any], comparison: InterleavedComparison
             case "script":
                 parts.append(plain(str(value)))
             case "arguments":
-                arguments = wording.variant_arguments(str(value), every, translations())
+                arguments = variant_arguments(str(value), every)
                 parts.append(arguments)
             case _:
                 parts.append(plain(f"{name}={value}"))
     return " ".join(parts)
+
+
+def comparison_title(comparison: InterleavedComparison) -> str:
+    """Return the short name of the compared model, with its size if all variants have the same
+    one, or of a script's file."""
+    return work_title(comparison.model, comparison.model_size)
+
+
+def configuration_name(configuration: Configuration) -> str:
+    """Return a configuration in a few words, with the parameters that differ from the defaults
+    and what tells it from others."""
+    values = configuration.values
+    unusual = traits(values)
+    words = [row_title(values, NAME), *unusual.values()]
+    for column in configuration.apart:
+        if values[column] is not None and column not in unusual:
+            words.append(column_value(column, values[column]))
+    return " · ".join(words)
 
 
 def variant_names(comparison: InterleavedComparison) -> list[str]:

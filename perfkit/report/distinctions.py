@@ -1,14 +1,14 @@
 """The facts that tell measurements apart which read alike in a list."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from gettext import NullTranslations
 from typing import Any
 
 from perfkit.analysis.comparison.keys import HARDWARE
-from perfkit.analysis.wording import column_value, telling_apart
+from perfkit.analysis.script_arguments import telling_apart
 from perfkit.measuring.format import plain
 from perfkit.measuring.parameters import ABOUT
 from perfkit.measuring.results.identity import NOT_IDENTITY
+from perfkit.report.text.wording import column_value
 
 Row = Mapping[str, Any]
 """A row of `perfkit.load`."""
@@ -22,9 +22,7 @@ LAST = [f"environment.{fact}" for fact in NOT_IDENTITY]
 
 
 def distinctions(
-    rows: Iterable[Row],
-    appearance: Callable[[Row], Hashable],
-    language: NullTranslations,
+    rows: Iterable[Row], appearance: Callable[[Row], Hashable]
 ) -> dict[str, list[str]]:
     """Return folder -> facts in words, for the rows whose `appearance` others share: as few as
     tell them apart, and at most MOST_FACTS."""
@@ -35,7 +33,7 @@ def distinctions(
     for group in alike.values():
         columns = _telling_columns(group) if len(group) > 1 else []
         for column in columns:
-            _tell(told, group, column, language)
+            _tell(told, group, column)
     return told
 
 
@@ -64,11 +62,10 @@ def _tell(
     told: dict[str, list[str]],
     rows: Sequence[Row],
     column: str,
-    language: NullTranslations,
 ) -> None:
     """Add to `told` each row's value of a column in words, if it has one."""
     values = {row["folder"]: plain(str(row[column])) for row in rows if row[column] is not None}
     texts = telling_apart(values.values())
     for folder, value in values.items():
-        words = column_value(column, texts[value], language)
+        words = column_value(column, texts[value])
         told.setdefault(folder, []).append(words)
