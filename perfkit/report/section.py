@@ -154,7 +154,7 @@ def _compact(svg: str) -> str:
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
     text = re.sub(r'<g id="[a-zA-Z0-9]+_\d+"', "<g", text)
     # Coordinates in hundredths of a point; texts, outside of tags, stay as they are.
-    text = re.sub(r"(\.\d\d)\d+(?=[^<>]*>)", r"\1", text)
+    text = re.sub("<[^<>]*>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), text)
     lines = [line.strip() for line in text.split("\n")]
     return _with_one_font("".join(f"{line} " for line in lines if line))
 

@@ -2,7 +2,6 @@
 a chart is drawn once for all languages."""
 
 from functools import partial
-from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -10,15 +9,15 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from perfkit.measuring.format import number
 from perfkit.measuring.statements import N_
 from perfkit.report.section import Section, folded, picture
-from perfkit.report.style import FAINT, WAIT, from_zero, new_figure
+from perfkit.report.style import FAINT, HEADROOM, WAIT, from_zero, new_figure
 
 MOST_RANKS = 8
 """With more ranks, only the fastest and the slowest rank are drawn."""
 MOST_ROWS = 50
-"""With more repeats, they are drawn overlaid only: rows take time that grows with the square
-of their number."""
+"""With more repeats, they are drawn overlaid only."""
 HIDDEN = 0.002
 """Share of a chart's scale that is less than half a pixel high."""
 MARGINS = {"left": 0.07, "right": 0.99, "top": 0.86, "bottom": 0.17}
@@ -54,9 +53,7 @@ def overlaid(steps: pd.DataFrame, colour: str) -> Figure:
         repeats[0].set_label(N_("a repeat"))
         median = seconds.median(axis="columns")
         axes.plot(median.index, median, color=colour, label=N_("median of the repeats"))
-        longest = seconds.max(axis=None)
-        if wait.max() > HIDDEN * longest:
-            _shade_wait(axes, wait, longest, label=N_("data wait"))
+        _shade_wait(axes, wait, seconds.max(axis=None), label=N_("data wait"))
         spans = _shade_warm_up(axes, steps)
         for span in spans[:1]:
             span.set_label(N_("warm-up"))
@@ -69,27 +66,31 @@ def overlaid(steps: pd.DataFrame, colour: str) -> Figure:
 
 
 def each_repeat(steps: pd.DataFrame, colour: str) -> Figure:
-    """Draw a row for each repeat, on common axes: a line for each rank, and the longest wait
-    for data."""
+    """Draw a row for each repeat, on one scale: a line for each rank, and the longest wait for
+    data."""
     if steps["rank"].nunique() > MOST_RANKS:
         steps = _fastest_and_slowest(steps)
     repeats = list(steps.groupby("repeat"))
+    longest = float(steps["seconds"].max())
+    row_height = HEADROOM * longest
     height = ROW_HEIGHT * len(repeats) + AROUND
-    margins = MARGINS | {"top": 1 - 0.25 / height, "bottom": 0.5 / height, "hspace": 0.25}
-    grid: dict[str, Any] = {"sharex": True, "sharey": True, "gridspec_kw": margins}
-    with new_figure(9, height, rows=len(repeats), layout=None, **grid) as (figure, rows):
-        _scale(rows[-1], steps)
-        rows[-1].yaxis.set_major_locator(MaxNLocator(2))
-        for axes, (repeat, of_repeat) in zip(rows, repeats, strict=True):
+    margins = MARGINS | {"top": 1 - 0.25 / height, "bottom": 0.5 / height}
+    with new_figure(9, height, layout=None, gridspec_kw=margins) as (figure, (axes,)):
+        beside = axes.get_yaxis_transform()
+        for row, (repeat, of_repeat) in enumerate(repeats, 1):
+            zero = -row * row_height
             seconds = of_repeat.pivot(index="step", columns="rank", values="seconds")
-            axes.plot(seconds.index, seconds, color=colour, linewidth=0.8)
+            axes.plot(seconds.index, zero + seconds, color=colour, linewidth=0.8)
             wait = of_repeat.groupby("step")["data_wait_seconds"].max()
-            _shade_wait(axes, wait, steps["seconds"].max())
-            _shade_warm_up(axes, of_repeat)
-            axes.set_ylabel(str(repeat), rotation=0, labelpad=12)
-            axes.grid(visible=False)
-            # All rows have the scale of the last one.
-            axes.tick_params(labelleft=axes is rows[-1])
+            _shade_wait(axes, wait, longest, zero=zero)
+            _shade_warm_up(axes, of_repeat, row=(1 - row / len(repeats), 1 / len(repeats)))
+            axes.axhline(zero, color=FAINT, linewidth=0.5)
+            axes.text(-0.04, zero + row_height / 2, str(repeat), transform=beside, va="center")
+        _scale(axes, steps)
+        # The last row has the scale of all.
+        axes.set_yticks([zero, zero + longest], ["0", number(longest, 2)])
+        axes.set_ylim(zero, 0)
+        axes.grid(visible=False)
         figure.text(0.005, 0.99, N_("repeat"), va="top")
         figure.text(0.07, 0.99, N_("step time (s)"), va="top")
     return figure
@@ -101,22 +102,40 @@ def _fastest_and_slowest(steps: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([by_step.min().assign(rank=0), by_step.max().assign(rank=1)])
 
 
-def _shade_wait(axes: Axes, wait: pd.Series, longest: float, label: str | None = None) -> None:
-    """Shade the wait for data in each step, unless it is too short to be seen on a scale with
-    the longest step: an area of a thousand steps takes as much of a page as all its lines."""
-    is_seen = wait.max() > HIDDEN * longest
-    shown = wait if is_seen else wait[:0]
-    axes.fill_between(shown.index, shown, color=WAIT, linewidth=0, label=label)
+def _shade_wait(
+    axes: Axes,
+    wait: pd.Series,
+    longest: float,
+    label: str | None = None,
+    zero: float = 0.0,
+) -> None:
+    """Shade the wait for data in each step above the line at `zero`, unless it is too short to
+    be seen on a scale with the longest step: an area of a thousand steps takes as much of a
+    page as all its lines."""
+    if wait.max() > HIDDEN * longest:
+        top = zero + wait
+        axes.fill_between(wait.index, zero, top, color=WAIT, linewidth=0, label=label)
 
 
-def _shade_warm_up(axes: Axes, steps: pd.DataFrame) -> list[Rectangle]:
+def _shade_warm_up(
+    axes: Axes, steps: pd.DataFrame, row: tuple[float, float] = (0, 1)
+) -> list[Rectangle]:
     """Shade the warm-up and return its shades: a step is the darker the more repeats have it in
-    their warm-up."""
+    their warm-up. `row` is the lower end and the height, as shares of the axes."""
+    low, height = row
     first = steps["step"].min()
     lasts = steps[~steps["measured"]].groupby("repeat")["step"].max()
     shares = lasts.value_counts(normalize=True)
     return [
-        axes.axvspan(first - 0.5, last + 0.5, color=FAINT, alpha=0.2 * share, linewidth=0)
+        axes.axvspan(
+            first - 0.5,
+            last + 0.5,
+            low,
+            low + height,
+            color=FAINT,
+            alpha=0.2 * share,
+            linewidth=0,
+        )
         for last, share in shares.items()
     ]
 
