@@ -602,23 +602,12 @@ def test_an_unreadable_comparison_is_named_and_left_out(comparison, tmp_path, wi
     assert why in unescape((tmp_path / "index.html").read_text())
 
 
-@pytest.mark.parametrize(
-    ("paths", "value", "why"),
-    [
-        (
-            [["pairs", 0, "b", "value"], ["variants", 1, "number", "value"]],
-            99.0,
-            "its throughput has changed",
-        ),
-        ([["pairs", 0, "ratio"]], 2.0, "its ratio does not follow from its repeats"),
-    ],
-)
-def test_a_number_that_the_measurements_do_not_give_is_named(
-    comparison, tmp_path, paths, value, why
-):
-    changed(comparison, paths, value)
+def test_a_number_that_the_measurements_do_not_give_is_named(comparison, tmp_path):
+    paths = [["pairs", 0, "b", "value"], ["variants", 1, "number", "value"]]
+    changed(comparison, paths, 99.0)
     stored = read_comparison(comparison)
-    assert disagreements(stored, tmp_path) == [f"{stored.variants[1].id}: {why}"]
+    why = f"{stored.variants[1].id}: its throughput has changed"
+    assert disagreements(stored, tmp_path) == [why]
 
 
 def test_foreign_names_are_escaped_on_every_page(comparison, tmp_path, without_summary):

@@ -57,12 +57,9 @@ def test_an_undisturbed_measurement_has_no_warning():
     assert codes(undisturbed) == []
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [([100.0], ["single_repeat"]), ([74.0, 126.0, 80.0, 120.0, 100.0], [])],
-)
-def test_a_single_repeat_gives_a_warning_and_a_wide_interval_does_not(values, expected):
-    assert codes(measured(values)) == expected
+@pytest.mark.parametrize("values", [[100.0], [74.0, 126.0, 80.0, 120.0, 100.0]])
+def test_few_repeats_and_a_wide_interval_give_no_warning(values):
+    assert codes(measured(values)) == []
 
 
 def test_an_outlier_gives_a_warning_and_still_counts():
@@ -275,21 +272,6 @@ def test_published_numbers_are_plausible():
         assert "above_datasheet" not in codes(result)
 
 
-@pytest.mark.parametrize(
-    ("target", "repeats", "budget", "expected"),
-    [
-        (0.0001, 7, None, ["interval_missed"]),
-        (0.5, 100, None, []),
-    ],
-)
-def test_a_missed_interval_target_gives_a_warning(target, repeats, budget, expected):
-    result = measured(QUIET)
-    auto = {"interval_target": target, "repeats": repeats, "budget": budget}
-    protocol = result.protocol.model_copy(update=auto)
-    aimed = result.model_copy(update={"protocol": protocol})
-    assert codes(aimed) == expected
-
-
 def test_the_share_of_the_peak_is_computed_per_repeat():
     result = measured([100.0, 200.0])
     assert utilization(result) is None
@@ -383,7 +365,7 @@ def test_drifting_and_unsteady_steps_give_warnings(tmp_path, step_seconds, expec
     events = rank_events([*step_seconds], measured_steps=100)
     result = measured([1.0], protocol="published")
     result, profiles = stored_profiles(tmp_path / "m", result, [[events]])
-    assert codes(result, profiles) == ["single_repeat", *expected]
+    assert codes(result, profiles) == expected
 
 
 def test_a_window_that_differs_from_its_steps_gives_a_warning(tmp_path):

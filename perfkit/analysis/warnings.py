@@ -22,7 +22,7 @@ from perfkit.measuring.config import Config
 from perfkit.measuring.request.contradictions import contradictions
 from perfkit.measuring.results.frames import steps_of
 from perfkit.measuring.results.repeat import Evaluation, Repeat, TelemetrySummary
-from perfkit.measuring.results.schema import STOPPING_LEVEL, Result
+from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import Measurement, ResultError
 from perfkit.measuring.results.summarize import check_against_raw
 from perfkit.measuring.results.telemetry import SAMPLING_SECONDS
@@ -36,7 +36,7 @@ from perfkit.measuring.statements import (
     Share,
     Statement,
 )
-from perfkit.measuring.statistics import median, outliers, relative_width
+from perfkit.measuring.statistics import median, outliers
 from perfkit.measuring.steady import TOLERANCE, RepeatProfile, Steadiness, profile_repeats
 from perfkit.measuring.work import ModelWork
 from perfkit.training.effective import (
@@ -535,18 +535,6 @@ class Incomplete(MeasurementWarning):
         return cls(complete=len(checks.repeats), planned=result.protocol.repeats)
 
 
-class SingleRepeat(MeasurementWarning):
-    """There is one repeat."""
-
-    code = "single_repeat"
-    severity = "caution"
-    sentence = N_("A single repeat has no interval.")
-
-    @classmethod
-    def find(cls, checks: "MeasurementChecks") -> Self | None:
-        return cls() if len(checks.result.throughputs) == 1 else None
-
-
 SHORT_WINDOW = 0.1
 """Seconds of a window below which a few milliseconds without a core are a large share of it."""
 
@@ -865,30 +853,6 @@ class Outlier(MeasurementWarning):
             if abs(share) > TOLERANCE:
                 shares[checks.repeats[position].index] = share
         return cls(repeats=[*shares], shares=[*shares.values()]) if shares else None
-
-
-class IntervalMissed(MeasurementWarning):
-    """`budget` or all repeats were used up before a 98 % interval was as narrow as
-    `interval_target`."""
-
-    code = "interval_missed"
-    severity = "notice"
-    sentence = N_(
-        "After %(n)s repeats the 98 %% interval was still wider than %(share)s of the median."
-    )
-    n: int
-    share: Share
-
-    @classmethod
-    def find(cls, checks: "MeasurementChecks") -> Self | None:
-        result = checks.result
-        target = result.protocol.interval_target
-        if target is None or result.ended_by not in ("budget", "repeats"):
-            return None
-        reached = relative_width(result.throughputs, STOPPING_LEVEL)
-        if reached is not None and reached <= target:
-            return None
-        return cls(n=len(result.throughputs), share=target)
 
 
 class SkippedSteps(MeasurementWarning):

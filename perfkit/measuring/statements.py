@@ -56,8 +56,6 @@ def _repeats(numbers: list[int], language: NullTranslations) -> str:
 
 Repeats = Annotated[list[int], Format(_repeats)]
 """Numbers of repeats, at the beginning of a sentence: "Repeats 2, 3"."""
-Translated = Annotated[str, Format(lambda text, language: language.gettext(text))]
-"""A text that has a translation."""
 Share = Annotated[float, Format(lambda share, _language: percent(share))]
 """A fraction, written in percent."""
 Changes = Annotated[list[float], Format(lambda shares, _language: changes(shares))]

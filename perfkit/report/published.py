@@ -248,7 +248,7 @@ def _matches_table(pairs: list[Match], site: Site) -> Section:
                 pair.cell.printed or "",
                 _measured(pair, site),
                 _(row["status"]),
-                difference_words(pair.differences),
+                difference_words(pair),
             ]
         )
     return table(rows, headings, as_cards=True)

@@ -12,11 +12,10 @@ from perfkit.analysis.published.cells import (
     PublishedCell,
 )
 from perfkit.analysis.published.layouts import LAYOUTS
-from perfkit.analysis.published.matches import SetupDifference
+from perfkit.analysis.published.matches import Match
 from perfkit.measuring.statements import N_
 from perfkit.report.text.language import enumerated
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.statements import sentence
 from perfkit.report.text.wording import size_text
 
 TABLE_PRECISION = {
@@ -30,6 +29,18 @@ TABLE_PRECISION = {
     "not stated": N_("precision not stated"),
 }
 """Precision in the sources' table headings; pure FP16 is among AMP, marked in its cell."""
+
+PARAMETER_DIFFERS = N_("%(name)s %(measured)s; published: %(published)s")
+DIFFERENCES = {
+    "gpus": N_("GPU %(measured)s; published: %(published)s"),
+    "precision": N_("effective precision %(measured)s; published: %(published)s"),
+    "input": N_("input %(measured)s; published: %(published)s"),
+    "statistic": N_(
+        "median of %(repeats)s runs; each the mean of steps %(first)s-%(last)s; "
+        "published: %(published)s"
+    ),
+}
+"""What differs from a published number -> the words; parameters have others."""
 
 
 class CellLabels(NamedTuple):
@@ -97,6 +108,23 @@ def stated(cells: pd.DataFrame, key: str) -> str:
     return "; ".join(parts)
 
 
-def difference_words(differences: list[SetupDifference]) -> str:
+def difference_words(match: Match) -> str:
     """Return the differences of a measurement from a published number, in words."""
-    return "; ".join(sentence(difference) for difference in differences)
+    row = match.row
+    texts = []
+    for difference in match.differences:
+        name, measured = difference.key, difference.measured
+        if not difference.is_stated:
+            texts.append(f"{name} {measured}")
+            continue
+        words = _(DIFFERENCES.get(name, PARAMETER_DIFFERS))
+        facts = {
+            "name": name,
+            "published": _(difference.published),
+            "measured": _(measured),
+            "repeats": row["n"],
+            "first": row["warmup_steps"] + 1,
+            "last": row["warmup_steps"] + row["measured_steps"],
+        }
+        texts.append(words % facts)
+    return "; ".join(texts)

@@ -138,7 +138,7 @@ def _published_row(pair: Match, site: Site) -> list[Any]:
         pair.cell.printed,
         link(site.address(pair.row["folder"]), measured),
         number(pair.ratio, 3),
-        difference_words(pair.differences),
+        difference_words(pair),
     ]
 
 

@@ -122,9 +122,7 @@ def differences(a: Operand, b: Operand) -> Differences:
         return elsewhere
     stated: Differences = {}
     for difference in matches.differences(PublishedCell(**a.row), b.row):
-        # The key for the GPUs' names is `gpus`; a table states one `gpu`.
-        key = "gpus" if difference.key == "gpu" else difference.key
-        stated[key] = difference.values
+        stated[difference.key] = (difference.published, difference.measured)
     return stated
 
 

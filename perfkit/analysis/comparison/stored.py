@@ -8,14 +8,14 @@ Each variant is a measurement of its own below `outputs`; `docs/results.md` desc
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from perfkit.analysis.comparison.keys import Differences, KeyValue
 from perfkit.analysis.rates import MachineRate
-from perfkit.analysis.ratios import Method, Ratio, Turn, estimated
-from perfkit.analysis.verdicts import LEVEL, Verdict, fewest_of_each, has_regressed, verdict
+from perfkit.analysis.ratios import Method, Ratio, Turn
+from perfkit.analysis.verdicts import LEVEL, Verdict, fewest_of_each
 from perfkit.measuring.format import interval, number
 from perfkit.measuring.results.base import Stored
 from perfkit.measuring.results.effective import WorkUnit
@@ -25,7 +25,7 @@ from perfkit.measuring.results.store import (
     read_as,
     write_atomically,
 )
-from perfkit.measuring.statistics import fewest_values, median_estimate
+from perfkit.measuring.statistics import fewest_values
 
 SCHEMA_VERSION: Literal[6] = 6
 FOLDER = "comparisons"
@@ -125,15 +125,6 @@ class PairResult(Ratio):
     @property
     def out_of_turn(self) -> list[int]:
         return [turn.repeat for turn in self.turns if not turn.in_turn]
-
-    def judged_anew(self, level: float, threshold: float) -> Self:
-        """Return the pair with ratio, interval and verdict of its pairs of repeats."""
-        ratio = median_estimate(self.ratios, level)
-        judged = estimated(ratio) | {
-            "verdict": verdict(ratio, level, threshold),
-            "regressed": has_regressed(ratio, level, threshold),
-        }
-        return self.model_copy(update=judged)
 
     def enough(self, level: float) -> int:
         """Return how many pairs of repeats, or repeats of each side, reach `level`."""

@@ -3,10 +3,9 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from perfkit.analysis.published.cells import RUNS, PublishedCell
-from perfkit.measuring.statements import N_, Statement, Translated
 from perfkit.training.models import find_model, model_named
 
 MeasurementRow = Mapping[str, Any]
@@ -26,97 +25,16 @@ STRATEGIES = {
 """The presets of the strategies that a source prints above its tables; others print none."""
 
 
-class SetupDifference(Statement):
+class SetupDifference(NamedTuple):
     """A difference between a measurement and the published number that it matches."""
 
-    classes: ClassVar = {}
-    published: Translated
-
-    @property
-    def key(self) -> str:
-        """What differs, such as `gpu` or the name of a parameter."""
-        return self.code
-
-    @property
-    def values(self) -> tuple[str, str]:
-        """The published and the measured value."""
-        raise NotImplementedError
-
-
-class GpuDiffers(SetupDifference):
-    code = "gpu"
-    measured: str | None
-    """None if the GPU is not known"""
-
-    def english(self) -> str:
-        if self.measured is None:
-            return N_("unknown GPU; published: %(published)s")
-        return N_("GPU %(measured)s; published: %(published)s")
-
-    @property
-    def values(self) -> tuple[str, str]:
-        return self.published, self.measured or "unknown GPU"
-
-
-class PrecisionDiffers(SetupDifference):
-    code = "precision"
-    sentence = N_("effective precision %(measured)s; published: %(published)s")
+    key: str
+    """what differs: gpus, statistic, or a parameter"""
+    published: str
+    """if the source does not state it, the value in parameters/"""
     measured: str
-
-    @property
-    def values(self) -> tuple[str, str]:
-        return self.published, self.measured
-
-
-class InputDiffers(SetupDifference):
-    code = "input"
-    sentence = N_("input %(measured)s; published: %(published)s")
-    measured: str
-
-    @property
-    def values(self) -> tuple[str, str]:
-        return self.published, self.measured
-
-
-class StatisticDiffers(SetupDifference):
-    code = "statistic"
-    sentence = N_(
-        "median of %(repeats)s runs; each the mean of steps %(first)s-%(last)s; "
-        "published: %(published)s"
-    )
-    repeats: int
-    first: int
-    last: int
-
-    @property
-    def values(self) -> tuple[str, str]:
-        steps = f"{self.first}-{self.last}"
-        measured = f"median of {self.repeats} runs; each the mean of steps {steps}"
-        return self.published, measured
-
-
-class ParameterDiffers(SetupDifference):
-    """A parameter that the source does not state differs from its value in parameters/."""
-
-    code = "parameter"
-    sentence = "%(name)s %(measured)s"
-    name: str
-    measured: str
-
-    @property
-    def key(self) -> str:
-        return self.name
-
-    @property
-    def values(self) -> tuple[str, str]:
-        return self.published, self.measured
-
-
-class StatedParameterDiffers(ParameterDiffers):
-    """A parameter differs from the value that the source states."""
-
-    code = "stated_parameter"
-    sentence = N_("%(name)s %(measured)s; published: %(published)s")
+    is_stated: bool = True
+    """whether the source states it"""
 
 
 @dataclass(frozen=True)
@@ -130,10 +48,7 @@ class Match:
     @property
     def is_like(self) -> bool:
         """Whether perfkit measured on the same GPU in the same precision."""
-        return not any(
-            isinstance(difference, GpuDiffers | PrecisionDiffers)
-            for difference in self.differences
-        )
+        return not {"gpus", "precision"} & {each.key for each in self.differences}
 
     @property
     def ratio(self) -> float | None:
@@ -228,38 +143,30 @@ def differences(cell: PublishedCell, row: MeasurementRow) -> Iterator[SetupDiffe
     graph, with the values in parameters/."""
     gpu = gpu_name(row)
     if not is_gpu_of(cell, gpu):
-        yield GpuDiffers(published=cell.gpu, measured=gpu)
+        yield SetupDifference("gpus", cell.gpu, gpu or "unknown")
     precision = row["effective.precision"] or row["precision"]
     if row["effective.tf32"]:
         precision += " (TF32)"
     if precision != cell.precision:
-        yield PrecisionDiffers(published=cell.precision, measured=precision)
+        yield SetupDifference("precision", cell.precision, precision)
     if cell.input is not None and row["input"] not in cell.input.split("/"):
-        yield InputDiffers(published=cell.input, measured=row["input"])
+        yield SetupDifference("input", cell.input, row["input"])
     yield from _parameter_differences(cell, row)
     warmup, measured, repeats = row["warmup_steps"], row["measured_steps"], row["n"]
     if repeats and (cell.statistic, warmup, measured, repeats) != PUBLISHED_PROTOCOL:
-        yield StatisticDiffers(
-            published=cell.statistic or "not stated",
-            repeats=repeats,
-            first=warmup + 1,
-            last=warmup + measured,
-        )
+        steps = f"{warmup + 1}-{warmup + measured}"
+        statistic = f"median of {repeats} runs; each the mean of steps {steps}"
+        yield SetupDifference("statistic", cell.statistic or "not stated", statistic)
 
 
 def _parameter_differences(
     cell: PublishedCell, row: MeasurementRow
-) -> Iterator[ParameterDiffers]:
+) -> Iterator[SetupDifference]:
     stated = _stated_parameters(cell)
     for name, value in (_unstated_parameters(cell, row) | stated).items():
         measured = row.get(name)
-        if measured is None or measured == value:
-            continue
-        values = {"name": name, "published": str(value), "measured": str(measured)}
-        if name in stated:
-            yield StatedParameterDiffers(**values)
-        else:
-            yield ParameterDiffers(**values)
+        if measured not in (None, value):
+            yield SetupDifference(name, str(value), str(measured), name in stated)
 
 
 def gpu_name(row: MeasurementRow) -> str | None:
