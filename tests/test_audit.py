@@ -14,7 +14,6 @@ from log_writers import paddleclas
 
 from perfkit.audit.audit import Audit, read_audit, write_audit
 from perfkit.measuring.results.store import ResultError
-from perfkit.report.audit import from_published
 from perfkit.report.site import write_site
 from perfkit.report.text.language import file_name
 
@@ -167,16 +166,6 @@ def page(folder, language="en"):
 def test_an_audit_has_pages_in_both_languages(stored, language, texts):
     text = page(stored, language)
     assert [expected for expected in texts if expected not in text] == []
-
-
-def test_a_page_says_if_it_draws_only_40_numbers(stored):
-    audit = read_audit(stored)
-    (claim,) = (claim for claim in audit.claims if claim.log)
-    claims = [claim.model_copy(update={"text": f"{number}"}) for number in range(41)]
-    logs = [log for log in audit.logs if log.name == claim.log]
-    write_audit(stored, audit.model_copy(update={"claims": claims, "logs": logs}))
-    shown = from_published(str(stored)).html
-    assert "Drawn: the 40 of 41 numbers with the largest differences." in shown
 
 
 def test_the_page_of_a_claim_names_no_option(log, tmp_path):

@@ -111,7 +111,7 @@ def looked_up():
 
 def test_template_messages_with_a_percent_sign_have_a_variable(templates):
     # Jinja doubles the sign in every message, but only undoubles it if there are variables.
-    assert len(templates) > 10
+    assert templates
     for message in templates:
         text = str(message)
         assert "%" not in text or "%(" in text

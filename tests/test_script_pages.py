@@ -60,7 +60,8 @@ def test_an_unknown_wait_for_data_is_never_shown_as_zero(tmp_path):
     measurement = kept(tmp_path)
     assert "Data wait" not in text_of(headline(checked(measurement)))
     assert "Data wait" not in text_of(repeats(measurement))
-    assert "The wait for data is unknown" in text_of(method(measurement))
+    assert "Data wait" not in text_of(method(measurement))
+    assert "Wait for data unknown" in text_of(script(measurement))
 
 
 def test_a_wait_for_data_that_the_script_counts_is_shown(tmp_path):

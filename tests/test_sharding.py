@@ -15,7 +15,6 @@ from perfkit.measuring.request.plan import plan
 from perfkit.measuring.results.frames import row_of
 from perfkit.measuring.results.repeat import Rank, Repeat
 from perfkit.measuring.results.schema import Throughput
-from perfkit.report.setup import method
 from perfkit.report.steps import repeats
 from perfkit.report.text.wording import traits
 from perfkit.training.options import Options
@@ -184,8 +183,3 @@ def test_tables_name_sharding_and_recomputation(tmp_path):
     names = traits(row)
     assert (names["sharding"], names["recompute"]) == ("sharding full", "recompute full")
     assert "sharding" not in traits(row_of(stored(tmp_path / "usual")))
-
-
-def test_the_page_says_when_gradients_are_exchanged(tmp_path):
-    html = method(stored(tmp_path, sharding="full", accumulate=2)).html
-    assert "gradients are exchanged with every micro-batch" in html

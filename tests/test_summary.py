@@ -16,7 +16,7 @@ from perfkit.measuring.statistics import ratio_interval
 from perfkit.report.rankings import fastest
 from perfkit.report.section import Picture
 from perfkit.report.summarized import Summary
-from perfkit.report.summary import beside_published, page, ratios, scaling, throughput_by_batch
+from perfkit.report.summary import page, ratios, scaling, throughput_by_batch
 from perfkit.report.text.language import in_language
 
 NODES = {"device": "gpu", "gpus": 8, "nodes": 2, "launcher": "srun"}
@@ -371,9 +371,7 @@ def test_numbers_link_to_their_page_in_the_same_language(tmp_path):
     summary = read(tmp_path, result)
     name = name_of(result)
     assert "<a" not in fastest(summary).html
-    assert "<a" not in beside_published(summary).html
-    with_pages(tmp_path, name, "published")
-    assert 'href="../published/report.html"' in beside_published(summary).html
+    with_pages(tmp_path, name)
     assert f'href="../{name}/report.html"' in fastest(summary).html
     with in_language("zh"):
         assert "/report.zh.html" in fastest(summary).html
@@ -502,18 +500,6 @@ def test_cpu_processes_have_a_speedup_without_an_ideal_line(tmp_path):
     assert lines_of(axes) == {"Paddle": [1, 1.25, 2]}
     assert notes_of(axes) == []
     assert "No ideal line where the processes share the cores." in section.html
-
-
-def test_only_published_numbers_with_a_measurement_are_shown(tmp_path):
-    other = measured([1.0])
-    summary = read(tmp_path / "a", other)
-    assert beside_published(summary).html == ""
-    same = measured([2097.20 * 1.1] * 7, batch_size=32, device="gpu", gpus=8)
-    summary = read(tmp_path / "b", same)
-    (row,) = only_table(beside_published(summary))
-    assert row["Source"].endswith(" · 32 · 1x8 · V100, FP32")
-    assert row["Published"] == "2097.20"
-    assert row["Measured / published"] == "1.10"
 
 
 # All sections.

@@ -19,7 +19,6 @@ from perfkit.measuring.steady import is_warmed_up
 from perfkit.measuring.system.environment import usable_cores
 from perfkit.report.checked import checked
 from perfkit.report.steps import step_times
-from perfkit.report.tiles import headline
 
 RUNS = 20
 
@@ -192,8 +191,8 @@ def test_the_page_shows_published_and_steady_throughput(tmp_path):
     assert measurement.result.throughput.value == pytest.approx(8)
     # Steps 21 to 60 take 2 s, 61 to 120 1 s.
     shown = checked(measurement)
-    text = headline(shown).html + step_times(shown).html
-    assert "Published protocol, steps 21 to 120: 5.714 (-29 %)" in text
+    text = step_times(shown).html
+    assert "Steps 21 to 120" in text and "5.714" in text
     assert "60, steady" in text
 
 

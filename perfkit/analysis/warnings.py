@@ -73,8 +73,6 @@ class MeasurementChecks:
     """Profiles of the complete repeats."""
     steps: pd.DataFrame
     """The raw steps, empty if they can't be read."""
-    problem: str = ""
-    """Why the raw steps can't be read; empty if they can."""
     difference: str = ""
     """The first difference between the result and its raw files; empty if there is none."""
 
@@ -130,17 +128,17 @@ class MeasurementChecks:
 
 def check(measurement: Measurement) -> MeasurementChecks:
     """Return what a measurement's result and raw files show."""
-    result, problem = measurement.result, ""
+    result = measurement.result
     try:
         steps = steps_of(measurement)
         profiles = profile_repeats(steps, result.counts.units_per_sample)
-    except ResultError as error:
-        steps, profiles, problem = pd.DataFrame(), [], error.relative_to(measurement.folder)
+    except ResultError:
+        steps, profiles = pd.DataFrame(), []
     # A failed repeat may have reached its window.
     complete = {repeat.index for repeat in result.complete_repeats}
     profiles = [profile for profile in profiles if profile.repeat in complete]
     difference = check_against_raw(measurement)
-    return MeasurementChecks(result, profiles, steps, problem, difference)
+    return MeasurementChecks(result, profiles, steps, difference)
 
 
 def worst_first(codes: Collection[str]) -> list[str]:

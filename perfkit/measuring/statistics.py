@@ -80,18 +80,6 @@ def relative_width(values: Sequence[float], level: float = 0.95) -> float | None
     return (interval.high - interval.low) / median(values)
 
 
-def detectable_difference(values: Sequence[float], level: float = 0.95) -> float | None:
-    """Return the smallest significant relative difference between two sets of repeats with this
-    spread: by how much the upper end of `ratio_interval` of such sets exceeds 1. None if the
-    values are too few for that level."""
-    if not values:
-        return None
-    ratio = ratio_interval(values, values, level)
-    if ratio.level < level:
-        return None
-    return ratio.high - 1
-
-
 def outliers(values: Sequence[float]) -> list[int]:
     """Return the positions of values with a modified z-score above 3.5.
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from perfkit.measuring.protocol import Protocol
-from perfkit.measuring.statistics import median
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -261,16 +260,6 @@ def _profile(
         published=published,
         window_steps=dict(zip(seconds_by_rank, seconds[:, window].tolist(), strict=True)),
     )
-
-
-def published_throughput(profiles: Sequence[RepeatProfile]) -> float | None:
-    """Return the median throughput of PUBLISHED_STEPS; None unless all repeats have them."""
-    throughputs = []
-    for profile in profiles:
-        if profile.published is None:
-            return None
-        throughputs.append(profile.published)
-    return median(throughputs) if throughputs else None
 
 
 def _rate(units: "NDArray[Any]", seconds: "NDArray[Any]", inside: slice) -> float:

@@ -1,6 +1,6 @@
 """The page of an audit."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from perfkit.report.audit_answer import answer_text
 from perfkit.report.audit_summary import (
     answers,
     figures,
-    finding,
+    findings,
     printed_quantities,
     prints_texts,
     step_times,
@@ -40,22 +40,25 @@ from perfkit.report.audit_text import (
 )
 from perfkit.report.elements import (
     bullets,
+    code,
+    command,
     foreign,
-    heading,
-    link,
+    joined,
     note,
+    paragraph,
     part,
+    strong,
     table,
+    title,
 )
-from perfkit.report.rendering import render
-from perfkit.report.section import Section, picture
+from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import FAINT, INK, SHADES, new_figure
-from perfkit.report.text.language import enumerated
+from perfkit.report.text.language import enumerated, ngettext
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence
 
 MOST_ROWS = 40
-"""Waterfalls that are drawn at most: those with the largest differences."""
+"""Of more waterfalls there is a table alone."""
 NARROWEST = 0.5
 """Least percent on both sides of 0 that the chart shows: else it would magnify rounding."""
 MOST_REPORTED = 12
@@ -79,36 +82,56 @@ def _read(folder: str | Path) -> Audit:
 def page(folder: str | Path) -> Section:
     """The answer of the log, or the logs side by side, claims, findings and each log. Raises
     ResultError for a folder without an audit."""
-    section = headline(folder)
-    section += part(_("From the published number to the answer"), from_published(folder))
-    section += part(_("Claimed and recomputed"), claimed(folder))
-    section += part(_("Findings"), findings(folder))
-    section += part(_("Logs"), details_of_logs(folder))
+    audit = _read(folder)
+    section = headline(audit)
+    section += part(_("From the published number to the answer"), from_published(audit))
+    section += part(_("Claimed and recomputed"), claimed(audit))
+    section += part(_("Findings"), findings(audit.logs, short_names(audit.logs)))
+    section += part(_("Logs"), _logs(audit))
     return section.on_page_in(outputs_path(folder))
 
 
-def _text(folder: str | Path, macro: str, *values: Any) -> Section:
-    return render("audit", macro, Path(folder), *values)
-
-
-def headline(folder: str | Path) -> Section:
+def headline(audit: Audit) -> Section:
     """The answer of the log, or the logs side by side, and counts of claims by state."""
-    audit = _read(folder)
-    title = _text(folder, "title", audit.label)
     counts = claim_counts(audit.claims)
     if [claim.place for claim in audit.claims] == [GIVEN]:
         (claim,) = audit.claims
         counts = [f"{claim.text}: {state_text(claim)}"]
-    return title + answers(audit) + _text(folder, "headline", audit, counts)
+    section = title(_("Audit: %(label)s") % {"label": audit.label}) + answers(audit)
+    if counts:
+        section += paragraph(strong(" · ".join(counts)))
+    return section + note(*_about(audit)) + _left_out(audit)
+
+
+def _about(audit: Audit) -> Iterator[str]:
+    """Yield what was read, and what the states of claims mean."""
+    count = len(audit.logs)
+    words = ngettext("%(count)s log was read.", "%(count)s logs were read.", count)
+    yield words % {"count": count}
+    if audit.tables:
+        yield _("Published tables: %(tables)s.") % {"tables": ", ".join(audit.tables)}
+    if audit.claims:
+        yield _(
+            "A number is reproduced if a statistic of its log has the same digits; the "
+            "explanation names the statistic. The log's answer is its throughput itself."
+        )
+
+
+def _left_out(audit: Audit) -> Section:
+    count = len(audit.left_out)
+    if not count:
+        return Section()
+    words = ngettext("%(count)s file was left out:", "%(count)s files were left out:", count)
+    return paragraph(strong(words % {"count": count})) + bullets(audit.left_out, "en")
 
 
 # From the published number to the answer.
 
 
-def from_published(folder: str | Path) -> Section:
+def from_published(audit: Audit) -> Section:
     """Stages from each published number to the log's answer; for a log without one in the unit
     of its answer, from the protocol's steps."""
-    waterfalls = _waterfalls(_read(folder))
+    waterfalls = _waterfalls(audit)
     if not waterfalls:
         return Section()
     rows = []
@@ -122,12 +145,17 @@ def from_published(folder: str | Path) -> Section:
             before = value
         rows.append([label, *texts.values(), unit_for(unit, of_all=of_all)])
     headings = [_("Number"), *map(stage_text, STAGES), _("Unit")]
-    chart = picture(waterfall_chart(waterfalls), _("difference from the first stage (%)"))
-    section = chart + _text(folder, "waterfall_note")
+    section = note(
+        _(
+            "Each value has its difference from the previous value. If the answer differs from "
+            "the protocol's steps, these lie in a warm-up, a cold first epoch or at another "
+            "level, or the timestamps differ from the printed times."
+        )
+    ) + table(rows, headings, as_cards=True)
     if len(waterfalls) > MOST_ROWS:
-        words = _("Drawn: the %(drawn)s of %(all)s numbers with the largest differences.")
-        section += note(words % {"drawn": MOST_ROWS, "all": len(waterfalls)})
-    return section + table(rows, headings, as_cards=True)
+        return section
+    name = _("difference from the first stage (%)")
+    return picture(waterfall_chart(waterfalls), name) + section
 
 
 def _waterfalls(audit: Audit) -> Waterfalls:
@@ -168,7 +196,7 @@ def waterfall_chart(waterfalls: Waterfalls) -> Figure:
     percent."""
     import seaborn
 
-    points = _widest(pd.DataFrame(_differences(waterfalls)))
+    points = pd.DataFrame(_differences(waterfalls))
     labels = points["label"].unique()
     stages = [text for text in map(stage_text, STAGES) if text in {*points["stage"]}]
     palette = [INK, FAINT, *SHADES[1:]][: len(stages)]
@@ -203,19 +231,11 @@ def _differences(waterfalls: Waterfalls) -> list[StagePoint]:
     return points
 
 
-def _widest(points: pd.DataFrame) -> pd.DataFrame:
-    """Return the points of the waterfalls with the largest differences."""
-    differences = points["share"].abs().groupby(points["label"]).max()
-    widest = differences.nlargest(MOST_ROWS).index
-    return points[points["label"].isin(widest)]
-
-
 # Claims.
 
 
-def claimed(folder: str | Path) -> Section:
+def claimed(audit: Audit) -> Section:
     """Each claimed number with the log's, then claims without a log."""
-    audit = _read(folder)
     places = {log.name: (log, index) for index, log in enumerate(audit.logs, 1)}
     rows: dict[str, list[list[str | None]]] = {}
     without_log: dict[str, list[Claim]] = {}
@@ -238,8 +258,15 @@ def claimed(folder: str | Path) -> Section:
     section = Section()
     for name, rows_of_part in rows.items():
         section += table(rows_of_part, headings, name, as_cards=True)
-    tables = [(name, _without_log(claims)) for name, claims in sorted(without_log.items())]
-    return section + _text(folder, "without_log", tables)
+    for name, claims in sorted(without_log.items()):
+        words = ngettext(
+            "%(table)s: %(count)s number without a log",
+            "%(table)s: %(count)s numbers without a log",
+            len(claims),
+        )
+        facts = {"table": name or _("The claim"), "count": len(claims)}
+        section += folded(words % facts, bullets(_without_log(claims)))
+    return section
 
 
 def _part(claim: Claim) -> str:
@@ -305,62 +332,29 @@ def _state(claim: Claim) -> str:
     return state
 
 
-# Findings and logs.
+# Logs.
 
 
-def findings(folder: str | Path) -> Section:
-    """The findings about each log, with their lines."""
-    audit = _read(folder)
-    names = short_names(audit.logs)
+def _logs(audit: Audit) -> Section:
+    """Return the facts and figures of each log, and the command of the audit."""
     section = Section()
     for index, log in enumerate(audit.logs, 1):
-        if log.findings:
-            name = link(f"#log{index}", foreign(names[log.name]))
-            section += heading(name, f"findings{index}")
-            section += bullets(map(finding, log.findings))
-    return section
+        name = f"{log.name}: {answer_text(log)}"
+        section += folded(name, _details(log), f"log{index}")
+    return section + paragraph(_("To repeat this audit:")) + command(audit.command)
 
 
-class FactText(NamedTuple):
-    """A fact of a log, or a figure that it reports, and where it comes from."""
-
-    name: str
-    value: str
-    origin: str = ""
-
-
-class LogDetails(NamedTuple):
-    """The facts and figures of a log."""
-
-    log: AuditedLog
-    prints: list[str]
-    """sentences about the meaning of its prints"""
-    facts: list[FactText]
-    reported: list[FactText]
-    answer: str
-    printed: Section
-    step_times: Section
-    figures: Section
-
-
-def details_of_logs(folder: str | Path) -> Section:
-    """The facts and figures of each log, and the command of the audit."""
-    audit = _read(folder)
-    return _text(folder, "logs", [_details(log) for log in audit.logs], audit.command)
-
-
-def _details(log: AuditedLog) -> LogDetails:
+def _details(log: AuditedLog) -> Section:
+    about = Markup("<strong>%s</strong>: %s") % (log.format, foreign(f"{log.source}."))
+    section = paragraph(about, *prints_texts(log))
     facts = []
     for name, fact in log.facts.items():
-        facts.append(FactText(name, str(fact.value), sentence(fact.by)))
-    reported = [FactText(name, reported_text(text)) for name, text in log.reported.items()]
-    return LogDetails(
-        log=log,
-        prints=prints_texts(log),
-        facts=facts,
-        reported=reported[-MOST_REPORTED:],
-        answer=answer_text(log),
-        printed=printed_quantities(log),
-        step_times=step_times(log),
-        figures=figures(log),
-    )
+        facts.append(joined([code(name), f"{fact.value} ({sentence(fact.by)})"]))
+    section += paragraph(joined(facts, "; "))
+    reported = []
+    for name, text in [*log.reported.items()][-MOST_REPORTED:]:
+        reported.append(joined([code(name), reported_text(text)]))
+    if reported:
+        section += paragraph(_("The log also reports:"), joined(reported, "; "))
+    section += note(f"SHA-256 {log.sha256}")
+    return section + printed_quantities(log) + step_times(log) + figures(log)

@@ -41,7 +41,9 @@ from perfkit.report.elements import (
     bullets,
     code,
     foreign,
+    heading,
     joined,
+    link,
     more,
     note,
     output,
@@ -165,6 +167,17 @@ def finding(located: LocatedFinding, longest: int | None = None) -> Markup:
     return joined([code(located.code), shortened(text, longest) if longest else text])
 
 
+def findings(logs: Sequence[AuditedLog], names: Names) -> Section:
+    """Return the findings about each log, with their lines."""
+    section = Section()
+    for index, log in enumerate(logs, 1):
+        if log.findings:
+            name = link(f"#log{index}", foreign(names[log.name]))
+            section += heading(name, f"findings{index}")
+            section += bullets(map(finding, log.findings))
+    return section
+
+
 # Several logs.
 
 
@@ -176,11 +189,7 @@ def _several_logs(logs: Sequence[AuditedLog], names: Names, *, everything: bool)
     short = {name: _without_middle(names[name], LONGEST_IN_TABLE) for name in names}
     section = _table_of_logs(shown, short) + more(len(logs) - len(shown), ALL)
     if everything:
-        for log in logs:
-            if log.findings:
-                section += paragraph(strong(foreign(names[log.name])))
-                section += bullets(map(finding, log.findings))
-        return section
+        return section + findings(logs, names)
     codes = Counter(located.code for log in logs for located in log.findings)
     if codes:
         counts = ", ".join(f"{count} {code}" for code, count in codes.most_common())

@@ -237,10 +237,6 @@ def _notes(comparison: SelectedComparison) -> list[Inline]:
     for text, count in counts.items():
         of_all = f"({count} of {len(pairs)} pairs)" if len(pairs) > 1 else ""
         notes.append(joined([text, of_all]))
-    differing = {key for pair in pairs for key in pair.across}
-    for key in comparison.across:
-        if key not in differing:
-            notes.append(joined([code(key), "does not differ (--across)"]))
     return notes
 
 

@@ -22,7 +22,6 @@ from perfkit.report.blocks import (
     Template,
     Verbatim,
 )
-from perfkit.report.html import NOTE
 from perfkit.report.section import Prose, Section
 from perfkit.report.text.language import gettext as _
 
@@ -81,11 +80,9 @@ def command(text: str) -> Section:
     return _section(Verbatim(text, is_command=True))
 
 
-def template(html: str, text: str = "") -> Section:
-    """Return safe HTML of a template, and its text for terminals; empty without any. Notes get
-    an inline style."""
-    styled = str(html).strip().replace('class="note"', NOTE)
-    return _section(Template(styled, text)) if styled else Section()
+def template(html: Markup, text: str) -> Section:
+    """Return HTML that is more than the other blocks, and its text for terminals."""
+    return _section(Template(html, text))
 
 
 def hint(sentence: str, command: str) -> Section:

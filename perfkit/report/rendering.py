@@ -12,8 +12,6 @@ from markupsafe import Markup
 
 from perfkit.analysis.warnings import MeasurementWarning, severity, worst_first
 from perfkit.report import elements
-from perfkit.report.section import Section
-from perfkit.report.style import INK
 from perfkit.report.text import language
 
 FOLDER = Path(__file__).parent / "templates"
@@ -86,7 +84,6 @@ def _environment() -> Environment:
     environment.install_gettext_callables(language.gettext, language.ngettext, newstyle=True)  # type: ignore[attr-defined]
     environment.policies["ext.i18n.trimmed"] = True
     environment.globals |= {
-        "INK": INK,
         "style": Markup(STYLE),
         "script": Markup(SCRIPT),
         "index_script": Markup(INDEX_SCRIPT),
@@ -96,16 +93,6 @@ def _environment() -> Environment:
 
 
 TEMPLATES = _environment()
-
-
-def render(
-    template: str, macro: str, page_folder: Path | None, *values: Any, text: str = ""
-) -> Section:
-    """Render a macro of templates/<template>.html.j2 with these values, for a page in
-    `page_folder`; `text` is for terminals."""
-    module = TEMPLATES.get_template(f"{template}.html.j2").module
-    section = elements.template(getattr(module, macro)(*values), text)
-    return section.on_page_in(page_folder) if page_folder else section
 
 
 def render_page(template: str, **values: Any) -> str:

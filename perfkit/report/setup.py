@@ -13,7 +13,6 @@ from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.results.effective import Effective
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import Measurement
-from perfkit.measuring.work import ModelWork
 from perfkit.report import elements
 from perfkit.report.blocks import Inline
 from perfkit.report.elements import bullets, code, note, paragraph, table
@@ -22,6 +21,7 @@ from perfkit.report.text import names
 from perfkit.report.text.language import enumerated
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.wording import fact_name
+from perfkit.report.told import CLOCKS
 from perfkit.timing.warmup import WARMUP_SHARE
 
 DALI_SETTINGS = ("dali_threads", "dali_prefetch")
@@ -192,15 +192,13 @@ def method(measurement: Measurement) -> Section:
     items = [_about_repeat(result), _about_throughput(result)]
     if not result.work.facts:
         items.append(_about_script())
-    elif result.built_in.accumulate > 1:
-        items.append(_about_accumulation(result.built_in))
-    clock = result.effective.step_clock if result.effective else None
-    if result.told:
-        clock = result.told.step_clock
-    if result.config.accelerated or clock == "watcher":
-        items += _about_device(result, clock)
-    else:
-        items += _about_cpu(result)
+    noted = result.told or result.effective
+    clock = noted.step_clock if noted else None
+    is_asynchronous = result.config.accelerated or clock == "watcher"
+    items.append(_about_device(clock or "device") if is_asynchronous else _about_cpu())
+    is_known = not result.told or result.told.counts_data_wait
+    if is_known and result.input != "synthetic":
+        items.append(_about_wait(is_asynchronous=is_asynchronous))
     items.append(_about_interval(result))
     return bullets(items)
 
@@ -267,87 +265,30 @@ def _about_script() -> str:
     )
 
 
-def _about_accumulation(work: ModelWork) -> str:
-    words = _(
-        "A step is one optimizer update after %(count)s micro-batches of %(size)s per device. "
-        "Gradients are exchanged with the last micro-batch."
-    )
-    if work.is_sharded:
-        words = _(
-            "A step is one optimizer update after %(count)s micro-batches of %(size)s per "
-            "device. With sharding, gradients are exchanged with every micro-batch."
-        )
-    return words % {"count": work.accumulate, "size": work.batch_size}
-
-
-def _about_device(result: Result, clock: str | None) -> list[str]:
+def _about_device(clock: str) -> str:
     """Return how steps are timed on a device that executes work asynchronously."""
-    sentences = [
-        _(
-            "The device is synchronized at the start of the window; the window ends when the "
-            "device has completed the last step."
-        )
-    ]
-    if clock == "host":
-        sentences.append(
-            _(
-                "Events of this device type do not measure time: a step lasts from the time at "
-                "which the host saw the previous step's event complete until it saw this "
-                "step's event complete, without synchronization."
-            )
-        )
-    elif clock == "watcher":
-        sentences.append(
-            _(
-                "Steps are submitted without waiting for them: a step lasts from the time at "
-                "which a thread of the host saw the previous step's update complete until it "
-                "saw this step's update complete."
-            )
-        )
-    else:
-        sentences.append(
-            _("Step times are events in the device's stream, without synchronization.")
-        )
-    if getattr(result.config, "precision", "") in ("amp", "pure_fp16"):
-        sentences.append(
-            _("Loss scaling itself reads an overflow flag from the device once per step.")
-        )
-    if _wait_is_unknown(result):
-        return [" ".join(sentences), _about_unknown_wait()]
-    wait = _(
-        "Data wait: host time from requesting a batch to receiving it. The device may still be "
-        "busy with earlier steps, so it is not necessarily lost time."
+    words = _(
+        "The device is synchronized at the start of the window; the window ends when the "
+        "device has completed the last step. Without further synchronization, steps are timed "
+        "by %(clock)s."
     )
-    return [" ".join(sentences), wait]
+    return words % {"clock": _(CLOCKS[clock])}
 
 
-def _about_cpu(result: Result) -> list[str]:
-    """Return how steps are timed on a CPU."""
-    times = _(
+def _about_cpu() -> str:
+    return _(
         "On a CPU, a step ends when its call returns. Steps are timed by a monotonic clock and "
         "add up to the window, except for a rank's wait at the end of the window."
     )
-    if _wait_is_unknown(result):
-        return [times, _about_unknown_wait()]
-    wait = _("Data wait: time from requesting a batch to receiving it. It is part of the step.")
-    if result.input == "synthetic" or result.told:
-        return [times, wait]
-    shared = _(
-        "Loading batches shares the cores with training and slows the steps, too; a run with "
-        "synthetic input shows by how much."
-    )
-    return [times, f"{wait} {shared}"]
 
 
-def _wait_is_unknown(result: Result) -> bool:
-    return result.told is not None and not result.told.counts_data_wait
-
-
-def _about_unknown_wait() -> str:
-    return _(
-        "The wait for data is unknown, because the script reads its batches past the timer; "
-        "for batch in timer.batches(loader) counts it."
-    )
+def _about_wait(*, is_asynchronous: bool) -> str:
+    if is_asynchronous:
+        return _(
+            "Data wait: host time from requesting a batch to receiving it. The device may "
+            "still be busy with earlier steps, so it is not necessarily lost time."
+        )
+    return _("Data wait: time from requesting a batch to receiving it. It is part of the step.")
 
 
 def _about_interval(result: Result) -> str:

@@ -11,7 +11,6 @@ from perfkit.measuring.format import change, number, percent, plain, spread
 from perfkit.measuring.results.repeat import Rank, Repeat, TelemetrySummary
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import Measurement
-from perfkit.measuring.statistics import detectable_difference
 from perfkit.measuring.steady import FEWEST_STEPS, PUBLISHED_STEPS, RepeatProfile
 from perfkit.measuring.units import GIB
 from perfkit.report.blocks import Inline, NumberHeading
@@ -23,7 +22,6 @@ from perfkit.report.elements import (
     note,
     paragraph,
     severity_mark,
-    strong,
     table,
 )
 from perfkit.report.section import Section, folded
@@ -39,17 +37,9 @@ MOST_OPEN_RANKS = 8
 def step_times(page: CheckedMeasurement) -> Section:
     """Charts of all steps, repeats overlaid and one by one, and the steady state."""
     if not page.charts.parts:
-        return _no_steps(page.result, page.checks.problem)
+        return Section()
     steady = _steady_state(page.result, page.checks.profiles)
     return page.charts + folded(_("Steady state"), steady)
-
-
-def _no_steps(result: Result, problem: str) -> Section:
-    if problem:
-        return paragraph(_("The raw steps can't be read:"), foreign(problem))
-    if not result.complete_repeats:
-        return Section()
-    return paragraph(_("The raw steps are missing."))
 
 
 def _steady_state(result: Result, profiles: Sequence[RepeatProfile]) -> Section:
@@ -121,7 +111,6 @@ def repeats(measurement: Measurement) -> Section:
     """Tables of the repeats and, with several ranks, of the ranks."""
     result = measurement.result
     section = _repeat_table(result)
-    section += note(*_repeat_notes(result))
     ranks: dict[int, list[Rank]] = {}
     for repeat in result.complete_repeats:
         for rank in repeat.ranks:
@@ -171,25 +160,6 @@ def _repeat_row(repeat: Repeat, result: Result) -> list[str]:
 
 def _optional(value: float | None) -> str:
     return "" if value is None else number(value)
-
-
-def _repeat_notes(result: Result) -> list[str]:
-    """Return what the number and the spread of the repeats can show."""
-    notes = []
-    floor = detectable_difference(result.throughputs)
-    if floor is not None:
-        words = _(
-            "The smallest detectable difference between two measurements with this spread is "
-            "%(floor)s."
-        )
-        notes.append(words % {"floor": percent(floor, 2)})
-    elif result.complete_repeats:
-        words = _(
-            "With so few repeats, no difference from a measurement of as many repeats can be "
-            "shown at a level of %(level)s."
-        )
-        notes.append(words % {"level": "95 %"})
-    return notes
 
 
 def _rank_table(result: Result, ranks: Mapping[int, Sequence[Rank]]) -> Section:
@@ -318,13 +288,9 @@ def _telemetry_notes(result: Result) -> list[Inline]:
 
 
 def raw_files(measurement: CheckedMeasurement) -> Section:
-    """Links to the result and the raw files, and the check of one against the other."""
-    folder, difference = measurement.folder, measurement.checks.difference
-    section = Section()
-    if difference:
-        statement = strong(_("The raw files do not agree with the result:"))
-        section += paragraph(statement, foreign(difference))
-    elif measurement.raw_files():
+    """Links to the result and the raw files, and whether one agrees with the other."""
+    folder, section = measurement.folder, Section()
+    if measurement.raw_files() and not measurement.checks.difference:
         section += _agreement(len(measurement.result.complete_repeats))
     files = [measurement.result_file, *measurement.raw_files(), *measurement.log_files()]
     files += sorted([*folder.glob(DIAGNOSIS), *folder.glob(f"{RAW_FOLDER}/*.jsonl")])

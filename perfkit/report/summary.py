@@ -6,11 +6,7 @@ from functools import partial
 from typing import Any
 
 from perfkit.analysis.comparison.stored import InterleavedComparison, PairResult
-from perfkit.analysis.published import published
-from perfkit.analysis.published.cells import cells_of
-from perfkit.analysis.published.matches import Match, match
-from perfkit.measuring.format import minute, number
-from perfkit.measuring.results.frames import records
+from perfkit.measuring.format import minute
 from perfkit.report import style
 from perfkit.report.curves import scaling, throughput_by_batch
 from perfkit.report.elements import (
@@ -18,13 +14,10 @@ from perfkit.report.elements import (
     joined,
     link,
     more,
-    paragraph,
     part,
     table,
     verdict_mark,
 )
-from perfkit.report.links import Site
-from perfkit.report.published_cells import difference_words, labels
 from perfkit.report.rankings import LIVE_COMPARISON, fastest
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.summarized import Summary
@@ -32,17 +25,15 @@ from perfkit.report.text import names
 from perfkit.report.text.language import gettext as _
 from perfkit.report.verdicts import ratio_words, verdict_name
 
-MOST_ROWS, MOST_BARS = 200, 40
+MOST_BARS = 40
 
 
 def page(summary: Summary) -> Section:
-    """Which framework is fastest, the interleaved comparisons, batch sizes and scaling, and the
-    numbers beside published ones."""
+    """Which framework is fastest, the interleaved comparisons, batch sizes and scaling."""
     section = part(_("Which framework is fastest"), fastest(summary))
     section += part(_("Interleaved comparisons"), ratios(summary))
     section += part(_("Throughput by batch size"), throughput_by_batch(summary))
     section += part(_("Scaling"), scaling(summary))
-    section += part(_("Comparison with published numbers"), beside_published(summary))
     section += part(_("Files left out"), left_out(summary))
     return section.on_page_in(summary.folder)
 
@@ -111,35 +102,6 @@ def _forest(pairs: Iterable[ComparedPair]) -> Section:
     label = _("ratio of throughputs; right of 1 is faster")
     narrow = partial(style.forest, rows, label, narrow=True)
     return picture(style.forest(rows, label), _("Ratios of interleaved comparisons"), narrow)
-
-
-def beside_published(summary: Summary) -> Section:
-    """Published numbers with measurements of the same work, and the differences."""
-    measured = records(summary.cells[summary.cells["measured"]])
-    matches = [pair for pair in match(cells_of(published()), measured) if pair.ratio]
-    tables = link(summary.site.address("published"), _("Published tables"))
-    if not matches:
-        return Section()
-    headings = [
-        *(_("Source"), _("Published"), _("Measured"), _("Measured / published")),
-        _("Differences"),
-    ]
-    rows = [_published_row(pair, summary.site) for pair in matches[:MOST_ROWS]]
-    section = table(rows, headings, as_cards=True)
-    section += more(len(matches) - MOST_ROWS) + paragraph(tables)
-    return section.on_page_in(summary.folder)
-
-
-def _published_row(pair: Match, site: Site) -> list[Any]:
-    """Return a published number beside the measurement that matches it."""
-    measured = number(pair.measured or 0)
-    return [
-        f"{pair.cell.source} · {labels(pair.cell).place}",
-        pair.cell.printed,
-        link(site.address(pair.row["folder"]), measured),
-        number(pair.ratio, 3),
-        difference_words(pair),
-    ]
 
 
 def left_out(summary: Summary) -> Section:

@@ -11,20 +11,18 @@ from perfkit.analysis.script_arguments import arguments_text
 from perfkit.analysis.utilization import utilization
 from perfkit.analysis.warnings import severity
 from perfkit.measuring.config import Config
-from perfkit.measuring.format import change, interval, number, percent, plain, rate_text
+from perfkit.measuring.format import interval, number, percent, plain, rate_text
 from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.request.plan import Plan
 from perfkit.measuring.results.remedies import remedy
-from perfkit.measuring.results.schema import Result, Throughput
+from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import Measurement
-from perfkit.measuring.steady import PUBLISHED_STEPS, published_throughput
 from perfkit.report.blocks import Inline, plain_text
 from perfkit.report.checked import CheckedMeasurement, stored_diagnosis
 from perfkit.report.diagnosis import LIMITED_BY
 from perfkit.report.elements import (
     alarm,
     code,
-    file_link,
     foreign,
     joined,
     link,
@@ -33,9 +31,9 @@ from perfkit.report.elements import (
     paragraph,
     severity_mark,
     strong,
+    template,
     title,
 )
-from perfkit.report.rendering import render
 from perfkit.report.section import Section
 from perfkit.report.text import names
 from perfkit.report.text.language import enumerated, ngettext
@@ -46,8 +44,17 @@ from perfkit.report.words import few_repeats
 from perfkit.timing.failure import portable
 from perfkit.training.frameworks import DISPLAY_NAMES
 
-MOST_LOGS = 8
-"""Logs beside a failure, at most; the section of raw files has all."""
+TILES = Markup(
+    '<div class="tiles" style="display: flex; flex-wrap: wrap; gap: 0.8em; margin: 0.5em 0">\n'
+    "%s\n</div>"
+)
+TILE = Markup(
+    '<div class="tile" style="flex: 1 1 15em; border: 1px solid #8c959f80; '
+    'border-radius: 8px; padding: 0.5em 1em">\n'
+    '<div style="font-size: 85%%; opacity: 0.85">%s</div>\n'
+    '<div style="font-size: 170%%; font-weight: 600; line-height: 1.3">%s</div>\n'
+    "%s</div>"
+)
 
 
 @dataclass(frozen=True)
@@ -117,14 +124,23 @@ def headline(page: CheckedMeasurement) -> Section:
     if result.complete_repeats:
         tiles = [_throughput_tile(page), *_peak_tile(result), *_limit_tile(page)]
         tiles.append(_trust_tile(page))
-        text = "\n".join(f"{tile.name}: {plain_text(tile.value)}" for tile in tiles)
-        section += render("measurement", "tiles", page.folder, tiles, text=text)
+        section += _tiles(tiles)
     if result.status != "complete":
         section += _unfinished(page)
     place = {"topology": result.config.topology, "device": names.device(result)}
     where = _("Topology %(topology)s on %(device)s.") % place
     section += note(_protocol(names.protocol_name(result.protocol), result.protocol), where)
     return section + _related(page)
+
+
+def _tiles(tiles: Sequence[Tile]) -> Section:
+    """Return the tiles beside each other; for terminals, a line for each."""
+    parts = []
+    for tile in tiles:
+        lines = joined(Markup("<div>%s</div>\n") % line for line in tile.lines if line)
+        parts.append(TILE % (tile.name, tile.value, lines))
+    text = "\n".join(f"{tile.name}: {plain_text(tile.value)}" for tile in tiles)
+    return template(TILES % joined(parts, "\n"), text)
 
 
 def _throughput_tile(page: CheckedMeasurement) -> Tile:
@@ -147,24 +163,12 @@ def _throughput_tile(page: CheckedMeasurement) -> Tile:
     if result.told:
         words = _("%(rate)s steps/s, samples per step: %(size)s, as told by the script")
     lines.append(words % steps)
-    published = published_throughput(page.checks.profiles)
-    if result.protocol.warmup_limit and published:
-        lines.append(_published_steps(published, throughput))
     rate, _sign, width = rate_text(throughput.value, unit, *ends).partition("± ")
     value: Inline = rate
     if width:
         # In large print, a line must not begin with the percent sign.
         value = Markup('%s<span style="white-space: nowrap">± %s</span>') % (rate, width)
     return Tile(_("Throughput"), value, lines)
-
-
-def _published_steps(published: float, throughput: Throughput) -> str:
-    """Return the throughput of the published protocol's steps in the same repeats, in words."""
-    first, last = PUBLISHED_STEPS
-    words = _("Published protocol, steps %(first)s to %(last)s: %(value)s (%(change)s)")
-    difference = change(published / throughput.value - 1)
-    value = number(published)
-    return words % {"first": first, "last": last, "value": value, "change": difference}
 
 
 def _peak_tile(result: Result) -> list[Tile]:
@@ -183,17 +187,14 @@ def _peak_tile(result: Result) -> list[Tile]:
 
 def _limit_tile(page: CheckedMeasurement) -> list[Tile]:
     """Return what limits the throughput, if it was diagnosed."""
-    diagnosis, problem = stored_diagnosis(page)
+    diagnosis, _problem = stored_diagnosis(page)
+    if not diagnosis:
+        return []
     lines: list[Inline] = []
     wait = page.result.data_wait_share
     if wait is not None:
         share = {"share": percent(wait, 2)}
         lines.append(_("Data wait: up to %(share)s of a window") % share)
-    if problem:
-        words = joined([_("The diagnosis can't be read:"), foreign(problem)])
-        return [Tile(_("Limited by"), _("unknown"), [words])]
-    if not diagnosis:
-        return []
     speed = {"speed": number(diagnosis.speed, 3)}
     lines.append(_("Input alone: %(speed)s times as fast") % speed)
     return [Tile(_("Limited by"), _(LIMITED_BY[diagnosis.verdict]), lines)]
@@ -218,8 +219,8 @@ def _trust_tile(page: CheckedMeasurement) -> Tile:
 
 
 def _unfinished(measurement: Measurement) -> Section:
-    """Return the state of a measurement that is not complete, the reason, what may help, and
-    the logs of the last repeat."""
+    """Return the state of a measurement that is not complete, the reason, and what may
+    help."""
     result = measurement.result
     counts = {"done": len(result.complete_repeats), "all": result.protocol.repeats}
     state = Markup("%s:") % alarm(_(result.status))
@@ -237,30 +238,9 @@ def _unfinished(measurement: Measurement) -> Section:
             # The page may be published; the remedy of a missing module has paths of this
             # machine.
             section += paragraph(_("Remedy:"), foreign(portable(help_against)))
-        section += output(failure.log)
-        return section + _last_logs(measurement)
+        return section + output(failure.log)
     words = _("It is running or was interrupted; the same command continues it.")
-    return paragraph(state, done, words) + _last_logs(measurement)
-
-
-def _last_logs(measurement: Measurement) -> Section:
-    """Return links to some logs of the last repeat, that of the failed rank first; empty
-    without any log."""
-    logs = measurement.log_files()
-    if not logs:
-        return Section()
-    last, _between, _name = logs[-1].name.partition("-")
-    of_last = [log for log in logs if log.name.startswith(f"{last}-")]
-    failure = measurement.result.failure
-    of_failed = f"{last}-rank{failure.rank}.log" if failure else ""
-    of_last.sort(key=lambda log: log.name != of_failed)
-    paths = [f"{log.parent.name}/{log.name}" for log in of_last]
-    shown: list[Inline] = [file_link(path) for path in paths[:MOST_LOGS]]
-    left_out = len(paths) - len(shown)
-    if left_out:
-        shown.append(_("and %(count)s more") % {"count": left_out})
-    heading = _("Logs of the last repeat:") if len(logs) > len(paths) else _("Logs:")
-    return paragraph(heading, joined(shown, " · ")).on_page_in(measurement.folder)
+    return paragraph(state, done, words)
 
 
 def _related(page: CheckedMeasurement) -> Section:
