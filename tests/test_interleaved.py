@@ -385,10 +385,8 @@ def test_a_share_over_100_percent_of_the_peak_is_unreliable(tmp_path):
     comparison = judged(with_peak(base, 1e9), with_peak(other, 1e15))
     section = shown(tmp_path, comparison)
     text = words(repr(section))
-    own = "Share of measured peak: unreliable, over 100 % Share of highest peak: 0.0"
-    assert own in text
+    assert "Share of measured peak: unreliable, over 100 %" in text
     assert text.count("unreliable") == 1
-    assert "The measured peak is the speed" in section.html
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_no_rank_of_a_script_is_called_the_fastest(tmp_path):
     text = text_of(repeats(kept(tmp_path, processes=2)))
     assert "Rank Node Window (s)" in text
     assert "0 / 3" not in text
-    assert "a script's computation alone is not measured" in text
+    assert "Computation does" not in text
 
 
 def test_the_share_of_the_peak_follows_from_told_flops(tmp_path):
@@ -176,7 +176,6 @@ def test_a_summary_of_scripts_alone_has_a_row_for_each_of_their_arguments(tmp_pa
     compiled = script_measured([110.0], arguments="--compile")
     frame = placed(perfkit.load(write_all(tmp_path, plain, compiled)))
     assert frame["row"].nunique() == 2
-    assert [*frame["count"]] == [1, 1]
 
 
 def test_scripts_are_named_by_their_arguments_in_the_notebook_explore(tmp_path):

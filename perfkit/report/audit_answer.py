@@ -1,7 +1,6 @@
 """Texts of an audit's answer in the current language: throughput, steps, operations."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from perfkit.audit.answer import Answer, ModelSpeed, OwnPrint, Speed
 from perfkit.audit.audit import AuditedLog
@@ -243,21 +242,11 @@ def _lacking_of_batch(log: AuditedLog) -> str:
     return "sequence_length" if has_batch and counts_tokens else "batch_size"
 
 
-class PrintedRow(NamedTuple):
-    """The texts of a printed quantity in a table."""
-
-    name: str
-    quantity: str
-    first: str
-    median: str
-    last: str
-
-
-def printed_row(printed: PrintedQuantity) -> PrintedRow:
-    """Return the first, the median and the last value of a printed quantity."""
+def printed_row(printed: PrintedQuantity) -> list[str]:
+    """Return a printed quantity's cells: its first, its median and its last value."""
     quantity: str = printed.quantity
     if quantity == "MFU":
         quantity = "MFU, %"
     of = _(OF[printed.of]) % {"quantity": quantity}
     values = [digits_text(value) for value in (printed.first, printed.median, printed.last)]
-    return PrintedRow(shortened(printed.name, LONGEST_QUANTITY), of, *values)
+    return [shortened(printed.name, LONGEST_QUANTITY), of, *values]

@@ -29,12 +29,13 @@ from perfkit.report.audit_text import (
     claim_lines,
     covers_text,
     difference_text,
-    figure_rows,
+    method_text,
     other_work,
     reference_text,
     reported_text,
     short_names,
     state_text,
+    steps_text,
 )
 from perfkit.report.audited_logs import log_table
 from perfkit.report.elements import (
@@ -111,7 +112,7 @@ def answers(audit: Audit) -> Section:
     """Return the answer of a single log, or a table of several."""
     if len(audit.logs) == 1:
         return answer_of_log(audit.logs[0]) + printed_quantities(audit.logs[0])
-    return _table_of_logs(audit.logs, short_names(audit.logs))
+    return log_table(audit.logs, short_names(audit.logs))
 
 
 def answer_of_log(log: AuditedLog) -> Section:
@@ -156,7 +157,11 @@ def figures(log: AuditedLog) -> Section:
         _("All devices (%(unit)s)") % {"unit": unit},
         _("One device (%(unit)s)") % {"unit": unit},
     ]
-    return table(figure_rows(log), headings, as_cards=True)
+    rows = []
+    for figure in log.figures:
+        rates = [number(figure.throughput, 7), number(figure.per_device, 7)]
+        rows.append([method_text(figure), steps_text(figure), *rates])
+    return table(rows, headings, as_cards=True)
 
 
 def finding(located: LocatedFinding, longest: int | None = None) -> Markup:
@@ -187,7 +192,7 @@ def _several_logs(logs: Sequence[AuditedLog], names: Names, *, everything: bool)
     if len({log.sha256 for log in logs}) == 1 and not everything:
         shown = logs[:MOST_TRAININGS]
     short = {name: _without_middle(names[name], LONGEST_IN_TABLE) for name in names}
-    section = _table_of_logs(shown, short) + more(len(logs) - len(shown), ALL)
+    section = log_table(shown, short) + more(len(logs) - len(shown), ALL)
     if everything:
         return section + findings(logs, names)
     codes = Counter(located.code for log in logs for located in log.findings)
@@ -195,13 +200,6 @@ def _several_logs(logs: Sequence[AuditedLog], names: Names, *, everything: bool)
         counts = ", ".join(f"{count} {code}" for code, count in codes.most_common())
         section += note(f"Findings (--all shows them): {counts}")
     return section
-
-
-def _table_of_logs(logs: Sequence[AuditedLog], names: Names) -> Section:
-    if not logs:
-        return Section()
-    shown = log_table(logs, names)
-    return table(shown.rows, shown.headings, as_cards=True)
 
 
 def _without_middle(text: str, longest: int = LONGEST_NAME) -> str:

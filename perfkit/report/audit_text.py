@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from perfkit.audit.audit import AuditedLog
 from perfkit.audit.claim import Claim, ClaimState, LogNumber, NumberStatistic
@@ -99,23 +98,6 @@ def covers_text(log: AuditedLog) -> str:
 
 
 # Figures.
-
-
-class FigureRow(NamedTuple):
-    """The texts of a figure in a table."""
-
-    statistic: str
-    steps: str
-    all_devices: str
-    one_device: str
-
-
-def figure_rows(log: AuditedLog) -> list[FigureRow]:
-    rows = []
-    for figure in log.figures:
-        throughput, per_device = number(figure.throughput, 7), number(figure.per_device, 7)
-        rows.append(FigureRow(method_text(figure), steps_text(figure), throughput, per_device))
-    return rows
 
 
 def method_text(figure: Figure) -> str:

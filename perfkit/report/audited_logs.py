@@ -2,11 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from typing import NamedTuple
 
 from perfkit.audit.audit import AuditedLog
 from perfkit.measuring.format import number
 from perfkit.report.audit_answer import digits_text
+from perfkit.report.elements import table
+from perfkit.report.section import Section
 from perfkit.report.text.language import gettext as _
 
 DIGITS = 4
@@ -14,56 +15,24 @@ SAME_WORK = ("model", "framework", "gpu", "precision", "batch_size", "sequence_l
 """Facts that are equal in logs of the same work on different numbers of devices."""
 
 
-class LogRow(NamedTuple):
-    """The texts of a log; empty where nothing is known."""
-
-    name: str
-    devices: str = ""
-    of_all: str = ""
-    per_device: str = ""
-    unit: str = ""
-    seconds_per_step: str = ""
-    speed_up: str = ""
-
-
-class LogTable(NamedTuple):
-    """The headings of a table, and a row for each log, without columns that tell nothing."""
-
-    headings: list[str]
-    rows: list[list[str]]
-
-
-def log_table(logs: Sequence[AuditedLog], names: Mapping[str, str]) -> LogTable:
-    headings = LogRow(
-        name=_("Log"),
-        devices=_("Devices"),
-        of_all=_("All"),
-        per_device=_("Each"),
-        unit=_("Unit"),
-        seconds_per_step=_("s/step"),
-        speed_up=_("Speed-up"),
-    )
+def log_table(logs: Sequence[AuditedLog], names: Mapping[str, str]) -> Section:
+    """Return a table with a row for each log."""
     speed_ups = _speed_ups(logs)
     rows = [_row(log, names[log.name], speed_ups.get(log.name)) for log in logs]
-    columns = [*zip(headings, *rows, strict=True)]
-    headings_told, *rows_told = zip(*(each for each in columns if any(each[1:])), strict=True)
-    return LogTable([*headings_told], [[*row] for row in rows_told])
+    headings = [_("Log"), _("Devices"), _("All"), _("Each"), _("Unit"), _("s/step")]
+    return table(rows, [*headings, _("Speed-up")], as_cards=True)
 
 
-def _row(log: AuditedLog, name: str, speed_up: float | None) -> LogRow:
-    row = LogRow(name)
+def _row(log: AuditedLog, name: str, speed_up: float | None) -> list[str]:
+    """Return the cells of a log; empty where nothing is known."""
     answer = log.answer
-    if answer and log.step != "epoch":
-        row = row._replace(seconds_per_step=_digits(answer.seconds_per_step))
+    seconds = answer.seconds_per_step if answer and log.step != "epoch" else None
+    cells = [""] * 4
     if answer and answer.speed:
-        row = row._replace(
-            devices=str(answer.speed.devices or ""),
-            of_all=_digits(answer.speed.of_all),
-            per_device=_digits(answer.speed.per_device),
-            unit=answer.speed_unit,
-            speed_up=number(speed_up, 3) if speed_up else "",
-        )
-    return row
+        speed = answer.speed
+        rates = [_digits(speed.of_all), _digits(speed.per_device)]
+        cells = [str(speed.devices or ""), *rates, answer.speed_unit]
+    return [name, *cells, _digits(seconds), number(speed_up, 3) if speed_up else ""]
 
 
 def _digits(value: float | None) -> str:

@@ -404,11 +404,10 @@ def _forest(found: InterleavedComparison) -> Section:
 
 
 def _variants(page: ComparisonPage) -> Section:
-    """Return throughput, shares of the measured peaks, if any is known, and warnings."""
+    """Return throughput, share of the measured peak, if any is known, and warnings."""
     rows = [_variant_row(variant, page) for variant in page.comparison.variants]
     headings = [_("Variant"), _("Throughput"), _("Repeats")]
-    headings += [NumberHeading(_("Share of measured peak"))]
-    headings += [NumberHeading(_("Share of highest peak")), _("Warnings")]
+    headings += [NumberHeading(_("Share of measured peak")), _("Warnings")]
     return table(rows, headings, as_cards=True)
 
 
@@ -424,10 +423,7 @@ def _variant_row(variant: Variant, page: ComparisonPage) -> list[Any]:
         cells += [rate_text(result.value, result.unit, *(result.interval or ())), result.n]
     else:
         cells += [None] * 2
-    shares = ["", ""]
-    if page.comparison.has_peaks:
-        shares = [peak_share([variant.of_own_peak]), peak_share([variant.of_highest_peak])]
-    cells += shares
+    cells.append(peak_share([variant.of_own_peak]) if page.comparison.has_peaks else "")
     cells.append(_warnings(result) if result else None)
     return cells
 
@@ -542,13 +538,4 @@ def _method(found: Comparison) -> Section:
         )
         chance = number(len(found.pairs) * (1 - found.level), 2)
         section += note(words % {"pairs": len(found.pairs), "chance": chance})
-    if isinstance(found, InterleavedComparison) and found.has_peaks:
-        section += note(
-            _(
-                "The measured peak is the speed of the framework's matrix product in the same "
-                "processes, after the window; the share is the median over repeats. The "
-                "highest peak is the highest of all variants and repeats: relative to it, a "
-                "variant with a low peak does not look efficient."
-            )
-        )
     return folded(_("Method"), section)

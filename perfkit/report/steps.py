@@ -186,16 +186,10 @@ def _rank_table(result: Result, ranks: Mapping[int, Sequence[Rank]]) -> Section:
 
 def _about_ranks(result: Result) -> str:
     """Return what the times of the ranks can show."""
-    if result.told:
-        return _(
-            "Ranks step together, so step times do not show which rank the others wait for; a "
-            "script's computation alone is not measured. Values are ranges over the repeats."
-        )
-    if result.work.is_sharded:
+    if result.told or result.work.is_sharded:
         return _(
             "Ranks step together, so step times do not show which rank the others wait for. "
-            "Nor does computation: with sharding, every pass waits for the other ranks' "
-            "weights. Values are ranges over the repeats."
+            "Values are ranges over the repeats."
         )
     return _(
         "Ranks step together, so step times do not show which rank the others wait for. "

@@ -123,10 +123,10 @@ def placed(
     The other new columns are `used`, the effective precision; `name`, the framework's name;
     `setup`, how the work differs from the model's other rows; `devices`, the number
     of all nodes' devices; `resources`, the number by which an ideal speed-up grows: devices, or
-    nodes if processes share the cores; `measured`, whether there is a throughput; and `count`,
-    the number of measurements of a row and framework. The preferred one comes first: beside no
-    other load, in the newest comparison, with a throughput, the newest. `passed_over`: whether
-    a newer one was disturbed by other load."""
+    nodes if processes share the cores; and `measured`, whether there is a throughput. Of a row
+    and framework, the preferred one comes first: beside no other load, in the newest
+    comparison, with a throughput, the newest. `passed_over`: whether a newer one was disturbed
+    by other load."""
     sizes = measurements["topology"].map(topology_size)
     devices, nodes = sizes.str[0], sizes.str[1]
     frame = named(measurements).assign(
@@ -142,12 +142,10 @@ def placed(
     frame["block"] = _block_numbers(frame)
     frame["setup"] = _setups(frame)
     frame["row"] = numbered(frame, ROW)
-    alike = frame.groupby(["row", "framework"])
     disturbed = frame["created"].where(~frame["undisturbed"], "")
     newest_disturbed = disturbed.groupby([frame["row"], frame["framework"]]).transform("max")
     return frame.assign(
-        count=alike["row"].transform("size"),
-        passed_over=frame["undisturbed"] & (newest_disturbed > frame["created"]),
+        passed_over=frame["undisturbed"] & (newest_disturbed > frame["created"])
     )
 
 

@@ -29,11 +29,8 @@ class Cell:
     """The number of complete repeats."""
     repeats: int | str
     """The requested number of repeats."""
-    execution: str | None
     peak_memory_bytes: int | None
     first_step_seconds: float | None
-    count: int
-    """The number of measurements that the row has of this framework."""
     passed_over: bool
     """Whether a newer measurement, disturbed by other load, was left out."""
     version: str
@@ -88,10 +85,8 @@ def _cell(measurement: Mapping[str, Any]) -> Cell:
         interval_level=measurement["interval_level"],
         n=measurement["n"] or 0,
         repeats=measurement["repeats"],
-        execution=measurement["execution"],
         peak_memory_bytes=measurement["peak_memory_bytes"],
         first_step_seconds=measurement["first_step_seconds"],
-        count=measurement["count"],
         passed_over=measurement["passed_over"],
         version=str(measurement.get(f"environment.{measurement['framework']}") or ""),
     )
