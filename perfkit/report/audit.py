@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
@@ -196,7 +196,12 @@ def waterfall_chart(waterfalls: Waterfalls) -> Figure:
     percent."""
     import seaborn
 
-    points = pd.DataFrame(_differences(waterfalls))
+    rows = []
+    for label, drawn in waterfalls.items():
+        first = drawn.stages[0].value
+        for stage, value in drawn.stages:
+            rows.append([label, stage_text(stage), 100 * (value / first - 1)])
+    points = pd.DataFrame(rows, columns=["label", "stage", "share"])
     labels = points["label"].unique()
     stages = [text for text in map(stage_text, STAGES) if text in {*points["stage"]}]
     palette = [INK, FAINT, *SHADES[1:]][: len(stages)]
@@ -212,23 +217,6 @@ def waterfall_chart(waterfalls: Waterfalls) -> Figure:
         axes.set(xlabel=axis, ylabel="")
         seaborn.move_legend(axes, "lower left", bbox_to_anchor=(0, 1), ncol=2, title="")
     return figure
-
-
-class StagePoint(NamedTuple):
-    """A point of the chart: the difference of a stage from the first, in percent."""
-
-    label: str
-    stage: str
-    share: float
-
-
-def _differences(waterfalls: Waterfalls) -> list[StagePoint]:
-    points = []
-    for label, drawn in waterfalls.items():
-        first = drawn.stages[0].value
-        for stage, value in drawn.stages:
-            points.append(StagePoint(label, stage_text(stage), 100 * (value / first - 1)))
-    return points
 
 
 # Claims.

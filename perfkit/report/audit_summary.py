@@ -13,7 +13,6 @@ from perfkit.audit.audit import Audit, AuditedLog, LocatedFinding
 from perfkit.audit.claim import GIVEN, Claim
 from perfkit.audit.claim_alone import ClaimAlone
 from perfkit.audit.samples import unit_of_figures
-from perfkit.audit.statements import DIGITS
 from perfkit.measuring.format import amount, number, percent, shortened
 from perfkit.report.audit_answer import (
     answer_text,
@@ -67,8 +66,6 @@ LONGEST_FINDING = 220
 """Characters of a finding's text."""
 LONGEST_REASON = 300
 """Characters of the reason why a file was left out."""
-LONGEST_FACTS = 160
-"""Characters of a log's facts beside its answer."""
 MOST_PRINTED = 6
 """Quantities that a log prints, and throughputs that it reports, at most; the page has all."""
 MOST_REPORTED = 2
@@ -148,8 +145,8 @@ def step_times(log: AuditedLog) -> Section:
     return table(rows, headings, as_cards=True)
 
 
-def figures(log: AuditedLog) -> Section:
-    """Return a table of the statistics of a log."""
+def figures(log: AuditedLog, most: int | None = None) -> Section:
+    """Return a table of the statistics of a log, or of the first ones."""
     unit = unit_of_figures(log.facts, log.figures) or _("throughput")
     headings = [
         _("Statistic"),
@@ -158,10 +155,10 @@ def figures(log: AuditedLog) -> Section:
         _("One device (%(unit)s)") % {"unit": unit},
     ]
     rows = []
-    for figure in log.figures:
+    for figure in log.figures[:most]:
         rates = [number(figure.throughput, 7), number(figure.per_device, 7)]
         rows.append([method_text(figure), steps_text(figure), *rates])
-    return table(rows, headings, as_cards=True)
+    return table(rows, headings, as_cards=True) + more(len(log.figures) - len(rows), ALL)
 
 
 def finding(located: LocatedFinding, longest: int | None = None) -> Markup:
@@ -218,11 +215,11 @@ def _single_log(log: AuditedLog, names: Names, *, everything: bool) -> Section:
     about = f"{_without_middle(names[log.name])} ({log.format})"
     section = answer_of_log(log) + note(foreign(about))
     section += _reported(log, None if everything else MOST_REPORTED)
-    if not log.answer:
-        section += _reported_rates(log)
     section += printed_quantities(log, None if everything else MOST_PRINTED)
     if everything:
         return section + _everything(log) + bullets(map(finding, log.findings))
+    if not log.answer:
+        section += figures(log, MOST_PRINTED)
     shown = log.findings[:MOST_FINDINGS]
     if shown:
         section += bullets(finding(located, LONGEST_FINDING) for located in shown)
@@ -241,18 +238,6 @@ def _reported(log: AuditedLog, most: int | None) -> Section:
         return Section()
     reports = f"The log also reports: {', '.join(reported)}."
     return note(foreign(reports)) + more(len(log.reported) - len(reported), ALL)
-
-
-def _reported_rates(log: AuditedLog) -> Section:
-    """Return a row for each throughput that a log reports itself, of several trainings."""
-    rows = []
-    for figure in log.figures[:MOST_PRINTED]:
-        rates = [number(rate, DIGITS) for rate in (figure.throughput, figure.per_device)]
-        rows.append([shortened(figure.name, LONGEST_FACTS), *rates])
-    unit = unit_of_figures(log.facts, log.figures)
-    heading = f"Reported by the log ({unit or 'throughput'})"
-    section = table(rows, [heading, "All devices", "One device"], as_cards=True)
-    return section + more(len(log.figures) - len(rows), ALL)
 
 
 def _everything(log: AuditedLog) -> Section:
