@@ -10,7 +10,6 @@ from perfkit.measuring.format import minute
 from perfkit.report import style
 from perfkit.report.curves import scaling, throughput_by_batch
 from perfkit.report.elements import (
-    hint,
     joined,
     link,
     more,
@@ -18,7 +17,7 @@ from perfkit.report.elements import (
     table,
     verdict_mark,
 )
-from perfkit.report.rankings import LIVE_COMPARISON, fastest
+from perfkit.report.rankings import fastest
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.summarized import Summary
 from perfkit.report.text import names
@@ -70,15 +69,15 @@ class ComparedPair:
 
 
 def ratios(summary: Summary) -> Section:
-    """The ratio of each variant to the base in all interleaved comparisons, with intervals."""
+    """The ratio of each variant to the base in all interleaved comparisons, with intervals;
+    empty without any."""
     pairs = [
         ComparedPair(folder, comparison, pair)
         for folder, comparison in summary.newest
         for pair in comparison.pairs
     ]
     if not pairs:
-        words = _("There are no interleaved comparisons yet. To run one:")
-        return hint(words, LIVE_COMPARISON)
+        return Section()
     headings = [_("Model"), _("Variants"), _("Ratio"), _("Verdict"), _("Pairs")]
     headings.append(_("Started (UTC)"))
     rows = []

@@ -93,23 +93,10 @@ const partsOf = (cell) => {
   return parts;
 };
 
-// Text of a table's visible rows; cells that span several rows or columns are repeated.
-const grid = (table, read = textOf) => {
-  const rows = [...table.rows].filter((row) => !row.hidden && !row.classList.contains("group"));
-  const texts = rows.map(() => []);
-  rows.forEach((row, y) => {
-    let x = 0;
-    for (const cell of row.cells) {
-      while (texts[y][x] !== undefined) x += 1;
-      for (let down = 0; down < cell.rowSpan && y + down < rows.length; down += 1) {
-        for (let across = 0; across < cell.colSpan; across += 1) {
-          texts[y + down][x + across] = read(cell);
-        }
-      }
-    }
-  });
-  return texts;
-};
+// Text of a table's visible rows.
+const grid = (table, read = textOf) => [...table.rows]
+  .filter((row) => !row.hidden && !row.classList.contains("group"))
+  .map((row) => [...row.cells].map((cell) => read(cell)));
 
 // An apostrophe precedes text that a spreadsheet would take for a formula.
 const csvCell = (text) => {
