@@ -404,10 +404,10 @@ def _forest(found: InterleavedComparison) -> Section:
 
 
 def _variants(page: ComparisonPage) -> Section:
-    """Return throughput, share of the measured peak, if any is known, and warnings."""
+    """Return throughput, share of the highest measured peak, if known, and warnings."""
     rows = [_variant_row(variant, page) for variant in page.comparison.variants]
     headings = [_("Variant"), _("Throughput"), _("Repeats")]
-    headings += [NumberHeading(_("Share of measured peak")), _("Warnings")]
+    headings += [NumberHeading(_("Share of highest peak")), _("Warnings")]
     return table(rows, headings, as_cards=True)
 
 
@@ -423,7 +423,8 @@ def _variant_row(variant: Variant, page: ComparisonPage) -> list[Any]:
         cells += [rate_text(result.value, result.unit, *(result.interval or ())), result.n]
     else:
         cells += [None] * 2
-    cells.append(peak_share([variant.of_own_peak]) if page.comparison.has_peaks else "")
+    share = variant.share_of_peak
+    cells.append("" if share is None else peak_share([share]))
     cells.append(_warnings(result) if result else None)
     return cells
 

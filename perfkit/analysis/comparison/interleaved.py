@@ -93,9 +93,9 @@ def _variant(
     assert operand.measurement
     result = operand.measurement.result
     throughput, used = result.throughput, utilization(result)
-    of_highest_peak = None
+    share_of_peak = None
     if throughput and used:
-        of_highest_peak = throughput.value * used.flops / highest_peak
+        share_of_peak = throughput.value * used.flops / highest_peak
     return Variant(
         name=name,
         values=with_portable_paths(values),
@@ -104,8 +104,7 @@ def _variant(
         failure=result.failure,
         differs=differs,
         matmul_flops_per_second=median(used.peaks) if used else None,
-        of_own_peak=median(used.shares) if used else None,
-        of_highest_peak=of_highest_peak,
+        share_of_peak=share_of_peak,
     )
 
 
@@ -140,8 +139,18 @@ def _changes(comparison: InterleavedComparison, results: dict[str, Result]) -> l
     problems = []
     for variant in comparison.variants:
         stored, current = variant.number, results[variant.id].throughput
-        before = stored and (stored.value, stored.n)
-        after = current and (current.value, current.n)
-        if before != after:
+        if (stored and stored.value) != (current and current.value):
             problems.append(f"{variant.id}: its throughput has changed")
+    base, *others = comparison.variants
+    repeats = _repeats(results.values())
+    stored_turns = {pair.b.name: pair.turns for pair in comparison.pairs}
+    for variant in others:
+        current_turns = []
+        if not variant.differs:
+            current_turns = turns(results[base.id], results[variant.id], repeats)
+        if stored_turns.get(variant.id, []) != current_turns:
+            problems.append(f"{variant.id}: its repeats, or those of {base.id}, have changed")
+    for pair in comparison.pairs:
+        if pair != pair.judged_anew(comparison.level, comparison.threshold):
+            problems.append(f"{pair.b.name}: its ratio does not follow from its repeats")
     return problems

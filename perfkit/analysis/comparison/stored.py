@@ -8,14 +8,14 @@ Each variant is a measurement of its own below `outputs`; `docs/results.md` desc
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
 from perfkit.analysis.comparison.keys import Differences, KeyValue
 from perfkit.analysis.rates import MachineRate
-from perfkit.analysis.ratios import Method, Ratio, Turn
-from perfkit.analysis.verdicts import LEVEL, Verdict, fewest_of_each
+from perfkit.analysis.ratios import Method, Ratio, Turn, estimated
+from perfkit.analysis.verdicts import LEVEL, Verdict, fewest_of_each, has_regressed, verdict
 from perfkit.measuring.format import interval, number
 from perfkit.measuring.results.base import Stored
 from perfkit.measuring.results.effective import WorkUnit
@@ -25,9 +25,9 @@ from perfkit.measuring.results.store import (
     read_as,
     write_atomically,
 )
-from perfkit.measuring.statistics import fewest_values
+from perfkit.measuring.statistics import fewest_values, median_estimate
 
-SCHEMA_VERSION: Literal[6] = 6
+SCHEMA_VERSION: Literal[7] = 7
 FOLDER = "comparisons"
 """Folder of interleaved comparisons below the outputs."""
 FILE = "comparison.json"
@@ -126,6 +126,15 @@ class PairResult(Ratio):
     def out_of_turn(self) -> list[int]:
         return [turn.repeat for turn in self.turns if not turn.in_turn]
 
+    def judged_anew(self, level: float, threshold: float) -> Self:
+        """Return the pair with ratio, interval and verdict of its pairs of repeats."""
+        ratio = median_estimate(self.ratios, level)
+        judged = estimated(ratio) | {
+            "verdict": verdict(ratio, level, threshold),
+            "regressed": has_regressed(ratio, level, threshold),
+        }
+        return self.model_copy(update=judged)
+
     def enough(self, level: float) -> int:
         """Return how many pairs of repeats, or repeats of each side, reach `level`."""
         if self.method == "Hodges-Lehmann":
@@ -164,7 +173,7 @@ class Comparison(Stored):
     """Pairs of measurements, B compared with A, the base: ratios above 1 mean that B is faster.
     Shares are 0 to 1."""
 
-    schema_version: Literal[6] = SCHEMA_VERSION
+    schema_version: Literal[7] = SCHEMA_VERSION
     """readers refuse any other"""
     level: Annotated[float, Field(ge=0.5, lt=1)]
     """confidence level, as requested"""
@@ -215,10 +224,9 @@ class Variant(Stored):
     variant has no ratio and makes no further repeats"""
     matmul_flops_per_second: float | None
     """its measured peak, the median of its repeats"""
-    of_own_peak: float | None
-    """the model's arithmetic as a share of its own peak, 0 to 1, the median of its repeats"""
-    of_highest_peak: float | None
-    """the same of the highest peak of any repeat of any variant, by the measurement's number"""
+    share_of_peak: float | None
+    """the model's arithmetic as a share of the highest peak of any repeat of any variant, 0 to
+    1: relative to its own, a variant with a low peak would look efficient"""
 
 
 class InterleavedComparison(Comparison):
@@ -257,11 +265,6 @@ class InterleavedComparison(Comparison):
         """Whether all variants have all their repeats and a ratio."""
         numbers = [variant.number for variant in self.variants]
         return all(n and n.n == self.repeats for n in numbers) and not self.failed
-
-    @property
-    def has_peaks(self) -> bool:
-        """Whether the share of a peak is known of any variant."""
-        return any(variant.of_own_peak is not None for variant in self.variants)
 
     def variant_of(self, pair: PairResult) -> Variant:
         return next(variant for variant in self.variants if variant.id == pair.b.name)
