@@ -479,12 +479,13 @@ def _agreeing(pairs: Iterable[PairResult]) -> Section:
 def _verdict(found: Comparison, pair: PairResult, base: str, other: str) -> Section:
     """Return the verdict on a pair, and behind it what speaks against trusting it."""
     line = verdict_line(pair, found.level, found.threshold, base, other)
-    texts: list[Inline] = [verdict_mark(pair.verdict), strong(line)]
-    texts.append(caution_words({base: pair.a, other: pair.b}))
+    doubts: list[Inline] = [caution_words({base: pair.a, other: pair.b})]
     if pair.out_of_turn:
         words = _("Not interleaved, judging by the start times: pair %(repeats)s.")
-        texts.append(words % {"repeats": ", ".join(map(str, pair.out_of_turn))})
-    return paragraph(*texts, _same_work(pair))
+        doubts.append(words % {"repeats": ", ".join(map(str, pair.out_of_turn))})
+    behind = [*filter(None, [*doubts, _same_work(pair)])]
+    end = "." if behind else ""
+    return paragraph(verdict_mark(pair.verdict), strong(f"{line}{end}"), *behind)
 
 
 def _same_work(pair: PairResult) -> Inline:
