@@ -33,7 +33,6 @@ from perfkit.measuring.parameters import (
     ABOUT,
     EVERY_FIELD,
     PROTOCOL_PARAMETERS,
-    Kind,
     Parameter,
     choices,
     models_with,
@@ -46,7 +45,16 @@ from perfkit.measuring.request.values import PATTERNS
 from perfkit.measuring.results.effective import PRECISION, UNIT, UNIT_PER_SECOND
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import write_atomically
-from perfkit.measuring.work import SCRIPT, SHA256, ModelWork, ScriptWork
+from perfkit.measuring.work import (
+    COMMAND,
+    KINDS,
+    SCRIPT,
+    SHA256,
+    CommandWork,
+    Kind,
+    ModelWork,
+    ScriptWork,
+)
 from perfkit.training.frameworks import FRAMEWORKS
 from perfkit.training.models import MODELS
 
@@ -99,6 +107,10 @@ def parameters_page() -> str:
         "`notebooks/script.ipynb` has these, and of those above the ones from `device` to "
         "`python` except `disable_tuning`, and from `timeout` on.",
         of_parameters(ScriptWork, left_out=SHARED),
+        "## Parameters of a command",
+        "`notebooks/command.ipynb` has these, and those that a script has besides its own, "
+        "without `launcher`, `hosts`, `port` and `cpu_tuning`.",
+        of_parameters(CommandWork, left_out=SHARED),
         "## Protocols",
         of_protocols(),
         "## Values by model",
@@ -225,6 +237,7 @@ WIDTH = 96
 """Line length: `ruff format` breaks longer lines, which papermill then can't parse."""
 CHANGED_MOST = dict.fromkeys(MODELS, ("framework", "batch_size", "gpus"))
 CHANGED_MOST[SCRIPT] = ("script", "arguments", "gpus")
+CHANGED_MOST[COMMAND] = ("command", "flags", "gpus")
 """Notebook -> the parameters at the top of its cell."""
 GROUPS = {
     "precision": "The work",
@@ -239,7 +252,7 @@ GROUPS = {
 def notebooks() -> dict[Path, str]:
     """Return the measuring notebooks with a new parameters cell."""
     contents = {}
-    for name in (*MODELS, SCRIPT):
+    for name in (*MODELS, *KINDS):
         path = ROOT / "notebooks" / f"{name}.ipynb"
         notebook = nbformat.read(path, as_version=4)
         for cell in notebook.cells:
@@ -444,7 +457,8 @@ def of_models_in(every: Mapping[str, Schema]) -> list[str]:
         parts.append(paragraphs(model.get("description")))
         if name == "Config":
             parts.append(
-                "`work`, a [ModelWork](#modelwork) or a [ScriptWork](#scriptwork), and the "
+                "`work`, a [ModelWork](#modelwork), a [ScriptWork](#scriptwork) or a "
+                "[CommandWork](#commandwork), and the "
                 "[parameters](parameters.md) of how it runs, with every field set."
             )
         elif name == "ModelWork":

@@ -15,13 +15,13 @@ from ruamel.yaml import YAML
 from perfkit.cli import main
 from perfkit.measuring.parameters import parameters
 from perfkit.measuring.paths import ROOT
-from perfkit.measuring.work import ScriptWork
+from perfkit.measuring.work import CommandWork, ScriptWork
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 TEXTS = {page: page.read_text() for page in PAGES}
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.M | re.S)
 PROSE = {page: BLOCK.sub("", text) for page, text in TEXTS.items()}
-PARAMETERS = {*parameters(), *parameters(ScriptWork)}
+PARAMETERS = {*parameters(), *parameters(ScriptWork), *parameters(CommandWork)}
 MAKEFILE = (ROOT / "Makefile").read_text()
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 

@@ -188,6 +188,17 @@ def test_the_longest_bar_of_no_preparation_and_no_evaluation_is_the_training(rea
     assert [*read(other + bars).windows["last"]] == [*range(10, 101, 10)]
 
 
+def test_a_state_of_a_bar_that_is_shown_again_is_no_print_of_another_rank(read):
+    lines = []
+    for step in range(1, 101):
+        # Only every tenth step is shown again, and the two last ones of nine are not shown.
+        times = 2 if step % 10 == 0 else int(step % 10 < 8)
+        lines += [f" 50%|5  | {step}/900 [0:{step // 4:02}<00:09, 4.00it/s]\n"] * times
+    windows = read("".join(lines)).windows
+    assert len(windows) == 80
+    assert windows["rank"].nunique() == 1
+
+
 def test_the_samples_of_steps_are_summed(write):
     text = "".join(
         f"step:{k} - timing_s/step:{2.0 + k} - perf/total_num_tokens:{1000 * k}.000\n"

@@ -88,7 +88,7 @@ def frame(*repeats, warmup):
     for repeat, ranks in enumerate(repeats, 1):
         for rank, times in enumerate(ranks):
             for step, seconds in enumerate(times, 1):
-                rows.append((repeat, rank, step, seconds, 0.0, 4, 7.0, step > warmup))
+                rows.append((repeat, rank, step, seconds, 0.0, 4, 7.0, 1, step > warmup))
     return pd.DataFrame(rows, columns=[*RawStep._fields, "measured"])
 
 

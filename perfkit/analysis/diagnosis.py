@@ -81,6 +81,11 @@ def plan_diagnosis(model: str, values: Mapping[str, Any]) -> Plan:
     problems = []
     if config.work.input == "synthetic":
         problems.append("input: synthetic input takes no time; set another, as -p input dali")
+    if config.work.launches_itself:
+        problems.append(
+            "command: its log does not tell its input apart; if it has a switch for synthetic "
+            "batches: perfkit compare --live command=COMMAND flags='' flags=SWITCH"
+        )
     if config.nodes > 1:
         problems.append("nodes: a diagnosis needs a single node: -p nodes 1")
     if problems:

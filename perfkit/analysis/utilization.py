@@ -72,7 +72,9 @@ def share_of_datasheet(result: Result, sheet: Datasheet) -> float | None:
     flops = result.counts.flops_per_unit
     if not result.throughput or flops is None:
         return None
-    return result.throughput.value * flops / (sheet.flops_per_second * result.config.ranks)
+    return (
+        result.throughput.value * flops / (sheet.flops_per_second * result.config.device_count)
+    )
 
 
 def datasheet(result: Result) -> Datasheet | None:

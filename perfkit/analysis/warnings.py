@@ -780,6 +780,26 @@ class SamplesNotOfRows(MeasurementWarning):
         return cls(samples=samples, rows=count) if samples % count else None
 
 
+class PrintedTimesDiffer(MeasurementWarning):
+    """The times that a command's log prints contradict the time that passed."""
+
+    code = "printed_times_differ"
+    severity = "caution"
+    sentence = N_(
+        "The times that the log prints differ by %(difference)s from the time that passed "
+        "until its lines arrived, which gives the throughput. They may leave out a part of "
+        "each step, or the log may be buffered."
+    )
+    difference: Share
+
+    @classmethod
+    def find(cls, checks: "MeasurementChecks") -> Self | None:
+        told = checks.result.told
+        if not told or told.printed_difference is None:
+            return None
+        return cls(difference=abs(told.printed_difference))
+
+
 class LateModules(MeasurementWarning):
     """A script imported modules that its digest does not cover: of its folder, but named by no
     import statement, such as a configuration, or of another folder that holds no installed

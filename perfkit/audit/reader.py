@@ -86,7 +86,7 @@ def read_logs(path: Path, custom_format: LogFormat | None = None) -> list[Log]:
     if log:
         return [replace(log, sha256=digest)]
     lines = [*_lines(text)]
-    form = custom_format or _recognised(lines)
+    form = custom_format or known_format(lines)
     if not form or form.is_bar:
         lines = records.as_lines(text) or lines
         form = general.format_of(lines) or form
@@ -145,7 +145,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
             yield number, records.as_text(part) if '"data"' in part else part
 
 
-def _recognised(lines: Lines) -> LogFormat | None:
+def known_format(lines: Lines) -> LogFormat | None:
     """Return the first format of FORMATS with a print; one without steps or for want of another
     only if the whole file has no other."""
     form = None
@@ -303,7 +303,10 @@ def _of_longest_loop(prints: Columns) -> Columns:
 def _of_bar(prints: Columns) -> Columns:
     """Return the prints of a progress bar by its elapsed time, without the rates of its states,
     which are exponential means. Where only the last state of each bar was saved, this is the
-    mean of all its steps: a finished bar shows their rate, another one the elapsed time."""
+    mean of all its steps: a finished bar shows their rate, another one the elapsed time. A
+    state that is shown again after a line of the log is no print of another rank."""
+    changes = [np.diff(prints[name], prepend=-1) != 0 for name in ("step", "epoch")]
+    prints = some_of(prints, np.any(changes, axis=0))
     is_alone = np.diff(prints["epoch"], prepend=-1) != 0
     if not is_alone.all():
         return prints | {"seconds": np.full(len(is_alone), np.nan)}

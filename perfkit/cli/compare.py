@@ -12,7 +12,7 @@ from perfkit.measuring.paths import outputs_path
 from perfkit.measuring.request import RequestError
 from perfkit.report.terminal import echo
 
-OPERANDS = "A B | --live MODEL|SCRIPT VARIANT VARIANT…"
+OPERANDS = "A B | --live MODEL|SCRIPT|command=COMMAND VARIANT VARIANT…"
 
 
 @options.command(failure="regression")
@@ -58,15 +58,16 @@ def compare(
     versions, driver and label may differ. B has regressed, with exit status 1, if it is slower
     at the confidence level and by more than the threshold, or failed where A has a number.
 
-    With --live, measures MODEL or SCRIPT in all VARIANTs with interleaved repeats, A B B A; the
-    first is the base. A VARIANT is NAME=VALUE, or several joined by commas; the arguments of a
-    script come last. -p sets parameters of all variants. The same command continues after an
-    interruption; -p label NAME measures anew.
+    With --live, measures MODEL, SCRIPT or COMMAND in all VARIANTs with interleaved repeats, A B
+    B A; the first is the base. A VARIANT is NAME=VALUE, or several joined by commas; the
+    arguments of a script, or the flags of a command, come last. -p sets parameters of all
+    variants. The same command continues after an interruption; -p label NAME measures anew.
 
     \b
       perfkit compare --live bert framework=paddle framework=torch -p device cpu
       perfkit compare --live train.py arguments='' arguments='--compile'
       perfkit compare --live train.py script=old/train.py script=train.py
+      perfkit compare --live command='bash train.sh' flags='' flags='--compile'
     """
     from perfkit.analysis.comparison import ComparisonError
     from perfkit.analysis.comparison import compare as compared

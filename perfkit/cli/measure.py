@@ -39,7 +39,7 @@ LENGTHS_IN_WORDS = ", ".join(f"{length} for {name}" for name, length in LENGTHS.
     cls=options.RunCommand,
     epilog=f"{options.parameter_list()}\n\n{options.exit_statuses()}",
 )
-@click.argument("model", metavar="|".join([*MODELS, "SCRIPT", "NOTEBOOK"]))
+@click.argument("model", metavar="|".join([*MODELS, "SCRIPT", "NOTEBOOK", "-- COMMAND"]))
 @options.SCRIPT_ARGUMENTS
 @options.PARAMETERS
 @ended_by_interrupt()
@@ -49,7 +49,9 @@ def run(model: str, arguments: str | None, values: options.Values) -> None:
     The same as `papermill notebooks/MODEL.ipynb OUT.ipynb -p NAME VALUE …`, but the request is
     checked first. SCRIPT is the path of a training script of yours, such as train.py, which
     calls perfkit.StepTimer; ARGUMENTS are its arguments: `perfkit run train.py -p repeats 5 --
-    --lr 0.1`. NOTEBOOK is the path of your copy of such a notebook; its page includes cells
+    --lr 0.1`. Without any of these, what follows -- is a command that trains, such as `perfkit
+    run -- torchrun --nproc_per_node 8 train.py`: its own log times it, and nothing in it is
+    changed. NOTEBOOK is the path of your copy of such a notebook; its page includes cells
     that you added.
     """
     request = options.request_of(model, arguments, values)

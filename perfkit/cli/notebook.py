@@ -17,7 +17,7 @@ from perfkit.measuring.paths import ROOT, absolute_path
 from perfkit.measuring.request import RequestError
 from perfkit.measuring.request.suite_notebook import suite_notebook_path
 from perfkit.measuring.system.scratch import Scratch
-from perfkit.measuring.work import SCRIPT
+from perfkit.measuring.work import KINDS
 from perfkit.timing.failure import portable
 from perfkit.training.models import MODELS
 
@@ -53,7 +53,7 @@ def model_notebook(name: str) -> ModelNotebook:
     """Return the notebook of a model or of scripts, or the notebook at a path. Raises
     RequestError if it can't be read, does not plan exactly one model, or has parameters other
     than literals."""
-    is_of_suite = name in (*MODELS, SCRIPT)
+    is_of_suite = name in (*MODELS, *KINDS)
     path = suite_notebook_path(name) if is_of_suite else absolute_path(name)
     if path.suffix != ".ipynb":
         # `plan` reports the misspelt model.
@@ -98,7 +98,7 @@ def _planned_model(cells: list[Any], name: str) -> str:
     names = [*dict.fromkeys(models)]
     if len(names) == 1:
         return names[0]
-    every = ", ".join([*MODELS, SCRIPT])
+    every = ", ".join([*MODELS, *KINDS])
     needed = f'must call perfkit.plan("MODEL", globals()) for one of {every}'
     actual = f"it plans several: {', '.join(names)}" if names else "no cell does"
     raise RequestError([f"{name}: {needed}; {actual}"])

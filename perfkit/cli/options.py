@@ -16,7 +16,7 @@ from perfkit.measuring.parameters import models_with, parameters
 from perfkit.measuring.paths import outputs_path
 from perfkit.measuring.request import RequestError
 from perfkit.measuring.request.plan import typed
-from perfkit.measuring.work import SCRIPT, ScriptWork
+from perfkit.measuring.work import COMMAND, KINDS, SCRIPT, CommandWork, ScriptWork
 from perfkit.report.terminal import coloured, echo
 from perfkit.training.models import MODELS
 
@@ -51,10 +51,14 @@ class Request(NamedTuple):
 
 
 def request_of(name: str, arguments: str | None, values: Values) -> Request:
-    """Return the request of a command for a model, a notebook or a script of this name; a
-    script's `arguments` are None if none were typed. Raises UsageError for arguments that
-    nothing takes."""
+    """Return the request of a command for a model, a notebook or a script of this name, or for
+    `command=…`; a script's `arguments` are None if none were typed, those of "command" are the
+    command that trains. Raises UsageError for arguments that nothing takes."""
     is_script = name.endswith(".py")
+    if name.startswith(f"{COMMAND}="):
+        name, _is, arguments = name.partition("=")
+    if name == COMMAND and arguments is not None:
+        return Request(COMMAND, {COMMAND: arguments} | values)
     if arguments is not None:
         if not is_script and name != SCRIPT and not name.endswith(".ipynb"):
             raise click.UsageError(f"{name} takes no arguments after {DASHES}; a script does")
@@ -90,7 +94,8 @@ def split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 class ScriptCommand(click.Command):
-    """A command that takes a script's arguments after `--`."""
+    """A command that takes a script's arguments after `--`, or a whole command line if no work
+    stands before it."""
 
     def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
         context.meta[TYPED] = [*arguments]
@@ -104,7 +109,7 @@ class RunCommand(ScriptCommand):
         command = copy(self)
         for word in context.meta.get(TYPED, ()):
             work = SCRIPT if word.endswith(".py") else word
-            if work in (*MODELS, SCRIPT):
+            if work in (*MODELS, *KINDS):
                 of_work = parameter_list_of(work)
                 command.epilog = str(self.epilog).replace(parameter_list(), of_work)
                 break
@@ -115,9 +120,13 @@ def after_dashes(
     context: click.Context, _argument: click.Parameter, words: tuple[str, ...]
 ) -> str | None:
     """click callback: return a script's arguments, which follow `--`, on one line, quoted as in
-    a shell; None without `--`. Raises UsageError for words before it."""
+    a shell; None without `--`. Without a work before it, they are a command's. Raises
+    UsageError for further words before it."""
     typed: list[str] = context.meta[TYPED]
     _before, of_script = split_at_dashes(typed)
+    if [context.params["model"], *words] == of_script:
+        context.params["model"] = COMMAND
+        return shlex.join(of_script)
     if [*words] != of_script:
         problem = f"Got unexpected extra argument ({words[0]})" if words else "-- before SCRIPT"
         raise click.UsageError(f"{problem}\n{ARGUMENTS_FOLLOW}: {DASHES} {shlex.join(words)}")
@@ -262,6 +271,10 @@ def parameter_list() -> str:
     for name, of_script in parameters(ScriptWork).items():
         if of_script != of_models.get(name):
             lines += HELP.wrap(f"{name}={of_script.default!r}: {of_script.text}")
+    lines += ["", "\b", "Parameters of a command:"]
+    for name, of_command in parameters(CommandWork).items():
+        if name in CommandWork.model_fields:
+            lines += HELP.wrap(f"{name}={of_command.default!r}: {of_command.text}")
     return "\n".join(lines)
 
 

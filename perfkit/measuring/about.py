@@ -54,6 +54,8 @@ def about_of(field: FieldInfo) -> About:
 
 RUN = About(identifies=False, compared="ignore")
 """Location of results and limits of time, which do not affect the measurement."""
+OF_PLACE = About(compared="ignore", is_path=True)
+"""A file or folder whose place is another one in each checkout."""
 IGNORED = About(compared="ignore")
 OWN_CHOICE = About(follows="framework")
 """Choices that may differ with the framework."""

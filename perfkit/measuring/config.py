@@ -36,7 +36,7 @@ class Config(BaseModel):
     model_config = STRICT
 
     work: Work
-    """what is trained: a built-in model, or a script of the user's"""
+    """what is trained: a built-in model, a script of the user's, or a command"""
     framework: FrameworkName
     """training framework; None: the one that the script imports"""
     device: Annotated[str, Field(pattern=DEVICE), About(unset="auto", usual=("cpu", "gpu"))]
@@ -95,9 +95,14 @@ class Config(BaseModel):
         return self.gpus if self.accelerated else self.processes
 
     @property
-    def ranks(self) -> int:
-        """Worker processes of all nodes."""
+    def device_count(self) -> int:
+        """Devices of all nodes."""
         return self.nodes * self.devices
+
+    @property
+    def ranks(self) -> int:
+        """Processes that perfkit starts on all nodes, one per device; a command alone."""
+        return 1 if self.work.launches_itself else self.device_count
 
     @property
     def topology(self) -> str:

@@ -11,15 +11,18 @@ from perfkit.measuring.about import about_of
 from perfkit.measuring.config import Config
 from perfkit.measuring.paths import URL, absolute_path, results_path
 from perfkit.measuring.protocol import PROTOCOLS, Protocol
-from perfkit.measuring.work import ModelWork, ScriptWork
+from perfkit.measuring.work import CommandWork, Kind, ModelWork, ScriptWork
 from perfkit.training.frameworks import FRAMEWORKS
 from perfkit.training.models import MODELS
 
-NOT_PARAMETERS = ("work", "model", "script_sha256", "modules", "statistic")
-"""Fields that no notebook assigns: its own name contains the model, a script's content follows
-from its path, and there is only one statistic."""
-Kind = type[ModelWork] | type[ScriptWork]
-"""The class of a work."""
+CONTENTS = ("script_sha256", "modules", "files_sha256", "commit", "dirty")
+"""Fields that follow from the content of files."""
+NOT_PARAMETERS = ("work", "model", *CONTENTS, "statistic")
+"""Fields that no notebook assigns: its own name contains the model, and there is only one
+statistic."""
+
+OF_RANKS = ("launcher", "hosts", "port", "cpu_tuning")
+"""How perfkit starts ranks, which a command does itself."""
 
 
 @cache
@@ -27,11 +30,12 @@ def fields_of(kind: Kind) -> dict[str, FieldInfo]:
     """Return the fields of the notebook parameters of such a work by name, in the order of the
     notebook. The protocol's name is the parameter `protocol`."""
     fields = {}
+    left_out = NOT_PARAMETERS + (OF_RANKS if kind is CommandWork else ())
     every = kind.model_fields | Config.model_fields | Protocol.model_fields
     for name, field in every.items():
         if name == "name":
             fields["protocol"] = field
-        elif name not in NOT_PARAMETERS:
+        elif name not in left_out:
             fields[name] = field
     return fields
 
@@ -40,8 +44,11 @@ FIELDS = fields_of(ModelWork)
 """Fields of the notebook parameters of a built-in model, by name."""
 SCRIPT_FIELDS = fields_of(ScriptWork)
 """Fields of the notebook parameters of a script, by name."""
+COMMAND_FIELDS = fields_of(CommandWork)
+"""Fields of the notebook parameters of a command, by name."""
 PROTOCOL_PARAMETERS = ("protocol", *(name for name in FIELDS if name in Protocol.model_fields))
-EVERY_FIELD = {"model": ModelWork.model_fields["model"]} | FIELDS | SCRIPT_FIELDS
+EVERY_FIELD = {"model": ModelWork.model_fields["model"]} | COMMAND_FIELDS
+EVERY_FIELD |= FIELDS | SCRIPT_FIELDS
 ABOUT = {name: about_of(field) for name, field in EVERY_FIELD.items()}
 
 

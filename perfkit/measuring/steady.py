@@ -226,25 +226,33 @@ def profile_repeats(steps: "DataFrame", units_per_sample: int = 1) -> list[Repea
     places = ["repeat", "step"]
     seconds = steps.pivot(index=places, columns="rank", values="seconds")
     units = steps.groupby(places)["samples"].sum() * units_per_sample
+    counts = steps.groupby(places)["steps"].first()
     first_measured = steps[steps["measured"]].groupby("repeat")["step"].min()
     profiles = []
     for repeat, first in first_measured.items():
         seconds_by_rank = seconds.loc[repeat]
         is_complete = seconds_by_rank.notna().all(axis=None)
         if is_complete:
-            profiles.append(_profile(repeat, seconds_by_rank, units.loc[repeat], first))
+            of_repeat = units.loc[repeat], counts.loc[repeat]
+            profiles.append(_profile(repeat, seconds_by_rank, *of_repeat, first))
     return profiles
 
 
 def _profile(
-    repeat: int, seconds_by_rank: "DataFrame", units: "Series[int]", first: int
+    repeat: int,
+    seconds_by_rank: "DataFrame",
+    units: "Series[int]",
+    counts: "Series[int]",
+    first: int,
 ) -> RepeatProfile:
-    """Return the profile of a repeat whose window begins with step `first`."""
+    """Return the profile of a repeat whose window begins with step `first`. `counts` are the
+    steps of each row."""
     numbers = seconds_by_rank.index.to_numpy()
     seconds = seconds_by_rank.to_numpy().T
     units_of_step = units.to_numpy()
     window = slice(numbers.searchsorted(first), None)
-    state = steadiness(seconds.max(axis=0))
+    step_seconds = seconds / counts.to_numpy()
+    state = steadiness(step_seconds.max(axis=0))
     steady = published = None
     if state and state.settled:
         steady = _rate(units_of_step, seconds, slice(state.begin, None))

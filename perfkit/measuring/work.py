@@ -1,9 +1,12 @@
-"""What is trained: a built-in model, or a script of the user's. Both answer the same questions,
-so that nothing else asks which of them it is."""
+"""What is trained: a built-in model, a script of the user's, or any command, timed by its log.
+All answer the same questions, so that nothing else asks which of them it is."""
 
+import json
 import shlex
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, replace
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -17,15 +20,18 @@ from perfkit.measuring.about import (
     IN_SIZES,
     OF_IMAGES,
     OF_LLAMA,
+    OF_PLACE,
     OF_SEQUENCES,
     ON_GPU,
     OWN_CHOICE,
+    RUN,
     STRICT,
     About,
     LocalPath,
 )
 from perfkit.measuring.driver.settings import cpu_settings, dali_settings, gpu_settings
 from perfkit.measuring.paths import stored_path
+from perfkit.measuring.request.command_files import read_command, with_flags
 from perfkit.measuring.request.script import read_script, script_digest
 from perfkit.measuring.results.effective import Effective, Told, noted_settings
 from perfkit.measuring.results.failures import Failure
@@ -41,6 +47,9 @@ if TYPE_CHECKING:
 
 SCRIPT = "script"
 """What `perfkit.plan` and the notebooks call a script, in place of a model's name."""
+COMMAND = "command"
+"""What they call a command."""
+SCRIPT_SUFFIXES = (".py", ".sh")
 SHA256 = r"^[0-9a-f]{64}$"
 NAMES = r"^([a-z_]+(,[a-z_]+)*)?$"
 MOST_CHARACTERS = 4000
@@ -91,6 +100,8 @@ class ModelWork(BaseModel):
     """parameter of Config -> its default for a model, and its meaning"""
     reported: ClassVar = ("precision", "tf32", "threads", "parameters", "input_sha256")
     """what the ranks report and measurements must agree in"""
+    launches_itself: ClassVar = False
+    """whether it starts its own ranks, on all nodes"""
 
     model: ModelName
     """the model to train"""
@@ -353,36 +364,21 @@ def _requoted(arguments: str) -> str:
     return requoted
 
 
-class ScriptWork(BaseModel):
-    """A training script of the user's. `request.resolve` fills in `script_sha256` and
-    `modules`, which follow from its content. ModelWork describes the properties of both."""
+class OwnTraining(BaseModel):
+    """A training of the user's, of which perfkit knows what it tells. ModelWork describes the
+    properties."""
 
     model_config = STRICT
     defaults: ClassVar[dict[str, tuple[Any, str]]] = {}
-    reported: ClassVar = ("precision", "parameters", "samples_per_step", "unit")
-
-    script: Annotated[LocalPath, CONTENT]
-    """the training script, which calls perfkit.StepTimer; its name and content make a new id,
-    its folder does not"""
-    arguments: Annotated[str, Field(max_length=MOST_CHARACTERS), AfterValidator(_requoted)] = ""
-    """the script's arguments, quoted as in a shell"""
-    script_sha256: Annotated[str, Field(pattern=SHA256)]
-    """digest of the names and contents of the script and its modules"""
-    modules: list[str]
-    """local modules that the script imports statically, at any depth"""
-
-    @property
-    def word(self) -> str:
-        return SCRIPT
-
-    @property
-    def name(self) -> str:
-        """The script's file name, `train.py`, which no model has."""
-        return PurePosixPath(self.script).name
 
     @property
     def short_title(self) -> str:
         return self.name
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Its name in rows and tables, which no model has."""
 
     @property
     def facts(self) -> None:
@@ -390,24 +386,15 @@ class ScriptWork(BaseModel):
 
     @property
     def built_in(self) -> ModelWork:
-        raise TypeError(f"{self.script} is a script, not a built-in model")
-
-    @property
-    def script_file(self) -> Path:
-        """`script` as an absolute path."""
-        return stored_path(self.script)
+        raise TypeError(f"{self.name} is no built-in model")
 
     @property
     def precision(self) -> None:
         return None
 
     @property
-    def batch_size(self) -> None:
-        return None
-
-    @property
     def input(self) -> None:
-        """Only the script knows the source of its batches."""
+        """Only the training knows the source of its batches."""
         return None
 
     @property
@@ -424,11 +411,6 @@ class ScriptWork(BaseModel):
 
     def examine(self, _config: "Config") -> None:
         return None
-
-    @property
-    def working_folder(self) -> Path:
-        """That of this process, to which the script's paths may be relative."""
-        return Path.cwd()
 
     @property
     def is_sharded(self) -> bool:
@@ -449,13 +431,6 @@ class ScriptWork(BaseModel):
     def stored_told(self, told: Told) -> Told:
         return told
 
-    def script_words(self, _config: "Config", _task: str = "measure") -> list[str]:
-        return [str(self.script_file), *shlex.split(self.arguments)]
-
-    def environment(self, config: "Config") -> dict[str, str]:
-        """Return threads alone: the other settings of models choose other kernels."""
-        return cpu_settings(config, vendor="", cores=usable_cores())
-
     def cores(self, _config: "Config") -> list[list[int]]:
         return []
 
@@ -463,6 +438,57 @@ class ScriptWork(BaseModel):
     def modules_needed(self) -> list[str]:
         """perfkit's timer needs the standard library alone."""
         return []
+
+    def notice(self) -> str:
+        return ""
+
+
+class ScriptWork(OwnTraining):
+    """A training script of the user's. `request.resolve` fills in `script_sha256` and
+    `modules`, which follow from its content."""
+
+    reported: ClassVar = ("precision", "parameters", "samples_per_step", "unit")
+    launches_itself: ClassVar = False
+
+    script: Annotated[LocalPath, CONTENT]
+    """the training script, which calls perfkit.StepTimer; its name and content make a new id,
+    its folder does not"""
+    arguments: Annotated[str, Field(max_length=MOST_CHARACTERS), AfterValidator(_requoted)] = ""
+    """the script's arguments, quoted as in a shell"""
+    script_sha256: Annotated[str, Field(pattern=SHA256)]
+    """digest of the names and contents of the script and its modules"""
+    modules: list[str]
+    """local modules that the script imports statically, at any depth"""
+
+    @property
+    def word(self) -> str:
+        return SCRIPT
+
+    @property
+    def name(self) -> str:
+        """The script's file name, `train.py`."""
+        return PurePosixPath(self.script).name
+
+    @property
+    def script_file(self) -> Path:
+        """`script` as an absolute path."""
+        return stored_path(self.script)
+
+    @property
+    def batch_size(self) -> None:
+        return None
+
+    @property
+    def working_folder(self) -> Path:
+        """That of this process, to which the script's paths may be relative."""
+        return Path.cwd()
+
+    def script_words(self, _config: "Config", _task: str = "measure") -> list[str]:
+        return [str(self.script_file), *shlex.split(self.arguments)]
+
+    def environment(self, config: "Config") -> dict[str, str]:
+        """Return threads alone: the other settings of models choose other kernels."""
+        return cpu_settings(config, vendor="", cores=usable_cores())
 
     def notice(self) -> str:
         """Return what is missing if neither the script nor a local module imports perfkit by a
@@ -500,9 +526,100 @@ class ScriptWork(BaseModel):
         yield "a smaller batch, by an argument of the script"
 
 
-Work = ModelWork | ScriptWork
+class CommandWork(OwnTraining):
+    """Any training command, timed by its own log. `request.resolve` fills in what follows from
+    the files that it names."""
+
+    reported: ClassVar = ("unit",)
+    launches_itself: ClassVar = True
+
+    command: Annotated[
+        str, Field(min_length=1, max_length=MOST_CHARACTERS), AfterValidator(_requoted)
+    ]
+    """the command that trains, quoted as in a shell; it starts its own ranks and nodes"""
+    flags: Annotated[str, Field(max_length=MOST_CHARACTERS), AfterValidator(_requoted)] = ""
+    """words to put in the place of {flags} in the command, without one to append"""
+    directory: Annotated[LocalPath, OF_PLACE]
+    """working directory of the command; None: that of the request"""
+    log_file: Annotated[LocalPath | None, OF_PLACE] = None
+    """file to which the command logs, if it is not its output; what a repeat appends counts"""
+    until: Annotated[Literal["window", "end"], RUN] = "window"
+    """when a repeat ends: with its window, or with the command"""
+    batch_size: Annotated[int | None, Field(ge=1, le=10**9)] = None
+    """samples of one device in an optimizer update, if the log does not tell them"""
+    sequence_length: Annotated[int | None, Field(ge=1, le=10**7)] = None
+    """tokens of a sample, if the log does not tell them"""
+    files_sha256: Annotated[str, Field(pattern=SHA256)]
+    """digest of the files that the command names, and of the local modules of scripts"""
+    commit: str | None
+    """commit of the git checkout in which it runs; None outside of one"""
+    dirty: bool
+    """whether files of this checkout had uncommitted changes"""
+
+    @property
+    def word(self) -> str:
+        return COMMAND
+
+    @property
+    def name(self) -> str:
+        """The name of the first script or module in the command, else of its program."""
+        words = shlex.split(self.command)
+        for before, word in pairwise(words):
+            if before == "-m" or word.endswith(SCRIPT_SUFFIXES):
+                return PurePosixPath(word).name
+        return PurePosixPath(words[0]).name
+
+    @property
+    def words(self) -> list[str]:
+        """The words of the command with its flags."""
+        return with_flags(self.command, self.flags)
+
+    @property
+    def modules(self) -> list[str]:
+        return []
+
+    @property
+    def working_folder(self) -> Path:
+        return stored_path(self.directory)
+
+    def script_words(self, config: "Config", _task: str = "measure") -> list[str]:
+        options = self.model_dump(include={"until", "batch_size", "sequence_length"})
+        options |= {
+            "directory": str(self.working_folder),
+            "log_file": self.log_file and str(stored_path(self.log_file)),
+            "devices": config.device_count,
+        }
+        return [json.dumps(options), *self.words]
+
+    def environment(self, _config: "Config") -> dict[str, str]:
+        return {}
+
+    def change(self) -> Failure | None:
+        try:
+            log_file = self.log_file and stored_path(self.log_file)
+            now = read_command(self.words, self.working_folder, log_file or None)
+        except OSError as error:
+            return Failure(code="script_unreadable", reason=portable(str(error)))
+        if (now.files_sha256, now.commit) == (self.files_sha256, self.commit):
+            return None
+        reason = (
+            f"the commit, or a file that the command names, was changed since the request "
+            f"(SHA-256 {self.files_sha256[:SHOWN_DIGITS]}, now "
+            f"{now.files_sha256[:SHOWN_DIGITS]}); start again: it is another measurement"
+        )
+        return Failure(code="script_changed", reason=reason)
+
+    def less_memory(self) -> Iterator[str]:
+        yield "a smaller batch, by an option of the command"
 
 
-def kind_of(word: str) -> type[ModelWork] | type[ScriptWork]:
-    """Return the class of what `perfkit.plan` and the notebooks call a model or "script"."""
-    return ScriptWork if word == SCRIPT else ModelWork
+Work = ModelWork | ScriptWork | CommandWork
+Kind = type[ModelWork] | type[ScriptWork] | type[CommandWork]
+"""The class of a work."""
+KINDS: dict[str, Kind] = {SCRIPT: ScriptWork, COMMAND: CommandWork}
+
+
+def kind_of(word: str) -> Kind:
+    """Return the class of what `perfkit.plan` and the notebooks call a model, "script" or
+    "command"."""
+    return KINDS.get(word, ModelWork)

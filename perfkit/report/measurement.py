@@ -38,15 +38,16 @@ def page(measurement: Measurement) -> Section:
     """The page of a measurement: throughput, share of the peak and trust, the chart of its
     steps, warnings, repeats and the command; all else is folded."""
     shown = checked(measurement)
+    is_followed = measurement.result.work.launches_itself
     section = headline(shown) + step_times(shown)
     section += part(_("Warnings"), warnings(shown))
     section += part(_("Repeats"), repeats(shown))
     section += part(_("Command"), command(shown))
     details = {
-        _("Limits"): limits(shown),
+        _("Limits"): Section() if is_followed else limits(shown),
         _("Telemetry"): telemetry(shown),
         _("Work equivalence"): work_equivalence(shown),
-        _("Script"): script(shown),
+        _("Training command") if is_followed else _("Script"): script(shown),
         _("Parameters"): parameters(shown),
         _("Effective settings"): effective_settings(shown),
         _("Environment"): environment(shown),
@@ -149,11 +150,12 @@ def _page(measurement: CheckedMeasurement) -> Page:
     if result.complete_repeats:
         codes = [warning.code for warning in measurement.checks.warnings]
         facts["warnings"] = " ".join(codes)
+    made = [started, names.device(result), names.framework_version(result)]
     return Page(
         site=measurement.site,
         folder=measurement.folder,
         title=f"{names.title(result)} · {result.id.rsplit('-', 1)[-1]}",
-        made=" · ".join([started, names.device(result), names.framework_version(result)]),
+        made=" · ".join(filter(None, made)),
         files=[NOTEBOOK, RESULT],
         facts=facts,
     )

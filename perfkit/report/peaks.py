@@ -138,7 +138,7 @@ def _measured_rows(result: Result, used: Utilization) -> list[list[str]]:
 
 
 def _datasheet_rows(result: Result, sheet: Datasheet) -> list[list[str]]:
-    devices = result.config.ranks
+    devices = result.config.device_count
     name = f"{_('Datasheet')}, {devices} × {sheet.gpu}"
     flops, copied = sheet.flops_per_second * devices, sheet.bytes_per_second * devices
     rows = [[f"{name} (TFLOP/s)", number(flops / TERA), sheet.source]]
@@ -179,7 +179,7 @@ def _formula(result: Result, used: Utilization, sheet: Datasheet | None) -> Sect
     texts: list[Inline] = [words % {"of": _unit(result)}]
     texts += [_("Of the measured peak:"), _full_stop(measured)]
     if sheet:
-        flops = sheet.flops_per_second * result.config.ranks
+        flops = sheet.flops_per_second * result.config.device_count
         stated = code(f"{product} / {number(flops / TERA)} TFLOP/s")
         texts += [_("Of the datasheet's dense peak:"), _full_stop(stated)]
     texts += [_decoder_arithmetic(result), _recomputation(result)]

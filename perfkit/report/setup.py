@@ -190,6 +190,8 @@ def method(measurement: Measurement) -> Section:
     """How the throughput is measured."""
     result = measurement.result
     items = [_about_repeat(result), _about_throughput(result)]
+    if result.told and result.told.log_format:
+        return bullets([*items, _about_log(), _about_interval(result)])
     if not result.work.facts:
         items.append(_about_script())
     noted = result.told or result.effective
@@ -262,6 +264,15 @@ def _about_script() -> str:
         "The script runs its own training loop: a step ends with its call of timer.step, and "
         "one process per device starts the script anew in each repeat. Pauses within "
         "timer.pause belong to no step and not to the window."
+    )
+
+
+def _about_log() -> str:
+    return _(
+        "The command starts its own processes and is ended after the window. Its log is read "
+        "as perfkit audit reads it: a print covers the steps since the one before, by the "
+        "printed times, or by the arrival of its lines if there are none, or if they "
+        "contradict it."
     )
 
 

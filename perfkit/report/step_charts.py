@@ -28,6 +28,7 @@ ROW_HEIGHT, AROUND = 0.55, 0.8
 
 def step_charts(steps: pd.DataFrame, colour: str) -> Section:
     """Return the charts of a measurement's steps, as `perfkit.load_steps` gives them."""
+    steps = steps.assign(seconds=steps["seconds"] / steps["steps"])
     charts = picture(
         partial(overlaid, steps, colour), N_("Time of each step, all repeats overlaid")
     )

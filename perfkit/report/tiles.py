@@ -40,6 +40,7 @@ from perfkit.report.text.language import enumerated, ngettext
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.statements import sentence
 from perfkit.report.text.wording import long_title
+from perfkit.report.told import timed_by_log
 from perfkit.report.words import few_repeats
 from perfkit.timing.failure import portable
 from perfkit.training.frameworks import DISPLAY_NAMES
@@ -82,14 +83,16 @@ def _work(config: Config) -> Markup:
     work = config.work
     values = config.values
     name = long_title(work.name, values.get("model_size"))
-    name = " ".join(filter(None, [name, arguments_text(values.get("arguments", ""))]))
-    framework = DISPLAY_NAMES[config.framework]
+    arguments = arguments_text(values.get("arguments") or values.get("flags") or "")
+    name = " ".join(filter(None, [name, arguments]))
+    framework = "" if work.launches_itself else DISPLAY_NAMES[config.framework]
     title = strong(enumerated([*filter(None, [name, framework, work.precision])]))
     facts = {"topology": config.topology, "device": config.device}
     parts = [_("topology %(topology)s on %(device)s") % facts]
     if work.batch_size:
         batch = _("batch %(size)s per device") % {"size": work.batch_size}
-        parts.append(f"{batch} × {values['accumulate']}" if values["accumulate"] > 1 else batch)
+        batches = values.get("accumulate", 1)
+        parts.append(f"{batch} × {batches}" if batches > 1 else batch)
     if work.input:
         parts.append(_("input %(input)s") % {"input": work.input})
     return Markup("%s: %s.") % (title, enumerated(parts))
@@ -152,7 +155,7 @@ def _throughput_tile(page: CheckedMeasurement) -> Tile:
     if ends:
         level = percent(throughput.interval_level, 4)
         lines = [f"{interval(*ends)} ({level}, n={throughput.n})"]
-    if config.ranks > 1:
+    if config.device_count > 1:
         each = {"rate": number(result.throughput_per_device), "unit": unit}
         lines.append(_("%(rate)s %(unit)s per device") % each)
     steps = {
@@ -160,9 +163,11 @@ def _throughput_tile(page: CheckedMeasurement) -> Tile:
         "size": f"{result.global_batch:,}",
     }
     words = _("%(rate)s steps/s, samples per step: %(size)s")
-    if result.told:
+    if result.told and not result.told.log_format:
         words = _("%(rate)s steps/s, samples per step: %(size)s, as told by the script")
     lines.append(words % steps)
+    if result.told and result.told.log_format:
+        lines.append(timed_by_log(result.told))
     rate, _sign, width = rate_text(throughput.value, unit, *ends).partition("± ")
     value: Inline = rate
     if width:

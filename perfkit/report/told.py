@@ -1,7 +1,7 @@
 """The section of a script's page on what ran and what the script told the timer."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -24,20 +24,41 @@ CLOCKS = {
     "host": N_("the host's clock"),
     "device": N_("events of the device"),
     "watcher": N_("the host's clock, when the result of a step was ready"),
+    "printed": N_("the printed times"),
+    "arrival": N_("the arrival of its lines"),
+    "log": N_("the time stamps of its lines"),
 }
 """Source of step times -> its name."""
+LABELS = {
+    "script": N_("Script"),
+    "arguments": N_("Arguments"),
+    "modules": N_("Local modules"),
+    "script_sha256": N_("SHA-256 of script and modules"),
+    "command": N_("Command"),
+    "flags": N_("Flags"),
+    "directory": N_("Working directory"),
+    "commit": N_("Commit"),
+    "dirty": N_("Uncommitted changes"),
+    "files_sha256": N_("SHA-256 of the files that it names"),
+}
+"""Field of a script or a command -> its name."""
 
 
 def script(measurement: Measurement) -> Section:
-    """The script's file, digest, modules and arguments, and what it told the timer, with a mark
-    at what the suite can't check. Empty for a built-in model."""
+    """What a script, or a command, is and told, with a mark at what the suite can't check.
+    Empty for a built-in model."""
     result = measurement.result
     if result.work.facts:
         return Section()
     headings = [_("Fact"), _("Value")]
-    section = table(_content(result.work.model_dump()), headings)
+    rows: list[list[Inline]] = []
+    for name, value in result.work.model_dump(include={*LABELS}).items():
+        rows.append([_(LABELS[name]), _untrusted(names.stored_value(value)) or _("none")])
+    section = table(rows, headings)
     if not result.told:
-        return section + paragraph(_("The script told nothing: no repeat is complete."))
+        return section + paragraph(_("It told nothing: no repeat is complete."))
+    if result.told.log_format:
+        return section + paragraph(timed_by_log(result.told))
     rows = []
     for fact in _facts(result, result.told):
         rows.append([fact.name, fact.value or _("not told"), _source(fact)])
@@ -50,16 +71,22 @@ def script(measurement: Measurement) -> Section:
     )
 
 
-def _content(work: Mapping[str, Any]) -> list[list[Inline]]:
-    """Return the rows on the script's file and arguments, which are untrusted text."""
-    modules = ", ".join(work["modules"])
-    rows: list[list[Inline]] = [
-        [_("Script"), _untrusted(work["script"])],
-        [_("Arguments"), _untrusted(work["arguments"]) or _("none")],
-        [_("Local modules"), _untrusted(modules) or _("none")],
-        [_("SHA-256 of script and modules"), code(work["script_sha256"])],
-    ]
-    return rows
+def timed_by_log(told: Told) -> str:
+    """Return how the log of a command gives its throughput."""
+    per_step = {"count": f"{told.samples_per_step:,}", "unit": plain(told.unit)}
+    counted = _("%(count)s %(unit)s per step") % per_step
+    if told.log_rate:
+        counted = plain(told.log_rate)
+    words = _(
+        "Timed by its own log (%(format)s: %(counted)s; printed every %(steps)s steps), by "
+        "%(clock)s."
+    )
+    if told.print_steps == 1:
+        words = _(
+            "Timed by its own log (%(format)s: %(counted)s; printed every step), by %(clock)s."
+        )
+    values = {"format": plain(told.log_format), "counted": counted, "steps": told.print_steps}
+    return words % (values | {"clock": _(CLOCKS[told.step_clock])})
 
 
 def _untrusted(text: str) -> Markup:

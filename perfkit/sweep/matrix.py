@@ -10,12 +10,12 @@ from pydantic import BaseModel, Field, ValidationError
 
 from perfkit.measuring.parameters import parameters
 from perfkit.measuring.request import suggest
-from perfkit.measuring.work import ScriptWork
+from perfkit.measuring.work import CommandWork, ScriptWork
 from perfkit.sweep.sweep_file import Problem, SweepFile, load_yaml
 
 SCALAR = (str, int, float, type(None))
-NAMES = (*parameters(), *parameters(ScriptWork))
-"""Parameters of models and of scripts; `plan` refuses those that the notebook lacks."""
+NAMES = (*parameters(), *parameters(ScriptWork), *parameters(CommandWork))
+"""Parameters of models, scripts and commands; `plan` refuses those that the notebook lacks."""
 MOST_COMBINATIONS = 1000
 """Most in a file. Each is checked before anything starts, which takes up to 10 ms."""
 GIVEN = 0

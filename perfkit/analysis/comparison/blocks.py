@@ -13,6 +13,7 @@ import pandas as pd
 from perfkit.analysis.comparison.keys import (
     FOLLOWING,
     HARDWARE,
+    OF_COMMANDS,
     WORK,
     rarely_tells,
 )
@@ -56,7 +57,8 @@ EXECUTION = [name for name in WORK if name in FOLLOWING["framework"]]
 WAYS = [*EXECUTION, "python"]
 """Parameters in which the rows of one framework differ, but not those of several."""
 SETUP = [name for name in WORK if name not in {*ROW, *EXECUTION, "framework", "device"}]
-SETUP += ["effective.tf32", "input_sha256", "arguments", "script_sha256"]
+SETUP += ["effective.tf32", "input_sha256", "arguments", "script_sha256", "command", "flags"]
+SETUP += OF_COMMANDS
 LESS_TELLING = ("data_disk", "dali", "h5py", "numpy", "threadpoolctl")
 """Facts that rarely explain a difference between frameworks."""
 INPUT = {name for name, about in ABOUT.items() if "input" in about.only}

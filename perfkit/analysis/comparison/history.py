@@ -14,6 +14,7 @@ from perfkit.analysis.comparison.configurations import Configuration, configurat
 from perfkit.analysis.comparison.keys import (
     LIVE_LABEL,
     MAY_DIFFER,
+    OF_COMMANDS,
     SERIES,
     Differences,
 )
@@ -343,13 +344,14 @@ def _point(row: dict[str, Any], changes: Differences) -> Point:
 
 
 def _differences(before: dict[str, Any], after: dict[str, Any]) -> Differences:
-    """Return the differences in what may change: the script, the framework's version, threads
-    and interpreter first, then hardware and driver, all other facts, and the parameters that
-    don't define the work."""
+    """Return the differences in what may change: script or command, the framework's version,
+    threads and interpreter first, then hardware and driver, all other facts, and the parameters
+    that don't define the work."""
     prefix = "environment."
     facts = [key.removeprefix(prefix) for key in after if key.startswith(prefix)]
     framework = after["framework"]
-    columns = {"script_sha256": "script_sha256", framework: f"{prefix}{framework}", **CHANGING}
+    columns = {name: name for name in ("script_sha256", *OF_COMMANDS)}
+    columns |= {framework: f"{prefix}{framework}", **CHANGING}
     for fact in [*FACTS, *sorted(facts)]:
         if fact not in NOT_IDENTITY:
             columns[fact] = f"{prefix}{fact}"

@@ -24,14 +24,14 @@ from perfkit.measuring.request.requirements import read_environment
 from perfkit.measuring.results.base import Reading
 from perfkit.measuring.results.identity import folder_name
 from perfkit.measuring.statistics import fewest_values
-from perfkit.measuring.work import SCRIPT
+from perfkit.measuring.work import COMMAND, SCRIPT
 from perfkit.timing.failure import portable
 
 SHARED = {*PROTOCOL_PARAMETERS, "label", *select(identifies=False)} - {"script"}
 """Parameters that no variant can set for itself. A variant may be another script, whose name
 and content identify it."""
-ARGUMENTS = re.compile(r"(?:^|,)arguments=")
-"""Start of a script's arguments, which are the rest of a variant."""
+ARGUMENTS = re.compile(r"(?:^|,)(?:arguments|flags|command)=")
+"""Start of a script's arguments, or a command's flags, which are the rest of a variant."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,9 @@ def _command(
     ones."""
     options = dict(shared)
     if model == SCRIPT:
-        model = portable(str(options.pop("script", "")))
+        model = portable(str(options.pop(SCRIPT, "")))
+    elif model == COMMAND:
+        model = f"{COMMAND}={options.pop(COMMAND, '')}"
     words = ["perfkit", "compare", "--live", model, *variants]
     for name, value in options.items():
         words += ["-p", name, portable(str(value))]
@@ -180,7 +182,9 @@ def _of_all(
     """Yield the problems that do not depend on a single variant."""
     if len(words) < 2:
         example = "framework=paddle framework=torch"
-        if model == SCRIPT:
+        if model == COMMAND:
+            example = "flags='' flags='--x'"
+        elif model == SCRIPT:
             example = "arguments='' arguments='--x'"
         yield (
             f"variants: {len(words)} given, but at least two are needed, the base first: "

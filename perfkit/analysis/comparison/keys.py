@@ -2,17 +2,18 @@
 differ, and columns in which those of a series, or of a fleet's workload, agree."""
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import get_args
 
 from perfkit.analysis.script_arguments import lacking_options, own_options
 from perfkit.measuring.config import Config
 from perfkit.measuring.format import counted, one_line, plain, shortened
-from perfkit.measuring.parameters import ABOUT, Kind, select
+from perfkit.measuring.parameters import ABOUT, select
 from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.request import suggest
 from perfkit.measuring.results.frames import listed, row_of
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import Measurement
-from perfkit.measuring.work import ModelWork, ScriptWork
+from perfkit.measuring.work import Kind, ModelWork, Work
 
 KeyValue = str | int | float | bool | None
 """The value of a key; None if the measurement has none."""
@@ -31,7 +32,9 @@ HARDWARE = ["cpu", "cpu_cores", "cpu_features", "memory", "virtual_machine", "gp
 HARDWARE += ["gpu_topology", "interconnect", "data_disk"]
 """Facts of the environment that must agree; all others are software, which may differ."""
 PROTOCOL = tuple(name for name in Protocol.model_fields if name not in (*IGNORED, "name"))
-NOT_WORK = {"work", "modules", *MAY_DIFFER, *IGNORED, *ALIASES}
+OF_COMMANDS = ("commit", "dirty", "files_sha256")
+"""What may differ between commands: branches are compared by one command."""
+NOT_WORK = {"work", "modules", *OF_COMMANDS, *MAY_DIFFER, *IGNORED, *ALIASES}
 LIVE_LABEL = r"live-[0-9a-f]{6}"
 """The label, as a regular expression, of measurements that were made for an interleaved
 comparison without a label of their own (interleaved_plan.py)."""
@@ -53,7 +56,7 @@ def work_keys(kind: Kind) -> list[str]:
 
 
 WORK = work_keys(ModelWork)
-KEYS = tuple(dict.fromkeys([*keys_of(ModelWork), *keys_of(ScriptWork)]))
+KEYS = tuple(dict.fromkeys(key for kind in get_args(Work) for key in keys_of(kind)))
 FOLLOWING = {
     "arguments": ("precision", "parameters", "samples_per_step"),
     "script_sha256": ("model", "precision", "parameters", "samples_per_step"),
@@ -70,11 +73,11 @@ MACHINE = ["device", *(f"environment.{name}" for name in ("cpu", "cpu_cores", "g
 """Columns of `perfkit.load` that tell kinds of machines apart."""
 SERIES = [*WORK, "topology", "used", "effective.tf32", *PROTOCOL, *MACHINE]
 SERIES = [*dict.fromkeys([*SERIES, "input_sha256"])]
-SERIES += ["arguments", "told.unit", "told.parameters"]
+SERIES += ["arguments", "command", "flags", "told.unit", "told.parameters"]
 """Columns in which the measurements of a series agree: work, protocol and hardware. A script's
 content may change within a series, as a framework's version may: it is listed as a change."""
 WORKLOAD = [name for name in WORK if name != "node"]
-WORKLOAD += ["precision", "topology", "arguments", *PROTOCOL, *MACHINE]
+WORKLOAD += ["precision", "topology", "arguments", "command", "flags", *PROTOCOL, *MACHINE]
 """Columns in which a fleet's measurements of one workload agree, failed ones, too. Nodes with
 other hardware are judged apart."""
 
@@ -116,7 +119,9 @@ def _reported(result: Result, row: Mapping[str, KeyValue]) -> dict[str, KeyValue
 def may_differ(measurement: Measurement) -> dict[str, KeyValue]:
     """Return the values that are shown if they differ but do not prevent a comparison."""
     row, effective = row_of(measurement), measurement.result.effective
-    values: dict[str, KeyValue] = {name: row[name] for name in MAY_DIFFER if name in row}
+    values: dict[str, KeyValue] = {
+        name: row[name] for name in (*MAY_DIFFER, *OF_COMMANDS) if name in row
+    }
     for name in measurement.result.environment:
         if name not in HARDWARE:
             values[name] = row[f"environment.{name}"]

@@ -49,6 +49,8 @@ def _software(config: Config) -> Iterator[Diagnostic]:
 def _work(config: Config) -> Iterator[Diagnostic]:
     work = config.work
     text = f"{work.name} trains with {FRAMEWORKS[config.framework].display_name}"
+    if work.launches_itself:
+        text = f"{work.name}, by its log"
     if work.modules:
         text += f"; local modules: {', '.join(work.modules)}"
     yield Diagnostic("work", text)

@@ -84,7 +84,7 @@ class EndedRun:
     def progress(self, rank: int) -> Progress:
         events = self.events[rank]
         batches = [event["step"] for event in events if event["event"] == "batch"]
-        steps = [event["step"] for event in events if event["event"] == "step"]
+        steps = [event["step"] for event in events if event["event"] in ("step", "print")]
         return Progress(max(batches, default=0), max(steps, default=0))
 
     def furthest_behind(self, ranks: Iterable[int]) -> list[int]:
@@ -209,7 +209,10 @@ def timed_out(run: EndedRun, repeat: int, seconds: int) -> Failure:
     behind = run.furthest_behind(ranks)
     step = run.progress(behind[0]).step
     if not any(run.progress(rank).step for rank in ranks):
-        reason += " without a call of timer.step"
+        reason += (
+            " without a step: a call of timer.step, or a line of a format that perfkit audit "
+            "--formats lists"
+        )
     if len(behind) < len(ranks):
         reason += f"; furthest behind: {run.names(behind)} after step {step}"
     elif len(ranks) > 1:

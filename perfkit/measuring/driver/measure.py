@@ -197,7 +197,7 @@ class MeasurementRun:
 
     def launcher(self) -> Launcher:
         """Return the launcher; no other process is measuring in the folder."""
-        if self.config.nodes == 1:
+        if self.config.nodes == 1 or self.config.work.launches_itself:
             return Launcher(self.config, self.protocol)
         remove_abandoned(self.folder)
         earlier = self.result.nodes if self.result.complete_repeats else []

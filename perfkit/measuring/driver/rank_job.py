@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from perfkit.measuring.config import Config
-from perfkit.measuring.driver.supervised import RANK
+from perfkit.measuring.driver.supervised import FOLLOW, PYTHON, RANK
 from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.system.devices import visible_variable
 from perfkit.timing.job import Job, Task
@@ -24,7 +24,10 @@ def rank_command(config: Config, task: str, job_file: Path) -> list[str]:
     take a GPU if they see one. The launcher does not get this variable, because Paddle's takes
     it for a list of its devices."""
     words = config.work.script_words(config, task)
-    command = [config.interpreter, "-m", RANK, str(job_file), *words]
+    program = [config.interpreter, "-m", RANK]
+    if config.work.launches_itself:
+        program = [*PYTHON, "-m", FOLLOW]
+    command = [*program, str(job_file), *words]
     if config.device == "cpu":
         return ["env", f"{visible_variable('gpu')}=", *command]
     return command

@@ -13,6 +13,8 @@ SUPERVISOR = "perfkit.measuring.driver.supervisor"
 """The module of the supervisor above the ranks of a node."""
 RANK = "perfkit.timing.rank"
 """The module of a rank's process."""
+FOLLOW = "perfkit.audit.follow"
+"""The module that runs and follows a command, which this package starts and never imports."""
 LOG = "supervisor.log"
 """The file in the scratch folder with the output of a supervisor and its command."""
 ENDING_SECONDS = 12.0

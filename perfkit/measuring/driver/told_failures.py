@@ -9,8 +9,6 @@ from perfkit.measuring.results.failures import Failure
 from perfkit.measuring.results.store import Events
 from perfkit.measuring.results.summarize import told_by
 
-MAY_DIFFER = ("device_name",)
-"""What ranks may tell differently."""
 Tellings = dict[int, Told]
 """What the ranks have told that called the timer."""
 
@@ -122,7 +120,4 @@ def _first_difference(first: Told | None, other: Told | None) -> str | None:
     """Return the name of the first field that differs; None also if one told nothing."""
     if first is None or other is None:
         return None
-    for name in Told.model_fields:
-        if name not in MAY_DIFFER and getattr(first, name) != getattr(other, name):
-            return name
-    return None
+    return first.difference_from(other)

@@ -137,6 +137,7 @@ class Follower:
         self.unit = ""
         """What a script counts, once it has told that."""
         self.first_step_at: float | None = None
+        self.follows_prints = False
 
     def read_on(self) -> None:
         """Read the lines written since the last call."""
@@ -158,8 +159,20 @@ class Follower:
                 self.unit = event["unit"]
             case "warmup":
                 self.warmup_steps, self.window_steps = event["steps"], event["window_steps"]
-            case "step":
+            case "print":
+                self._take_print(event)
+            case "step" if not self.follows_prints:
                 self._take(event["step"], event["seconds"], event["samples"])
+
+    def _take_print(self, event: dict[str, Any]) -> None:
+        """Take a line of a command's log, which tells of steps, while their samples are
+        unknown."""
+        self.follows_prints, self.unit = True, "steps"
+        if event["in_window"]:
+            self.warmup_steps = min(self.warmup_steps, event["step"] - event["steps"])
+        else:
+            self.warmup_steps = inf
+        self._take(event["step"], event["seconds"], event["steps"])
 
     def _take(self, step: int, seconds: float, samples: int) -> None:
         if self.first_step_at is None:
@@ -190,6 +203,7 @@ class Follower:
         in_window = self.step - int(self.warmup_steps)
         if in_window > 0:
             in_window = in_window * self.protocol.measured_steps // self.window_steps
+            in_window = min(in_window, self.protocol.measured_steps)
         return max(0, in_window + self.protocol.warmup_steps)
 
     @property

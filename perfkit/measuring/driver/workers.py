@@ -126,7 +126,7 @@ class LocalWorkers(WorkerGroup):
         """`seconds`: the time limit of the workers."""
         self.place = place or NodeRank()
         self.log_pattern = FRAMEWORKS[config.framework].log_pattern
-        self.ranks = self.place.ranks(config.devices)
+        self.ranks = self.place.ranks(config.ranks // config.nodes or 1)
         self.raw_folder = raw_folder
         self.processes = RankProcesses(raw_folder, self.ranks)
         self.killed_before = killed_for_memory()

@@ -6,6 +6,7 @@ described.py       the parameters of one model in words
 resolve.py         fills in open parameters and returns a configuration
 suite_notebook.py  the suite's notebooks, which only a checkout has
 script.py          reads a script of the user's without running it, and what is wrong with it
+command_files.py   reads the files that a command names, and what is wrong with it
 checks.py          whether a configuration can be measured here; its data
 contradictions.py  parameters that contradict each other, the model or the framework
 requirements.py    what this machine lacks; facts of machine and framework

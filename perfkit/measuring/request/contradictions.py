@@ -45,7 +45,7 @@ class Limit(NamedTuple):
 
 def _limits(config: Config) -> Iterator[Limit]:
     launchers: tuple[str, ...] = ("local",)
-    if config.nodes > 1:
+    if config.nodes > 1 and not config.work.launches_itself:
         launchers = ("srun", "ssh")
     model = config.work.facts
     if model:

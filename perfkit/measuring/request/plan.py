@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,11 +19,23 @@ from perfkit.measuring.paths import OUTPUTS, interpreter_path, stored_path
 from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.request import RequestError
 from perfkit.measuring.request.checks import CheckScope, problems
-from perfkit.measuring.request.resolve import resolve, resolve_script, usual_framework
+from perfkit.measuring.request.command_files import (
+    missing_program,
+    read_command,
+    with_flags,
+    wrong_command,
+)
+from perfkit.measuring.request.resolve import (
+    COMMANDS_FRAMEWORK,
+    resolve,
+    resolve_command,
+    resolve_script,
+    usual_framework,
+)
 from perfkit.measuring.request.script import read_script, wrong_script
 from perfkit.measuring.request.values import cause, wrong_values
 from perfkit.measuring.system.devices import visible_devices
-from perfkit.measuring.work import SCRIPT, ScriptWork
+from perfkit.measuring.work import COMMAND, SCRIPT, CommandWork, ScriptWork
 
 Values = dict[str, Any]
 """Parameters by name."""
@@ -45,7 +58,7 @@ def plan(
     model: str, namespace: Mapping[str, Any], skip_checks: Collection[CheckScope] = ()
 ) -> Plan:
     """Validate the parameters in `namespace` and fill in open ones. `model` is the name of a
-    built-in model, or "script" for the script in `namespace`.
+    built-in model, "script" for the script in `namespace`, or "command" for its command.
 
     `namespace` is a notebook's `globals()` or any mapping of names to values. Every public name
     with a plain literal counts as a parameter, so that misspelt names are noticed. Relative
@@ -57,12 +70,16 @@ def plan(
     wrong = wrong_values(model, values)
     if model == SCRIPT:
         wrong += wrong_script(values)
+    elif model == COMMAND:
+        wrong += wrong_command(values)
     if "machine" in skip_checks and _needs_number_of_devices(values):
         wrong.append("gpus: set the number per node; the measuring machine is unknown here")
     if wrong:
         raise RequestError(sorted(wrong))
     if model == SCRIPT:
         config = _script_config(values, skip_checks)
+    elif model == COMMAND:
+        config = _command_config(values, skip_checks)
     else:
         config = _model_config(model, values, skip_checks)
     wrong = problems(config, skip_checks)
@@ -70,6 +87,12 @@ def plan(
         protocol = _protocol(values, config)
     except ValidationError as error:
         wrong += map(cause, error.errors())
+    else:
+        if protocol.warmup_limit and config.work.launches_itself:
+            wrong.append(
+                "warmup_limit: not for a command, whose warm-up has warmup_steps and takes a "
+                "third of measured_seconds; leave it, or the protocol steady, out"
+            )
     if wrong:
         raise RequestError(sorted(wrong))
     return Plan(config, protocol)
@@ -111,6 +134,27 @@ def _script_config(values: Values, skip_checks: Collection[CheckScope]) -> Confi
     return resolve_script(_without_protocol(values) | {"script": str(script)}, content, gpus)
 
 
+def _command_config(values: Values, skip_checks: Collection[CheckScope]) -> Config:
+    directory = stored_path(values.get("directory") or str(Path.cwd()))
+    log_file = values.get("log_file")
+    try:
+        words = with_flags(values["command"], values.get("flags") or "")
+        content = read_command(words, directory, log_file and stored_path(log_file))
+    except (OSError, ValueError) as error:
+        raise RequestError([f"command: {error}"]) from None
+    framework = values.get("framework") or COMMANDS_FRAMEWORK
+    devices = content.devices or _default_gpus(values, framework, skip_checks)
+    wrong = []
+    if devices > 1 and not content.devices:
+        wrong.append(f"gpus: {devices} are visible; set how many the command uses")
+    if "machine" not in skip_checks:
+        wrong += missing_program(words[0], directory)
+    if wrong:
+        raise RequestError(wrong)
+    request = _without_protocol(values) | {"directory": str(directory)}
+    return resolve_command(request, content, devices)
+
+
 def _without_protocol(values: Values) -> Values:
     return {name: value for name, value in values.items() if name not in PROTOCOL_PARAMETERS}
 
@@ -148,8 +192,8 @@ def typed(name: str, value: str) -> Any:
         return WORDS[value]
     if name in select(is_path=True):
         return with_absolute_paths({name: value})[name]
-    every = parameters(ScriptWork) | parameters()
-    if name in every and isinstance(every[name].default, str):
+    every = parameters(CommandWork) | parameters(ScriptWork) | parameters()
+    if name in every and (isinstance(every[name].default, str) or name == COMMAND):
         return value
     for kind in (int, float):
         try:

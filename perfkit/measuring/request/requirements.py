@@ -71,12 +71,8 @@ def lacking(config: Config) -> Iterator[str]:
     cores = usable_cores()
     if config.processes > cores:
         yield f"processes: {config.processes} requested, but there are only {cores} cores"
-    try:
-        software = software_for(config)
-    except InterpreterError as error:
-        yield f"python: {error}"
-    else:
-        yield from _lacking_packages(config, software)
+    if not config.work.launches_itself:
+        yield from _lacking_packages(config)
     if config.work.input == "dataloader":
         yield from _lacking_shared_memory(config, config.work.built_in)
 
@@ -133,7 +129,12 @@ def _unseen_gpus() -> Iterator[str]:
         )
 
 
-def _lacking_packages(config: Config, software: Software) -> Iterator[str]:
+def _lacking_packages(config: Config) -> Iterator[str]:
+    try:
+        software = software_for(config)
+    except InterpreterError as error:
+        yield f"python: {error}"
+        return
     if config.python and software.lacking:
         python = config.interpreter
         packages = shlex.join(_words_for_pip(config, software.lacking))

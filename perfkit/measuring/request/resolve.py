@@ -4,12 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from perfkit.measuring.config import Config
-from perfkit.measuring.parameters import Kind, fields_of, is_open, parameters, select
+from perfkit.measuring.parameters import fields_of, is_open, parameters, select
+from perfkit.measuring.request.command_files import CommandContent
 from perfkit.measuring.request.script import ScriptContent
-from perfkit.measuring.work import ModelWork, ScriptWork
+from perfkit.measuring.work import CommandWork, Kind, ModelWork, ScriptWork
 from perfkit.timing.failure import portable
 from perfkit.training.frameworks import FRAMEWORKS, Framework, default_layout
 from perfkit.training.models import Model, model_named
+
+COMMANDS_FRAMEWORK = "torch"
+"""That of most trainers."""
 
 
 def resolve(request: Mapping[str, Any], gpus: int = 0) -> Config:
@@ -40,6 +44,23 @@ def resolve_script(request: Mapping[str, Any], content: ScriptContent, gpus: int
         follows["framework"] = content.frameworks[0]
     defaults = _defaults_of_run(device, gpus, values.get("nodes", 1))
     return _config(ScriptWork, defaults | follows | values)
+
+
+def resolve_command(
+    request: Mapping[str, Any], content: CommandContent, gpus: int = 0
+) -> Config:
+    """Return the configuration of a command whose files have this content. Its framework, if
+    the files import none, is only a name until its log tells another."""
+    values = _set_values(request, CommandWork)
+    device = values.get("device", "gpu" if values.get("gpus", gpus) else "cpu")
+    follows = {
+        "files_sha256": content.files_sha256,
+        "commit": content.commit,
+        "dirty": content.dirty,
+        "framework": [*content.frameworks, COMMANDS_FRAMEWORK][0],
+        "processes": content.devices or 1,
+    }
+    return _config(CommandWork, _defaults_of_run(device, gpus, 1) | follows | values)
 
 
 def usual_framework() -> str:

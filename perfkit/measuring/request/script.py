@@ -75,7 +75,7 @@ def read_script(script: Path) -> ScriptContent:
     modules = sorted(contents.keys() - {script.name})
     packages -= {name.partition(".")[0] for name in modules}
     return ScriptContent(
-        sha256=_digest(contents),
+        sha256=digest_of(contents),
         modules=modules,
         frameworks=_frameworks(packages),
         imports_perfkit=TIMER_PACKAGE in packages,
@@ -89,7 +89,8 @@ def script_digest(script: Path) -> str:
     return read_script(script).sha256
 
 
-def _digest(contents: dict[str, bytes]) -> str:
+def digest_of(contents: Mapping[str, bytes]) -> str:
+    """Return the digest of files by their names."""
     digest = hashlib.sha256()
     for name, content in sorted(contents.items()):
         digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape"))

@@ -9,10 +9,10 @@ from pydantic_core import ErrorDetails
 
 from perfkit.measuring.format import shortened
 from perfkit.measuring.parameters import (
+    COMMAND_FIELDS,
     EVERY_FIELD,
     FIELDS,
     SCRIPT_FIELDS,
-    Kind,
     choices_for,
     fields_of,
     is_open,
@@ -21,7 +21,7 @@ from perfkit.measuring.parameters import (
 )
 from perfkit.measuring.request import not_available, suggest
 from perfkit.measuring.request.script import SUFFIX
-from perfkit.measuring.work import SCRIPT, kind_of
+from perfkit.measuring.work import KINDS, Kind, kind_of
 from perfkit.training.models import MODELS
 
 PATTERNS = {
@@ -55,7 +55,7 @@ def wrong_values(model: str, values: Mapping[str, Any]) -> list[str]:
             f"model: {model} is a script; perfkit run, doctor, sweep and compare --live "
             f"measure one; in Python: perfkit.plan('script', {{'script': '{model}'}})"
         )
-    elif model not in (SCRIPT, *MODELS):
+    elif model not in (*KINDS, *MODELS):
         problems.append(not_available("model", model, MODELS))
     for name, value in values.items():
         if name in fields_of(kind_of(model)):
@@ -69,10 +69,12 @@ def _unknown_name(name: str, kind: Kind) -> str:
     """Return the problem of a name that is no parameter of such a work."""
     if name in SCRIPT_FIELDS:
         return f"{name}: only for a script: perfkit run train.py -- ARGUMENTS"
+    if name in COMMAND_FIELDS and name not in FIELDS:
+        return f"{name}: only for a command: perfkit run -- COMMAND"
     if name in FIELDS:
         return (
-            f"{name}: only for built-in models; a script decides this itself: change the "
-            "script, or give it an argument: -- ARGUMENTS"
+            f"{name}: only for built-in models; a script or command decides it itself: change "
+            "it, or give it an argument: -- ARGUMENTS"
         )
     return (
         f"{name}: no such parameter{suggest(name, fields_of(kind))} (for a variable of your "

@@ -1,7 +1,7 @@
 """What ranks told the timer and noted about their training."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -17,6 +17,10 @@ UNIT_PER_SECOND = rf"^{told.UNIT}/s$"
 PRECISION = rf"^{told.PRECISION}$"
 WorkUnit = Annotated[str, Field(pattern=UNIT_PER_SECOND)]
 """Unit of a throughput, such as `images/s`; of a script, untrusted text."""
+
+MAY_DIFFER = ("device_name", "step_clock", "print_steps", "printed_difference")
+"""What ranks, or the logs of repeats, may tell differently."""
+StepClock = Literal["host", "device", "watcher", "printed", "arrival", "log"]
 
 
 class Told(Stored):
@@ -41,10 +45,29 @@ class Told(Stored):
     """type of the device that trained: cpu, gpu, or another that Paddle has"""
     device_name: Annotated[str | None, Field(max_length=200)] = None
     """its name; untrusted text"""
-    step_clock: Literal["host", "device", "watcher"]
-    """source of step times, as in `effective`"""
+    step_clock: StepClock
+    """source of step times, as in `effective`; of a command: the printed times, the arrival of
+    the lines, or their time stamps"""
     counts_data_wait: bool
     """whether the batches come through `timer.batches`, which times the wait for them"""
+    log_format: Annotated[str, Field(max_length=100)] = ""
+    """of a command: the format of its log, as `perfkit audit --formats` names it"""
+    log_rate: Annotated[str, Field(max_length=100)] = ""
+    """the rate that gives the samples of a step where the log tells no batch, such as
+    `tokens/s of one device × 8`"""
+    print_steps: Annotated[int | None, Field(ge=1)] = None
+    """usual number of steps from one print of the log to the next"""
+    printed_difference: float | None = None
+    """share by which the printed times exceed those that passed, if they contradict them"""
+
+    def difference_from(self, other: Self) -> str | None:
+        """Return the first field in which another rank or repeat differs and may not."""
+        # Where a log tells no batch, its rates give the samples.
+        may_differ = (*MAY_DIFFER, "samples_per_step") if self.log_rate else MAY_DIFFER
+        for name in type(self).model_fields:
+            if name not in may_differ and getattr(self, name) != getattr(other, name):
+                return name
+        return None
 
 
 class Option(Stored):
@@ -65,7 +88,7 @@ class Effective(Stored):
     """derived from the dtypes of matrix products or layers"""
     device: str
     """type of the device that trained: cpu, gpu, or another that Paddle has"""
-    step_clock: Literal["host", "device", "watcher"] | None = None
+    step_clock: StepClock | None = None
     """source of step times: the device's own events, or the host's clock, on an accelerator
     when an event was found complete; watcher: the host's clock when the result of an update was
     ready; None before the rank has added it"""

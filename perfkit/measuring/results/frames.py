@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from perfkit.measuring.parameters import parameters
+from perfkit.measuring.parameters import CONTENTS, parameters
 from perfkit.measuring.results.schema import NodeSeen, Throughput
 from perfkit.measuring.results.store import (
     Events,
@@ -53,8 +53,9 @@ MeasurementRow = dict[str, Any]
 
 
 class RawStep(NamedTuple):
-    """One step of one rank, as in its raw file. `loss` is None if it was not read,
-    `data_wait_seconds` is NaN if a script does not tell it."""
+    """One step of one rank, as in its raw file, or the `steps` up to `step` of which a line of
+    a log tells. `loss` is None if it was not read, `data_wait_seconds` is NaN if a script does
+    not tell it."""
 
     repeat: int
     rank: int
@@ -63,6 +64,7 @@ class RawStep(NamedTuple):
     data_wait_seconds: float
     samples: int
     loss: float | None
+    steps: int
 
 
 def as_frame(measurement_rows: Iterable[MeasurementRow]) -> pd.DataFrame:
@@ -110,7 +112,7 @@ def row_of(measurement: Measurement) -> MeasurementRow:
         "nodes_differ": _differences(result.nodes) or None,
         "input_sha256": input_data and input_data.sha256,
     }
-    row |= config.work.model_dump(include={"script_sha256"})
+    row |= config.work.model_dump(include={*CONTENTS} - {"modules"})
     if result.throughput:
         row |= _throughput_columns(result.throughput)
         row["throughput_per_device"] = result.throughput_per_device
@@ -158,7 +160,8 @@ def _throughput_columns(throughput: Throughput) -> MeasurementRow:
 def load_steps(folder: str | Path) -> pd.DataFrame:
     """Return the raw steps of one measurement, including warm-up, one row per step and rank:
     repeat, rank, step, seconds, data_wait_seconds (NaN if a script does not tell it), samples,
-    loss, measured.
+    loss, steps, measured. A row of a command's log has the seconds and samples of its `steps`
+    up to `step`.
 
     Relative paths start in the working directory. Raises ResultError if a file does not have
     the events of a rank.
@@ -207,6 +210,7 @@ def _steps(events: Events, repeat: int, rank: int) -> list[RawStep]:
             data_wait_seconds=float(event.get("data_wait_seconds", nan)),
             samples=int(event["samples"]),
             loss=losses.get(int(event["step"])),
+            steps=int(event.get("steps", 1)),
         )
         steps.append(step)
     return steps

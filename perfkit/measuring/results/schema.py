@@ -185,7 +185,7 @@ class Result(Stored):
         """Units per second on each device; None without a number."""
         if not self.throughput:
             return None
-        return self.throughput.value / self.config.ranks
+        return self.throughput.value / self.config.device_count
 
     @property
     def tflops_per_device(self) -> float | None:

@@ -60,11 +60,13 @@ def summarize(
     warmup_steps = warmup.steps if warmup else protocol.warmup_steps
     ranks = []
     step_seconds = []
+    measured_steps = 0
     for number, of_rank in enumerate(events_of_ranks):
         steps = [step for step in of_rank["step"] if step["step"] > warmup_steps]
-        step_seconds += [step["seconds"] for step in steps]
+        # A line of a log tells of several steps.
+        step_seconds += [step["seconds"] / step.get("steps", 1) for step in steps]
+        measured_steps = sum(step.get("steps", 1) for step in steps)
         ranks.append(_rank(number, of_rank, steps, units))
-    measured_steps = len(step_seconds) // len(ranks)
     slowest = max(rank.window_seconds for rank in ranks)
     samples = [rank.samples for rank in ranks]
     losses = [loss["value"] for loss in rank0["loss"]]
@@ -142,8 +144,11 @@ def _of_each(values: Iterable[T | None]) -> list[T]:
 def _first_step_of_rank(events: EventsByKind, warmup_steps: int) -> FirstStep | None:
     """Return the time to the end of a rank's first step, which is what the other steps of the
     warm-up leave of the time from its start to its window; None if its clock contradicts
-    that."""
-    step_seconds = events["step"][0]["seconds"]
+    that, or if a log does not tell that step alone."""
+    first = events["step"][0]
+    if first["step"] > 1:
+        return None
+    step_seconds = first["seconds"]
     start, window = events["start"][-1], events["window"][-1]
     warmup_seconds = fsum(
         step["seconds"] for step in events["step"] if step["step"] <= warmup_steps
@@ -312,6 +317,7 @@ def _other_number(
         is_derived = name not in NOT_IN_RAW_FILES
         if is_derived and getattr(derived, name) != getattr(repeat, name):
             return f"the raw files give another {name}"
-    if result.told and told_by(events[0]) != result.told:
+    told = told_by(events[0])
+    if result.told and (not told or result.told.difference_from(told)):
         return "the raw files give another told"
     return ""

@@ -96,10 +96,10 @@ def title(result: Result) -> str:
     parts = [
         plain(work.short_title),
         unusual.pop("arguments", ""),
-        DISPLAY_NAMES[config.framework],
+        "" if work.launches_itself else DISPLAY_NAMES[config.framework],
         precision(result),
         batch,
-        config.topology if config.ranks > 1 else "",
+        config.topology if config.device_count > 1 else "",
         work.input,
         *unusual.values(),
         "" if re.fullmatch(LIVE_LABEL, config.label) else config.label,
@@ -188,7 +188,10 @@ def variant_names(comparison: InterleavedComparison) -> list[str]:
 
 
 def framework_version(result: Result) -> str:
-    """Return the framework's name with its version, if that is known."""
+    """Return the framework's name with its version, if that is known; that of a command is
+    unknown."""
+    if result.work.launches_itself:
+        return ""
     framework = result.config.framework
     version = result.fact(framework) or ""
     return f"{DISPLAY_NAMES[framework]} {version}".rstrip()

@@ -45,8 +45,8 @@ def column_value(column: str, value: Any) -> str:
         return arguments_text(value) or _("no arguments")
     if column == "node":
         return _("node %(name)s") % {"name": shortened(value)}
-    if column == "script_sha256":
-        return f"script {str(value)[:8]}"
+    if column in ("script_sha256", "files_sha256"):
+        return f"{column.removesuffix('_sha256')} {str(value)[:8]}"
     if column == "python":
         return f"python {shortened(str(value).removesuffix('/bin/python'))}"
     kind, _dot, name = column.rpartition(".")
@@ -114,7 +114,7 @@ def traits(row: Mapping[str, Any]) -> dict[str, str]:
     default, apart from model, framework, precision, batch size, topology and input; of a
     script, its arguments."""
     if find_model(row["model"]) is None:
-        arguments = arguments_text(row.get("arguments") or "")
+        arguments = arguments_text(row.get("arguments") or row.get("flags") or "")
         return {"arguments": arguments} if arguments else {}
     texts = {}
     for name in ("execution", "strategy", "layout", "optimizer"):

@@ -1,0 +1,190 @@
+"""The rank of a command: `python -m perfkit.audit.follow JOB OPTIONS COMMAND…`, with Options as
+JSON.
+
+Runs the command and copies its output to its own. Of each line that tells of steps, it writes
+the event `print` with its arrival, until such lines cover warm-up and window. Then it ends the
+command, or waits for its end, and reads the whole log once as `perfkit audit` does
+(log_steps.py): told, warmup, step, window, end, or failure.
+"""
+
+import contextlib
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from perfkit.audit.log_steps import CommandLog, LogFailure, Options
+from perfkit.audit.print_count import PrintCount
+from perfkit.audit.reader import ESCAPE
+from perfkit.timing.job import Job
+from perfkit.timing.rank_process import enter_scratch
+from perfkit.timing.raw_file import RawFile, rank_file
+
+POLL_SECONDS = 0.005
+"""Time after which a log file is read again: the arrival of its lines is as exact as this."""
+ENDING_SECONDS = 20.0
+"""Time in which a command may end after SIGTERM."""
+LARGEST_READ = 2**16
+KEPT = 1024
+"""Last bytes of a file by which its growth is told from its being written anew."""
+
+
+class Tail:
+    """What is appended to a file from now on; the whole file if it is written anew."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.last, self.offset = b"", 0
+        self.read()
+
+    def read(self) -> bytes:
+        if not self.path.exists():
+            return b""
+        with self.path.open("rb") as stream:
+            stream.seek(self.offset - len(self.last))
+            if stream.read(len(self.last)) != self.last:
+                self.last, self.offset = b"", 0
+                stream.seek(0)
+            content = stream.read()
+        self.last = (self.last + content)[-KEPT:]
+        self.offset += len(content)
+        return content
+
+
+class LineSplitter:
+    """Splits bytes into lines at newlines and carriage returns. A progress bar writes these
+    before a state, so that a line is complete when the next one begins: its arrival is that of
+    its last character."""
+
+    def __init__(self) -> None:
+        self.rest, self.rest_at = b"", 0.0
+
+    def split(self, content: bytes) -> Iterator[tuple[str, float]]:
+        """Yield the lines that the content, which has just arrived, completes, with their
+        arrival."""
+        now = time.monotonic()
+        first, *others = re.split(rb"\r\n|\r|\n", content)
+        if first:
+            self.rest, self.rest_at = self.rest + first, now
+        for other in others:
+            yield ESCAPE.sub("", self.rest.decode(errors="replace")), self.rest_at
+            self.rest, self.rest_at = other, now
+
+
+class Followed:
+    """A running command whose output is read."""
+
+    def __init__(self, command: list[str], directory: Path) -> None:
+        self.process = subprocess.Popen(
+            command,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        assert self.process.stdout
+        self.descriptor = self.process.stdout.fileno()
+        self.has_closed = False
+
+    def read(self) -> bytes:
+        """Wait a moment for output, and return it, copied to that of this process."""
+        if self.has_closed:
+            time.sleep(POLL_SECONDS)
+            return b""
+        readable, _, _ = select.select([self.descriptor], [], [], POLL_SECONDS)
+        if not readable:
+            return b""
+        content = os.read(self.descriptor, LARGEST_READ)
+        self.has_closed = not content
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return content
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the command has exited, and no process of its tree can write any more."""
+        return self.has_closed and self.process.poll() is not None
+
+    def end(self) -> None:
+        """End the process group: SIGTERM, after ENDING_SECONDS SIGKILL. Processes that are not
+        in the group end with the supervisor."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+            deadline = time.monotonic() + ENDING_SECONDS
+            while self.process.poll() is None and time.monotonic() < deadline:
+                self.read()
+
+
+class CommandRank:
+    """Follows a command under the protocol of a job, as its only rank."""
+
+    def __init__(self, job: Job, folder: Path, raw: RawFile, options: Options) -> None:
+        self.raw = raw
+        self.until = options.until
+        self.log = CommandLog(folder / "command.log", job, options)
+        self.count = PrintCount(job)
+        self.tail = Tail(Path(options.log_file)) if options.log_file else None
+        self.splitter = LineSplitter()
+
+    def run(self, command: Followed) -> int:
+        """Follow the command, write the events, and return the exit status of this process."""
+        try:
+            self._follow(command)
+            self.raw.write(*self.log.events())
+        except LogFailure as failure:
+            event = {"event": "failure", "at": time.time(), "code": failure.code}
+            self.raw.write(event | {"message": failure.message})
+            return 1
+        return 0
+
+    def _follow(self, command: Followed) -> None:
+        """Read the log until it covers the window, or the command ends. Raises LogFailure."""
+        while not command.has_ended:
+            output = command.read()
+            self._take(self.tail.read() if self.tail else output)
+            if self.count.is_enough and self.until == "window":
+                command.end()
+                return
+        self._take((self.tail.read() if self.tail else b"") + b"\n")
+        status = command.process.returncode
+        if status:
+            raise LogFailure(
+                "script_exit",
+                f"the command exited with status {status} after step {self.count.steps}",
+            )
+
+    def _take(self, content: bytes) -> None:
+        """Take what the log has grown by."""
+        for line, at in self.splitter.split(content):
+            self.log.add(line, at)
+            new = self.count.add(line, at)
+            if new:
+                event = {"event": "print", "step": new.last, "steps": new.steps}
+                in_window = bool(self.count.parts.window.prints)
+                self.raw.write(event | {"seconds": new.seconds, "in_window": in_window})
+
+
+def main(job_file: str, options: str, *command: str) -> int:
+    """Run this rank, and return its exit status."""
+    began = time.monotonic()
+    given = Options(**json.loads(options))
+    job, folder = Job.read(Path(job_file)), Path(job_file).parent
+    enter_scratch(folder)
+    # At the time limit, the driver asks for stacks, which tell nothing of the command.
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    raw = RawFile(rank_file(Path(job.raw_folder), 0))
+    raw.write({"event": "start", "pid": os.getpid(), "began": began})
+    rank = CommandRank(job, folder, raw, given)
+    return rank.run(Followed([*command], Path(given.directory)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

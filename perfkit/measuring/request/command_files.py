@@ -1,0 +1,109 @@
+"""Reads the files that a command line names, without running it: their digest, the state of
+their git checkout, and the frameworks that they import."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfkit.measuring.paths import absolute_path
+from perfkit.measuring.request.script import SUFFIX, digest_of, read_script
+
+FLAGS = "{flags}"
+"""The place of the flags in a command."""
+PER_NODE = re.compile(r"--nproc[-_]per[-_]node[ =](\d{1,3})\b")
+"""Number of devices in a command of torchrun or paddle.distributed.launch."""
+LARGEST_BYTES = 2**20
+"""Larger files are data or weights, not scripts or configurations."""
+LONGEST_NAME = 255
+"""Longer words are no names of files, but code for `bash -c`."""
+GIT_SECONDS = 20
+
+
+@dataclass(frozen=True)
+class CommandContent:
+    """What the files that a command names say, without running it."""
+
+    files_sha256: str
+    """digest of the names and contents of these files, and of the local modules of scripts"""
+    commit: str | None
+    """commit of the git checkout in which the command runs; None outside of one"""
+    dirty: bool
+    """whether files of this checkout have uncommitted changes"""
+    frameworks: list[str]
+    """frameworks that the scripts among the files import"""
+    devices: int
+    """devices per node by PER_NODE; 0 if unknown"""
+
+
+def with_flags(command: str, flags: str) -> list[str]:
+    """Return the words of a command with its flags, in the place of {flags} or behind it.
+    Raises ValueError if a quote is not closed."""
+    words, more = shlex.split(command), shlex.split(flags)
+    if FLAGS not in command:
+        return [*words, *more]
+    placed: list[str] = []
+    for word in words:
+        placed += more if word == FLAGS else [word.replace(FLAGS, flags)]
+    return placed
+
+
+def read_command(
+    words: Sequence[str], directory: Path, log_file: Path | None = None
+) -> CommandContent:
+    """Read the files that the words of a command name, such as train.py and
+    --config=llama.toml, except its log. Raises OSError."""
+    contents: dict[str, bytes] = {}
+    frameworks: list[str] = []
+    for name in (word.rpartition("=")[2] for word in words):
+        if len(name) > LONGEST_NAME:
+            continue
+        file = directory / name
+        if file == log_file or not file.is_file() or file.stat().st_size > LARGEST_BYTES:
+            continue
+        contents[name] = file.read_bytes()
+        if file.suffix == SUFFIX:
+            script = read_script(file)
+            contents[name] = script.sha256.encode()
+            frameworks += script.frameworks
+    commit = _git(directory, "rev-parse", "HEAD")
+    changes = _git(directory, "status", "--porcelain", "--untracked-files=no")
+    launched = PER_NODE.search(shlex.join(words))
+    devices = int(launched[1]) if launched else 0
+    sha256 = digest_of(contents)
+    return CommandContent(sha256, commit or None, bool(changes), frameworks, devices)
+
+
+def _git(directory: Path, *arguments: str) -> str:
+    """Return what git prints about the checkout of a folder; empty outside of one."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(directory), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=GIT_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
+
+
+def wrong_command(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the command of a request, whose paths are absolute."""
+    if values.get("command") in (None, ""):
+        yield "command: names no command: -p command 'bash train.sh'"
+    place = absolute_path(values.get("directory") or ".")
+    if not place.is_dir():
+        yield f"directory: there is no folder {place}"
+
+
+def missing_program(program: str, directory: Path) -> Iterator[str]:
+    """Yield why the program of a command can't be started, if it can't."""
+    place = str(directory / program) if "/" in program else program
+    if not shutil.which(place):
+        yield f"command: there is no program {program}, as seen from {directory}"
