@@ -205,7 +205,7 @@ class RepeatsProgress(Progress):
         self.repeats, self.steps, self.unit = repeats, steps, unit
         self.variants = variants or [""]
         self.variant = self.variants[0]
-        self.throughputs: dict[str, float] = {}
+        self.rates: dict[str, str] = {}
 
     def show(
         self, repeat: int, step: int, throughput: float | None, *, warmup_step: int = 0
@@ -213,14 +213,14 @@ class RepeatsProgress(Progress):
         """Show `step` finished steps of `repeat`, or `warmup_step` steps of a warm-up without a
         fixed length."""
         if throughput:
-            self.throughputs[self.variant] = throughput
+            self.rates[self.variant] = f"{number(throughput)} {self.unit}"
         order = round_order(self.variants, repeat)
         repeats_before = (repeat - 1) * len(order) + order.index(self.variant)
         steps_done = repeats_before * self.steps + step
         steps_of_all = self.repeats * len(self.variants) * self.steps
         # A variant that makes no more repeats takes its finished steps along.
         share = max(self.share, steps_done / steps_of_all)
-        if not self.throughputs and not step:
+        if not self.rates and not step:
             # Repeats of an earlier run do not predict the time left.
             self.share_before = share
         at = f"step {step}/{self.steps}" if step else "starting"
@@ -233,8 +233,7 @@ class RepeatsProgress(Progress):
     def _rate(self, *, has_window_begun: bool) -> str:
         """Return the variant's throughput; before the window's first step, that of its last
         repeat."""
-        throughput = self.throughputs.get(self.variant)
-        if throughput is None:
+        rate = self.rates.get(self.variant)
+        if rate is None:
             return f"- {self.unit}"
-        last = "" if has_window_begun else "last "
-        return f"{last}{number(throughput)} {self.unit}"
+        return rate if has_window_begun else f"last {rate}"

@@ -65,6 +65,7 @@ def run_repeat(
         store.raw_folder(index).mkdir(parents=True, exist_ok=True)
         made = _run_workers(launcher, store, index, progress, samples).conclude(first_told)
         if not made.repeat.failure:
+            progress.unit = launcher.config.work.counts(made.told).unit
             progress.show(index, launcher.protocol.steps, made.repeat.throughput)
     except OSError as error:
         made = Concluded(Repeat(index=index, status="failed", failure=unwritten(error)))

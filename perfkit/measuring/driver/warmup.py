@@ -155,7 +155,7 @@ class Follower:
 
     def _apply(self, event: dict[str, Any]) -> None:
         match event["event"]:
-            case "told":
+            case "told" if not self.follows_prints:
                 self.unit = event["unit"]
             case "warmup":
                 self.warmup_steps, self.window_steps = event["steps"], event["window_steps"]
