@@ -18,14 +18,14 @@ from conftest import cli
 import perfkit
 from perfkit.analysis.comparison.interleaved_plan import plan_interleaved
 from perfkit.measuring.request import RequestError
-from perfkit.measuring.request.command_files import read_command
+from perfkit.measuring.request.command_files import files_of, read_command
 from perfkit.measuring.results.summarize import check_against_raw
 from perfkit.report.measurement import page
 
 pytestmark = pytest.mark.usefixtures("processes")
 STEP_SECONDS = 0.02
 TRAINER = """
-import argparse, time
+import argparse, signal, time
 from pathlib import Path
 
 options = argparse.ArgumentParser()
@@ -36,16 +36,29 @@ options.add_argument("--too-short", action="store_true")
 options.add_argument("--line", default="step {step} loss: 2.5 step time: {seconds:.6f} s")
 options.add_argument("--log")
 options.add_argument("--mode", default="a")
+options.add_argument("--epoch", type=int, default=10**9)
+options.add_argument("--batch-size", type=int)
 given = options.parse_args()
+if given.batch_size:
+    print(f"Namespace(every=1, steps=100, batch_size={given.batch_size}, seed=1)")
+def save(*_):
+    time.sleep(0.5)
+    Path("saved").touch()
+    raise SystemExit
+signal.signal(signal.SIGTERM, save)
 log = open(given.log, given.mode) if given.log else None
 due = printed = time.monotonic()
 for step in range(1, given.steps + 1):
     due += 0.02 * (1 + given.slower)
+    if step % given.epoch == 1:
+        due += 0.1
     time.sleep(max(0.0, due - time.monotonic()))
     if step % given.every == 0:
         now = time.monotonic()
         seconds = (now - printed) / given.every / (2 if given.too_short else 1)
-        print(given.line.format(step=step, seconds=seconds), file=log, flush=True)
+        epoch, of_epoch = divmod(step - 1, given.epoch)
+        line = given.line.format(step=of_epoch + 1, epoch=epoch, seconds=seconds)
+        print(line, file=log, flush=True)
         printed = now
 Path("ended").touch()
 """
@@ -184,18 +197,42 @@ def test_the_devices_of_a_command_are_those_that_it_launches(request_of):
     assert (config.topology, config.ranks) == ("1x2", 1)
 
 
+def test_a_window_of_several_epochs_leaves_out_what_is_between_them(measure):
+    measurement = measure("--epoch 10 --line 'epoch {epoch} step {step} loss 2.5'")
+    result = measurement.result
+    assert result.status == "complete", result.failure
+    assert result.throughput.value == pytest.approx(4 / STEP_SECONDS, rel=0.1)
+
+
+def test_a_command_has_time_to_save_after_its_window(measure):
+    Path("train.sh").write_text(f"{sys.executable} train.py\nexit\n")
+    assert measure(command="sh train.sh").result.status == "complete"
+    assert Path("saved").exists()
+
+
+def test_a_loss_that_is_no_number_is_a_failure(measure):
+    code, reason = failure_of(measure("--line 'step {step} loss: nan dt: {seconds:.6f} s'"))
+    assert code == "loss_not_finite", reason
+
+
+def test_a_stated_batch_that_the_log_contradicts_is_a_failure(measure):
+    code, reason = failure_of(measure("--batch-size 8"))
+    assert code == "config_mismatch"
+    assert "batch_size is 4 by the request, but 8 by the log" in reason
+
+
 def test_an_unknown_batch_is_told_after_the_first_repeat(measure):
     code, reason = failure_of(measure(batch_size=None, repeats=7))
     assert code == "batch_unknown"
     assert reason.endswith(
-        "state those of one device in an optimizer update: -p batch_size NUMBER"
+        "state the samples of one device in an optimizer update: -p batch_size NUMBER"
     )
 
 
 def test_a_command_that_ends_too_early_is_told(measure):
     code, reason = failure_of(measure("--steps 12"))
     assert code == "ended_early"
-    assert "the log ends after step 12, in 12 prints" in reason
+    assert "the log ends after step 12, in 1" in reason
 
 
 def test_a_command_that_fails_is_told_with_its_last_lines(measure):
@@ -208,7 +245,7 @@ def test_a_command_that_fails_is_told_with_its_last_lines(measure):
 def test_a_command_that_never_prints_a_step_ends_with_its_time(measure):
     code, reason = failure_of(measure("--line 'still training'", timeout=4))
     assert code == "timeout"
-    assert reason.startswith("repeat 1 took over 4 s without a step: a call of timer.step,")
+    assert reason.startswith("repeat 1 took over 4 s without a step: no call of timer.step")
 
 
 @pytest.mark.slow
@@ -264,17 +301,29 @@ def test_changed_files_of_a_command_are_another_measurement(request_of, trainer)
     assert later.identity != config.identity
 
 
+def test_a_file_that_a_command_writes_does_not_change_it(request_of):
+    config = perfkit.plan("command", request_of("--line metrics.json")).config
+    Path("metrics.json").write_text("{}")
+    assert config.work.change() is None
+
+
 def test_the_commit_of_a_command_is_stored_with_whether_it_is_dirty(tmp_path):
     if not shutil.which("git"):
         pytest.skip("needs git")
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
     (tmp_path / "train.sh").write_text("exit 0\n")
+    (tmp_path / "model.py").write_text("")
     for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "Begin"]):
         subprocess.run([*git, *words], check=True)
-    clean = read_command(["sh", "train.sh"], tmp_path)
+    words = ["sh", "train.sh"]
+    files = files_of(words, tmp_path, None)
+    clean = read_command(words, files, tmp_path)
     assert len(clean.commit) == 40 and not clean.dirty
-    (tmp_path / "train.sh").write_text("exit 1\n")
-    assert read_command(["sh", "train.sh"], tmp_path).dirty
+    (tmp_path / "model.py").write_text("changed = True\n")
+    dirty = read_command(words, files, tmp_path)
+    assert dirty.dirty
+    # Other code is other work, also where the command does not name it.
+    assert dirty.files_sha256 != clean.files_sha256
 
 
 def test_a_request_without_a_command_or_its_program_is_refused(request_of):

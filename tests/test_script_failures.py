@@ -50,7 +50,7 @@ def failure_of(*ranks, first_told=None, nodes=None, **changes):
             [told(END), told(END, device="gpu")],
             {"nodes": ["node 0 (a)", "node 1 (b)"]},
             *("config_mismatch", 1),
-            "rank 1 on node 1 (b): device=cpu was requested, but the script trained on gpu; "
+            "rank 1 on node 1 (b): device=cpu was requested, but the training used gpu; "
             "let it use cpu, or ask for the other: -p device gpu",
             id="another device",
         ),
@@ -88,9 +88,9 @@ def failure_of(*ranks, first_told=None, nodes=None, **changes):
             [told(END, unit="words"), told(END, unit="words")],
             {"first_told": FIRST},
             *("told_differs", 0),
-            "the script told the timer unit = 'words' in repeat 2, 'images' in the first one; "
-            "that is other work: give it another label (-p label NAME), or make the script do "
-            "the same in every run",
+            "the training told unit = 'words' in repeat 2, 'images' in the first one; "
+            "that is other work: give it another label (-p label NAME), or make it do the "
+            "same in every run",
             id="a repeat that tells something else",
         ),
         pytest.param(

@@ -234,9 +234,9 @@ def test_a_script_that_tells_something_else_in_a_later_repeat_is_refused(write, 
     measurement = measure(write(before), repeats=3)
     assert failure_of(measurement) == (
         "told_differs",
-        "the script told the timer samples_per_step = 8 in repeat 2, 4 in the first one; that "
-        "is other work: give it another label (-p label NAME), or make the script do the same "
-        "in every run",
+        "the training told samples_per_step = 8 in repeat 2, 4 in the first one; that "
+        "is other work: give it another label (-p label NAME), or make it do the same in "
+        "every run",
     )
     assert measurement.result.status == "partial"
     assert measurement.result.told.samples_per_step == 4

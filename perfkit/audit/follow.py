@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from perfkit.audit.log_steps import CommandLog, LogFailure, Options
-from perfkit.audit.print_count import PrintCount
+from perfkit.audit.print_count import GROWTH, PrintCount
 from perfkit.audit.reader import ESCAPE
 from perfkit.timing.job import Job
 from perfkit.timing.rank_process import enter_scratch
@@ -115,12 +115,13 @@ class Followed:
     def end(self) -> None:
         """End the process group: SIGTERM, after ENDING_SECONDS SIGKILL. Processes that are not
         in the group end with the supervisor."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, number)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGTERM)
             deadline = time.monotonic() + ENDING_SECONDS
-            while self.process.poll() is None and time.monotonic() < deadline:
+            while not self.has_ended and time.monotonic() < deadline:
                 self.read()
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
 
 class CommandRank:
@@ -138,7 +139,9 @@ class CommandRank:
         """Follow the command, write the events, and return the exit status of this process."""
         try:
             self._follow(command)
-            self.raw.write(*self.log.events())
+            events = self.log.events()
+            command.end()
+            self.raw.write(*events)
         except LogFailure as failure:
             event = {"event": "failure", "at": time.time(), "code": failure.code}
             self.raw.write(event | {"message": failure.message})
@@ -147,12 +150,16 @@ class CommandRank:
 
     def _follow(self, command: Followed) -> None:
         """Read the log until it covers the window, or the command ends. Raises LogFailure."""
+        next_try = 0.0
         while not command.has_ended:
             output = command.read()
             self._take(self.tail.read() if self.tail else output)
-            if self.count.is_enough and self.until == "window":
-                command.end()
+            if self.until == "end" or not self.count.is_enough or self.count.count < next_try:
+                continue
+            if self.log.is_long_enough():
                 return
+            # The whole log counts less: not its validations, nor what is between epochs.
+            next_try = GROWTH * self.count.count
         self._take((self.tail.read() if self.tail else b"") + b"\n")
         status = command.process.returncode
         if status:

@@ -1,9 +1,10 @@
 """The steps of a command's log as the events of a rank: by the printed times or, if the log has
 none, or if they contradict the time that passed, by the arrival of its lines."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import isfinite, isinf
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,7 +17,7 @@ from perfkit.audit.print_count import Part, Parts, Print, stamped
 from perfkit.audit.reader import read_logs
 from perfkit.audit.recompute import Figures
 from perfkit.audit.samples import unit_of
-from perfkit.audit.statements import FactValue
+from perfkit.audit.statements import ByCommand, Contradiction, FactValue
 from perfkit.audit.timed import Timed
 from perfkit.measuring.statistics import median
 from perfkit.timing.failure import portable
@@ -25,6 +26,8 @@ from perfkit.training.frameworks import FRAMEWORKS
 
 MOST_ROUNDING = 0.01
 """Share by which rounding may move printed times: Keras prints means in whole milliseconds."""
+TOO_SHORT = "ended_early"
+"""Code of the failure of a log that does not cover warm-up and window."""
 Event = dict[str, Any]
 Basis = Literal["printed", "arrival", "log"]
 
@@ -84,7 +87,7 @@ class CommandLog:
         last = warmup.prints[-1]
         return [
             self._told(log, timed, window),
-            *map(_step, warmup.prints),
+            *_steps(warmup.prints),
             {
                 "event": "warmup",
                 "steps": last.last,
@@ -92,7 +95,7 @@ class CommandLog:
                 "ended_by": "length",
                 "window_steps": window.steps,
             },
-            *map(_step, window.prints),
+            *_steps(window.prints),
             {
                 "event": "window",
                 "seconds": window.seconds,
@@ -101,6 +104,17 @@ class CommandLog:
             },
             {"event": "end"},
         ]
+
+    def is_long_enough(self) -> bool:
+        """Whether the log covers warm-up and window so far. Raises LogFailure if it is of no
+        use."""
+        try:
+            self.events()
+        except LogFailure as failure:
+            if failure.code == TOO_SHORT:
+                return False
+            raise
+        return True
 
     def _read(self) -> Log:
         """Return the longest training of the log; by the lines with their arrivals, if these
@@ -130,7 +144,16 @@ class CommandLog:
             stated["batch_size"] = options.batch_size
         if options.sequence_length:
             stated["sequence_length"] = options.sequence_length
-        return replace(log, facts=with_stated_facts(log.facts, stated).by_name)
+        facts = with_stated_facts(log.facts, stated)
+        for note in facts.contradictions.values():
+            fact = note.finding
+            assert isinstance(fact, Contradiction)
+            raise LogFailure(
+                "config_mismatch",
+                f"{fact.name} is {fact.value} by the request, but {fact.other} by the log; "
+                "leave out of the request what the log tells",
+            )
+        return replace(log, facts=facts.by_name)
 
     def _told(self, log: Log, timed: TimedPrints, window: Part) -> Event:
         framework = log.fact("framework")
@@ -150,9 +173,17 @@ class CommandLog:
         }
 
 
-def _step(each: Print) -> Event:
-    event = {"event": "step", "step": each.last, "seconds": each.seconds}
-    return event | {"samples": each.samples, "steps": each.steps}
+def _steps(prints: Iterable[Print]) -> Iterator[Event]:
+    """Yield the events of prints. Raises LogFailure for a loss that is infinite or no number,
+    which the log has as infinite."""
+    for each in prints:
+        step = {"event": "step", "step": each.last, "seconds": each.seconds}
+        yield step | {"samples": each.samples, "steps": each.steps}
+        if isinf(each.loss):
+            reason = f"the loss that the log prints for step {each.last} is not finite"
+            raise LogFailure("loss_not_finite", reason)
+        if isfinite(each.loss):
+            yield {"event": "loss", "step": each.last, "value": each.loss}
 
 
 # The log's numbers may have any size.
@@ -166,6 +197,8 @@ def timed_prints(log: Log, arrivals: Sequence[float]) -> TimedPrints:
         arrived = _figures(replace(log, windows=log.windows.assign(at=at))).periods["all"]
     except (ValueError, ArithmeticError) as error:
         raise LogFailure("log_unknown", portable(f"unusable numbers: {error}")) from error
+    if own.contradicting and isinstance(log.facts["batch_size"].by, ByCommand):
+        raise LogFailure("config_mismatch", own.contradicting[0].text())
     printed, clock = own.periods["all"].printed, own.periods["all"].clock
     if own.is_sampled or (printed and printed.sum_rounding > MOST_ROUNDING):
         printed = None
@@ -204,6 +237,7 @@ def _prints(
     length = tokens_of_sample(log.facts, unit)
     if unit != TOKENS and length:
         unit, samples = TOKENS, samples * length
+    loss_of_line = dict(zip(rows["line"].tolist(), rows["loss"].tolist(), strict=True))
     # The first print may have no time.
     before = int(rows["steps"][0]) if timed.line[0] > rows["line"][0] else 0
     columns = zip(
@@ -212,6 +246,7 @@ def _prints(
         timed.seconds.tolist(),
         timed.line.tolist(),
         np.rint(samples).astype("int64").tolist(),
+        [loss_of_line[line] for line in timed.line.tolist()],
         strict=True,
     )
     return TimedPrints([Print(*each) for each in columns], basis, unit, log_rate, difference)
@@ -223,10 +258,13 @@ def _by_rate(log: Log, rows: Columns, timed: Timed) -> np.ndarray:
     rate_of_line = dict(zip(rows["line"].tolist(), rows["own_rate"].tolist(), strict=True))
     rates = np.array([rate_of_line[line] for line in timed.line.tolist()])
     if not np.isfinite(rates).all():
+        lacking = "the samples of one device in an optimizer update: -p batch_size NUMBER"
+        if log.number("batch_size"):
+            lacking = "the tokens of a sample: -p sequence_length NUMBER"
         raise LogFailure(
             "batch_unknown",
             f"the log ({log.format}) tells neither the samples of a step nor a rate; state "
-            "those of one device in an optimizer update: -p batch_size NUMBER",
+            f"{lacking}",
         )
     samples: np.ndarray = rates * ranks * timed.seconds
     return samples
@@ -239,7 +277,7 @@ def parted(prints: Sequence[Print], job: Job) -> tuple[Part, Part]:
         parts.add(each)
     if not parts.window.is_covered:
         raise LogFailure(
-            "ended_early",
+            TOO_SHORT,
             f"the log ends after step {prints[-1].last}, in {len(prints)} prints, before it "
             "covers warm-up and window; train longer, print more often, or measure less: -p "
             "measured_steps NUMBER -p measured_seconds NUMBER",

@@ -2,7 +2,7 @@
 window."""
 
 from datetime import UTC, datetime, timedelta
-from math import isfinite
+from math import isfinite, nan
 from typing import NamedTuple
 
 from perfkit.audit import general
@@ -14,8 +14,6 @@ from perfkit.timing.warmup import WARMUP_SHARE
 
 FEWEST_PRINTS = 5
 """Prints of a window, at least."""
-MORE = 1.05
-"""Share of its seconds that a window goes on, because printed times may be shorter."""
 START = datetime(2000, 1, 1, tzinfo=UTC)
 """Moment of the monotonic clock's zero in stamped lines, of which only differences count."""
 GROWTH = 1.2
@@ -37,6 +35,8 @@ class Print(NamedTuple):
     line: int
     samples: int = 0
     """those of all devices, once the whole log is read"""
+    loss: float = nan
+    """NaN without one"""
 
 
 class Part:
@@ -60,13 +60,12 @@ class Part:
 
 
 class Parts:
-    """The prints of warm-up and window, as a job wants them. `more`: factor of the window's
-    seconds."""
+    """The prints of warm-up and window, as a job wants them."""
 
-    def __init__(self, job: Job, more: float = 1.0) -> None:
+    def __init__(self, job: Job) -> None:
         seconds = job.measured_seconds
         self.warmup = Part(job.warmup_steps, WARMUP_SHARE * seconds, 1)
-        self.window = Part(job.measured_steps, more * seconds, FEWEST_PRINTS)
+        self.window = Part(job.measured_steps, seconds, FEWEST_PRINTS)
 
     def add(self, each: Print) -> None:
         if not self.window.is_covered:
@@ -79,7 +78,7 @@ class PrintCount:
     number of steps and counts as none."""
 
     def __init__(self, job: Job) -> None:
-        self.parts = Parts(job, MORE)
+        self.parts = Parts(job)
         self.is_enough = False
         """Whether a print has followed warm-up and window, so that their lines are whole."""
         self.count = self.steps = 0

@@ -15,7 +15,7 @@ from perfkit.measuring.work import CommandWork, Kind, ModelWork, ScriptWork
 from perfkit.training.frameworks import FRAMEWORKS
 from perfkit.training.models import MODELS
 
-CONTENTS = ("script_sha256", "modules", "files_sha256", "commit", "dirty")
+CONTENTS = ("script_sha256", "modules", "files", "files_sha256", "commit", "dirty")
 """Fields that follow from the content of files."""
 NOT_PARAMETERS = ("work", "model", *CONTENTS, "statistic")
 """Fields that no notebook assigns: its own name contains the model, and there is only one
@@ -47,8 +47,9 @@ SCRIPT_FIELDS = fields_of(ScriptWork)
 COMMAND_FIELDS = fields_of(CommandWork)
 """Fields of the notebook parameters of a command, by name."""
 PROTOCOL_PARAMETERS = ("protocol", *(name for name in FIELDS if name in Protocol.model_fields))
-EVERY_FIELD = {"model": ModelWork.model_fields["model"]} | COMMAND_FIELDS
-EVERY_FIELD |= FIELDS | SCRIPT_FIELDS
+TIMED_FIELDS = {"model": ModelWork.model_fields["model"]} | FIELDS | SCRIPT_FIELDS
+# These come first, and hold where a command has a field of the same name.
+EVERY_FIELD = TIMED_FIELDS | COMMAND_FIELDS | TIMED_FIELDS
 ABOUT = {name: about_of(field) for name, field in EVERY_FIELD.items()}
 
 

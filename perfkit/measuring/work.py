@@ -549,8 +549,11 @@ class CommandWork(OwnTraining):
     """samples of one device in an optimizer update, if the log does not tell them"""
     sequence_length: Annotated[int | None, Field(ge=1, le=10**7)] = None
     """tokens of a sample, if the log does not tell them"""
+    files: list[str]
+    """files that the command names"""
     files_sha256: Annotated[str, Field(pattern=SHA256)]
-    """digest of the files that the command names, and of the local modules of scripts"""
+    """digest of these files, of the local modules of scripts, and of what the git checkout has
+    changed since its commit"""
     commit: str | None
     """commit of the git checkout in which it runs; None outside of one"""
     dirty: bool
@@ -596,18 +599,27 @@ class CommandWork(OwnTraining):
 
     def change(self) -> Failure | None:
         try:
-            log_file = self.log_file and stored_path(self.log_file)
-            now = read_command(self.words, self.working_folder, log_file or None)
+            now = read_command(self.words, self.files, self.working_folder)
         except OSError as error:
             return Failure(code="script_unreadable", reason=portable(str(error)))
         if (now.files_sha256, now.commit) == (self.files_sha256, self.commit):
             return None
         reason = (
-            f"the commit, or a file that the command names, was changed since the request "
+            "the git checkout, or a file that the command names, was changed since the request "
             f"(SHA-256 {self.files_sha256[:SHOWN_DIGITS]}, now "
             f"{now.files_sha256[:SHOWN_DIGITS]}); start again: it is another measurement"
         )
         return Failure(code="script_changed", reason=reason)
+
+    def notice(self) -> str:
+        """Return what perfkit can't see outside of a git checkout."""
+        if self.commit:
+            return ""
+        named = ", ".join(self.files) or "none"
+        return (
+            f"{self.working_folder} is no git checkout: of changes of the code, perfkit sees "
+            f"those of the files that the command names alone ({named})."
+        )
 
     def less_memory(self) -> Iterator[str]:
         yield "a smaller batch, by an option of the command"

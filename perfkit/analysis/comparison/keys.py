@@ -34,7 +34,7 @@ HARDWARE += ["gpu_topology", "interconnect", "data_disk"]
 PROTOCOL = tuple(name for name in Protocol.model_fields if name not in (*IGNORED, "name"))
 OF_COMMANDS = ("commit", "dirty", "files_sha256")
 """What may differ between commands: branches are compared by one command."""
-NOT_WORK = {"work", "modules", *OF_COMMANDS, *MAY_DIFFER, *IGNORED, *ALIASES}
+NOT_WORK = {"work", "modules", "files", *OF_COMMANDS, *MAY_DIFFER, *IGNORED, *ALIASES}
 LIVE_LABEL = r"live-[0-9a-f]{6}"
 """The label, as a regular expression, of measurements that were made for an interleaved
 comparison without a label of their own (interleaved_plan.py)."""

@@ -210,8 +210,8 @@ def timed_out(run: EndedRun, repeat: int, seconds: int) -> Failure:
     step = run.progress(behind[0]).step
     if not any(run.progress(rank).step for rank in ranks):
         reason += (
-            " without a step: a call of timer.step, or a line of a format that perfkit audit "
-            "--formats lists"
+            " without a step: no call of timer.step or, of a command, no line of a format in "
+            "perfkit audit --formats"
         )
     if len(behind) < len(ranks):
         reason += f"; furthest behind: {run.names(behind)} after step {step}"

@@ -36,7 +36,7 @@ def _wrong_device(device: str, run: EndedRun, told: Tellings) -> Failure | None:
         used = telling.device
         if used != device:
             reason = (
-                f"{run.name(rank)}: device={device} was requested, but the script trained on "
+                f"{run.name(rank)}: device={device} was requested, but the training used "
                 f"{used}; let it use {device}, or ask for the other: -p device {used}"
             )
             return run.failure("config_mismatch", reason, rank)
@@ -109,9 +109,9 @@ def _different_in_repeat(
         return None
     here, there = getattr(told[0], name), getattr(first_repeat, name)
     reason = (
-        f"the script told the timer {name} = {here!r} in repeat {repeat}, {there!r} in the "
-        "first one; that is other work: give it another label (-p label NAME), or make the "
-        "script do the same in every run"
+        f"the training told {name} = {here!r} in repeat {repeat}, {there!r} in the first one; "
+        "that is other work: give it another label (-p label NAME), or make it do the same in "
+        "every run"
     )
     return run.failure("told_differs", reason, 0)
 

@@ -17,6 +17,8 @@ FLAGS = "{flags}"
 """The place of the flags in a command."""
 PER_NODE = re.compile(r"--nproc[-_]per[-_]node[ =](\d{1,3})\b")
 """Number of devices in a command of torchrun or paddle.distributed.launch."""
+NODES = re.compile(r"--nnodes[ =](\d{1,3})(?![\d:])")
+"""Number of nodes in such a command."""
 LARGEST_BYTES = 2**20
 """Larger files are data or weights, not scripts or configurations."""
 LONGEST_NAME = 255
@@ -28,8 +30,11 @@ GIT_SECONDS = 20
 class CommandContent:
     """What the files that a command names say, without running it."""
 
+    files: list[str]
+    """names of these files"""
     files_sha256: str
-    """digest of the names and contents of these files, and of the local modules of scripts"""
+    """digest of their names and contents, of the local modules of scripts, and of what the git
+    checkout has changed since its commit"""
     commit: str | None
     """commit of the git checkout in which the command runs; None outside of one"""
     dirty: bool
@@ -38,6 +43,8 @@ class CommandContent:
     """frameworks that the scripts among the files import"""
     devices: int
     """devices per node by PER_NODE; 0 if unknown"""
+    nodes: int
+    """nodes by NODES; 1 if unknown"""
 
 
 def with_flags(command: str, flags: str) -> list[str]:
@@ -52,19 +59,25 @@ def with_flags(command: str, flags: str) -> list[str]:
     return placed
 
 
-def read_command(
-    words: Sequence[str], directory: Path, log_file: Path | None = None
-) -> CommandContent:
-    """Read the files that the words of a command name, such as train.py and
-    --config=llama.toml, except its log. Raises OSError."""
-    contents: dict[str, bytes] = {}
-    frameworks: list[str] = []
+def files_of(words: Sequence[str], directory: Path, log_file: Path | None) -> list[str]:
+    """Return the names of the files that the words of a command name, such as train.py and
+    --config=llama.toml, except its log."""
+    names = []
     for name in (word.rpartition("=")[2] for word in words):
         if len(name) > LONGEST_NAME:
             continue
         file = directory / name
-        if file == log_file or not file.is_file() or file.stat().st_size > LARGEST_BYTES:
-            continue
+        if file != log_file and file.is_file() and file.stat().st_size <= LARGEST_BYTES:
+            names.append(name)
+    return names
+
+
+def read_command(words: Sequence[str], files: list[str], directory: Path) -> CommandContent:
+    """Read these files of a command, which files_of found. Raises OSError."""
+    contents: dict[str, bytes] = {}
+    frameworks: list[str] = []
+    for name in files:
+        file = directory / name
         contents[name] = file.read_bytes()
         if file.suffix == SUFFIX:
             script = read_script(file)
@@ -72,10 +85,18 @@ def read_command(
             frameworks += script.frameworks
     commit = _git(directory, "rev-parse", "HEAD")
     changes = _git(directory, "status", "--porcelain", "--untracked-files=no")
-    launched = PER_NODE.search(shlex.join(words))
-    devices = int(launched[1]) if launched else 0
-    sha256 = digest_of(contents)
-    return CommandContent(sha256, commit or None, bool(changes), frameworks, devices)
+    contents["git diff"] = _git(directory, "diff", "HEAD").encode()
+    line = shlex.join(words)
+    per_node, nodes = PER_NODE.search(line), NODES.search(line)
+    return CommandContent(
+        files=files,
+        files_sha256=digest_of(contents),
+        commit=commit or None,
+        dirty=bool(changes),
+        frameworks=frameworks,
+        devices=int(per_node[1]) if per_node else 0,
+        nodes=int(nodes[1]) if nodes else 1,
+    )
 
 
 def _git(directory: Path, *arguments: str) -> str:

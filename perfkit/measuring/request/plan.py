@@ -20,6 +20,7 @@ from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.request import RequestError
 from perfkit.measuring.request.checks import CheckScope, problems
 from perfkit.measuring.request.command_files import (
+    files_of,
     missing_program,
     read_command,
     with_flags,
@@ -139,7 +140,8 @@ def _command_config(values: Values, skip_checks: Collection[CheckScope]) -> Conf
     log_file = values.get("log_file")
     try:
         words = with_flags(values["command"], values.get("flags") or "")
-        content = read_command(words, directory, log_file and stored_path(log_file))
+        files = files_of(words, directory, log_file and stored_path(log_file))
+        content = read_command(words, files, directory)
     except (OSError, ValueError) as error:
         raise RequestError([f"command: {error}"]) from None
     framework = values.get("framework") or COMMANDS_FRAMEWORK

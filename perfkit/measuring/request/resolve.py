@@ -54,11 +54,13 @@ def resolve_command(
     values = _set_values(request, CommandWork)
     device = values.get("device", "gpu" if values.get("gpus", gpus) else "cpu")
     follows = {
+        "files": content.files,
         "files_sha256": content.files_sha256,
         "commit": content.commit,
         "dirty": content.dirty,
         "framework": [*content.frameworks, COMMANDS_FRAMEWORK][0],
         "processes": content.devices or 1,
+        "nodes": content.nodes,
     }
     return _config(CommandWork, _defaults_of_run(device, gpus, 1) | follows | values)
 

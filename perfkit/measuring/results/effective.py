@@ -62,8 +62,8 @@ class Told(Stored):
 
     def difference_from(self, other: Self) -> str | None:
         """Return the first field in which another rank or repeat differs and may not."""
-        # Where a log tells no batch, its rates give the samples.
-        may_differ = (*MAY_DIFFER, "samples_per_step") if self.log_rate else MAY_DIFFER
+        # The batches of a command may vary, and its log tells the mean.
+        may_differ = (*MAY_DIFFER, "samples_per_step") if self.log_format else MAY_DIFFER
         for name in type(self).model_fields:
             if name not in may_differ and getattr(self, name) != getattr(other, name):
                 return name

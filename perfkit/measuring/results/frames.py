@@ -112,7 +112,7 @@ def row_of(measurement: Measurement) -> MeasurementRow:
         "nodes_differ": _differences(result.nodes) or None,
         "input_sha256": input_data and input_data.sha256,
     }
-    row |= config.work.model_dump(include={*CONTENTS} - {"modules"})
+    row |= config.work.model_dump(include={*CONTENTS} - {"modules", "files"})
     if result.throughput:
         row |= _throughput_columns(result.throughput)
         row["throughput_per_device"] = result.throughput_per_device
