@@ -18,6 +18,8 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 
 from perfkit.audit.log_steps import CommandLog, LogFailure, Options
 from perfkit.audit.print_count import GROWTH, PrintCount
@@ -65,22 +67,22 @@ class LineSplitter:
     def __init__(self) -> None:
         self.rest, self.rest_at = b"", 0.0
 
-    def split(self, content: bytes) -> Iterator[tuple[str, float]]:
-        """Yield the lines that the content, which has just arrived, completes, with their
+    def split(self, content: bytes, at: float) -> Iterator[tuple[str, float]]:
+        """Yield the lines that the content, which arrived `at`, completes, with their
         arrival."""
-        now = time.monotonic()
         first, *others = re.split(rb"\r\n|\r|\n", content)
         if first:
-            self.rest, self.rest_at = self.rest + first, now
+            self.rest, self.rest_at = self.rest + first, at
         for other in others:
             yield ESCAPE.sub("", self.rest.decode(errors="replace")), self.rest_at
-            self.rest, self.rest_at = other, now
+            self.rest, self.rest_at = other, at
 
 
 class Followed:
-    """A running command whose output is read."""
+    """A running command, whose log a thread takes as it grows, also while it is being read."""
 
-    def __init__(self, command: list[str], directory: Path) -> None:
+    def __init__(self, command: list[str], directory: Path, tail: Tail | None) -> None:
+        self.tail = tail
         self.process = subprocess.Popen(
             command,
             cwd=directory,
@@ -92,8 +94,24 @@ class Followed:
         assert self.process.stdout
         self.descriptor = self.process.stdout.fileno()
         self.has_closed = False
+        self.arrived: SimpleQueue[tuple[bytes, float]] = SimpleQueue()
+        """what the log has grown by, and when; no bytes at its end"""
+        self.thread = Thread(target=self._take_all, daemon=True)
+        self.thread.start()
 
-    def read(self) -> bytes:
+    def _take_all(self) -> None:
+        """Take the log until the command has exited, and no process of its tree can write any
+        more."""
+        while not self.has_closed or self.process.poll() is None:
+            output = self._read()
+            content = self.tail.read() if self.tail else output
+            if content:
+                self.arrived.put((content, time.monotonic()))
+        rest = self.tail.read() if self.tail else b""
+        self.arrived.put((rest + b"\n", time.monotonic()))
+        self.arrived.put((b"", 0.0))
+
+    def _read(self) -> bytes:
         """Wait a moment for output, and return it, copied to that of this process."""
         if self.has_closed:
             time.sleep(POLL_SECONDS)
@@ -107,19 +125,12 @@ class Followed:
         sys.stdout.buffer.flush()
         return content
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether the command has exited, and no process of its tree can write any more."""
-        return self.has_closed and self.process.poll() is not None
-
     def end(self) -> None:
         """End the process group: SIGTERM, after ENDING_SECONDS SIGKILL. Processes that are not
         in the group end with the supervisor."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGTERM)
-            deadline = time.monotonic() + ENDING_SECONDS
-            while not self.has_ended and time.monotonic() < deadline:
-                self.read()
+            self.thread.join(ENDING_SECONDS)
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
@@ -132,7 +143,6 @@ class CommandRank:
         self.until = options.until
         self.log = CommandLog(folder / "command.log", job, options)
         self.count = PrintCount(job)
-        self.tail = Tail(Path(options.log_file)) if options.log_file else None
         self.splitter = LineSplitter()
 
     def run(self, command: Followed) -> int:
@@ -151,28 +161,29 @@ class CommandRank:
     def _follow(self, command: Followed) -> None:
         """Read the log until it covers the window, or the command ends. Raises LogFailure."""
         next_try = 0.0
-        while not command.has_ended:
-            output = command.read()
-            self._take(self.tail.read() if self.tail else output)
+        while True:
+            content, at = command.arrived.get()
+            if not content:
+                break
+            self._take(content, at)
             if self.until == "end" or not self.count.is_enough or self.count.count < next_try:
                 continue
             if self.log.is_long_enough():
                 return
             # The whole log counts less: not its validations, nor what is between epochs.
             next_try = GROWTH * self.count.count
-        self._take((self.tail.read() if self.tail else b"") + b"\n")
-        status = command.process.returncode
+        status = command.process.wait()
         if status:
             raise LogFailure(
                 "script_exit",
                 f"the command exited with status {status} after step {self.count.steps}",
             )
 
-    def _take(self, content: bytes) -> None:
+    def _take(self, content: bytes, at: float) -> None:
         """Take what the log has grown by."""
-        for line, at in self.splitter.split(content):
-            self.log.add(line, at)
-            new = self.count.add(line, at)
+        for line, line_at in self.splitter.split(content, at):
+            self.log.add(line, line_at)
+            new = self.count.add(line, line_at)
             if new:
                 event = {"event": "print", "step": new.last, "steps": new.steps}
                 in_window = bool(self.count.parts.window.prints)
@@ -190,7 +201,8 @@ def main(job_file: str, options: str, *command: str) -> int:
     raw = RawFile(rank_file(Path(job.raw_folder), 0))
     raw.write({"event": "start", "pid": os.getpid(), "began": began})
     rank = CommandRank(job, folder, raw, given)
-    return rank.run(Followed([*command], Path(given.directory)))
+    tail = Tail(Path(given.log_file)) if given.log_file else None
+    return rank.run(Followed([*command], Path(given.directory), tail))
 
 
 if __name__ == "__main__":

@@ -128,6 +128,9 @@ class PrintCount:
         before, self.printed_step = self.printed_step, step
         if before is None:
             return 0
-        # Epochs may count anew; ranks and bars may print a step again.
-        steps = step - before if step >= before else step
-        return int(steps) or None
+        if step < before:
+            # A new epoch: what is between the two does not count.
+            self.last_at = None
+            return 0
+        # Ranks and bars may print a step again.
+        return int(step - before) or None
