@@ -150,7 +150,7 @@ BEHIND = came_to(3)
 )
 def test_a_timeout_names_the_ranks_furthest_behind(events, rank, behind):
     run = ended(*events, nodes=[*NODES, NODES[1]])
-    failure = timed_out(run, 1, 20)
+    failure = timed_out(run, 1, 20, "a call of timer.step")
     assert failure.reason == f"repeat 1 took over 20 s{behind}"
     assert failure.rank == rank
 
@@ -164,4 +164,6 @@ def test_the_stack_of_a_hanging_rank_ends_with_its_script():
       File "perfkit/timing/rank.py", line 202 in <module>
     """
     run = ended(came_to(3), nodes=[None], logs={"launcher": dedent(stack)})
-    assert timed_out(run, 1, 20).log.endswith('train.py", line 20 in <module>')
+    assert timed_out(run, 1, 20, "a call of timer.step").log.endswith(
+        'train.py", line 20 in <module>'
+    )

@@ -307,7 +307,9 @@ class ConstantLoss(MeasurementWarning):
 
 def _rises(result: Result) -> Iterator[tuple[int, float]]:
     """Yield the repeats and by how much the loss rose from the first of several steps to the
-    last."""
+    last. A log prints few digits of a loss, in which two steps may agree."""
+    if result.told and result.told.log_format:
+        return
     for repeat in result.complete_repeats:
         first, last = repeat.loss_first, repeat.loss_last
         if first is not None and last is not None and result.protocol.steps > 1:

@@ -102,6 +102,8 @@ class ModelWork(BaseModel):
     """what the ranks report and measurements must agree in"""
     launches_itself: ClassVar = False
     """whether it starts its own ranks, on all nodes"""
+    sign_of_step: ClassVar = "a call of timer.step"
+    """what a step of it is known by"""
 
     model: ModelName
     """the model to train"""
@@ -449,6 +451,7 @@ class ScriptWork(OwnTraining):
 
     reported: ClassVar = ("precision", "parameters", "samples_per_step", "unit")
     launches_itself: ClassVar = False
+    sign_of_step: ClassVar = ModelWork.sign_of_step
 
     script: Annotated[LocalPath, CONTENT]
     """the training script, which calls perfkit.StepTimer; its name and content make a new id,
@@ -532,6 +535,7 @@ class CommandWork(OwnTraining):
 
     reported: ClassVar = ("unit",)
     launches_itself: ClassVar = True
+    sign_of_step: ClassVar = "a line of a format that perfkit audit --formats lists"
 
     command: Annotated[
         str, Field(min_length=1, max_length=MOST_CHARACTERS), AfterValidator(_requoted)

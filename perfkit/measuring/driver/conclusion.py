@@ -93,7 +93,7 @@ class EndedRepeat:
             # Even after a timeout: only the cleanup of the processes did not finish.
             return None
         if self.ended_by == "timeout":
-            return timed_out(run, self.index, config.timeout)
+            return timed_out(run, self.index, config.timeout, config.work.sign_of_step)
         return cause(run)
 
     def _summarized(self, events: Sequence[Events], told: Told | None) -> Repeat:

@@ -201,18 +201,16 @@ def _died(run: EndedRun, died: list[int]) -> Failure:
     return run.failure("worker_died", reason, _only(behind))
 
 
-def timed_out(run: EndedRun, repeat: int, seconds: int) -> Failure:
+def timed_out(run: EndedRun, repeat: int, seconds: int, sign: str) -> Failure:
     """Return the failure of a repeat that took over `seconds`. It names the ranks with the
-    least progress in the raw files, if there are several ranks."""
+    least progress in the raw files, if there are several ranks. `sign` is what a step is known
+    by."""
     reason = f"repeat {repeat} took over {seconds} s"
     ranks = range(len(run.events))
     behind = run.furthest_behind(ranks)
     step = run.progress(behind[0]).step
     if not any(run.progress(rank).step for rank in ranks):
-        reason += (
-            " without a step: no call of timer.step or, of a command, no line of a format in "
-            "perfkit audit --formats"
-        )
+        reason += f" without {sign}"
     if len(behind) < len(ranks):
         reason += f"; furthest behind: {run.names(behind)} after step {step}"
     elif len(ranks) > 1:
