@@ -192,9 +192,9 @@ def test_flags_take_their_place_in_the_command(request_of):
 
 
 def test_the_devices_of_a_command_are_those_that_it_launches(request_of):
-    command = f"{sys.executable} train.py --nproc_per_node 2"
+    command = f"{sys.executable} train.py --nnodes 2 --nproc_per_node 2"
     config = perfkit.plan("command", request_of(command=command)).config
-    assert (config.topology, config.ranks) == ("1x2", 1)
+    assert (config.topology, config.ranks) == ("2x2", 1)
 
 
 def test_a_window_of_several_epochs_leaves_out_what_is_between_them(measure):
