@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 
-from perfkit.audit.log_steps import CommandLog, LogFailure, Options
+from perfkit.audit.log_steps import CommandLog, Event, LogFailure, LogTooShort, Options
 from perfkit.audit.print_count import GROWTH, PrintCount
 from perfkit.audit.reader import ESCAPE
 from perfkit.timing.job import Job
@@ -148,8 +148,7 @@ class CommandRank:
     def run(self, command: Followed) -> int:
         """Follow the command, write the events, and return the exit status of this process."""
         try:
-            self._follow(command)
-            events = self.log.events()
+            events = self._follow(command)
             command.end()
             self.raw.write(*events)
         except LogFailure as failure:
@@ -158,8 +157,9 @@ class CommandRank:
             return 1
         return 0
 
-    def _follow(self, command: Followed) -> None:
-        """Read the log until it covers the window, or the command ends. Raises LogFailure."""
+    def _follow(self, command: Followed) -> list[Event]:
+        """Read the log until it covers the window, or the command ends, and return its events.
+        Raises LogFailure."""
         next_try = 0.0
         while True:
             content, at = command.arrived.get()
@@ -168,16 +168,18 @@ class CommandRank:
             self._take(content, at)
             if self.until == "end" or not self.count.is_enough or self.count.count < next_try:
                 continue
-            if self.log.is_long_enough():
-                return
-            # The whole log counts less: not its validations, nor what is between epochs.
-            next_try = GROWTH * self.count.count
+            try:
+                return self.log.events()
+            except LogTooShort:
+                # The whole log counts less than its prints so far, such as no validations.
+                next_try = GROWTH * self.count.count
         status = command.process.wait()
         if status:
             raise LogFailure(
                 "script_exit",
                 f"the command exited with status {status} after step {self.count.steps}",
             )
+        return self.log.events()
 
     def _take(self, content: bytes, at: float) -> None:
         """Take what the log has grown by."""

@@ -35,9 +35,10 @@ Found = dict[str, tuple[str, str]]
 """Column -> pattern of the field that a line has, and its value."""
 
 
-def format_of(lines: Lines) -> LogFormat | None:
-    """Return a format whose prints have the names that these lines have."""
-    prints = [*_prints(lines)]
+def format_of(lines: Lines, *, are_timed: bool = False) -> LogFormat | None:
+    """Return a format whose prints have the names that these lines have. `are_timed`: the times
+    of the lines are known, as if each had a time stamp."""
+    prints = [*_prints(lines, are_timed)]
     steps = [found[STEP][1] for found in prints]
     if not prints or (len(prints) > 1 and len({*steps}) == 1):
         return None
@@ -83,16 +84,16 @@ def what_was_seen(lines: Lines) -> str:
     return "no known format, or cut off"
 
 
-def _prints(lines: Lines) -> Iterator[Found]:
-    """Yield what the first lines with a step and a speed have; a loss and a time stamp do."""
+def _prints(lines: Lines, are_timed: bool) -> Iterator[Found]:
+    """Yield what the first lines with a step and a speed have; a loss and a time do."""
     count = 0
     for _number, line in lines[:LINES_SEARCHED]:
         found = _found(line)
         stamp = STAMP.search(line)
         if stamp:
             found["at"] = "", stamp["at"]
-        is_timed = (stamp and LOSS in found) or any(speed in found for speed in SPEEDS)
-        if STEP in found and is_timed:
+        has_time = (stamp or are_timed) and LOSS in found
+        if STEP in found and (has_time or any(speed in found for speed in SPEEDS)):
             yield found
             count += 1
         if count == PRINTS_SEARCHED:

@@ -10,10 +10,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from perfkit.audit import general
 from perfkit.audit.answer import TOKENS, tokens_of_sample
 from perfkit.audit.config_facts import with_stated_facts
 from perfkit.audit.log import Columns, Log, LogError
-from perfkit.audit.print_count import Part, Parts, Print, stamped
+from perfkit.audit.print_count import Part, Parts, Print
 from perfkit.audit.reader import read_logs
 from perfkit.audit.recompute import Figures
 from perfkit.audit.samples import unit_of
@@ -26,10 +27,8 @@ from perfkit.training.frameworks import FRAMEWORKS
 
 MOST_ROUNDING = 0.01
 """Share by which rounding may move printed times: Keras prints means in whole milliseconds."""
-TOO_SHORT = "ended_early"
-"""Code of the failure of a log that does not cover warm-up and window."""
 Event = dict[str, Any]
-Basis = Literal["printed", "arrival", "log"]
+Basis = Literal["printed", "arrival"]
 
 
 class LogFailure(Exception):
@@ -38,6 +37,10 @@ class LogFailure(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code, self.message = code, message
+
+
+class LogTooShort(LogFailure):
+    """It does not cover warm-up and window yet."""
 
 
 class Options(NamedTuple):
@@ -105,28 +108,13 @@ class CommandLog:
             {"event": "end"},
         ]
 
-    def is_long_enough(self) -> bool:
-        """Whether the log covers warm-up and window so far. Raises LogFailure if it is of no
-        use."""
-        try:
-            self.events()
-        except LogFailure as failure:
-            if failure.code == TOO_SHORT:
-                return False
-            raise
-        return True
-
     def _read(self) -> Log:
-        """Return the longest training of the log; by the lines with their arrivals, if these
-        are the only times that it has."""
+        """Return the longest training of the log, whose lines need no times of their own."""
         self.stream.flush()
-        with_arrivals = self.path.with_suffix(".stamped")
-        lines = self.path.read_text(encoding="utf-8").split("\n")
-        timed = zip(lines, self.arrivals, strict=False)
-        with_arrivals.write_text("".join(f"{stamped(line, at)}\n" for line, at in timed))
-        for path in (self.path, with_arrivals):
+        lines = [*enumerate(self.path.read_text(encoding="utf-8").split("\n"), 1)]
+        for form in (None, general.format_of(lines, are_timed=True)):
             with suppress(LogError):
-                return read_logs(path)[0]
+                return read_logs(self.path, form)[0]
         reason = "the command logs no steps in a known format: perfkit audit --formats"
         raise LogFailure("log_unknown", reason)
 
@@ -199,7 +187,7 @@ def timed_prints(log: Log, arrivals: Sequence[float]) -> TimedPrints:
         raise LogFailure("log_unknown", portable(f"unusable numbers: {error}")) from error
     if own.contradicting and isinstance(log.facts["batch_size"].by, ByCommand):
         raise LogFailure("config_mismatch", own.contradicting[0].text())
-    printed, clock = own.periods["all"].printed, own.periods["all"].clock
+    printed = own.periods["all"].printed
     if own.is_sampled or (printed and printed.sum_rounding > MOST_ROUNDING):
         printed = None
     both = arrived.two_times if printed else None
@@ -207,7 +195,6 @@ def timed_prints(log: Log, arrivals: Sequence[float]) -> TimedPrints:
     choices: list[tuple[Basis, Timed | None]] = [
         ("printed", printed if difference is None else None),
         ("arrival", arrived.clock),
-        ("log", clock),
     ]
     for basis, timed in choices:
         if timed:
@@ -276,8 +263,8 @@ def parted(prints: Sequence[Print], job: Job) -> tuple[Part, Part]:
     for each in prints:
         parts.add(each)
     if not parts.window.is_covered:
-        raise LogFailure(
-            TOO_SHORT,
+        raise LogTooShort(
+            "ended_early",
             f"the log ends after step {prints[-1].last}, in {len(prints)} prints, before it "
             "covers warm-up and window; train longer, print more often, or measure less: -p "
             "measured_steps NUMBER -p measured_seconds NUMBER",

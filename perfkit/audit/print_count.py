@@ -1,7 +1,6 @@
 """Counts the steps of a log while it is written, and parts its prints into warm-up and
 window."""
 
-from datetime import UTC, datetime, timedelta
 from math import isfinite, nan
 from typing import NamedTuple
 
@@ -14,16 +13,8 @@ from perfkit.timing.warmup import WARMUP_SHARE
 
 FEWEST_PRINTS = 5
 """Prints of a window, at least."""
-START = datetime(2000, 1, 1, tzinfo=UTC)
-"""Moment of the monotonic clock's zero in stamped lines, of which only differences count."""
 GROWTH = 1.2
 """Growth of the log after which its format is tested again."""
-
-
-def stamped(line: str, at: float) -> str:
-    """Return a line with its arrival before it, as `perfkit audit` reads time stamps."""
-    moment = START + timedelta(seconds=at)
-    return f"{moment:%Y-%m-%d %H:%M:%S.%f} {line}"
 
 
 class Print(NamedTuple):
@@ -83,7 +74,6 @@ class PrintCount:
         """Whether a print has followed warm-up and window, so that their lines are whole."""
         self.count = self.steps = 0
         self.lines: Lines = []
-        self.stamped: Lines = []
         self.form: LogFormat | None = None
         self.next_test = 1.0
         self.printed_step: float | None = None
@@ -93,7 +83,7 @@ class PrintCount:
         """Take a line, and return its print if it tells of further steps."""
         self.count += 1
         if not self.parts.warmup.is_covered:
-            self._recognize(line, at)
+            self._recognize(line)
         steps = self._steps_of(line)
         if steps is None:
             return None
@@ -105,15 +95,14 @@ class PrintCount:
         self.parts.add(new)
         return new
 
-    def _recognize(self, line: str, at: float) -> None:
+    def _recognize(self, line: str) -> None:
         self.lines.append((self.count, line))
-        self.stamped.append((self.count, stamped(line, at)))
         if self.count < self.next_test:
             return
         self.next_test = GROWTH * self.count
         self.form = known_format(self.lines)
         if not self.form or self.form.is_bar:
-            self.form = general.format_of(self.stamped) or self.form
+            self.form = general.format_of(self.lines, are_timed=True) or self.form
 
     def _steps_of(self, line: str) -> int | None:
         """Return the steps since the print before; None if the line is no further print."""

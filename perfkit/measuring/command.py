@@ -10,13 +10,13 @@ def run_command(model: str, values: dict[str, Any]) -> list[str]:
     """Return the `perfkit run` command, as words, that measures `model` with these parameters;
     for "script", their script with its arguments; for "command", their command."""
     options = dict(values)
-    arguments: list[str] = []
+    work, behind = [model], ""
     if model == SCRIPT:
-        model = options.pop("script")
-        arguments = shlex.split(options.pop("arguments", None) or "")
-    command = ["perfkit", "run", *([] if model == COMMAND else [model])]
-    if model == COMMAND:
-        arguments = shlex.split(options.pop(COMMAND))
+        work, behind = [options.pop("script")], options.pop("arguments", None) or ""
+    elif model == COMMAND:
+        work, behind = [], options.pop("command")
+    arguments = shlex.split(behind)
+    command = ["perfkit", "run", *work]
     for name, value in options.items():
         command += ["-p", name, str(value)]
     return [*command, "--", *arguments] if arguments else command

@@ -26,7 +26,6 @@ CLOCKS = {
     "watcher": N_("the host's clock, when the result of a step was ready"),
     "printed": N_("the printed times"),
     "arrival": N_("the arrival of its lines"),
-    "log": N_("the time stamps of its lines"),
 }
 """Source of step times -> its name."""
 LABELS = {
@@ -58,7 +57,7 @@ def script(measurement: Measurement) -> Section:
     if not result.told:
         return section + paragraph(_("It told nothing: no repeat is complete."))
     if result.told.log_format:
-        return section + paragraph(timed_by_log(result.told))
+        return section
     rows = []
     for fact in _facts(result, result.told):
         rows.append([fact.name, fact.value or _("not told"), _source(fact)])

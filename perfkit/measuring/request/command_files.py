@@ -83,9 +83,9 @@ def read_command(words: Sequence[str], files: list[str], directory: Path) -> Com
             script = read_script(file)
             contents[name] = script.sha256.encode()
             frameworks += script.frameworks
-    commit = _git(directory, "rev-parse", "HEAD")
-    changes = _git(directory, "status", "--porcelain", "--untracked-files=no")
-    contents["git diff"] = _git(directory, "diff", "HEAD").encode()
+    commit = _git(directory, "rev-parse", "HEAD").decode().strip()
+    changes = _git(directory, "diff", "HEAD")
+    contents["git diff"] = changes
     line = shlex.join(words)
     per_node, nodes = PER_NODE.search(line), NODES.search(line)
     return CommandContent(
@@ -99,19 +99,15 @@ def read_command(words: Sequence[str], files: list[str], directory: Path) -> Com
     )
 
 
-def _git(directory: Path, *arguments: str) -> str:
+def _git(directory: Path, *arguments: str) -> bytes:
     """Return what git prints about the checkout of a folder; empty outside of one."""
+    command = ["git", "-C", str(directory), *arguments]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(directory), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=GIT_SECONDS,
-            check=True,
-        )
+        return subprocess.run(
+            command, capture_output=True, timeout=GIT_SECONDS, check=True
+        ).stdout
     except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip()
+        return b""
 
 
 def wrong_command(values: Mapping[str, Any]) -> Iterator[str]:

@@ -20,7 +20,7 @@ WorkUnit = Annotated[str, Field(pattern=UNIT_PER_SECOND)]
 
 MAY_DIFFER = ("device_name", "step_clock", "print_steps", "printed_difference")
 """What ranks, or the logs of repeats, may tell differently."""
-StepClock = Literal["host", "device", "watcher", "printed", "arrival", "log"]
+StepClock = Literal["host", "device", "watcher", "printed", "arrival"]
 
 
 class Told(Stored):
@@ -46,8 +46,8 @@ class Told(Stored):
     device_name: Annotated[str | None, Field(max_length=200)] = None
     """its name; untrusted text"""
     step_clock: StepClock
-    """source of step times, as in `effective`; of a command: the printed times, the arrival of
-    the lines, or their time stamps"""
+    """source of step times, as in `effective`; of a command: the printed times, or the arrival
+    of the lines"""
     counts_data_wait: bool
     """whether the batches come through `timer.batches`, which times the wait for them"""
     log_format: Annotated[str, Field(max_length=100)] = ""
