@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from perfkit.measuring.format import number
 from perfkit.measuring.statements import N_
 from perfkit.report.section import Section, folded, picture
-from perfkit.report.style import FAINT, HEADROOM, WAIT, from_zero, new_figure
+from perfkit.report.style import FAINT, HEADROOM, NARROW, WAIT, from_zero, new_figure
 
 MOST_RANKS = 8
 """With more ranks, only the fastest and the slowest rank are drawn."""
@@ -21,6 +21,7 @@ MOST_ROWS = 50
 HIDDEN = 0.002
 """Share of a chart's scale that is less than half a pixel high."""
 MARGINS = {"left": 0.07, "right": 0.99, "top": 0.86, "bottom": 0.17}
+NARROW_MARGINS = {"left": 0.15, "right": 0.95, "top": 0.78, "bottom": 0.17}
 """Margins as shares of the figure: computing them would take longer than drawing."""
 ROW_HEIGHT, AROUND = 0.55, 0.8
 """Inches of a repeat's row, and of the margins above and below all rows."""
@@ -30,7 +31,9 @@ def step_charts(steps: pd.DataFrame, colour: str) -> Section:
     """Return the charts of a measurement's steps, as `perfkit.load_steps` gives them."""
     steps = steps.assign(seconds=steps["seconds"] / steps["steps"])
     charts = picture(
-        partial(overlaid, steps, colour), N_("Time of each step, all repeats overlaid")
+        partial(overlaid, steps, colour),
+        N_("Time of each step, all repeats overlaid"),
+        partial(overlaid, steps, colour, narrow=True),
     )
     lines = steps[["repeat", "rank"]].drop_duplicates()
     # A single line is in the first chart already.
@@ -43,13 +46,14 @@ def step_charts(steps: pd.DataFrame, colour: str) -> Section:
     return charts
 
 
-def overlaid(steps: pd.DataFrame, colour: str) -> Figure:
+def overlaid(steps: pd.DataFrame, colour: str, *, narrow: bool = False) -> Figure:
     """Draw all repeats overlaid: the slowest rank's time of each step, the median of the
     repeats, and the median wait for data, if a script tells it."""
     slowest = steps.groupby(["step", "repeat"])[["seconds", "data_wait_seconds"]].max()
     seconds = slowest["seconds"].unstack("repeat")
     wait = slowest["data_wait_seconds"].groupby("step").median()
-    with new_figure(9, 2.7, layout=None, gridspec_kw=MARGINS) as (figure, (axes,)):
+    width, margins, columns = (NARROW, NARROW_MARGINS, 2) if narrow else (9, MARGINS, 4)
+    with new_figure(width, 2.7, layout=None, gridspec_kw=margins) as (figure, (axes,)):
         repeats = axes.plot(seconds.index, seconds, color=FAINT, linewidth=0.7)
         repeats[0].set_label(N_("a repeat"))
         median = seconds.median(axis="columns")
@@ -62,7 +66,7 @@ def overlaid(steps: pd.DataFrame, colour: str) -> Figure:
         axes.yaxis.set_major_locator(MaxNLocator(3))
         axes.set_ylabel(N_("step time (s)"))
         axes.grid(visible=False, axis="x")
-        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=columns)
     return figure
 
 
