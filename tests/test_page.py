@@ -75,7 +75,8 @@ def test_the_page_has_every_section_and_no_dead_link(published):
     assert [link.get_text() for link in listed] == headings
     targets = [f"#{heading['id']}" for heading in page.select("main h2")]
     assert [link["href"] for link in listed] == targets
-    assert text.count("<figure") == 2
+    # The steps of all repeats, the same for narrow screens, and each repeat.
+    assert text.count("<figure") == 3
     assert "image/png" not in text
     links = set(re.findall(r'href="([^"#]+)"', text))
     assert {"repeats/1/rank0.jsonl", "notebook.ipynb"} < links

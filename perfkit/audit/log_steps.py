@@ -192,13 +192,10 @@ def timed_prints(log: Log, arrivals: Sequence[float]) -> TimedPrints:
         printed = None
     both = arrived.two_times if printed else None
     difference = both.printed / both.clock - 1 if both and both.are_apart else None
-    choices: list[tuple[Basis, Timed | None]] = [
-        ("printed", printed if difference is None else None),
-        ("arrival", arrived.clock),
-    ]
-    for basis, timed in choices:
-        if timed:
-            return _prints(log, own.rows, timed, basis, difference)
+    if printed and difference is None:
+        return _prints(log, own.rows, printed, "printed", None)
+    if arrived.clock:
+        return _prints(log, own.rows, arrived.clock, "arrival", difference)
     reason = f"{log.format}: too few lines with steps, or all at once and without times"
     raise LogFailure("log_unknown", reason)
 

@@ -48,7 +48,8 @@ COMMAND_FIELDS = fields_of(CommandWork)
 """Fields of the notebook parameters of a command, by name."""
 PROTOCOL_PARAMETERS = ("protocol", *(name for name in FIELDS if name in Protocol.model_fields))
 TIMED_FIELDS = {"model": ModelWork.model_fields["model"]} | FIELDS | SCRIPT_FIELDS
-# These come first, and hold where a command has a field of the same name.
+"""Fields of models and scripts. They come first, and hold where a command has one of the same
+name."""
 EVERY_FIELD = TIMED_FIELDS | COMMAND_FIELDS | TIMED_FIELDS
 ABOUT = {name: about_of(field) for name, field in EVERY_FIELD.items()}
 

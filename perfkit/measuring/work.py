@@ -372,6 +372,8 @@ class OwnTraining(BaseModel):
 
     model_config = STRICT
     defaults: ClassVar[dict[str, tuple[Any, str]]] = {}
+    launches_itself: ClassVar = False
+    sign_of_step: ClassVar = ModelWork.sign_of_step
 
     @property
     def short_title(self) -> str:
@@ -450,8 +452,6 @@ class ScriptWork(OwnTraining):
     `modules`, which follow from its content."""
 
     reported: ClassVar = ("precision", "parameters", "samples_per_step", "unit")
-    launches_itself: ClassVar = False
-    sign_of_step: ClassVar = ModelWork.sign_of_step
 
     script: Annotated[LocalPath, CONTENT]
     """the training script, which calls perfkit.StepTimer; its name and content make a new id,
