@@ -197,9 +197,8 @@ def test_after_a_kill_the_same_command_continues_interleaved(shared, tmp_path):
     command += ["batch_size=1", "batch_size=2", *as_options(shared()), "--level", "50"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, **quiet) as run:
-        second_repeats = wait_for(lambda: [*outputs.glob("*/repeats/2/*.jsonl")])
+        wait_for(lambda: [*outputs.glob("*/repeats/2/*.jsonl")])
         run.send_signal(signal.SIGKILL)
-    assert len(second_repeats) == 1
     assert not stored(outputs).complete
     before = first_repeats(outputs)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
