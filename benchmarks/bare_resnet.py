@@ -46,6 +46,10 @@ class BareLoop:
         self.optimizer = torch.optim.SGD(
             model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4, fused=True
         )
+        # As perfkit's: a first step that overflows would leave fused momentum uninitialized,
+        # and weights that are NaN train 2 % faster.
+        for parameter in model.parameters():
+            self.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         self.dtype = AUTO_CAST[given.precision]
         scales = self.dtype == torch.float16
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=scales)
@@ -63,7 +67,10 @@ class BareLoop:
             self.scaler.step(self.optimizer)
             self.scaler.update()
             self.optimizer.zero_grad()
-        return count * self.given.batch_size / (synchronized(self.given) - began)
+        seconds = synchronized(self.given) - began
+        if not loss.isfinite():
+            raise ArithmeticError("the bare loop's loss is not finite")
+        return count * self.given.batch_size / seconds
 
 
 def synchronized(given):
