@@ -521,6 +521,16 @@ def test_a_command_line_parameter_of_the_matrix_selects_from_it(sweep_file):
         read_jobs(file, {"batch_size": 2, "seed": 4})
 
 
+def test_another_number_of_nodes_takes_the_place_of_the_largest_in_the_file(sweep_file):
+    file = sweep_file(
+        {"nodes": [1, 2], "gpus": [1, 8]}, exclude=[{"nodes": 2, "gpus": 1}], device="gpu"
+    )
+    jobs = read_jobs(file, {"nodes": 8}, elsewhere=True)
+    assert [(job.parameters["nodes"], job.parameters["gpus"]) for job in jobs] == [(8, 8)]
+    with pytest.raises(SweepError, match="-p: nodes: "):
+        read_jobs(file, {"nodes": 0}, elsewhere=True)
+
+
 def test_sample_data_has_the_sequence_length_of_the_jobs(tmp_path):
     file = tmp_path / "small.yaml"
     file.write_text("notebook: bert\n")
