@@ -489,6 +489,16 @@ def test_a_slurm_job_that_no_node_can_run_fails_and_keeps_no_other_from_starting
 
 
 @pytest.mark.usefixtures("processes")
+def test_a_first_job_that_slurm_refuses_leaves_no_folder(slurm_command, sweep_file, tmp_path):
+    slurm_command("squeue", "true")
+    slurm_command("sbatch", "echo invalid partition specified: absent >&2; exit 1")
+    done = cli("sweep", sweep_file({"seed": [1, 2]}, **FAKE), "--slurm")
+    assert done.exit_code == 2
+    assert "--slurm: sbatch: invalid partition specified: absent" in done.stderr
+    assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.usefixtures("processes")
 def test_without_slurm_on_this_machine_nothing_starts(sweep_file, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     done = cli("sweep", sweep_file({}), "--slurm")
