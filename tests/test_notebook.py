@@ -12,7 +12,6 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
-from textwrap import dedent
 
 import nbformat
 import psutil
@@ -352,7 +351,7 @@ def test_a_parameters_file_of_papermill_sets_parameters(tmp_path):
     guide = (ROOT / "docs" / "getting-started.md").read_text()
     (block,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
     file = tmp_path / "params.yaml"
-    file.write_text(dedent(f"  {block.lstrip()}"))
+    file.write_text(block)
     executed = tmp_path / "out.ipynb"
     words = [str(NOTEBOOK), str(executed), "-f", str(file), "-p", "device", "cpu"]
     done = CliRunner().invoke(papermill_command, [*words, "--prepare-only"])

@@ -489,6 +489,16 @@ def test_a_slurm_job_that_no_node_can_run_fails_and_keeps_no_other_from_starting
 
 
 @pytest.mark.usefixtures("processes")
+def test_a_first_job_that_slurm_refuses_leaves_no_folder(slurm_command, sweep_file, tmp_path):
+    slurm_command("squeue", "true")
+    slurm_command("sbatch", "echo invalid partition specified: absent >&2; exit 1")
+    done = cli("sweep", sweep_file({"seed": [1, 2]}, **FAKE), "--slurm")
+    assert done.exit_code == 2
+    assert "--slurm: sbatch: invalid partition specified: absent" in done.stderr
+    assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.usefixtures("processes")
 def test_without_slurm_on_this_machine_nothing_starts(sweep_file, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     done = cli("sweep", sweep_file({}), "--slurm")
@@ -519,6 +529,16 @@ def test_a_command_line_parameter_of_the_matrix_selects_from_it(sweep_file):
         read_jobs(file, {"batch_size": 8})
     with pytest.raises(SweepError, match="no configuration is left"):
         read_jobs(file, {"batch_size": 2, "seed": 4})
+
+
+def test_another_number_of_nodes_takes_the_place_of_the_largest_in_the_file(sweep_file):
+    file = sweep_file(
+        {"nodes": [1, 2], "gpus": [1, 8]}, exclude=[{"nodes": 2, "gpus": 1}], device="gpu"
+    )
+    jobs = read_jobs(file, {"nodes": 8}, elsewhere=True)
+    assert [(job.parameters["nodes"], job.parameters["gpus"]) for job in jobs] == [(8, 8)]
+    with pytest.raises(SweepError, match="-p: nodes: "):
+        read_jobs(file, {"nodes": 0}, elsewhere=True)
 
 
 def test_sample_data_has_the_sequence_length_of_the_jobs(tmp_path):

@@ -190,10 +190,11 @@ def sweep(
 
     FILE is in parameters/, or your own (docs/clusters.md). -p sets a parameter of all
     configurations, such as -p data_dir /data/imagenet; of the matrix it selects the
-    configurations with this value. Finished measurements are kept: after an interruption or a
-    kill, the same command continues. A failed configuration does not end the sweep; its command
-    is printed. What can't run on this machine is skipped, with the reason. outputs/index.html
-    is kept up to date.
+    configurations with this value. -p nodes N, a number that the matrix lacks, takes the
+    configurations with the most nodes on N. Finished measurements are kept: after an
+    interruption or a kill, the same command continues. A failed configuration does not end the
+    sweep; its command is printed. What can't run on this machine is skipped, with the reason.
+    outputs/index.html is kept up to date.
     """
     from perfkit.sweep import progress
     from perfkit.sweep.jobs import read_jobs

@@ -58,7 +58,7 @@ class Config(BaseModel):
     """nodes' names or addresses, comma-separated, the driver's first; for ssh"""
     node: Annotated[str, Field(pattern=NODE), About(verified=True)] = ""
     """name of this node in a fleet, in which each node has a measurement of its own; set by
-    sweep --each-node"""
+    sweep --each-node; outside of Slurm, nothing compares it with the machine"""
     port: Annotated[int | None, Field(ge=1024, le=65535), RUN] = None
     """TCP port of the first node at which the workers of several nodes meet; None: any free
     port"""

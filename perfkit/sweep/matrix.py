@@ -74,8 +74,9 @@ def read_sweep(
     model and values.
 
     `given` parameters apply to all configurations: one of the matrix selects the combinations
-    with its value, any other overrides `parameters` of the file. With errors, configurations
-    may be missing, or lack invalid values. Raises SweepError if the file can't be read.
+    with its value, any other overrides `parameters` of the file. A number of nodes that the
+    matrix lacks takes the place of its largest. With errors, configurations may be missing, or
+    lack invalid values. Raises SweepError if the file can't be read.
     """
     file = SweepFile(load_yaml(Path(path)))
     try:
@@ -130,11 +131,14 @@ class Matrix:
         return cells
 
     def selected(self, chosen: dict[str, Any]) -> list[Cell]:
-        """Return the combinations with the chosen values of the matrix's parameters."""
+        """Return the combinations with the chosen values of the matrix's parameters; on another
+        number of nodes than the file has, those with the most nodes."""
         cells = self.combinations()
         for name, value in chosen.items():
             values = [cell[name].value for cell in cells if name in cell]
-            if values and value not in values:
+            if name == "nodes" and value not in values:
+                cells = _on_nodes(value, cells)
+            elif values and value not in values:
                 allowed = ", ".join(str(each) for each in dict.fromkeys(values))
                 problem = f"{name}: {value!r} is not in the matrix; allowed: {allowed}"
                 self.file.add(Problem(GIVEN, problem))
@@ -257,6 +261,15 @@ def _as_list(value: Any) -> list[Any]:
 def _matching(values: dict[str, Any], cells: list[Cell]) -> list[Cell]:
     """Return the cells with these values."""
     return [cell for cell in cells if _matches(values, cell)]
+
+
+def _on_nodes(nodes: Any, cells: list[Cell]) -> list[Cell]:
+    """Return the cells with the most nodes, on this number of nodes instead: they are what a
+    table's source measured on whole nodes."""
+    numbers = [cell["nodes"].value for cell in cells if "nodes" in cell]
+    most = max((number for number in numbers if isinstance(number, int)), default=None)
+    largest = _matching({"nodes": most}, cells)
+    return [cell | {"nodes": Setting(nodes, GIVEN)} for cell in largest]
 
 
 def _matches(values: dict[str, Any], cell: Cell) -> bool:

@@ -18,6 +18,8 @@ from perfkit.sweep.slurm import require_slurm, run_on_slurm
 from perfkit.sweep.status import JobStatus, StoredResults, in_state
 from perfkit.sweep.sweep_file import SweepError
 
+LOCK = ".sweep.lock"
+"""Name of the lock of an outputs folder."""
 STALE_SECONDS = 3600.0
 """No write of a file takes this long."""
 
@@ -49,10 +51,11 @@ def run_sweep(
     Slurm does not answer, or if it refuses the first job.
     """
     outputs = jobs[0].outputs
-    if not outputs.exists():
+    is_new = not outputs.exists()
+    if is_new:
         _require_a_start(jobs, on_slurm=slurm is not None)
     (outputs / "sweeps").mkdir(parents=True, exist_ok=True)
-    with _only_sweep(outputs):
+    with _only_sweep(outputs), _removed_if_refused(outputs, is_new=is_new):
         _remove_partial_files(outputs)
         stored = StoredResults(outputs, elsewhere=slurm is not None)
         statuses = [stored.before_run(job) for job in jobs]
@@ -83,6 +86,23 @@ def _nothing_runs(jobs: list[SweepJob]) -> SweepError:
 
 
 @contextmanager
+def _removed_if_refused(outputs: Path, *, is_new: bool) -> Iterator[None]:
+    """Remove an outputs folder that is new, with its lock, if nothing was started in it."""
+    try:
+        yield
+    except SweepError:
+        if is_new:
+            for log in (outputs / "sweeps").iterdir():
+                log.unlink()
+            (outputs / LOCK).unlink(missing_ok=True)
+            # On NFS, the open lock keeps the folder from being empty.
+            with contextlib.suppress(OSError):
+                (outputs / "sweeps").rmdir()
+                outputs.rmdir()
+        raise
+
+
+@contextmanager
 def _only_sweep(outputs: Path) -> Iterator[None]:
     """Hold the lock of the outputs folder, which ends with this process however it ends. Raises
     SweepError if another sweep holds it or the file system has no locks, and OSError if the
@@ -90,7 +110,7 @@ def _only_sweep(outputs: Path) -> Iterator[None]:
     taken = f"another sweep is running in {outputs}; wait for its end"
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(alone(outputs / ".sweep.lock", taken))
+            stack.enter_context(alone(outputs / LOCK, taken))
         except RequestError as error:
             raise SweepError(error.problems) from None
         yield
