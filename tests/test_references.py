@@ -110,7 +110,9 @@ def test_the_page_has_the_ratio_to_the_most_alike_number(tmp_path):
     result = measured(around(6117, 8), **MIXED)
     assert line in of_page(result, tmp_path / "english").splitlines()
     with in_language("zh"):
-        assert "在 H200 上的 0.77（MXNet、AMP、真实数据）" in of_page(result, tmp_path / "zh")
+        assert "在 H200 上的 0.77 倍（MXNet、AMP、真实数据）" in of_page(
+            result, tmp_path / "zh"
+        )
 
 
 def test_the_page_of_a_measurement_on_a_cpu_has_no_reference(tmp_path):

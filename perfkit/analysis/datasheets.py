@@ -79,9 +79,10 @@ def datasheet_named(name: str, precision: str = "") -> Datasheet | None:
     return best
 
 
+@cache
 def is_class(gpu: str, name: str) -> bool:
     """Return whether the GPU with this NVML name is what people call `name`: NVIDIA H200 is an
-    H200 SXM; an H200 NVL or a MIG slice is not."""
+    H200 SXM; an H200 NVL or a MIG slice is not. Pages ask this for each published number."""
     if gpu == name:
         return True
     own, named = datasheet_of(gpu, "fp16"), datasheet_named(name, "fp16")

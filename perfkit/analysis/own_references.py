@@ -141,7 +141,7 @@ def _matches(reference: OwnReference, measurement: Measurement) -> bool:
             gpu = gpu_name(row_of(measurement))
             if not (gpu and is_class(gpu, str(value))):
                 return False
-        # YAML reads some texts as numbers, such as the label of a commit.
+        # YAML reads some texts as numbers, such as the arguments of a script.
         elif str(values.get(name)) != str(value):
             return False
     return True
