@@ -142,6 +142,37 @@ Return nvmlDeviceGetClockInfo(Device device, int kind, unsigned *megahertz) {
     return SUCCESS;
 }
 
+Return nvmlDeviceGetMaxClockInfo(Device device, int kind, unsigned *megahertz) {
+    (void)kind;
+    FAIL_IF_SET(index_of(device));
+    *megahertz = (unsigned)number("max_clock", index_of(device), 1980);
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetEnforcedPowerLimit(Device device, unsigned *milliwatts) {
+    FAIL_IF_SET(index_of(device));
+    *milliwatts = 1000 * (unsigned)number("power_limit", index_of(device), 700);
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetPowerManagementDefaultLimit(Device device, unsigned *milliwatts) {
+    FAIL_IF_SET(index_of(device));
+    *milliwatts = 1000 * 700;
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetEccMode(Device device, int *current, int *pending) {
+    FAIL_IF_SET(index_of(device));
+    *current = *pending = (int)number("ecc", index_of(device), 1);
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetPersistenceMode(Device device, int *mode) {
+    FAIL_IF_SET(index_of(device));
+    *mode = (int)number("persistence", index_of(device), 0);
+    return SUCCESS;
+}
+
 Return nvmlDeviceGetTemperature(Device device, int sensor, unsigned *celsius) {
     (void)sensor;
     int gpu = index_of(device);

@@ -1,5 +1,6 @@
 """Checks of `perfkit doctor` before a measurement."""
 
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -93,6 +94,34 @@ def test_several_nodes_are_named_and_nothing_is_started_there(small, ssh_here, t
     assert done.exit_code == 0, done.stderr
     assert "ok    nodes: 127.0.0.1,localhost; that they start " in done.stdout
     assert not (tmp_path / "started").exists()
+
+
+def gpu_lines(small, monkeypatch):
+    """Return what doctor tells of each GPU."""
+    monkeypatch.setattr("perfkit.measuring.request.checks.lacking", lambda _config: [])
+    done = cli("doctor", *as_options(small(input="synthetic", device="gpu", gpus=1)))
+    assert done.exit_code == 0, done.stderr
+    joined = re.sub(r"\n {6,}", " ", done.stdout)
+    return [line for line in joined.splitlines() if re.match(r".{6}gpu \d", line)]
+
+
+def test_each_gpu_is_told_with_what_limits_its_speed(small, nvml, monkeypatch):
+    nvml("power_limit.0=500", "throttled.1=0", "persistence.1=1", "ecc.1=0")
+    assert gpu_lines(small, monkeypatch) == [
+        "-     gpu 0: power limit 500 W, default 700 W; SM clock 1000 of 1980 MHz; ECC on; "
+        "persistence mode off; throttled by power_cap",
+        "ok    gpu 1: power limit 700 W; SM clock 1001 of 1980 MHz; ECC off; persistence mode "
+        "on; throttled by nothing",
+    ]
+
+
+def test_a_fact_that_nvml_does_not_tell_is_left_out(small, nvml, monkeypatch):
+    not_supported = 3
+    functions = ["EccMode", "PowerManagementDefaultLimit", "CurrentClocksThrottleReasons"]
+    nvml("gpus=1", *(f"nvmlDeviceGet{name}={not_supported}" for name in functions))
+    assert gpu_lines(small, monkeypatch) == [
+        "ok    gpu 0: power limit 700 W; SM clock 1000 of 1980 MHz; persistence mode off"
+    ]
 
 
 def test_gpus_without_permission_are_named(small, monkeypatch):

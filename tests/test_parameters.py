@@ -55,7 +55,9 @@ def cells(file, status):
 
 
 def test_every_published_paddle_table_has_a_parameters_file():
-    paddle = perfkit.published().query("framework == 'paddle' and status == 'published'")
+    """Except for a single number of the references, which are compared by class of GPU."""
+    published = "framework == 'paddle' and status == 'published' and table != 'references'"
+    paddle = perfkit.published().query(published)
     assert set(paddle["table"]) == {table for tables in TABLES.values() for table in tables}
     assert {*TABLES, "quick", "gpt2", "fleet", "llama3-8b"} == set(FILES)
 

@@ -21,6 +21,7 @@ CELLS = {  # table: cells with a number, empty, with a dash
     "torchtitan-llama3-8b-h200": (2, 0, 0),
     "megatron-bridge-llama3-8b": (7, 0, 0),
     "mlperf51-llama31-8b": (39, 0, 0),
+    "references": (11, 0, 0),
 }
 
 # Computed once from the sources' own tables, not from this package's file.
@@ -38,6 +39,7 @@ SUMS = {
     "torchtitan-llama3-8b-h200": 21691.0,
     "megatron-bridge-llama3-8b": 209557.0,
     "mlperf51-llama31-8b": 4918.87,
+    "references": 41632.6,
 }
 
 
@@ -91,7 +93,7 @@ def test_only_optional_columns_are_empty(cells):
     assert fleetx["input"].isna().all()
     assert fleetx["note"].isna().all()
     sometimes = ["throughput", "printed", "speedup", "input", "statistic", "note"]
-    sometimes += ["batch_per_gpu", *OF_LLAMA]
+    sometimes += ["batch_per_gpu", *OF_LLAMA, "layout", "url"]
     always = cells.columns.difference(sometimes)
     assert cells[always].notna().all(axis=None)
 
@@ -103,11 +105,12 @@ def test_counts_are_positive_integers(cells):
         assert (counts.dropna() > 0).all()
 
 
-def test_only_mlperf_and_context_parallelism_have_no_batch_per_gpu(cells):
+def test_only_three_sources_leave_the_batch_per_gpu_open(cells):
     without = cells[cells["batch_per_gpu"].isna()]
     assert Counter(without["table"]) == {
         "mlperf51-llama31-8b": 39,
         "torchtitan-llama3-8b-long": 3,
+        "references": 5,
     }
 
 
@@ -120,10 +123,17 @@ def test_the_global_batch_is_that_of_all_gpus(cells):
 
 
 def test_sources_are_document_titles(cells):
-    for _table, sources in cells.groupby("table")["source"]:
-        assert sources.nunique() == 1
+    for table, of_table in cells.groupby("table"):
+        sources = of_table["source"].nunique()
+        assert sources == (4 if table == "references" else 1)
     is_file_name = cells["source"].str.contains(r"\.(?:txt|md|csv)\b|/|_")
     assert not is_file_name.any()
+
+
+def test_references_have_the_address_of_their_own_file(cells):
+    references = cells[cells["table"] == "references"]
+    assert references["url"].str.match(r"https://github\.com/.+/blob/.+\.(txt|csv|md)$").all()
+    assert cells["url"].notna().sum() == len(references)
 
 
 def test_cells_are_unique(cells):

@@ -129,7 +129,7 @@ def test_every_published_number_is_shown_as_printed(section, cells):
     for cell in page_of(section)("td"):
         first_lines[next(cell.stripped_strings, "")] += 1
     printed = Counter(cell.printed for cell in cells if cell.printed)
-    assert printed.total() == 288
+    assert printed.total() == 299
     assert printed <= first_lines
 
 
@@ -157,7 +157,8 @@ def test_a_measurement_is_shown_below_the_published_number_with_ratio_and_differ
     ]
     not_run = re.findall(r"of which not measured: (\d+)", page_of(section).get_text())
     # Sources with a measurement come first.
-    assert not_run == ["25", "46", "44", "77", "36", "10", "2", "7", "39"]
+    assert not_run[:9] == ["25", "46", "44", "77", "36", "10", "2", "7", "39"]
+    assert not_run[9:] == ["2", "1", "5", "3"]
 
 
 def test_an_exact_reproduction_has_no_differences(cells, tmp_path):

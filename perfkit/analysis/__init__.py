@@ -10,6 +10,7 @@ token_flops.py   FLOPs per token from a number of parameters
 utilization.py   throughput as a share of the devices' peak
 datasheets.py    the datasheet of a GPU by its name
 gpu_peaks.csv    peak speeds of GPUs from their datasheets
+own_references.py  measurements beside the user's own references, a YAML file
 diagnosis.py     whether input or training limits a measurement
 verification/    work equivalence of frameworks
 """

@@ -79,6 +79,16 @@ def datasheet_named(name: str, precision: str = "") -> Datasheet | None:
     return best
 
 
+@cache
+def is_class(gpu: str, name: str) -> bool:
+    """Return whether the GPU with this NVML name is what people call `name`: NVIDIA H200 is an
+    H200 SXM; an H200 NVL or a MIG slice is not. Pages ask this for each published number."""
+    if gpu == name:
+        return True
+    own, named = datasheet_of(gpu, "fp16"), datasheet_named(name, "fp16")
+    return bool(own and named and own.gpu == named.gpu)
+
+
 def words_of(name: str) -> set[str]:
     """Return the words of a GPU's name in capitals: H100-SXM5-80GB has three, RTX5090 two."""
     spaced = re.sub(r"RTX(?=\d)", "RTX ", name.upper())

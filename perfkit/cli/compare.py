@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -12,7 +12,11 @@ from perfkit.measuring.paths import outputs_path
 from perfkit.measuring.request import RequestError
 from perfkit.report.terminal import echo
 
+if TYPE_CHECKING:
+    from perfkit.measuring.results.store import Measurement
+
 OPERANDS = "A B | --live MODEL|SCRIPT|command=COMMAND VARIANT VARIANT…"
+TOLERANCE = "Of B below the references in the file A; an entry's own one counts first."
 
 
 @options.command(failure="regression")
@@ -29,6 +33,10 @@ OPERANDS = "A B | --live MODEL|SCRIPT|command=COMMAND VARIANT VARIANT…"
 )
 @options.percent("--threshold", 2, "Slowdown above which B has regressed.")
 @options.percent("--level", 95, "Confidence level of interval and verdict.", low=50)
+@options.percent("--tolerance", 5, TOLERANCE)
+@click.option(
+    "--save-references", "saved", metavar="FILE", help="Write the measurements A as references."
+)
 @options.OUTPUTS
 @options.JSON_FILE
 def compare(
@@ -38,6 +46,8 @@ def compare(
     across: tuple[str, ...],
     outputs: Path,
     file: str | None,
+    tolerance: float,
+    saved: str | None,
     **shares: float,
 ) -> None:
     """Report whether B is faster than A: ratio, exact interval, verdict.
@@ -58,6 +68,16 @@ def compare(
     versions, driver and label may differ. B has regressed, with exit status 1, if it is slower
     at the confidence level and by more than the threshold, or failed where A has a number.
 
+    With references as A, shows the published numbers of B's model on B's class of GPU, and in
+    what they differ. A file A.yaml has your own references: the exit status is 1 if the whole
+    interval of a measurement of B lies more than the tolerance below one. --save-references
+    writes such a file.
+
+    \b
+      perfkit compare references outputs/ID
+      perfkit compare outputs --save-references references.yaml
+      perfkit compare references.yaml outputs --tolerance '5 %'
+
     With --live, measures MODEL, SCRIPT or COMMAND in all VARIANTs with interleaved repeats, A B
     B A; the first is the base. A VARIANT is NAME=VALUE, or several joined by commas; the
     arguments of a script, or the flags of a command, come last. -p sets parameters of all
@@ -71,6 +91,8 @@ def compare(
     """
     from perfkit.analysis.comparison import ComparisonError
     from perfkit.analysis.comparison import compare as compared
+    from perfkit.analysis.own_references import SUFFIXES
+    from perfkit.analysis.published.references import REFERENCES
     from perfkit.report.comparison import selected_comparison
 
     if live:
@@ -78,14 +100,67 @@ def compare(
             problem = "--across, --outputs: not valid with --live; use -p outputs_dir FOLDER"
             raise RequestError([problem])
         _compare_live(names, values, file, **shares)
+    if saved:
+        _save_references(Path(saved), names, outputs)
     if values or len(names) != 2:
         only_live = "; -p is for --live" if values else ""
         only_live += "; --live compares several variants" if len(names) > 2 else ""
         raise ComparisonError([f"give two names, A and B{only_live}"])
     a, b = names
+    if a == REFERENCES or a.endswith(SUFFIXES):
+        _beside_references(a, b, outputs, file, tolerance, shares["level"])
     found = compared(a, b, across=across, outputs=outputs, **shares)
     options.print_result(found, file, selected_comparison(found))
     raise SystemExit(found.regressed)
+
+
+def _beside_references(
+    a: str, b: str, outputs: Path, file: str | None, tolerance: float, level: float
+) -> NoReturn:
+    """Print measurements beside published numbers, or the user's own; exit with the status."""
+    from perfkit.analysis.own_references import judge, read_references
+    from perfkit.analysis.published.references import REFERENCES, beside_published
+    from perfkit.report.references import beside_own_section, beside_published_section
+
+    measurements = _with_numbers(b, outputs)
+    if a == REFERENCES:
+        published = beside_published(measurements, level)
+        options.print_result(published, file, beside_published_section(published))
+        raise SystemExit(0)
+    own = judge(measurements, read_references(Path(a)), tolerance, level)
+    options.print_result(own, file, beside_own_section(own))
+    raise SystemExit(own.is_low)
+
+
+def _save_references(file: Path, names: tuple[str, ...], outputs: Path) -> NoReturn:
+    from perfkit.analysis.own_references import save_references
+
+    if len(names) > 1:
+        raise RequestError(["--save-references: give one name, that of the measurements"])
+    try:
+        save_references(file, _with_numbers(names[0], outputs))
+    except OSError as error:
+        raise RequestError([f"--save-references {file}: {error.strerror}"]) from None
+    echo(file)
+    raise SystemExit(0)
+
+
+def _with_numbers(name: str, outputs: Path) -> "list[Measurement]":
+    """Return the measurements that a name selects, and print those without a number."""
+    from perfkit.analysis.comparison.selections import ComparisonError, select_results
+
+    selected = select_results(name, outputs)
+    left_out = [*selected.left_out]
+    measurements = []
+    for measurement in selected.measurements:
+        if measurement.result.throughput:
+            measurements.append(measurement)
+        else:
+            left_out.append(f"{measurement.result.id}: it has no number")
+    options.print_left_out(left_out)
+    if not measurements:
+        raise ComparisonError([f"{name}: no measurement with a number"])
+    return measurements
 
 
 def _compare_live(

@@ -147,11 +147,21 @@ def command(kind: type[click.Command] = click.Command, **statuses: str) -> Calla
     return click.command(cls=kind, epilog=exit_statuses(**statuses))
 
 
+class Percentage(click.FloatRange):
+    """A number that a percent sign may follow: 5, '5 %'."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> Any:
+        number: Any = str(value).removesuffix("%")
+        return super().convert(number, param, context)
+
+
 def percent(
     flag: str, default: float, meaning: str, low: float = 0, high: float = 100
 ) -> Callable[..., Any]:
     """Return a percentage option from `low` to below `high`; its value is a fraction of 1."""
-    limits = click.FloatRange(low, high, max_open=True)
+    limits = Percentage(low, high, max_open=True)
 
     def fraction(_context: click.Context, _option: click.Parameter, value: float) -> float:
         return value / 100

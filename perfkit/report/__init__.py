@@ -12,6 +12,7 @@ site.py         writes one page, or all pages of an outputs folder with their in
 measurement.py  page of a measurement: tiles.py, steps.py, step_charts.py, setup.py, peaks.py,
                 told.py, verification.py; checked.py: with the checks of its raw files
 comparison.py   of a comparison; verdicts.py: verdicts in words
+references.py   measurements beside published numbers, or the user's own references
 history.py      of the series over time
 fleet.py        of a fleet's nodes
 audit.py        of an audit: audit_summary.py, audited_logs.py; its texts: audit_answer.py,

@@ -122,7 +122,7 @@ def _source_heading(source: str, cells: list[ShownCell]) -> Section:
         "Published numbers: %(all)d, of which not measured: %(not_run)d. Cells without a "
         "published number: %(blank)d."
     )
-    address = LAYOUTS[cells[0].cell.table].url
+    address = cells[0].cell.url or LAYOUTS[cells[0].cell.table].url
     origin: Inline = link(address, _("Where it was published."))
     dates = sorted({shown.cell.date for shown in cells if shown.cell.date})
     if dates:
@@ -196,6 +196,8 @@ def _number_text(shown: ShownCell, site: Site) -> Inline:
     cell = shown.cell
     blank = "–" if cell.status == "dash" else ""
     text = escape(cell.printed or blank)
+    if cell.url:
+        text = escape(link(cell.url, text))
     if shown.labels.marks:
         text += _small(shown.labels.marks)
     for pair in shown.matches[:MOST_MATCHES]:

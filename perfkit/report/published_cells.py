@@ -20,6 +20,7 @@ from perfkit.report.text.wording import size_text
 
 TABLE_PRECISION = {
     "fp32": "FP32",
+    "tf32": "TF32",
     "amp": "AMP",
     "pure_fp16": "AMP",
     "auto": "auto",

@@ -34,6 +34,7 @@ from perfkit.report.elements import (
     template,
     title,
 )
+from perfkit.report.references import most_alike
 from perfkit.report.section import Section
 from perfkit.report.text import names
 from perfkit.report.text.language import enumerated, ngettext
@@ -127,7 +128,7 @@ def headline(page: CheckedMeasurement) -> Section:
     if result.complete_repeats:
         tiles = [_throughput_tile(page), *_peak_tile(result), *_limit_tile(page)]
         tiles.append(_trust_tile(page))
-        section += _tiles(tiles)
+        section += _tiles(tiles) + most_alike(page)
     if result.status != "complete":
         section += _unfinished(page)
     place = {"topology": result.config.topology, "device": names.device(result)}

@@ -60,6 +60,9 @@ class PublishedCell:
     memory_gib: float | None
     tflops_per_gpu: float | None
     date: str | None
+    layout: str | None
+    url: str | None
+    """address of the cell's own file; None if the table has one for all"""
     gpus: int
     """GPUs of all nodes"""
     topology: str
@@ -69,6 +72,11 @@ class PublishedCell:
     """whether gradients are accumulated; None if the source does not say"""
     scaling: float | None
     """throughput over that of one GPU, if the source has it"""
+
+    @property
+    def per_gpu(self) -> float:
+        """The throughput of one GPU; 0 without a number."""
+        return (self.throughput or 0) / self.gpus
 
     @property
     def title(self) -> str:

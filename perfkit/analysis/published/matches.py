@@ -12,6 +12,10 @@ MeasurementRow = Mapping[str, Any]
 """A measurement: a row of perfkit.load(), as `frames.records` gives it."""
 FRAMEWORKS = {"pytorch": "torch"}
 """Frameworks in published.csv -> values of the parameter, where they differ."""
+TF32 = "tf32"
+"""Precision in references.csv -> the parameters `precision fp32` and `tf32 True`."""
+INPUTS = {"ImageNet": ["dali", "dataloader"]}
+"""Input in references.csv -> the values of the parameter that read such data."""
 PUBLISHED_PROTOCOL = ("median of 7 runs; each the mean of steps 21-120", 20, 100, 7)
 """The protocol `published`: statistic in published.csv; warm-up, steps, repeats."""
 STRATEGIES = {
@@ -128,7 +132,7 @@ def place_of(cell: PublishedCell) -> Place:
         model_size=model_size,
         device="gpu",
         framework=FRAMEWORKS.get(cell.framework, cell.framework),
-        precision=cell.precision,
+        precision="fp32" if cell.precision == TF32 else cell.precision,
         topology=cell.topology,
         batch_size=cell.batch_per_gpu,
         image_size=image_size,
@@ -147,9 +151,10 @@ def differences(cell: PublishedCell, row: MeasurementRow) -> Iterator[SetupDiffe
     precision = row["effective.precision"] or row["precision"]
     if row["effective.tf32"]:
         precision += " (TF32)"
-    if precision != cell.precision:
-        yield SetupDifference("precision", cell.precision, precision)
-    if cell.input is not None and row["input"] not in cell.input.split("/"):
+    published = "fp32 (TF32)" if cell.precision == TF32 else cell.precision
+    if precision != published:
+        yield SetupDifference("precision", published, precision)
+    if cell.input and row["input"] not in INPUTS.get(cell.input, cell.input.split("/")):
         yield SetupDifference("input", cell.input, row["input"])
     yield from _parameter_differences(cell, row)
     warmup, measured, repeats = row["warmup_steps"], row["measured_steps"], row["n"]
@@ -200,6 +205,7 @@ def _stated_parameters(cell: PublishedCell) -> dict[str, Any]:
     """Return the parameters that the source of a cell states, with their values."""
     parameters = {
         "accumulate": cell.accumulate,
+        "layout": cell.layout,
         "execution": cell.execution,
         "sharding": cell.sharding,
         "recompute": cell.recompute,

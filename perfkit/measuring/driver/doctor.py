@@ -8,7 +8,7 @@ from perfkit.measuring.format import amount
 from perfkit.measuring.request.checks import sample_count
 from perfkit.measuring.request.plan import Plan
 from perfkit.measuring.request.requirements import read_environment
-from perfkit.measuring.system.gpus import unseen
+from perfkit.measuring.system.gpus import facts_of_speed, unseen
 from perfkit.training.frameworks import FRAMEWORKS
 
 
@@ -28,6 +28,8 @@ def examine_plan(plan: Plan) -> Iterator[Diagnostic]:
         forbidden_gpus = amount(forbidden, "GPU")
         problem = f"this process has no permission to use {forbidden_gpus} of this machine"
         yield Diagnostic("gpus", problem, is_well=False)
+    if config.device == "gpu":
+        yield from _gpus()
     yield from _work(config)
     if config.nodes > 1:
         yield _nodes(config)
@@ -44,6 +46,13 @@ def _software(config: Config) -> Iterator[Diagnostic]:
             value = reading.value
             text = ", ".join(value) if isinstance(value, list) else str(value)
             yield Diagnostic(fact, text)
+
+
+def _gpus() -> Iterator[Diagnostic]:
+    for label, facts in facts_of_speed().items():
+        text = "; ".join(fact.text for fact in facts)
+        is_well = all(fact.is_usual for fact in facts)
+        yield Diagnostic(f"gpu {label}", text or "NVML tells nothing", is_well)
 
 
 def _work(config: Config) -> Iterator[Diagnostic]:

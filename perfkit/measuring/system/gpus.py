@@ -209,6 +209,63 @@ def _memory(handle: Any) -> int:
     return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
 
 
+class GpuFact(NamedTuple):
+    """A fact of a GPU that explains its speed, in words."""
+
+    text: str
+    is_usual: bool = True
+    """whether it does not make the GPU slower than its datasheet"""
+
+
+def _power_limit(handle: Any) -> GpuFact:
+    limit = pynvml.nvmlDeviceGetEnforcedPowerLimit(handle)
+    text = f"power limit {limit // 1000} W"
+    default = limit
+    with contextlib.suppress(pynvml.NVMLError):
+        default = pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)
+    if limit < default:
+        text += f", default {default // 1000} W"
+    return GpuFact(text, limit >= default)
+
+
+def _clocks(handle: Any) -> GpuFact:
+    highest = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
+    return GpuFact(f"SM clock {_clock(handle)} of {highest} MHz")
+
+
+def _ecc(handle: Any) -> GpuFact:
+    enabled, _after_reboot = pynvml.nvmlDeviceGetEccMode(handle)
+    return GpuFact(f"ECC {'on' if enabled else 'off'}")
+
+
+def _persistence(handle: Any) -> GpuFact:
+    enabled = pynvml.nvmlDeviceGetPersistenceMode(handle)
+    return GpuFact(f"persistence mode {'on' if enabled else 'off'}")
+
+
+def _throttling(handle: Any) -> GpuFact:
+    reasons = _throttled(handle)
+    return GpuFact(f"throttled by {', '.join(reasons) or 'nothing'}", not reasons)
+
+
+def facts_of_speed() -> dict[str, list[GpuFact]]:
+    """Return label -> what NVML tells of each visible GPU; nothing without a driver."""
+    facts: dict[str, list[GpuFact]] = {}
+    try:
+        with session():
+            for label, handle in visible_handles().items():
+                facts[label] = [*_facts(handle)]
+    except pynvml.NVMLError:
+        return {}
+    return facts
+
+
+def _facts(handle: Any) -> Iterator[GpuFact]:
+    for read in (_power_limit, _clocks, _ecc, _persistence, _throttling):
+        with contextlib.suppress(pynvml.NVMLError):
+            yield read(handle)
+
+
 class GpuSensor(NamedTuple):
     """A reading of a GPU: its name, its field in a sample, and how it is read within a
     `session`, given the GPU's handle."""
