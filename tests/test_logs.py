@@ -7,6 +7,7 @@ import os
 import re
 import time
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -269,6 +270,7 @@ def test_contradictions_are_noted(read):
 # Damaged and hostile files.
 
 
+@cache
 def pieces():
     """Return lines of every kind that a log may have."""
     lines = [suite.text(np.ones(2), 1).strip() for suite in SUITES.values()]
