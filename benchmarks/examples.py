@@ -34,8 +34,8 @@ from perfkit.measuring.paths import ROOT
 sys.path.insert(0, str(ROOT / "tests"))
 from clusters import slurm_cluster, slurm_missing
 
-PADDLE_2, MXNET = ".venv-paddle2/bin/python", ".venv-mxnet/bin/python"
-"""Interpreters of `make peers`."""
+MXNET = ".venv-mxnet/bin/python"
+"""An interpreter of `make peers`."""
 RECORD = "measured.json"
 """What has finished, in the folder of the results."""
 ANY_VERDICT = (0, 1)
@@ -167,14 +167,6 @@ MODELS = [
         steps=SHORT,
     ),
     Model(
-        name="vgg16",
-        others=["torch"],
-        verify_minutes=2.5,
-        minutes=4,
-        size={"image_size": 224},
-        steps=SHORT,
-    ),
-    Model(
         name="bert",
         others=["torch", "jax", "tensorflow"],
         verify_minutes=5,
@@ -212,21 +204,15 @@ def script(place: Place) -> Group:
     return Group("script", [Stage("a script, eager and compiled, in turn", 5, compare)])
 
 
-def processes(place: Place) -> Group:
-    """One process of two threads and two processes of one, with 8 images each."""
-    parameters = {"input": "dali", "batch_size": 8, "image_size": 160} | SHORT
-    spec = {"notebook": "resnet50", "protocol": "quick", "parameters": parameters}
-    spec["matrix"] = {"processes": [1, 2]}
-    return Group("processes", [Stage("1 and 2 processes", 4.5, partial(place.sweep, spec))])
-
-
-def versions(place: Place) -> Group:
-    """Paddle 2.6.2 and the installed one."""
-    variants = [f"python={PADDLE_2}", "python=None"]
-    # Of another size than the frameworks' example, which would make them one series.
-    size = {"batch_size": 4, "image_size": 160}
-    compare = partial(place.compare, "resnet50", variants, input="synthetic", **size, **SHORT)
-    return Group("versions", [Stage("two versions of Paddle in turn", 3, compare)])
+def command(place: Place) -> Group:
+    """A trainer timed by its own log, with and without recomputed activations."""
+    train = ".venv/bin/python examples/huggingface.py --logging_steps 1 --max_steps 100000"
+    variants = ["flags=", "flags=--gradient_checkpointing True"]
+    # What its log does not tell.
+    told = {"batch_size": 8, "sequence_length": 128}
+    steps = {"warmup_steps": 10, "measured_steps": 40, "repeats": 7}
+    compare = partial(place.compare, f"command={train}", variants, **told, **steps)
+    return Group("command", [Stage("a trainer by its own log, in turn", 5, compare)])
 
 
 def diagnosis(place: Place) -> Group:
@@ -247,56 +233,50 @@ def diagnosis(place: Place) -> Group:
     )
 
 
-def steady(place: Place) -> Group:
-    """A measurement whose warm-up lasts until the steps are steady."""
-    size = {"framework": "torch", "input": "synthetic", "batch_size": 8, "image_size": 64}
-    # Only a trial sets these.
-    steps = {"warmup_limit": None, "measured_steps": None, "repeats": None}
-    options = place.options(device="cpu", protocol="steady", **size, **steps)
-    run = partial(perfkit, "run", "resnet50", *options)
-    return Group("steady", [Stage("warm-up until the steps are steady", 6, run)])
-
-
-# A history with a drop.
+# A history with a drop and a recovery.
 
 THROTTLED = "throttled"
-HISTORY = [
-    *[(f"paddle2-{number}", PADDLE_2) for number in (1, 2, 3)],
-    *[(f"paddle3-{number}", None) for number in (1, 2, 3)],
-    *[(f"{THROTTLED}-{number}", None) for number in (1, 2)],
-]
-"""Label and interpreter of each measurement. The workers of those called throttled are stopped
-for a third of the time, as a machine that throttles does."""
+BEFORE, DURING, AFTER = (
+    ["before-1", "before-2", "before-3"],
+    [f"{THROTTLED}-1", f"{THROTTLED}-2"],
+    ["after-1", "after-2"],
+)
+"""Labels of the measurements. The workers of those called throttled are stopped for a third of
+the time, as a machine that throttles does."""
 
 
 def history(place: Place) -> Group:
-    """A series over two versions of Paddle that ends on a throttled machine."""
-    stages = []
-    for label, python in HISTORY:
-        run = partial(run_of_series, place, label, python)
-        minutes = 2 if label.startswith(THROTTLED) else 1.3
-        stages.append(Stage(f"the measurement {label}", minutes, run))
-    stages.append(Stage("the drop is found", 0.2, partial(need_drop, place)))
+    """A series that drops while its machine is throttled, and recovers."""
+    stages = [
+        *[series_stage(place, label) for label in BEFORE + DURING],
+        Stage("the drop is found", 0.2, partial(check_history, place, drop=True)),
+        *[series_stage(place, label) for label in AFTER],
+        Stage("the recovery is found", 0.2, partial(check_history, place, drop=False)),
+    ]
     return Group("history", stages)
 
 
-def run_of_series(place: Place, label: str, python: str | None) -> None:
+def series_stage(place: Place, label: str) -> Stage:
+    minutes = 2 if label.startswith(THROTTLED) else 1.3
+    return Stage(f"the measurement {label}", minutes, partial(run_of_series, place, label))
+
+
+def run_of_series(place: Place, label: str) -> None:
     slowing: AbstractContextManager[None] = nullcontext()
     if label.startswith(THROTTLED):
         slowing = slowed(own_workers)
     size = {"framework": "paddle", "input": "synthetic", "batch_size": 4, "image_size": 64}
     steps = {"warmup_steps": 5, "measured_steps": 15, "repeats": 5}
-    options = place.options(device="cpu", **size, **steps, python=python, label=label)
+    options = place.options(device="cpu", **size, **steps, label=label)
     with slowing:
         perfkit("run", "resnet50", *options)
 
 
-def need_drop(place: Place) -> None:
-    """Raise StageError unless the history shows the drop, which a trial is too short for."""
-    drop = 1
-    perfkit(
-        "history", place.outputs, "--check", statuses=[0, drop] if place.is_trial else [drop]
-    )
+def check_history(place: Place, *, drop: bool) -> None:
+    """Raise StageError unless the history has regressed, or has not, which a trial is too short
+    for."""
+    statuses = [0, 1] if place.is_trial else [int(drop)]
+    perfkit("history", place.outputs, "--check", statuses=statuses)
 
 
 # A fleet with a slow node.
@@ -310,9 +290,9 @@ FLEET = {
         "batch_size": 4,
         "image_size": 64,
         "input": "synthetic",
-        "warmup_steps": 2,
-        "measured_steps": 8,
-        "repeats": 5,
+        "warmup_steps": 5,
+        "measured_steps": 30,
+        "repeats": 7,
     },
 }
 
@@ -320,7 +300,7 @@ FLEET = {
 def fleet(place: Place) -> Group:
     """Four nodes of a Slurm cluster on this machine, of which one is throttled."""
     stages = [
-        Stage("4 nodes, one of them throttled", 5, partial(measure_fleet, place)),
+        Stage("4 nodes, one of them throttled", 7, partial(measure_fleet, place)),
         Stage("the slow node is found", 0.2, partial(need_slow_node, place)),
     ]
     return Group("fleet", stages)
@@ -418,10 +398,8 @@ def pages(place: Place) -> Group:
 GROUPS: list[Callable[[Place], Group]] = [
     *[model.group for model in MODELS],
     script,
-    processes,
-    versions,
+    command,
     diagnosis,
-    steady,
     history,
     fleet,
     audits,
@@ -484,9 +462,8 @@ def begin(place: Place, file: Path) -> Record:
                 f"{place.outputs}/ has measurements of commit {record.commit[:12]}, and this "
                 f"is {commit[:12]}: check that one out to go on, or move them away"
             )
-    for python in (PADDLE_2, MXNET):
-        if not (ROOT / python).exists():
-            sys.exit(f"{python} is missing: make peers")
+    if not (ROOT / MXNET).exists():
+        sys.exit(f"{MXNET} is missing: make peers")
     if reason := slurm_missing():
         sys.exit(f"{reason}: apt-get install slurm-wlm munge")
     if not (ROOT / "data" / "samples" / "train_list.txt").exists():
