@@ -4,9 +4,8 @@ notebooks from the code: `make docs`.
 docs/reference/parameters.md   parameters of every notebook: perfkit.measuring.config
 docs/reference/cli.md          commands: perfkit.cli
 docs/reference/python.md       public names of `import perfkit`
-docs/reference/result.md       fields of result.json: perfkit.measuring.results.schema
 docs/reference/warnings.md     warnings: perfkit.analysis.warnings
-docs/result.schema.json        JSON Schema of result.json
+docs/result.schema.json        JSON Schema of result.json: perfkit.measuring.results.schema
 notebooks/<model>.ipynb        the parameters cell, with meanings as comments
 
 `pages` and `notebooks` return the content of each file and write nothing.
@@ -15,7 +14,7 @@ notebooks/<model>.ipynb        the parameters cell, with meanings as comments
 import inspect
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +41,12 @@ from perfkit.measuring.paths import ROOT
 from perfkit.measuring.protocol import PROTOCOLS, Protocol
 from perfkit.measuring.request.described import described
 from perfkit.measuring.request.values import PATTERNS
-from perfkit.measuring.results.effective import PRECISION, UNIT, UNIT_PER_SECOND
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import write_atomically
 from perfkit.measuring.work import (
     COMMAND,
     KINDS,
     SCRIPT,
-    SHA256,
     CommandWork,
     Kind,
     ModelWork,
@@ -63,12 +60,6 @@ PATTERN_WORDS = {}
 for name, meaning_of_pattern in PATTERNS.items():
     (constraint, *_others) = EVERY_FIELD[name].metadata
     PATTERN_WORDS[constraint.pattern] = meaning_of_pattern
-PATTERN_WORDS |= {
-    SHA256: "64 hexadecimal digits",
-    UNIT: "text of up to 28 characters",
-    UNIT_PER_SECOND: "text of up to 30 characters",
-    PRECISION: "text of up to 30 characters",
-}
 Schema = dict[str, Any]
 
 
@@ -79,7 +70,6 @@ def pages() -> dict[Path, str]:
         folder / "parameters.md": parameters_page(),
         folder / "cli.md": cli_page(),
         folder / "python.md": python_page(),
-        folder / "result.md": result_page(),
         folder / "warnings.md": warnings_page(),
         DOCS / "result.schema.json": json.dumps(Result.model_json_schema(), indent=1) + "\n",
     }
@@ -211,6 +201,31 @@ def of_frameworks() -> str:
             row.append(words(values))
         rows.append(row)
     return table(["parameter", *(f"`{name}`" for name in FRAMEWORKS)], rows)
+
+
+TYPES = {
+    "null": "`None`",
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "`True`, `False`",
+}
+BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+
+
+def kind(schema: Schema) -> str:
+    """Return the type that a JSON Schema allows, in words."""
+    match schema:
+        case {"anyOf": several}:
+            return " or ".join(map(kind, several))
+        case {"enum": values}:
+            text = words(values)
+        case {"pattern": pattern}:
+            text = PATTERN_WORDS[pattern]
+        case _:
+            bounds = [f"{sign} {schema[key]}" for key, sign in BOUNDS.items() if key in schema]
+            text = " ".join([TYPES[schema["type"]], ", ".join(bounds)]).strip()
+    return text
 
 
 # Warnings.
@@ -434,107 +449,6 @@ def signature(function: Any) -> str:
             parameters.append(parameter)
     text = str(signature.replace(parameters=parameters))
     return re.sub(r"\b(?:\w+\.)+(?=[A-Z])", "", text)
-
-
-# result.json.
-
-
-def result_page() -> str:
-    return page(
-        "result.json",
-        "One measurement is a [Result](#result). Times are in seconds, memory is in bytes; "
-        "`None`, `True`, `False` are JSON's null, true and false. How numbers are computed: "
-        "[stored files](../results.md); for programs: [JSON Schema](../result.schema.json).",
-        *of_models_in(models(Result)),
-    )
-
-
-def of_models_in(every: Mapping[str, Schema]) -> list[str]:
-    """Return a section for each model."""
-    parts = []
-    for name, model in every.items():
-        parts.append(f"## {name}")
-        parts.append(paragraphs(model.get("description")))
-        if name == "Config":
-            parts.append(
-                "`work`, a [ModelWork](#modelwork), a [ScriptWork](#scriptwork) or a "
-                "[CommandWork](#commandwork), and the "
-                "[parameters](parameters.md) of how it runs, with every field set."
-            )
-        elif name == "ModelWork":
-            parts.append("`model`, and the [parameters](parameters.md) of models alone.")
-        else:
-            parts.append(of_model(model))
-    return parts
-
-
-def without_fields_of(base: type[BaseModel], model: Schema) -> Schema:
-    """Return the schema of a model without the fields of its base."""
-    fields = {}
-    for name, field in model["properties"].items():
-        if name not in base.model_fields:
-            fields[name] = field
-    return model | {"properties": fields}
-
-
-def of_model(model: Schema) -> str:
-    """Return a table of the fields of one model, in their order."""
-    rows = []
-    for name, field in model["properties"].items():
-        rows.append((f"`{name}`", kind(field), field.get("description", "")))
-    return table(("field", "type", "meaning"), rows)
-
-
-def models(root: type[BaseModel]) -> dict[str, Schema]:
-    """Return the schemas by name, each after the schema that first refers to it."""
-    schema = root.model_json_schema()
-    schemas = {root.__name__: schema}
-    waiting = [schema]
-    while waiting:
-        properties = json.dumps(waiting.pop(0)["properties"])
-        for name in re.findall(r'"#/\$defs/(\w+)"', properties):
-            if name not in schemas:
-                schemas[name] = schema["$defs"][name]
-                waiting.append(schemas[name])
-    return schemas
-
-
-TYPES = {
-    "null": "`None`",
-    "string": "text",
-    "integer": "whole number",
-    "number": "number",
-    "boolean": "`True`, `False`",
-}
-BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-
-
-def kind(schema: Schema) -> str:
-    """Return the type that a JSON Schema allows, in words."""
-    match schema:
-        case {"anyOf": several} | {"oneOf": several}:
-            return " or ".join(map(kind, several))
-        case {"$ref": place}:
-            name = place.rpartition("/")[2]
-            return f"[{name}](#{name.lower()})"
-        case {"enum": values}:
-            text = words(values)
-        case {"const": value}:
-            text = words([value])
-        case {"pattern": pattern}:
-            text = PATTERN_WORDS[pattern]
-        case {"prefixItems": items}:
-            text = f"[{', '.join(map(kind, items))}]"
-        case {"type": "array"}:
-            text = f"list of {kind(schema['items'])}"
-        case {"type": "object", "additionalProperties": True}:
-            text = "by name"
-        case {"type": "object"}:
-            text = f"by name: {kind(schema['additionalProperties'])}"
-        case _:
-            bounds = [f"{sign} {schema[key]}" for key, sign in BOUNDS.items() if key in schema]
-            text = " ".join([TYPES[schema["type"]], ", ".join(bounds)]).strip()
-    return text
 
 
 # Markdown.
