@@ -26,7 +26,7 @@ import perfkit
 from perfkit.analysis.comparison.keys import ALIASES, KEYS, MAY_DIFFER
 from perfkit.analysis.warnings import MeasurementWarning
 from perfkit.cli import main
-from perfkit.cli.options import parameter_list
+from perfkit.cli.options import exit_statuses, parameter_list
 from perfkit.measuring.config import Config
 from perfkit.measuring.parameters import (
     ABOUT,
@@ -85,13 +85,11 @@ SHARED += PROTOCOL_PARAMETERS
 def parameters_page() -> str:
     return page(
         "Parameters",
-        "Parameters of the notebooks of built-in models, all of them or those in the column "
-        "*models*, for `-p NAME VALUE` of papermill and "
-        "perfkit and for parameters files. `None`: chosen by model, framework, machine. "
+        "Parameters of the notebooks of built-in models, for `-p NAME VALUE` of papermill and "
+        "perfkit and for parameters files. `None`, where it is the default: chosen by model, "
+        "framework, machine. "
         "Relative paths start in the working directory; `outputs` and what is below it, from "
-        "anywhere in the checkout, at its top. *New id*: whether another value makes another "
-        "measurement. *In a comparison*: how a comparison of two measurements treats the "
-        "parameter.",
+        "anywhere in the checkout, at its top.",
         of_parameters(),
         "## Parameters of a script",
         "`notebooks/script.ipynb` has these, and of those above the ones from `device` to "
@@ -101,6 +99,8 @@ def parameters_page() -> str:
         "`notebooks/command.ipynb` has these, and those that a script has besides its own, "
         "without `launcher`, `hosts`, `port` and `cpu_tuning`.",
         of_parameters(CommandWork, left_out=SHARED),
+        "## Other values",
+        of_other_values(),
         "## Protocols",
         of_protocols(),
         "## Values by model",
@@ -118,28 +118,28 @@ def of_parameters(work: Kind = ModelWork, left_out: Collection[str] = ()) -> str
     for name, parameter in parameters(work).items():
         if name in left_out:
             continue
-        makes_new_id = "no"
-        if ABOUT[name].identifies:
-            makes_new_id = "yes"
-        rows.append(
-            (
-                f"`{name}`",
-                f"`{parameter.default!r}`",
-                allowed(name, work),
-                parameter.meaning,
-                of_which_models(name),
-                makes_new_id,
-                in_comparison(name),
-            )
-        )
-    head = ("name", "default", "allowed", "meaning", "models", "new id", "in a comparison")
-    return table(head, rows)
+        default = f"`{parameter.default!r}`"
+        rows.append((f"`{name}`", default, allowed(name, work), parameter.meaning))
+    return table(("name", "default", "allowed", "meaning"), rows)
 
 
-def of_which_models(name: str) -> str:
-    """Return the models that take a parameter; empty if all do."""
-    models = models_with(name)
-    return "" if len(models) == len(MODELS) else words(models)
+def of_other_values() -> str:
+    """Return what another value of a parameter does to a measurement and to a comparison."""
+    same_id, listed, ignored = [], [], []
+    for name in dict.fromkeys(
+        [*parameters(), *parameters(ScriptWork), *parameters(CommandWork)]
+    ):
+        if not ABOUT[name].identifies:
+            same_id.append(name)
+        if name in MAY_DIFFER:
+            listed.append(name)
+        elif name not in KEYS and name not in ALIASES:
+            ignored.append(name)
+    return (
+        f"Another value makes another measurement, except of {words(same_id)}. Measurements "
+        f"that are compared must agree in all parameters, except in {words(listed)}, which are "
+        f"listed if they differ, and in {words(ignored)}."
+    )
 
 
 def allowed(name: str, work: Kind = ModelWork) -> str:
@@ -151,22 +151,7 @@ def allowed(name: str, work: Kind = ModelWork) -> str:
         if name in place.model_fields:
             model = place
     text = kind(model.model_json_schema()["properties"][name])
-    default = parameters(work)[name].default
-    if default is None and "`None`" not in text:
-        text += " or `None`"
-    takes_auto = default == "auto" or name in ("repeats", "warmup_steps")
-    if takes_auto and "`auto`" not in text:
-        text += " or `auto`"
-    return text
-
-
-def in_comparison(name: str) -> str:
-    """Return how a comparison of two measurements treats a parameter."""
-    if name in MAY_DIFFER:
-        return "may differ, is listed"
-    if name in KEYS or name in ALIASES:
-        return "must agree"
-    return "ignored"
+    return f"{text} or `auto`" if name in ("repeats", "warmup_steps") else text
 
 
 def of_protocols() -> str:
@@ -184,8 +169,24 @@ def of_models() -> str:
     rows = []
     for name, model in MODELS.items():
         batch_sizes = f"{model.cpu_batch_size}, {model.gpu_batch_size}"
-        rows.append((f"`{name}`", words(model.inputs), words(model.optimizers), batch_sizes))
-    return table(("model", "`input`", "`optimizer`", "`batch_size` on a CPU, a GPU"), rows)
+        own = [parameter for parameter in parameters() if name in of_some_models(parameter)]
+        rows.append(
+            (
+                f"`{name}`",
+                words(model.inputs),
+                words(model.optimizers),
+                batch_sizes,
+                words(own),
+            )
+        )
+    head = ("model", "`input`", "`optimizer`", "`batch_size` on a CPU, a GPU", "also has")
+    return table(head, rows)
+
+
+def of_some_models(parameter: str) -> tuple[str, ...]:
+    """Return the models that take a parameter; empty if all do."""
+    takers = models_with(parameter)
+    return () if len(takers) == len(MODELS) else tuple(takers)
 
 
 def of_frameworks() -> str:
@@ -204,7 +205,6 @@ def of_frameworks() -> str:
 
 
 TYPES = {
-    "null": "`None`",
     "string": "text",
     "integer": "whole number",
     "number": "number",
@@ -217,11 +217,13 @@ def kind(schema: Schema) -> str:
     """Return the type that a JSON Schema allows, in words."""
     match schema:
         case {"anyOf": several}:
-            return " or ".join(map(kind, several))
+            return " or ".join(kind(one) for one in several if one != {"type": "null"})
         case {"enum": values}:
             text = words(values)
         case {"pattern": pattern}:
             text = PATTERN_WORDS[pattern]
+        case {"type": "integer", "minimum": least, "maximum": most}:
+            text = f"{least} to {most}"
         case _:
             bounds = [f"{sign} {schema[key]}" for key, sign in BOUNDS.items() if key in schema]
             text = " ".join([TYPES[schema["type"]], ", ".join(bounds)]).strip()
@@ -235,14 +237,13 @@ def warnings_page() -> str:
     rows = []
     for code, warning in MeasurementWarning.classes.items():
         when = " ".join(str(warning.__doc__).split())
-        sentence = warning.sentence.replace("%%", "%")
-        rows.append((f"`{code}`", warning.severity, when, sentence))
+        rows.append((f"`{code}`", warning.severity, when))
     return page(
         "Warnings",
         "The most severe first. Error: the number is wrong. Caution: it may not hold, or may "
         "not be compared with others. Notice: it is right, and something about it is worth "
-        "knowing. A sentence has values in place of `%(name)s`.",
-        table(("code", "severity", "when", "sentence"), rows),
+        "knowing.",
+        table(("code", "severity", "when"), rows),
     )
 
 
@@ -356,6 +357,9 @@ def of_command(name: str, command: click.Command, context: click.Context) -> lis
     if parameter_list() in epilog:
         parts.append("`-p` takes any of the [parameters](parameters.md).")
         epilog = epilog.replace(parameter_list(), "")
+    if command is not main and epilog.endswith(exit_statuses()):
+        # Those of `perfkit` itself.
+        epilog = epilog.removesuffix(exit_statuses())
     return [*parts, paragraphs(epilog)]
 
 
@@ -364,7 +368,7 @@ def of_options(command: click.Command, context: click.Context) -> str:
     rows = []
     for option in command.get_params(context):
         record = None
-        if isinstance(option, click.Option):
+        if isinstance(option, click.Option) and "--help" not in option.opts:
             record = option.get_help_record(context)
         if record:
             names, about = record
@@ -391,7 +395,8 @@ def python_page() -> str:
     for name in perfkit.__all__:
         parts += of_name(name)
     about = (
-        "The public names of `import perfkit`; all others may change. Paths are text or `Path`."
+        "The public names of `import perfkit`; all others may change. Paths are text or "
+        "`Path`; relative ones start in the working directory."
     )
     return page("Python", about, *parts)
 
@@ -402,7 +407,7 @@ def of_name(name: str) -> list[str]:
     heading = f"## {name}"
     docstring = paragraphs(thing.__doc__)
     if hasattr(thing, "model_fields"):
-        return [heading, docstring, of_fields(thing), members(thing)]
+        return [heading, docstring, of_fields(thing)]
     if inspect.isclass(thing) and issubclass(thing, Exception):
         bases = ", ".join(base.__name__ for base in thing.__bases__)
         return [heading, f"An exception; base: `{bases}`.", docstring]

@@ -31,11 +31,10 @@ def published() -> pd.DataFrame:
     `not_published` if it leaves the cell empty. The last two have no throughput: NaN, as every
     empty cell has.
 
-    Llama's tables also have `setup`, the name of the configuration in the source;
-    `sequence_length` in tokens; `global_batch` in samples; `accumulate`, `execution`,
-    `sharding` and `recompute` in the words of parameters, as far as the source states them;
-    `memory_gib`, the peak memory of a GPU; `tflops_per_gpu`, the model's TFLOP/s; and `date`,
-    of the software or the logs. MLPerf's numbers are computed from its logs.
+    Llama's tables also have what the source states of `setup`, `sequence_length`,
+    `global_batch` (samples), `accumulate`, `execution`, `sharding`, `recompute`, `memory_gib`
+    and `tflops_per_gpu`, and the `date` of the software or the logs. MLPerf's numbers are
+    computed from its logs.
     """
     # By default, pandas would also read words such as "none" as missing.
     as_text = {"keep_default_na": False, "na_values": [""]}
