@@ -151,7 +151,8 @@ class ModelWork(BaseModel):
     input: Literal["dali", "dataloader", "synthetic"]
     """source of the batches; None: dali for images, dataloader for sequences"""
     data_dir: Annotated[LocalPath, About(compared="show", key="input_sha256", is_path=True)]
-    """folder of the data set; None: the one of perfkit samples --for MODEL"""
+    """folder of the data set; None: data/samples, data/sequences for bert, data/tokens for gpt,
+    data/llama-tokens for llama"""
     dali_threads: Annotated[int, Field(ge=0, le=256), BY_DALI]
     """DALI's CPU threads per device; 0: by the cores per GPU; None: 4 on a CPU, 0 on a GPU"""
     dali_prefetch: Annotated[int, Field(ge=0, le=64), BY_DALI]
