@@ -4,9 +4,8 @@ notebooks from the code: `make docs`.
 docs/reference/parameters.md   parameters of every notebook: perfkit.measuring.config
 docs/reference/cli.md          commands: perfkit.cli
 docs/reference/python.md       public names of `import perfkit`
-docs/reference/result.md       fields of result.json: perfkit.measuring.results.schema
 docs/reference/warnings.md     warnings: perfkit.analysis.warnings
-docs/result.schema.json        JSON Schema of result.json
+docs/result.schema.json        JSON Schema of result.json: perfkit.measuring.results.schema
 notebooks/<model>.ipynb        the parameters cell, with meanings as comments
 
 `pages` and `notebooks` return the content of each file and write nothing.
@@ -15,7 +14,7 @@ notebooks/<model>.ipynb        the parameters cell, with meanings as comments
 import inspect
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ import perfkit
 from perfkit.analysis.comparison.keys import ALIASES, KEYS, MAY_DIFFER
 from perfkit.analysis.warnings import MeasurementWarning
 from perfkit.cli import main
-from perfkit.cli.options import parameter_list
+from perfkit.cli.options import exit_statuses, parameter_list
 from perfkit.measuring.config import Config
 from perfkit.measuring.parameters import (
     ABOUT,
@@ -42,14 +41,12 @@ from perfkit.measuring.paths import ROOT
 from perfkit.measuring.protocol import PROTOCOLS, Protocol
 from perfkit.measuring.request.described import described
 from perfkit.measuring.request.values import PATTERNS
-from perfkit.measuring.results.effective import PRECISION, UNIT, UNIT_PER_SECOND
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import write_atomically
 from perfkit.measuring.work import (
     COMMAND,
     KINDS,
     SCRIPT,
-    SHA256,
     CommandWork,
     Kind,
     ModelWork,
@@ -63,12 +60,6 @@ PATTERN_WORDS = {}
 for name, meaning_of_pattern in PATTERNS.items():
     (constraint, *_others) = EVERY_FIELD[name].metadata
     PATTERN_WORDS[constraint.pattern] = meaning_of_pattern
-PATTERN_WORDS |= {
-    SHA256: "64 hexadecimal digits",
-    UNIT: "text of up to 28 characters",
-    UNIT_PER_SECOND: "text of up to 30 characters",
-    PRECISION: "text of up to 30 characters",
-}
 Schema = dict[str, Any]
 
 
@@ -79,7 +70,6 @@ def pages() -> dict[Path, str]:
         folder / "parameters.md": parameters_page(),
         folder / "cli.md": cli_page(),
         folder / "python.md": python_page(),
-        folder / "result.md": result_page(),
         folder / "warnings.md": warnings_page(),
         DOCS / "result.schema.json": json.dumps(Result.model_json_schema(), indent=1) + "\n",
     }
@@ -95,13 +85,11 @@ SHARED += PROTOCOL_PARAMETERS
 def parameters_page() -> str:
     return page(
         "Parameters",
-        "Parameters of the notebooks of built-in models, all of them or those in the column "
-        "*models*, for `-p NAME VALUE` of papermill and "
-        "perfkit and for parameters files. `None`: chosen by model, framework, machine. "
+        "Parameters of the notebooks of built-in models, for `-p NAME VALUE` of papermill and "
+        "perfkit and for parameters files. `None`, where it is the default: chosen by model, "
+        "framework, machine. "
         "Relative paths start in the working directory; `outputs` and what is below it, from "
-        "anywhere in the checkout, at its top. *New id*: whether another value makes another "
-        "measurement. *In a comparison*: how a comparison of two measurements treats the "
-        "parameter.",
+        "anywhere in the checkout, at its top.",
         of_parameters(),
         "## Parameters of a script",
         "`notebooks/script.ipynb` has these, and of those above the ones from `device` to "
@@ -111,6 +99,8 @@ def parameters_page() -> str:
         "`notebooks/command.ipynb` has these, and those that a script has besides its own, "
         "without `launcher`, `hosts`, `port` and `cpu_tuning`.",
         of_parameters(CommandWork, left_out=SHARED),
+        "## Other values",
+        of_other_values(),
         "## Protocols",
         of_protocols(),
         "## Values by model",
@@ -128,28 +118,28 @@ def of_parameters(work: Kind = ModelWork, left_out: Collection[str] = ()) -> str
     for name, parameter in parameters(work).items():
         if name in left_out:
             continue
-        makes_new_id = "no"
-        if ABOUT[name].identifies:
-            makes_new_id = "yes"
-        rows.append(
-            (
-                f"`{name}`",
-                f"`{parameter.default!r}`",
-                allowed(name, work),
-                parameter.meaning,
-                of_which_models(name),
-                makes_new_id,
-                in_comparison(name),
-            )
-        )
-    head = ("name", "default", "allowed", "meaning", "models", "new id", "in a comparison")
-    return table(head, rows)
+        default = f"`{parameter.default!r}`"
+        rows.append((f"`{name}`", default, allowed(name, work), parameter.meaning))
+    return table(("name", "default", "allowed", "meaning"), rows)
 
 
-def of_which_models(name: str) -> str:
-    """Return the models that take a parameter; empty if all do."""
-    models = models_with(name)
-    return "" if len(models) == len(MODELS) else words(models)
+def of_other_values() -> str:
+    """Return what another value of a parameter does to a measurement and to a comparison."""
+    same_id, listed, ignored = [], [], []
+    for name in dict.fromkeys(
+        [*parameters(), *parameters(ScriptWork), *parameters(CommandWork)]
+    ):
+        if not ABOUT[name].identifies:
+            same_id.append(name)
+        if name in MAY_DIFFER:
+            listed.append(name)
+        elif name not in KEYS and name not in ALIASES:
+            ignored.append(name)
+    return (
+        f"Another value makes another measurement, except of {words(same_id)}. Measurements "
+        f"that are compared must agree in all parameters, except in {words(listed)}, which are "
+        f"listed if they differ, and in {words(ignored)}."
+    )
 
 
 def allowed(name: str, work: Kind = ModelWork) -> str:
@@ -161,22 +151,7 @@ def allowed(name: str, work: Kind = ModelWork) -> str:
         if name in place.model_fields:
             model = place
     text = kind(model.model_json_schema()["properties"][name])
-    default = parameters(work)[name].default
-    if default is None and "`None`" not in text:
-        text += " or `None`"
-    takes_auto = default == "auto" or name in ("repeats", "warmup_steps")
-    if takes_auto and "`auto`" not in text:
-        text += " or `auto`"
-    return text
-
-
-def in_comparison(name: str) -> str:
-    """Return how a comparison of two measurements treats a parameter."""
-    if name in MAY_DIFFER:
-        return "may differ, is listed"
-    if name in KEYS or name in ALIASES:
-        return "must agree"
-    return "ignored"
+    return f"{text} or `auto`" if name in ("repeats", "warmup_steps") else text
 
 
 def of_protocols() -> str:
@@ -194,8 +169,24 @@ def of_models() -> str:
     rows = []
     for name, model in MODELS.items():
         batch_sizes = f"{model.cpu_batch_size}, {model.gpu_batch_size}"
-        rows.append((f"`{name}`", words(model.inputs), words(model.optimizers), batch_sizes))
-    return table(("model", "`input`", "`optimizer`", "`batch_size` on a CPU, a GPU"), rows)
+        own = [parameter for parameter in parameters() if name in of_some_models(parameter)]
+        rows.append(
+            (
+                f"`{name}`",
+                words(model.inputs),
+                words(model.optimizers),
+                batch_sizes,
+                words(own),
+            )
+        )
+    head = ("model", "`input`", "`optimizer`", "`batch_size` on a CPU, a GPU", "also has")
+    return table(head, rows)
+
+
+def of_some_models(parameter: str) -> tuple[str, ...]:
+    """Return the models that take a parameter; empty if all do."""
+    takers = models_with(parameter)
+    return () if len(takers) == len(MODELS) else tuple(takers)
 
 
 def of_frameworks() -> str:
@@ -213,6 +204,32 @@ def of_frameworks() -> str:
     return table(["parameter", *(f"`{name}`" for name in FRAMEWORKS)], rows)
 
 
+TYPES = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "`True`, `False`",
+}
+BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+
+
+def kind(schema: Schema) -> str:
+    """Return the type that a JSON Schema allows, in words."""
+    match schema:
+        case {"anyOf": several}:
+            return " or ".join(kind(one) for one in several if one != {"type": "null"})
+        case {"enum": values}:
+            text = words(values)
+        case {"pattern": pattern}:
+            text = PATTERN_WORDS[pattern]
+        case {"type": "integer", "minimum": least, "maximum": most}:
+            text = f"{least} to {most}"
+        case _:
+            bounds = [f"{sign} {schema[key]}" for key, sign in BOUNDS.items() if key in schema]
+            text = " ".join([TYPES[schema["type"]], ", ".join(bounds)]).strip()
+    return text
+
+
 # Warnings.
 
 
@@ -220,14 +237,13 @@ def warnings_page() -> str:
     rows = []
     for code, warning in MeasurementWarning.classes.items():
         when = " ".join(str(warning.__doc__).split())
-        sentence = warning.sentence.replace("%%", "%")
-        rows.append((f"`{code}`", warning.severity, when, sentence))
+        rows.append((f"`{code}`", warning.severity, when))
     return page(
         "Warnings",
         "The most severe first. Error: the number is wrong. Caution: it may not hold, or may "
         "not be compared with others. Notice: it is right, and something about it is worth "
-        "knowing. A sentence has values in place of `%(name)s`.",
-        table(("code", "severity", "when", "sentence"), rows),
+        "knowing.",
+        table(("code", "severity", "when"), rows),
     )
 
 
@@ -341,6 +357,9 @@ def of_command(name: str, command: click.Command, context: click.Context) -> lis
     if parameter_list() in epilog:
         parts.append("`-p` takes any of the [parameters](parameters.md).")
         epilog = epilog.replace(parameter_list(), "")
+    if command is not main and epilog.endswith(exit_statuses()):
+        # Those of `perfkit` itself.
+        epilog = epilog.removesuffix(exit_statuses())
     return [*parts, paragraphs(epilog)]
 
 
@@ -349,7 +368,7 @@ def of_options(command: click.Command, context: click.Context) -> str:
     rows = []
     for option in command.get_params(context):
         record = None
-        if isinstance(option, click.Option):
+        if isinstance(option, click.Option) and "--help" not in option.opts:
             record = option.get_help_record(context)
         if record:
             names, about = record
@@ -376,7 +395,8 @@ def python_page() -> str:
     for name in perfkit.__all__:
         parts += of_name(name)
     about = (
-        "The public names of `import perfkit`; all others may change. Paths are text or `Path`."
+        "The public names of `import perfkit`; all others may change. Paths are text or "
+        "`Path`; relative ones start in the working directory."
     )
     return page("Python", about, *parts)
 
@@ -387,7 +407,7 @@ def of_name(name: str) -> list[str]:
     heading = f"## {name}"
     docstring = paragraphs(thing.__doc__)
     if hasattr(thing, "model_fields"):
-        return [heading, docstring, of_fields(thing), members(thing)]
+        return [heading, docstring, of_fields(thing)]
     if inspect.isclass(thing) and issubclass(thing, Exception):
         bases = ", ".join(base.__name__ for base in thing.__bases__)
         return [heading, f"An exception; base: `{bases}`.", docstring]
@@ -434,107 +454,6 @@ def signature(function: Any) -> str:
             parameters.append(parameter)
     text = str(signature.replace(parameters=parameters))
     return re.sub(r"\b(?:\w+\.)+(?=[A-Z])", "", text)
-
-
-# result.json.
-
-
-def result_page() -> str:
-    return page(
-        "result.json",
-        "One measurement is a [Result](#result). Times are in seconds, memory is in bytes; "
-        "`None`, `True`, `False` are JSON's null, true and false. How numbers are computed: "
-        "[stored files](../results.md); for programs: [JSON Schema](../result.schema.json).",
-        *of_models_in(models(Result)),
-    )
-
-
-def of_models_in(every: Mapping[str, Schema]) -> list[str]:
-    """Return a section for each model."""
-    parts = []
-    for name, model in every.items():
-        parts.append(f"## {name}")
-        parts.append(paragraphs(model.get("description")))
-        if name == "Config":
-            parts.append(
-                "`work`, a [ModelWork](#modelwork), a [ScriptWork](#scriptwork) or a "
-                "[CommandWork](#commandwork), and the "
-                "[parameters](parameters.md) of how it runs, with every field set."
-            )
-        elif name == "ModelWork":
-            parts.append("`model`, and the [parameters](parameters.md) of models alone.")
-        else:
-            parts.append(of_model(model))
-    return parts
-
-
-def without_fields_of(base: type[BaseModel], model: Schema) -> Schema:
-    """Return the schema of a model without the fields of its base."""
-    fields = {}
-    for name, field in model["properties"].items():
-        if name not in base.model_fields:
-            fields[name] = field
-    return model | {"properties": fields}
-
-
-def of_model(model: Schema) -> str:
-    """Return a table of the fields of one model, in their order."""
-    rows = []
-    for name, field in model["properties"].items():
-        rows.append((f"`{name}`", kind(field), field.get("description", "")))
-    return table(("field", "type", "meaning"), rows)
-
-
-def models(root: type[BaseModel]) -> dict[str, Schema]:
-    """Return the schemas by name, each after the schema that first refers to it."""
-    schema = root.model_json_schema()
-    schemas = {root.__name__: schema}
-    waiting = [schema]
-    while waiting:
-        properties = json.dumps(waiting.pop(0)["properties"])
-        for name in re.findall(r'"#/\$defs/(\w+)"', properties):
-            if name not in schemas:
-                schemas[name] = schema["$defs"][name]
-                waiting.append(schemas[name])
-    return schemas
-
-
-TYPES = {
-    "null": "`None`",
-    "string": "text",
-    "integer": "whole number",
-    "number": "number",
-    "boolean": "`True`, `False`",
-}
-BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-
-
-def kind(schema: Schema) -> str:
-    """Return the type that a JSON Schema allows, in words."""
-    match schema:
-        case {"anyOf": several} | {"oneOf": several}:
-            return " or ".join(map(kind, several))
-        case {"$ref": place}:
-            name = place.rpartition("/")[2]
-            return f"[{name}](#{name.lower()})"
-        case {"enum": values}:
-            text = words(values)
-        case {"const": value}:
-            text = words([value])
-        case {"pattern": pattern}:
-            text = PATTERN_WORDS[pattern]
-        case {"prefixItems": items}:
-            text = f"[{', '.join(map(kind, items))}]"
-        case {"type": "array"}:
-            text = f"list of {kind(schema['items'])}"
-        case {"type": "object", "additionalProperties": True}:
-            text = "by name"
-        case {"type": "object"}:
-            text = f"by name: {kind(schema['additionalProperties'])}"
-        case _:
-            bounds = [f"{sign} {schema[key]}" for key, sign in BOUNDS.items() if key in schema]
-            text = " ".join([TYPES[schema["type"]], ", ".join(bounds)]).strip()
-    return text
 
 
 # Markdown.

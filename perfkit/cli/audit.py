@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 @click.option(
     "--claim",
     metavar="NUMBER",
-    help="Compare one log with NUMBER, to its digits: with its throughput or, given a unit "
-    "('12,810 tokens/s', '45 % MFU', '1.34 s/step'), with the same quantity. Without a FILE: "
-    "tell whether it is possible.",
+    help="Compare one log with NUMBER, which may have a unit ('12,810 tokens/s', '45 % MFU'), "
+    "to its digits. Without a FILE: tell whether it is possible.",
 )
 @options.percent("--tolerance", 0, "Allowed difference from a claim; 0: equal digits.")
 @click.option(
@@ -92,19 +91,13 @@ def audit(
 ) -> None:
     """Recompute throughputs from training logs of other suites.
 
-    FILE is a log or a folder of logs, plain or compressed by gzip or xz; --formats lists the
-    formats. The first line is the answer: samples / time of the steady steps or, without a
-    steady state, of the protocol's steps 21 to 120. Several logs are a table, with their
-    speed-ups. --all shows every statistic that suites use. A claim is reproduced if one of
-    them has its digits. Findings name the line. A folder in DLPerf's layout gives
-    DLPerf's summary too.
+    FILE is a log or a folder of logs, plain or compressed by gzip or xz. The first line is the
+    answer: samples / time of the steady steps or, without a steady state, of steps 21 to 120. A
+    claim is reproduced if a statistic has its digits. A folder in DLPerf's layout also gives
+    DLPerf's summary.
 
     \b
-      perfkit audit train.log -p batch_size 32 -p devices 8
-      perfkit audit train.log --claim 10984.436
-      perfkit audit logs/ --published paddle-resnet50-report --label paddle
-      perfkit audit --claim '21,900 tokens/s' -p devices 8 -p parameters 8.03e9 \\
-        -p sequence_length 8192 -p gpu_model H100
+      perfkit audit train.log -p batch_size 32 -p devices 8 --claim 10984.436
     """
     from perfkit.audit.auditing import audit as audit_files
     from perfkit.audit.auditing import files_of

@@ -52,8 +52,7 @@ def compare(
 ) -> None:
     """Report whether B is faster than A: ratio, exact interval, verdict.
 
-    A is the base: a ratio of throughputs B / A above 1 means that B is faster. A and B are
-    resolved in this order:
+    A, the base, and B are resolved in this order:
 
     \b
       label:NAME     measurements under --outputs with this label;
@@ -64,9 +63,8 @@ def compare(
       a table        published numbers: fleetx-resnet50, dlperf-resnet50 …
       NAME           the same as label:NAME
 
-    Compares measurements that agree in work, protocol, precision, threads, input and hardware;
-    versions, driver and label may differ. B has regressed, with exit status 1, if it is slower
-    at the confidence level and by more than the threshold, or failed where A has a number.
+    B has regressed if it is slower at the confidence level and by more than the threshold, or
+    failed where A has a number.
 
     With references as A, shows the published numbers of B's model on B's class of GPU, and in
     what they differ. A file A.yaml has your own references: the exit status is 1 if the whole
@@ -85,9 +83,6 @@ def compare(
 
     \b
       perfkit compare --live bert framework=paddle framework=torch -p device cpu
-      perfkit compare --live train.py arguments='' arguments='--compile'
-      perfkit compare --live train.py script=old/train.py script=train.py
-      perfkit compare --live command='bash train.sh' flags='' flags='--compile'
     """
     from perfkit.analysis.comparison import ComparisonError
     from perfkit.analysis.comparison import compare as compared
@@ -226,12 +221,9 @@ def history(
     """Show how the throughput of each configuration changed over time.
 
     OUTPUTS is one or several folders. A series is one configuration, measured at least three
-    times: on different days, with other versions or labels. Changes of its level are listed
-    with changes of the environment and of the machine's own rates.
-
-    A series has regressed while its newest level is below the best accepted one. A measurement
-    whose label begins with accepted (-p label accepted-driver-570), or --since, accepts its
-    level. Measurements beside other load are shown, but not judged.
+    times. It has regressed while its newest level is below the best accepted one. A measurement
+    whose label begins with accepted, or --since, accepts its level. Measurements beside other
+    load are shown, but not judged.
     """
     import pandas as pd
 

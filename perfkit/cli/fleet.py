@@ -22,13 +22,8 @@ def fleet(outputs: Path, threshold: float, level: float, file: str | None) -> No
     """Report which nodes of a fleet are slow.
 
     OUTPUTS has the measurements of perfkit sweep --each-node; of each node and configuration,
-    the newest counts. Compares each node with the median of the others, by the throughput and
-    the peaks (matrix product, copy) of every workload. Writes ok-nodes.txt and slow-nodes.txt,
-    for sbatch --exclude, and the page fleet/report.html to OUTPUTS.
-
-    \b
-      perfkit sweep parameters/fleet.yaml --slurm --each-node
-      perfkit fleet outputs/fleet
+    the newest counts. Writes ok-nodes.txt and slow-nodes.txt, for sbatch --exclude, and the
+    page fleet/report.html to OUTPUTS.
     """
     from perfkit.analysis.fleet.fleet import judge_fleet, write_node_files
     from perfkit.analysis.fleet.rule import Rules

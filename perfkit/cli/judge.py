@@ -21,8 +21,7 @@ def verify(model: str, frameworks: str | None, values: options.Values) -> None:
     """Report whether frameworks do the same work when training MODEL.
 
     Each framework trains on the CPU in its own process, on the same batch and from the same
-    weights. Compares parameter names and shapes, multiply-adds, losses, gradients and updates,
-    in float64 and float32. Pages and comparisons show the result where it applies.
+    weights. Compares parameter names and shapes, multiply-adds, losses, gradients and updates.
     """
     if model.endswith(".py"):
         problem = "verify compares the frameworks' built-in models; it can't look into a script"
@@ -45,12 +44,10 @@ def verify(model: str, frameworks: str | None, values: options.Values) -> None:
 def diagnose(model: str, arguments: str | None, values: options.Values) -> None:
     """Report what limits MODEL or SCRIPT: its input or its training.
 
-    Measures the training as `perfkit run`, with its wait for data, unless it has been measured,
-    and then the input alone at full speed. Takes the parameters of `perfkit run`; needs one
-    node, and an input other than synthetic or, of a SCRIPT, one that is read through
-    timer.batches. The measurement's page shows the diagnosis too.
-
-    Where both share a processor, only a comparison is exact:
+    Measures the training as `perfkit run`, unless it has been measured, and then the input
+    alone at full speed. Takes the parameters of `perfkit run`; needs one node, and an input
+    other than synthetic or, of a SCRIPT, one that is read through timer.batches. Where both
+    share a processor, only a comparison is exact:
 
     \b
       perfkit compare --live resnet50 input=dali input=synthetic

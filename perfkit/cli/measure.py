@@ -47,12 +47,10 @@ def run(model: str, arguments: str | None, values: options.Values) -> None:
     """Measure MODEL or SCRIPT by running its notebook, and write its page.
 
     The same as `papermill notebooks/MODEL.ipynb OUT.ipynb -p NAME VALUE …`, but the request is
-    checked first. SCRIPT is the path of a training script of yours, such as train.py, which
-    calls perfkit.StepTimer; ARGUMENTS are its arguments: `perfkit run train.py -p repeats 5 --
-    --lr 0.1`. Without any of these, what follows -- is a command that trains, such as `perfkit
-    run -- torchrun --nproc_per_node 8 train.py`: its own log times it, and nothing in it is
-    changed. NOTEBOOK is the path of your copy of such a notebook; its page includes cells
-    that you added.
+    checked first. SCRIPT is the path of a training script of yours, which calls
+    perfkit.StepTimer; ARGUMENTS are its arguments. COMMAND is any command that trains, such as
+    `perfkit run -- torchrun --nproc_per_node 8 train.py`: its own log times it. NOTEBOOK is the
+    path of your copy of a model's notebook; its page includes cells that you added.
     """
     request = options.request_of(model, arguments, values)
     values = request.values
@@ -189,12 +187,9 @@ def sweep(
     """Measure every configuration in FILE.
 
     FILE is in parameters/, or your own (docs/clusters.md). -p sets a parameter of all
-    configurations, such as -p data_dir /data/imagenet; of the matrix it selects the
-    configurations with this value. -p nodes N, a number that the matrix lacks, takes the
-    configurations with the most nodes on N. Finished measurements are kept: after an
-    interruption or a kill, the same command continues. A failed configuration does not end the
-    sweep; its command is printed. What can't run on this machine is skipped, with the reason.
-    outputs/index.html is kept up to date.
+    configurations; of the matrix it selects the configurations with this value. -p nodes N, a
+    number that the matrix lacks, takes the configurations with the most nodes on N. After an
+    interruption or a kill, the same command continues.
     """
     from perfkit.sweep import progress
     from perfkit.sweep.jobs import read_jobs
@@ -273,8 +268,7 @@ def doctor(model: str, arguments: str | None, values: options.Values) -> None:
     """Check whether a measurement of MODEL or SCRIPT can run.
 
     Takes the parameters of `perfkit run`. Checks devices, versions and data of this machine;
-    with several nodes, also that they have names and routes. The last line says whether it is
-    ready, or what is missing.
+    with several nodes, also that they have names and routes.
     """
     request = options.request_of(model, arguments, values)
     try:
@@ -309,10 +303,9 @@ def samples(
 ) -> None:
     """Create sample data in FOLDER: images, sequences or tokens.
 
-    Creates JPEG files, which have the same bytes on every machine; for bert, an HDF5 shard, and
-    for gpt and llama, a token file, of text that is part of Python and changes with its
-    release. FOLDER defaults to data/samples, data/sequences (bert), data/tokens (gpt) or
-    data/llama-tokens (llama).
+    Creates JPEG files, for bert an HDF5 shard, and for gpt and llama a token file. FOLDER
+    defaults to data/samples, data/sequences (bert), data/tokens (gpt) or data/llama-tokens
+    (llama).
     """
     from perfkit.inputs.samples import SAMPLE_DATA
 

@@ -27,11 +27,8 @@ Launcher = Literal["local", "srun", "ssh"]
 
 
 class Config(BaseModel):
-    """The work, and how it runs. Every field is set; fields of both are notebook parameters.
-    None means not needed by the launcher (`hosts`), any (`port`) or the driver's (`python`).
-
-    `request.resolve` replaces None and "auto" of a request.
-    """
+    """The work, and how it runs, with every field set: None means not needed by the launcher
+    (`hosts`), any (`port`) or the driver's (`python`)."""
 
     model_config = STRICT
 
@@ -57,8 +54,8 @@ class Config(BaseModel):
     ] = None
     """nodes' names or addresses, comma-separated, the driver's first; for ssh"""
     node: Annotated[str, Field(pattern=NODE), About(verified=True)] = ""
-    """name of this node in a fleet, in which each node has a measurement of its own; set by
-    sweep --each-node; outside of Slurm, nothing compares it with the machine"""
+    """name of this node in a fleet; set by sweep --each-node; outside of Slurm, nothing
+    compares it with the machine"""
     port: Annotated[int | None, Field(ge=1024, le=65535), RUN] = None
     """TCP port of the first node at which the workers of several nodes meet; None: any free
     port"""

@@ -23,8 +23,8 @@ class Protocol(BaseModel):
     measured_steps: Annotated[int, Field(ge=1, le=10**6)]
     """steps in the window, after the warm-up"""
     measured_seconds: Annotated[float, Field(ge=0, le=24 * 3600)]
-    """shortest window, seconds, after a warm-up of a third of it at least: it has as many steps
-    as take so long, if they are more than measured_steps; 0: exactly measured_steps"""
+    """shortest window, seconds, after a warm-up of a third of it at least; 0: exactly
+    measured_steps"""
     warmup_limit: Annotated[int | None, Field(ge=1, le=10**6)] = None
     """extend the warm-up until the steps are steady, up to this number of steps; None: exactly
     warmup_steps, for warmup_steps=auto up to 1000"""

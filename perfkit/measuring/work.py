@@ -113,17 +113,16 @@ class ModelWork(BaseModel):
     tf32: Annotated[bool, About(only=ON_GPU)] = False
     """allow a GPU's tensor cores to round fp32 factors to TF32"""
     execution: Annotated[Execution, OWN_CHOICE]
-    """how the graph is executed; dynamic (tensorflow: tf.function), or compiled by to_static,
-    torch.compile, jit, XLA or hybridize; None: dynamic, static for jax and mxnet"""
+    """how the graph is executed; static: compiled by to_static, torch.compile, jit, XLA or
+    hybridize; None: dynamic, static for jax and mxnet"""
     strategy: Annotated[Strategy, OWN_CHOICE] = "none"
     """preset of distributed-training options"""
     sharding: Annotated[Sharding, OF_LLAMA] = "none"
-    """what the devices divide among them; weights, gradients and optimizer states are divided
-    layer by layer; gradients (ZeRO-2): a device gathers all weights for forward and backward
-    pass; full (ZeRO-3): those of one layer at a time; none: each device has all"""
+    """what the devices divide among them; gradients (ZeRO-2): a device gathers all weights for
+    forward and backward pass; full (ZeRO-3): those of one layer at a time; none: each device
+    has all"""
     recompute: Annotated[Recompute, OF_LLAMA] = "none"
-    """activations to compute again in the backward pass, instead of keeping them; full: all
-    within a layer of a transformer"""
+    """activations to compute again in the backward pass; full: all within a layer"""
     model_size: Annotated[ModelSize | None, About(verified=True, only=IN_SIZES)] = None
     """size of the model; None: 124M of gpt, 1b of llama, on a CPU tiny"""
     optimizer: Annotated[Optimizer, About(verified=True)]
@@ -152,8 +151,7 @@ class ModelWork(BaseModel):
     input: Literal["dali", "dataloader", "synthetic"]
     """source of the batches; None: dali for images, dataloader for sequences"""
     data_dir: Annotated[LocalPath, About(compared="show", key="input_sha256", is_path=True)]
-    """folder of the data set; train/ and train_list.txt, HDF5 shards for bert, token files for
-    gpt and llama; None: data/samples, data/sequences for bert, data/tokens for gpt,
+    """folder of the data set; None: data/samples, data/sequences for bert, data/tokens for gpt,
     data/llama-tokens for llama"""
     dali_threads: Annotated[int, Field(ge=0, le=256), BY_DALI]
     """DALI's CPU threads per device; 0: by the cores per GPU; None: 4 on a CPU, 0 on a GPU"""
@@ -162,8 +160,7 @@ class ModelWork(BaseModel):
     dali_decoder: Annotated[
         Literal["image", "image_random_crop"], replace(BY_DALI, unset="auto")
     ] = "image_random_crop"
-    """DALI's decoder: image decodes whole images, on A100 and later also with the hardware
-    decoder, and crops afterwards; auto: image on a GPU, image_random_crop on a CPU"""
+    """DALI's decoder; auto: image on a GPU, image_random_crop on a CPU"""
     dali_hw_decoder_load: Annotated[
         float, Field(ge=0, le=1), About(only={"input": ("dali",), "device": ("gpu",)})
     ] = 0.65

@@ -34,11 +34,10 @@ def published() -> pd.DataFrame:
     `not_published` if it leaves the cell empty. The last two have no throughput: NaN, as every
     empty cell has.
 
-    Llama's tables also have `setup`, the name of the configuration in the source;
-    `sequence_length` in tokens; `global_batch` in samples; `accumulate`, `execution`,
-    `sharding` and `recompute` in the words of parameters, as far as the source states them;
-    `memory_gib`, the peak memory of a GPU; `tflops_per_gpu`, the model's TFLOP/s; and `date`,
-    of the software or the logs. MLPerf's numbers are computed from its logs.
+    Llama's tables also have what the source states of `setup`, `sequence_length`,
+    `global_batch` (samples), `accumulate`, `execution`, `sharding`, `recompute`, `memory_gib`
+    and `tflops_per_gpu`, and the `date` of the software or the logs. MLPerf's numbers are
+    computed from its logs.
 
     The table `references` has several sources, with a `url` of each cell; `setup` and `layout`
     as far as these state them. `tf32` is fp32 with TF32.

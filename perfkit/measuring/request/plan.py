@@ -62,10 +62,10 @@ def plan(
     built-in model, "script" for the script in `namespace`, or "command" for its command.
 
     `namespace` is a notebook's `globals()` or any mapping of names to values. Every public name
-    with a plain literal counts as a parameter, so that misspelt names are noticed. Relative
-    paths start in the working directory. Skip checks of this `machine` if another one measures,
-    of its `requirements`, or of the `data`. Raises RequestError with all wrong names and values
-    or, if each is valid by itself, with all reasons why they can't be measured here.
+    with a plain literal counts as a parameter, so that misspelt names are noticed. Skip checks
+    of this `machine` if another one measures, of its `requirements`, or of the `data`. Raises
+    RequestError with all wrong names and values or, if each is valid by itself, with all
+    reasons why they can't be measured here.
     """
     values = with_absolute_paths({"outputs_dir": OUTPUTS} | _literals(namespace))
     wrong = wrong_values(model, values)

@@ -163,8 +163,7 @@ def load_steps(folder: str | Path) -> pd.DataFrame:
     loss, steps, measured. A row of a command's log has the seconds and samples of its `steps`
     up to `step`.
 
-    Relative paths start in the working directory. Raises ResultError if a file does not have
-    the events of a rank.
+    Raises ResultError if a file does not have the events of a rank.
     """
     return steps_of(Measurement.read(folder))
 

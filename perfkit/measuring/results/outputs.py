@@ -17,8 +17,7 @@ from perfkit.measuring.results.summarize import check_against_raw
 
 
 def load(outputs: str | Path, *, check: bool = False) -> pd.DataFrame:
-    """Return one row per measurement under `outputs`; relative paths start in the working
-    directory.
+    """Return one row per measurement under `outputs`.
 
     Columns have the names of the parameters, plus `throughput`, `throughput_low` and
     `throughput_high` in `unit`, `repeat_throughputs` (a tuple with one value per complete
