@@ -11,5 +11,6 @@ utilization.py   throughput as a share of the devices' peak
 datasheets.py    the datasheet of a GPU by its name
 gpu_peaks.csv    peak speeds of GPUs from their datasheets
 diagnosis.py     whether input or training limits a measurement
+profile/         parts and operators of a step by a profiler's trace
 verification/    work equivalence of frameworks
 """
