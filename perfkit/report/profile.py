@@ -115,9 +115,7 @@ def _bars(ranks: Sequence[RankProfile], *, narrow: bool = False) -> Figure:
         axes.set_yticks(range(len(ranks)), [str(rank.rank) for rank in ranks])
         axes.set_ylabel(N_("rank"))
         axes.grid(visible=False, axis="y")
-        figure.legend(
-            legend.values(), legend.keys(), loc="outside upper left", ncols=columns
-        )
+        figure.legend([*legend.values()], [*legend], loc="outside upper left", ncols=columns)
     return figure
 
 

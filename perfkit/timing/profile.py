@@ -2,7 +2,7 @@
 imports this module only if its job asks for a profile."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from gzip import compress
 from pathlib import Path
@@ -91,7 +91,11 @@ class JaxProfiler(Profiler):
         return named
 
 
-PROFILERS = {"torch": TorchProfiler, "paddle": PaddleProfiler, "jax": JaxProfiler}
+PROFILERS: dict[str, Callable[[Any], Profiler]] = {
+    "torch": TorchProfiler,
+    "paddle": PaddleProfiler,
+    "jax": JaxProfiler,
+}
 """Name of a framework -> its profiler."""
 
 

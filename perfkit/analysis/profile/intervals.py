@@ -21,16 +21,18 @@ def without(intervals: Intervals, taken: Intervals) -> Intervals:
     left: Intervals = []
     first = 0
     for begin, end in intervals:
+        free_from = begin
         while first < len(taken) and taken[first][1] <= begin:
             first += 1
         at = first
         while at < len(taken) and taken[at][0] < end:
-            if begin < taken[at][0]:
-                left.append((begin, taken[at][0]))
-            begin = max(begin, taken[at][1])
+            taken_begin, taken_end = taken[at]
+            if free_from < taken_begin:
+                left.append((free_from, taken_begin))
+            free_from = taken_end
             at += 1
-        if begin < end:
-            left.append((begin, end))
+        if free_from < end:
+            left.append((free_from, end))
     return left
 
 

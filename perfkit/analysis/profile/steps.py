@@ -67,7 +67,8 @@ def _window(steps: Intervals) -> tuple[float, float]:
 
 def _of_thread(owned: Owned, ranges: Iterable[Range], steps: int, total: float) -> StepTimes:
     """Return the times of the thread that takes the steps on a CPU. Operators come first, then
-    the exchange on other threads, then what is within a range but no operator: Python, waits."""
+    the exchange on other threads, then Python and waits, which are in a range but in no
+    operator."""
     exchange = [(each.begin, each.end) for each in ranges if each.part == EXCHANGE]
     work = [each for each in owned if each[2].operator]
     outside = [each for each in owned if not each[2].operator]

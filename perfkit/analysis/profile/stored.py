@@ -1,6 +1,6 @@
 """The profile of a measurement, and the operators in which two differ.
 
-    outputs/<id>/profile.json    a Profile, made from the traces when it is first asked for
+outputs/<id>/profile.json    a Profile, made from the traces when it is first asked for
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from perfkit.analysis.profile.steps import step_times
 from perfkit.measuring.results.base import Positive, Stored
-from perfkit.measuring.results.schema import Result
+from perfkit.measuring.results.schema import Result, present
 from perfkit.measuring.results.store import (
     Measurement,
     ResultError,
@@ -88,9 +88,7 @@ def read_profile(measurement: Measurement) -> Profile | None:
 
 
 def timed_step_seconds(result: Result) -> float:
-    return 1 / median(
-        [repeat.steps_per_second for repeat in result.complete_repeats if repeat.steps_per_second]
-    )
+    return 1 / median(present(repeat.steps_per_second for repeat in result.complete_repeats))
 
 
 def _rank_profiles(measurement: Measurement) -> Iterator[RankProfile]:
@@ -105,7 +103,9 @@ def _rank_profiles(measurement: Measurement) -> Iterator[RankProfile]:
 def _rank_profile(trace: Path, framework: str, folder: Path) -> RankProfile:
     times = step_times(trace, framework)
     operators = [
-        OperatorShare(name=name, calls=times.calls[name] / times.steps, share=time / times.total)
+        OperatorShare(
+            name=name, calls=times.calls[name] / times.steps, share=time / times.total
+        )
         for name, time in times.operators.items()
     ]
     operators.sort(key=lambda operator: -operator.share)
@@ -121,9 +121,8 @@ def _rank_profile(trace: Path, framework: str, folder: Path) -> RankProfile:
 
 
 class OperatorDifference(NamedTuple):
-    """The time of an operator in a step of A and of B: its share of the profiled step x the time
-    of a step without a profiler, seconds; and the part of B's longer, or shorter, step that it
-    accounts for."""
+    """The time of an operator in a step of A and of B, seconds: its share of the profiled step
+    x the time of a step without a profiler; and its share of the whole difference."""
 
     name: str
     a: float

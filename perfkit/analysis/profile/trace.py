@@ -41,11 +41,11 @@ categories repeat the times of its operators."""
 PARTS = {
     INPUT: "input",
     "Memcpy HtoD": "input",
+    "MEMCPY_HtoD": "input",
     "autograd::engine::evaluate_function": "backward",
     "Optimizer.": "optimizer",
     "gloo:": "exchange",
     "nccl": "exchange",
-    "ncclDevKernel": "exchange",
 }
 """Beginning of a name -> part of the step."""
 PARTS_OF_CATEGORIES = {
