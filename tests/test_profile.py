@@ -9,11 +9,9 @@ from made import made_result, stored
 from script_rank import ScriptRank
 
 import perfkit
-from perfkit.analysis.profile.steps import step_times
+from perfkit.analysis.profile.steps import OperatorShare, StepProfile, step_profile
 from perfkit.analysis.profile.stored import (
-    OperatorShare,
     Profile,
-    RankProfile,
     operator_differences,
     read_profile,
 )
@@ -51,10 +49,14 @@ QUICK = {"warmup_steps": 2, "measured_steps": 20, "measured_seconds": 0, "repeat
 
 
 def shares(trace, framework):
-    """Return the steps of a trace, and its parts as shares in percent, without empty ones."""
-    times = step_times(trace, framework)
-    parts = {part: round(100 * time / times.total, 6) for part, time in times.parts.items()}
-    return times, {part: share for part, share in parts.items() if share}
+    """Return the profile of a trace, and its parts in percent."""
+    profile = step_profile(trace, framework)
+    return profile, {part: round(100 * share, 6) for part, share in profile.parts.items()}
+
+
+def percents(profile):
+    """Return the operators with their shares in percent."""
+    return {each.name: round(100 * each.share, 6) for each in profile.operators}
 
 
 def written(folder, events):
@@ -71,12 +73,13 @@ def test_the_parts_of_a_profiled_rank_add_up_to_its_step(tmp_path):
     rank = ScriptRank(tmp_path, SCRIPT, measured_steps=7, profile=True)
     ran = rank.run().ended()
     assert ran.stdout == "True\n"
-    times, parts = shares(rank.raw_folder / "rank0.json.gz", "torch")
-    assert times.steps == 5
+    profile, parts = shares(rank.raw_folder / "rank0.json.gz", "torch")
+    assert profile.steps == 5
     assert sum(parts.values()) == pytest.approx(100)
     assert {"input", "forward", "backward", "optimizer", "other"} <= {*parts}
-    assert times.calls["aten::addmm"] == 5
-    assert sum(times.operators.values()) < times.total
+    calls = {each.name: each.calls for each in profile.operators}
+    assert calls["aten::addmm"] == 1
+    assert sum(percents(profile).values()) < 100
 
 
 @pytest.mark.usefixtures("processes")
@@ -122,7 +125,7 @@ def test_a_built_in_model_is_profiled_in_each_framework(tmp_path, framework, exp
     values |= {"batch_size": 2, "device": "cpu", "profile": True, "outputs_dir": str(tmp_path)}
     plan = perfkit.plan("resnet50", values)
     profile = read_profile(perfkit.measure(plan.config, plan.protocol))
-    (rank,) = profile.ranks
+    rank = profile.slowest
     assert sum(rank.parts.values()) == pytest.approx(1)
     assert expected <= {part for part, share in rank.parts.items() if share}
     in_operators = sum(operator.share for operator in rank.operators)
@@ -193,7 +196,7 @@ def test_kernels_belong_to_the_ranges_that_launched_them(tmp_path):
         kernel(6, "multi_tensor_apply_kernel", 850, 150),
         kernel(9, "of the next step", 1000, 99),
     ]
-    times, parts = shares(written(tmp_path, events), "torch")
+    profile, parts = shares(written(tmp_path, events), "torch")
     assert parts == {
         "input": 4 + 5,
         "forward": 20,
@@ -202,10 +205,11 @@ def test_kernels_belong_to_the_ranges_that_launched_them(tmp_path):
         "optimizer": 15,
         "idle": 1 + 5,
     }
-    assert times.hidden_exchange == 100
-    assert times.operators["aten::mm"] == 400
-    assert times.operators["aten::addmm"] == 200
-    assert times.calls["aten::mm"] == 1
+    assert profile.hidden_exchange == pytest.approx(0.1)
+    assert profile.step_seconds == pytest.approx(1e-3)
+    operators = percents(profile)
+    assert operators["aten::mm"] == 40
+    assert operators["aten::addmm"] == 20
 
 
 def test_paddle_tells_parts_by_categories_and_exact_times_as_text(tmp_path):
@@ -225,10 +229,10 @@ def test_paddle_tells_parts_by_categories_and_exact_times_as_text(tmp_path):
         event("Optimization", "Optimization Step", 82.0, 97.0, "1(Python)"),
         event("Operator", "sgd_ dygraph", 83.0, 96.0),
     ]
-    times, parts = shares(written(tmp_path, events), "paddle")
+    profile, parts = shares(written(tmp_path, events), "paddle")
     expected = {"input": 10, "forward": 31.9, "backward": 40, "optimizer": 15, "other": 3.1}
     assert parts == expected
-    assert times.operators["matmul dygraph"] == pytest.approx(28.4)
+    assert percents(profile)["matmul dygraph"] == 28.4
 
 
 def test_jax_tells_the_wall_times_of_programs_and_operators(tmp_path):
@@ -243,25 +247,23 @@ def test_jax_tells_the_wall_times_of_programs_and_operators(tmp_path):
         (None, "ThunkExecutor::Execute (wait for completion)", 15, 55, 2, {"run_id": "1"}),
         (None, "add", 75, 20, 2, update),
     ]
-    times, parts = shares(written(tmp_path, events), "jax")
+    profile, parts = shares(written(tmp_path, events), "jax")
     assert parts == {"program jit_backward": 60, "program jit_take_step": 20, "input": 10} | {
         "other": 10
     }
-    assert times.operators == {"dot": 50, "add": 20}
+    assert percents(profile) == {"dot": 50, "add": 20}
 
 
 def profile_of(step_seconds, **operators):
     listed = [OperatorShare(name=name, calls=1, share=of) for name, of in operators.items()]
-    rank = RankProfile(
-        rank=0,
-        trace="profile/rank0.json.gz",
+    steps = StepProfile(
         steps=5,
         step_seconds=2 * step_seconds,
         parts={"forward": 0.75, "program jit_x": 0.1, "other": 0.15},
         hidden_exchange=0.2,
         operators=listed,
     )
-    return Profile(timed_step_seconds=step_seconds, ranks=[rank])
+    return Profile(timed_step_seconds=step_seconds, ranks={0: steps})
 
 
 def test_a_difference_is_in_seconds_of_steps_without_a_profiler():

@@ -1,16 +1,17 @@
 """Where the time of a step goes, by a measurement's profile; and in which operators two
 profiles differ."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from perfkit.analysis.profile.stored import (
     OperatorDifference,
     Profile,
-    RankProfile,
+    StepProfile,
     operator_differences,
     read_profile,
 )
@@ -54,14 +55,24 @@ def where_the_step_goes(measurement: Measurement) -> Section:
         profile = read_profile(measurement)
     except (ResultError, OSError) as error:
         return paragraph(_("The profile can't be read:"), foreign(str(error)))
-    return _profile(profile) if profile else Section()
+    if profile is None:
+        return Section()
+    section, names = _profile(profile), []
+    for trace in measurement.trace_files().values():
+        names.append(file_link(trace.relative_to(measurement.folder).as_posix()))
+    if names:
+        words = _("Trace, to open in ui.perfetto.dev or chrome://tracing:")
+        section += note(words, joined(names, ", "))
+    return section
 
 
 def _profile(profile: Profile) -> Section:
     draw = partial(_bars, profile.ranks)
     section = picture(draw, N_("Parts of a profiled step"), partial(draw, narrow=True))
-    for rank in profile.ranks:
-        section += paragraph(_parts_in_words(rank, has_name=len(profile.ranks) > 1))
+    for rank, steps in profile.ranks.items():
+        shares = [f"{_(name)} {percent(share)}" for name, share, _colour in _parts(steps)]
+        name = f"{_('Rank %(rank)s') % {'rank': rank}}:" if len(profile.ranks) > 1 else ""
+        section += paragraph(name, ", ".join(shares))
     shown = profile.slowest
     words = _(
         "%(steps)s profiled steps took %(slowdown)s times as long as the timed ones: read "
@@ -76,43 +87,36 @@ def _profile(profile: Profile) -> Section:
         [_operator(each.name), number(each.calls, 3), percent(each.share)]
         for each in shown.operators[:MOST_OPERATORS]
     ]
-    section += note(*facts) + table(rows, [_("Operator"), _("Calls per step"), _("Share")])
-    traces = joined([file_link(rank.trace) for rank in profile.ranks], ", ")
-    return section + note(_("Trace, to open in ui.perfetto.dev or chrome://tracing:"), traces)
+    headings = [_("Operator"), _("Calls per step"), _("Share")]
+    return section + note(*facts) + table(rows, headings)
 
 
-def _parts(rank: RankProfile) -> Iterable[tuple[str, float, str]]:
+def _parts(steps: StepProfile) -> Iterable[tuple[str, float, str]]:
     """Yield the name, share and colour of each part, in the order of the bar."""
     order = [*PARTS]
-    programs = [part for part in rank.parts if part not in PARTS]
-    order[1:1] = sorted(programs, key=lambda part: -rank.parts[part])
+    programs = [part for part in steps.parts if part not in PARTS]
+    order[1:1] = sorted(programs, key=lambda part: -steps.parts[part])
     for part in order:
-        share = rank.parts.get(part, 0.0)
+        share = steps.parts.get(part, 0.0)
         name, colour = PARTS.get(part, (part, PROGRAM_COLOUR))
         if share >= LEAST_SHARE:
             yield name, share, colour
 
 
-def _parts_in_words(rank: RankProfile, *, has_name: bool) -> str:
-    shares = ", ".join(f"{_(name)} {percent(share)}" for name, share, _colour in _parts(rank))
-    name = _("Rank %(rank)s") % {"rank": rank.rank}
-    return f"{name}: {shares}" if has_name else shares
-
-
-def _bars(ranks: Sequence[RankProfile], *, narrow: bool = False) -> Figure:
+def _bars(ranks: Mapping[int, StepProfile], *, narrow: bool = False) -> Figure:
     """Draw a bar for each rank."""
     width, columns = (NARROW, 2) if narrow else (9, 5)
     with new_figure(width, 1.5 + 0.4 * len(ranks)) as (figure, (axes,)):
-        legend = {}
-        for row, rank in enumerate(ranks):
+        legend: dict[str, Any] = {}
+        for row, steps in enumerate(ranks.values()):
             begin = 0.0
-            for name, share, colour in _parts(rank):
+            for name, share, colour in _parts(steps):
                 legend[name] = axes.barh(
                     row, share, left=begin, color=colour, edgecolor="white"
                 )
                 begin += share
         axes.set(xlim=(0, 1), ylim=(len(ranks) - 0.5, -0.5), xlabel=N_("share of the step"))
-        axes.set_yticks(range(len(ranks)), [str(rank.rank) for rank in ranks])
+        axes.set_yticks(range(len(ranks)), [*map(str, ranks)])
         axes.set_ylabel(N_("rank"))
         axes.grid(visible=False, axis="y")
         figure.legend([*legend.values()], [*legend], loc="outside upper left", ncols=columns)

@@ -25,6 +25,9 @@ NAMED_STEPS = 5
 class Profiler(ABC):
     """The profiler of a framework, whose module is `module`."""
 
+    range: str
+    """its context manager that names a range of time"""
+
     def __init__(self, module: Any) -> None:
         self.module = module
 
@@ -35,12 +38,15 @@ class Profiler(ABC):
     def stop(self, trace: Path) -> None:
         """End the profile, and write its trace: JSON in Chrome's format, compressed by gzip."""
 
-    @abstractmethod
     def named(self, name: str) -> AbstractContextManager[Any]:
         """Return a range with this name in the trace."""
+        named: AbstractContextManager[Any] = getattr(self.module.profiler, self.range)(name)
+        return named
 
 
 class TorchProfiler(Profiler):
+    range = "record_function"
+
     def start(self) -> None:
         self.profiler = self.module.profiler.profile()
         self.profiler.start()
@@ -49,12 +55,10 @@ class TorchProfiler(Profiler):
         self.profiler.stop()
         self.profiler.export_chrome_trace(str(trace))
 
-    def named(self, name: str) -> AbstractContextManager[Any]:
-        named: AbstractContextManager[Any] = self.module.profiler.record_function(name)
-        return named
-
 
 class PaddleProfiler(Profiler):
+    range = "RecordEvent"
+
     def start(self) -> None:
         # Otherwise, it writes a file of its own into the working directory.
         self.profiler = self.module.profiler.Profiler(on_trace_ready=lambda _profiler: None)
@@ -67,12 +71,10 @@ class PaddleProfiler(Profiler):
             self.profiler.export(str(file), format="json")
             trace.write_bytes(compress(file.read_bytes()))
 
-    def named(self, name: str) -> AbstractContextManager[Any]:
-        named: AbstractContextManager[Any] = self.module.profiler.RecordEvent(name)
-        return named
-
 
 class JaxProfiler(Profiler):
+    range = "TraceAnnotation"
+
     def start(self) -> None:
         self.folder = TemporaryDirectory()
         options = self.module.profiler.ProfileOptions()
@@ -85,10 +87,6 @@ class JaxProfiler(Profiler):
         (file,) = Path(self.folder.name).rglob("*.trace.json.gz")
         trace.write_bytes(file.read_bytes())
         self.folder.cleanup()
-
-    def named(self, name: str) -> AbstractContextManager[Any]:
-        named: AbstractContextManager[Any] = self.module.profiler.TraceAnnotation(name)
-        return named
 
 
 PROFILERS: dict[str, Callable[[Any], Profiler]] = {

@@ -3,13 +3,9 @@
 outputs/<id>/profile.json    a Profile, made from the traces when it is first asked for
 """
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pydantic import Field
-
-from perfkit.analysis.profile.steps import step_times
+from perfkit.analysis.profile.steps import StepProfile, step_profile
 from perfkit.measuring.results.base import Positive, Stored
 from perfkit.measuring.results.schema import Result, present
 from perfkit.measuring.results.store import (
@@ -21,39 +17,6 @@ from perfkit.measuring.results.store import (
 from perfkit.measuring.statistics import median
 
 FILE = "profile.json"
-MOST_OPERATORS = 200
-MICRO = 1e-6
-
-
-class OperatorShare(Stored):
-    """The calls of an operator."""
-
-    name: str
-    """the framework's name; untrusted text"""
-    calls: float
-    """in a step"""
-    share: float
-    """time in these calls, without that of operators that they call, / time of the step"""
-
-
-class RankProfile(Stored):
-    """The profiled steps of a rank. Shares are those of the step, 0 to 1."""
-
-    rank: int
-    """number of the rank"""
-    trace: str
-    """file of the trace, in the measurement's folder"""
-    steps: int
-    """number of profiled steps"""
-    step_seconds: Positive
-    """time of such a step"""
-    parts: dict[str, float]
-    """part of the step -> its share; together 1: input, forward, backward, exchange that
-    nothing hides, optimizer, idle and other; of JAX input, "program NAME" and other"""
-    hidden_exchange: float
-    """share of the step in which the exchange ran at the same time as other work"""
-    operators: list[OperatorShare] = Field(max_length=MOST_OPERATORS)
-    """those with most time, the longest first"""
 
 
 class Profile(Stored):
@@ -63,12 +26,12 @@ class Profile(Stored):
     """readers refuse any other"""
     timed_step_seconds: Positive
     """time of a step in the repeats, without a profiler: the median"""
-    ranks: list[RankProfile] = Field(min_length=1)
+    ranks: dict[int, StepProfile]
     """rank 0 and, if it is another, the slowest rank"""
 
     @property
-    def slowest(self) -> RankProfile:
-        return self.ranks[-1]
+    def slowest(self) -> StepProfile:
+        return self.ranks[max(self.ranks)]
 
 
 def read_profile(measurement: Measurement) -> Profile | None:
@@ -77,47 +40,21 @@ def read_profile(measurement: Measurement) -> Profile | None:
     file = measurement.folder / FILE
     if file.exists():
         return read_as(Profile, file)
-    if not measurement.trace_files():
+    framework, ranks = measurement.result.config.framework, {}
+    for rank, trace in measurement.trace_files().items():
+        try:
+            ranks[rank] = step_profile(trace, framework)
+        except (ValueError, KeyError) as error:
+            raise ResultError(trace, f"not a trace of {framework} ({error})") from None
+    if not ranks:
         return None
-    profile = Profile(
-        timed_step_seconds=timed_step_seconds(measurement.result),
-        ranks=[*_rank_profiles(measurement)],
-    )
+    profile = Profile(timed_step_seconds=timed_step_seconds(measurement.result), ranks=ranks)
     write_atomically(file, profile.model_dump_json(indent=1) + "\n")
     return profile
 
 
 def timed_step_seconds(result: Result) -> float:
     return 1 / median(present(repeat.steps_per_second for repeat in result.complete_repeats))
-
-
-def _rank_profiles(measurement: Measurement) -> Iterator[RankProfile]:
-    framework = measurement.result.config.framework
-    for trace in measurement.trace_files():
-        try:
-            yield _rank_profile(trace, framework, measurement.folder)
-        except (ValueError, KeyError) as error:
-            raise ResultError(trace, f"not a trace of {framework} ({error})") from None
-
-
-def _rank_profile(trace: Path, framework: str, folder: Path) -> RankProfile:
-    times = step_times(trace, framework)
-    operators = [
-        OperatorShare(
-            name=name, calls=times.calls[name] / times.steps, share=time / times.total
-        )
-        for name, time in times.operators.items()
-    ]
-    operators.sort(key=lambda operator: -operator.share)
-    return RankProfile(
-        rank=int(trace.name.removeprefix("rank").removesuffix(".json.gz")),
-        trace=trace.relative_to(folder).as_posix(),
-        steps=times.steps,
-        step_seconds=times.total * MICRO / times.steps,
-        parts={part: time / times.total for part, time in times.parts.items()},
-        hidden_exchange=times.hidden_exchange / times.total,
-        operators=operators[:MOST_OPERATORS],
-    )
 
 
 class OperatorDifference(NamedTuple):

@@ -10,7 +10,6 @@ from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import Measurement, write_atomically
 from perfkit.timing.profile import NAMED_STEPS, UNNAMED_STEPS
-from perfkit.timing.raw_file import trace_file
 
 WARMUP_STEPS = 5
 """Fewest steps before the profiler's start."""
@@ -51,9 +50,8 @@ def shortened(protocol: Protocol) -> Protocol:
 def keep_telling_traces(measurement: Measurement) -> None:
     """Remove the traces of all ranks but rank 0 and the slowest."""
     kept = {0, slowest_rank(measurement.result)}
-    names = {trace_file(measurement.rank_file(0, rank)).name for rank in kept}
-    for trace in measurement.trace_files():
-        if trace.name not in names:
+    for rank, trace in measurement.trace_files().items():
+        if rank not in kept:
             trace.unlink()
 
 

@@ -98,9 +98,10 @@ class Store:
     def profile_failure_file(self) -> Path:
         return self.profile_folder / "failure.txt"
 
-    def trace_files(self) -> list[Path]:
+    def trace_files(self) -> dict[int, Path]:
         """Return the traces of the profiled ranks, in their order."""
-        return sorted(self.profile_folder.glob("*.json.gz"), key=_by_numbers)
+        traces = sorted(self.profile_folder.glob("rank*.json.gz"), key=_by_numbers)
+        return {int(trace.name[len("rank") :].partition(".")[0]): trace for trace in traces}
 
     def raw_files(self) -> list[Path]:
         """Return all existing raw files in the order of the repeats and ranks."""
