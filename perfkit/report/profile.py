@@ -40,7 +40,7 @@ PROGRAM_COLOUR = "#7a5cc0"
 LEAST_SHARE = 0.0005
 """Parts below are not named: they would be 0.0 %."""
 MOST_OPERATORS = 10
-NAME_WIDTH = 40
+NAME_WIDTH = 56
 """Most characters of an operator's name."""
 
 
@@ -88,7 +88,7 @@ def _profile(profile: Profile) -> Section:
         for each in shown.operators[:MOST_OPERATORS]
     ]
     headings = [_("Operator"), _("Calls per step"), _("Share")]
-    return section + note(*facts) + table(rows, headings)
+    return section + note(*facts) + table(rows, headings, as_cards=True)
 
 
 def _parts(steps: StepProfile) -> Iterable[tuple[str, float, str]]:
