@@ -313,7 +313,7 @@ def test_every_fact_is_hardware_or_software():
 def test_every_parameter_is_a_key_or_does_not_define_the_work():
     not_work = {"label", "launcher", "hosts", "data_dir", "timeout", "port", "outputs_dir"}
     # The package versions of `python` are compared instead.
-    not_work |= {"python"}
+    not_work |= {"python", "profile"}
     in_topology = {"nodes", "processes", "gpus"}
     work = {*perfkit.Config.model_fields, *ModelWork.model_fields} - {"work"}
     work -= not_work | in_topology

@@ -12,5 +12,6 @@ datasheets.py    the datasheet of a GPU by its name
 gpu_peaks.csv    peak speeds of GPUs from their datasheets
 own_references.py  measurements beside the user's own references, a YAML file
 diagnosis.py     whether input or training limits a measurement
+profile/         parts and operators of a step by a profiler's trace
 verification/    work equivalence of frameworks
 """

@@ -61,6 +61,9 @@ class Config(BaseModel):
     port"""
     cpu_tuning: Annotated[bool, About(verified=True)] = True
     """set threads and MKL path on a CPU; False: the framework's defaults"""
+    profile: Annotated[bool, RUN] = False
+    """after the repeats, trace some steps of one more run, which no number is taken from, with
+    the framework's profiler"""
     python: Annotated[
         str | None, Field(min_length=1), About(compared="ignore", is_path=True)
     ] = None

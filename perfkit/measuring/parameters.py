@@ -21,8 +21,8 @@ NOT_PARAMETERS = ("work", "model", *CONTENTS, "statistic")
 """Fields that no notebook assigns: its own name contains the model, and there is only one
 statistic."""
 
-OF_RANKS = ("launcher", "hosts", "port", "cpu_tuning")
-"""How perfkit starts ranks, which a command does itself."""
+OF_RANKS = ("launcher", "hosts", "port", "cpu_tuning", "profile")
+"""How perfkit starts ranks and what they do, which a command decides itself."""
 
 
 @cache

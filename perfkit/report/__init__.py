@@ -11,6 +11,7 @@ links.py        links between the pages of an outputs folder
 site.py         writes one page, or all pages of an outputs folder with their index
 measurement.py  page of a measurement: tiles.py, steps.py, step_charts.py, setup.py, peaks.py,
                 told.py, verification.py; checked.py: with the checks of its raw files
+                profile.py: where the step goes
 comparison.py   of a comparison; verdicts.py: verdicts in words
 references.py   measurements beside published numbers, or the user's own references
 history.py      of the series over time

@@ -55,6 +55,7 @@ from perfkit.report.elements import (
     more,
     note,
     paragraph,
+    part,
     severity_mark,
     strong,
     table,
@@ -62,6 +63,7 @@ from perfkit.report.elements import (
     verdict_mark,
 )
 from perfkit.report.links import Site
+from perfkit.report.profile import profile_difference
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import ForestRow, forest
 from perfkit.report.text.language import gettext as _
@@ -305,6 +307,7 @@ def page(shown: str | Path | ComparisonPage) -> Section:
         words = _("the command at the end of this page continues the comparison.")
         section += paragraph(Markup("%s: %s") % (strong(_("partial")), words))
     section += _disagreement(of_page) + _forest(found) + _variants(of_page)
+    section += _profile_differences(of_page)
     if found.pairs:
         differ = _("In what the variants differ")
         section += _method(found) + folded(_("All pairs"), _all_pairs(found))
@@ -427,6 +430,19 @@ def _variant_row(variant: Variant, page: ComparisonPage) -> list[Any]:
     cells.append("" if share is None else peak_share([share]))
     cells.append(_warnings(result) if result else None)
     return cells
+
+
+def _profile_differences(page: ComparisonPage) -> Section:
+    """Return the operators that account most for the difference of each profiled variant from
+    the base."""
+    found, section = page.comparison, Section()
+    for pair in found.pairs:
+        variant = found.variant_of(pair)
+        outputs = page.site.outputs
+        operators = profile_difference(outputs / found.base.id, outputs / variant.id)
+        words = _("Operators that account most for the difference of %(variant)s")
+        section += part(words % {"variant": variant_name(variant, found)}, operators)
+    return section
 
 
 def _warnings(result: ComparedNumber) -> Markup:

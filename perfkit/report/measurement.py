@@ -20,6 +20,7 @@ from perfkit.report.pages import (
     write_page,
 )
 from perfkit.report.peaks import limits
+from perfkit.report.profile import where_the_step_goes
 from perfkit.report.section import Section, folded
 from perfkit.report.setup import command, effective_settings, environment, method, parameters
 from perfkit.report.steps import raw_files, repeats, step_times, telemetry, warnings
@@ -40,6 +41,7 @@ def page(measurement: Measurement) -> Section:
     shown = checked(measurement)
     is_followed = measurement.result.work.launches_itself
     section = headline(shown) + step_times(shown)
+    section += part(_("Where the step goes"), where_the_step_goes(shown))
     section += part(_("Warnings"), warnings(shown))
     section += part(_("Repeats"), repeats(shown))
     section += part(_("Command"), command(shown))

@@ -4,6 +4,7 @@ library, so that it also works in the environment of a user's own script.
 step_timer.py       perfkit.StepTimer, which is one of the following two
 plain_timer.py      without `perfkit run`
 measuring_timer.py  in a rank that is measured: the training, or its input alone
+profile.py          a training that the framework's profiler traces
 told.py             what a script tells the timer
 batches.py          batches that pass through the timer
 training.py         a training from its first step to the end of the window

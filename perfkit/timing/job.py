@@ -39,6 +39,8 @@ class Job:
     """names of the modules of the script's folder that import statements name"""
     cores: list[list[int]]
     """cores on which each rank of this node runs, such as those near its GPU; empty: all"""
+    profile: bool = False
+    """whether the framework's profiler traces the steps of the window"""
 
     @classmethod
     def read(cls, file: Path) -> Self:

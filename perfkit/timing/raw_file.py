@@ -17,6 +17,11 @@ def rank_file(raw_folder: Path, rank: int) -> Path:
     return raw_folder / f"rank{rank}.jsonl"
 
 
+def trace_file(raw_file: Path) -> Path:
+    """Return the trace of the rank with this raw file, if its steps are profiled."""
+    return raw_file.with_suffix(".json.gz")
+
+
 def steady_file(raw_folder: Path) -> Path:
     """Return the file that the driver creates when the ranks' steps are steady."""
     return raw_folder / ".steady"

@@ -52,6 +52,11 @@ class StepTimer:
             self._timer = PlainTimer(told)
             return
         session.has_timer = True
+        if session.job.profile:
+            from perfkit.timing.profile import ProfilingTimer
+
+            self._timer = ProfilingTimer(told, session, exits=exits)
+            return
         self._timer = MeasuringTimer(told, session, exits=exits)
 
     def batches(self, loader: Loader) -> Loader:

@@ -39,8 +39,18 @@ def _measure(plan: InterleavedPlan) -> None:
     # Checks all variants before any is measured.
     measurements = [_resume(plan, number, 0) for number in range(len(names))]
     _store(plan, measurements)
-    if all(measurement.result.status == "complete" for measurement in measurements):
-        return
+    if not all(measurement.result.status == "complete" for measurement in measurements):
+        _make_rounds(plan, names, measurements)
+    if plan.plan.config.profile:
+        for number, measurement in enumerate(measurements):
+            if measurement.result.status == "complete":
+                _resume(plan, number)
+
+
+def _make_rounds(
+    plan: InterleavedPlan, names: list[str], measurements: list[Measurement]
+) -> None:
+    """Make the missing repeats in turn."""
     protocol, unit = plan.plan.protocol, plan.plan.config.work.counts().unit
     remaining = [*range(len(names))]
     with RepeatsProgress(protocol.repeats, protocol.steps, unit, variants=[*names]) as progress:
@@ -72,9 +82,12 @@ def _short_names(plan: InterleavedPlan) -> list[str]:
 
 
 def _resume(
-    plan: InterleavedPlan, number: int, until: int, progress: RepeatsProgress | None = None
+    plan: InterleavedPlan,
+    number: int,
+    until: int | None = None,
+    progress: RepeatsProgress | None = None,
 ) -> Measurement:
-    """Measure variant `number` up to its repeat `until`."""
+    """Measure variant `number` up to its repeat `until`; None: completely, with its profile."""
     config, environment = plan.plans[number].config, plan.environments[number]
     return resume(config, plan.plan.protocol, environment, until, progress)
 

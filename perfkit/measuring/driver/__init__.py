@@ -2,6 +2,7 @@
 
 measure.py          plans and runs the repeats of a measurement and stores its result
 repeat.py           runs one repeat, or another task of workers
+profile.py          one more run under the framework's profiler
 watch.py            watches the workers of a repeat while they train
 conclusion.py       derives a repeat from the raw events of its ranks
 warmup.py           follows rank 0, and tests whether its warm-up is over

@@ -14,6 +14,7 @@ from perfkit.measuring.config import Config
 from perfkit.measuring.driver.cluster import ClusterLauncher, remove_abandoned
 from perfkit.measuring.driver.conclusion import Concluded
 from perfkit.measuring.driver.failures import NodeError
+from perfkit.measuring.driver.profile import profile
 from perfkit.measuring.driver.progress import RepeatsProgress, display
 from perfkit.measuring.driver.repeat import run_repeat
 from perfkit.measuring.driver.workers import Launcher
@@ -73,6 +74,8 @@ def resume(
     with alone(Store(folder).lock_file, taken):
         run = MeasurementRun(config, protocol, folder, environment)
         run.make_repeats(until, shared)
+        if config.profile and until is None and run.result.status == "complete":
+            profile(config, protocol, Measurement(folder, run.result))
     return Measurement.read(folder)
 
 

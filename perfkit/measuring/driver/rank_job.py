@@ -14,6 +14,7 @@ from perfkit.training.frameworks import FRAMEWORKS
 TASKS: dict[str, Task] = {
     "measure": "train",
     "read_input": "read_input",
+    "profile": "train",
     "verify": "run",
 }
 """Task of workers -> its name in the job file."""
@@ -52,5 +53,6 @@ def write_job(
         warmup_seconds=protocol.warmup_seconds,
         static_modules=config.work.modules,
         cores=config.work.cores(config),
+        profile=task == "profile",
     )
     job_file.write_text(json.dumps(asdict(job)))

@@ -8,6 +8,7 @@ from perfkit.measuring.parameters import ABOUT, fields_of
 from perfkit.measuring.request import not_available
 from perfkit.measuring.work import ALL, ModelWork
 from perfkit.timing.frameworks import OF_SCRIPTS
+from perfkit.timing.profile import PROFILERS
 from perfkit.training.frameworks import AFFINITY, FRAMEWORKS
 from perfkit.training.paddle.presets import precision_of
 
@@ -21,6 +22,8 @@ INSTEAD = {
     "processes": "set gpus",
 }
 """Parameter without effect -> what to do, other than to leave it out."""
+PROFILED = tuple(PROFILERS)
+"""Frameworks whose profiler perfkit.timing.profile knows."""
 
 
 def contradictions(config: Config) -> Iterator[str]:
@@ -58,6 +61,9 @@ def _limits(config: Config) -> Iterator[Limit]:
     else:
         yield Limit("framework", OF_SCRIPTS, "a script")
     yield Limit("launcher", launchers, f"nodes={config.nodes}")
+    if config.profile:
+        yield Limit("framework", PROFILED, "profile=True")
+        yield Limit("nodes", (1,), "profile=True")
     if config.node:
         yield Limit("nodes", (1,), f"node={config.node}")
     for name, allowed in FRAMEWORKS[config.framework].supports.items():

@@ -184,7 +184,7 @@ def _protocol(values: Values, config: Config) -> Protocol:
     return Protocol.named(name, **steps)
 
 
-WORDS = {"True": True, "False": False, "None": None}
+WORDS = {"True": True, "true": True, "False": False, "false": False, "None": None}
 
 
 def typed(name: str, value: str) -> Any:

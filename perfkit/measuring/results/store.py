@@ -55,6 +55,7 @@ class Store:
     outputs/<id>/repeats/<k>/rank<r>.jsonl   raw events of one rank, appended as they happen
     outputs/<id>/repeats/<k>/telemetry.jsonl telemetry samples during the repeat
     outputs/<id>/logs/<k>-<name>.log         output of a worker or the launcher
+    outputs/<id>/profile/                    traces of the profiled run, or why it failed
     outputs/<id>/notebook.ipynb, report.html its notebook with outputs, and its page in English
     outputs/<id>/.lock                       held while measuring
     """
@@ -88,6 +89,19 @@ class Store:
 
     def telemetry_file(self, repeat: int) -> Path:
         return self.raw_folder(repeat) / "telemetry.jsonl"
+
+    @property
+    def profile_folder(self) -> Path:
+        return self.folder / "profile"
+
+    @property
+    def profile_failure_file(self) -> Path:
+        return self.profile_folder / "failure.txt"
+
+    def trace_files(self) -> dict[int, Path]:
+        """Return the traces of the profiled ranks, in their order."""
+        traces = sorted(self.profile_folder.glob("rank*.json.gz"), key=_by_numbers)
+        return {int(trace.name[len("rank") :].partition(".")[0]): trace for trace in traces}
 
     def raw_files(self) -> list[Path]:
         """Return all existing raw files in the order of the repeats and ranks."""
