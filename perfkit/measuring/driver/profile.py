@@ -19,7 +19,7 @@ def profile(config: Config, protocol: Protocol, measurement: Measurement) -> Non
     """Profile a complete measurement, unless that has been done. A failure is told, stored, and
     leaves the measurement complete."""
     failed = measurement.profile_failure_file
-    if measurement.trace_files() or failed.exists():
+    if measurement.trace_files() and not failed.exists():
         return
     shutil.rmtree(measurement.profile_folder, ignore_errors=True)
     shown = display()
