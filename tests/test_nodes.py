@@ -48,11 +48,11 @@ def test_each_node_names_the_interface_of_its_host(over_ssh):
 
 
 @pytest.mark.slow
-def test_only_missing_repeats_run_again(nodes):
-    nodes.plant(QUICK)
-    first = nodes.measure(repeats=2)
-    forget_repeats(nodes.outputs / first.id, after=1)
-    second = nodes.measure(repeats=2)
+def test_only_missing_repeats_run_again(over_ssh):
+    over_ssh.plant(QUICK)
+    first = over_ssh.measure(repeats=2)
+    forget_repeats(over_ssh.outputs / first.id, after=1)
+    second = over_ssh.measure(repeats=2)
     assert second.status == "complete"
     assert second.repeats[0] == first.repeats[0]
     assert second.repeats[1] != first.repeats[1]
@@ -97,15 +97,23 @@ def test_ssh_leaves_no_connection_for_later_calls(over_ssh):
 
 
 @pytest.mark.parametrize(
-    ("fault", "code", "expected"),
+    ("launcher", "fault", "code", "expected"),
     [
-        ("raise KeyError('planted')", "worker_error", "KeyError: 'planted'"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "worker_died", "without reporting an error"),
+        ("over_ssh", "raise KeyError('planted')", "worker_error", "KeyError: 'planted'"),
+        (
+            "in_slurm",
+            "os.kill(os.getpid(), signal.SIGKILL)",
+            "worker_died",
+            "without reporting an error",
+        ),
     ],
     ids=["raises", "killed"],
 )
 @pytest.mark.slow
-def test_a_failed_rank_ends_the_run_and_is_named_with_its_node(nodes, fault, code, expected):
+def test_a_failed_rank_ends_the_run_and_is_named_with_its_node(
+    request, launcher, fault, code, expected
+):
+    nodes = request.getfixturevalue(launcher)
     nodes.plant(AT_BATCHES.format(fault=f"if rank == 1 and number == 2: {fault}"))
     failure = nodes.measure(measured_steps=400).failure
     assert failure.code == code, failure
@@ -115,17 +123,18 @@ def test_a_failed_rank_ends_the_run_and_is_named_with_its_node(nodes, fault, cod
 
 
 @pytest.mark.slow
-def test_a_hanging_rank_is_named_at_the_timeout_with_its_stack_in_the_log(nodes):
-    nodes.plant(AT_BATCHES.format(fault="rank == 1 and number == 2 and time.sleep(1000)"))
+def test_a_hanging_rank_is_named_at_the_timeout_with_its_stack_in_the_log(over_ssh):
+    over_ssh.plant(AT_BATCHES.format(fault="rank == 1 and number == 2 and time.sleep(1000)"))
     began = time.monotonic()
-    result = nodes.measure(measured_steps=400, timeout=30)
-    assert time.monotonic() - began < 50  # Python's starts take 10 s
+    result = over_ssh.measure(measured_steps=400, timeout=30)
+    # Python's starts take 10 s, on a busy machine more.
+    assert time.monotonic() - began < 90
     assert result.failure.code == "timeout"
-    who = f"furthest behind: rank 1 on {nodes.names[1]} after step 1"
+    who = f"furthest behind: rank 1 on {over_ssh.names[1]} after step 1"
     assert who in result.failure.reason
-    log = nodes.outputs / result.id / "logs" / "1-rank1.log"
+    log = over_ssh.outputs / result.id / "logs" / "1-rank1.log"
     assert "sitecustomize.py" in log.read_text()
-    nodes.assert_nothing_left()
+    over_ssh.assert_nothing_left()
 
 
 # A node does not start, or differs from the first
@@ -255,12 +264,13 @@ def test_a_killed_node_program_ends_the_run_and_its_node_is_named(nodes, second_
 
 
 @pytest.mark.slow
-def test_a_killed_supervisor_of_workers_is_named_with_its_node(nodes, second_repeat):
-    nodes.workers_supervisor().kill()
-    failure = failure_after(second_repeat, nodes)
+def test_a_killed_supervisor_of_workers_is_named_with_its_node(in_slurm):
+    driver = begin_second_repeat(in_slurm)
+    in_slurm.workers_supervisor().kill()
+    failure = failure_after(driver, in_slurm)
     assert failure.code == "worker_died"
-    assert failure.reason.startswith(f"{nodes.names[1]} lost its workers: signal 9")
-    nodes.assert_nothing_left()
+    assert failure.reason.startswith(f"{in_slurm.names[1]} lost its workers: signal 9")
+    in_slurm.assert_nothing_left()
 
 
 @pytest.mark.slow
@@ -282,30 +292,26 @@ def test_a_slurm_node_without_power_ends_the_run(in_slurm):
 
 @pytest.mark.slow
 def test_a_cut_link_ends_the_run_and_the_other_node_at_its_time_limit(over_ssh):
-    driver = begin_second_repeat(over_ssh, timeout=60)
+    driver = begin_second_repeat(over_ssh, timeout=40)
     over_ssh.namespaces.cut()
     assert_second_node_lost(driver, over_ssh)
     over_ssh.assert_nothing_left(1, seconds=150)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("silent", [0, 1])
-def test_a_one_way_link_ends_the_run(over_ssh, silent):
+def test_a_one_way_link_ends_the_run(over_ssh):
     skip_if(namespaces_missing("nft"))
     driver = begin_second_repeat(over_ssh)
-    over_ssh.namespaces.lose(silent, 100)
+    over_ssh.namespaces.lose(1, 100)
     assert_second_node_lost(driver, over_ssh)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("percent", [5, 30])
-def test_packet_loss_ends_in_completion_or_a_named_failure(over_ssh, percent):
+def test_packet_loss_ends_in_completion_or_a_named_failure(over_ssh):
     skip_if(namespaces_missing("nft"))
     for node in (0, 1):
-        over_ssh.namespaces.lose(node, percent)
+        over_ssh.namespaces.lose(node, 30)
     result = over_ssh.measure(timeout=80)
-    said = result.failure.reason if result.failure else "complete"
-    print(f"{percent} % lost: {len(result.complete_repeats)} repeats, {said}")
     assert result.status == "complete" or result.failure.code in (
         *("node_lost", "node_timeout", "worker_error", "worker_died", "worker_stalled"),
         "timeout",

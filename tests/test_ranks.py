@@ -24,32 +24,23 @@ LLAMA = {"model": "llama"}
 FULL = {"sharding": "full"} | LLAMA
 CASES = {
     "paddle": {
-        "vgg16": {"model": "vgg16"},
         "vgg16-static-accumulate": {"model": "vgg16", "accumulate": 4, "execution": "static"},
         "vgg16-buckets": {"model": "vgg16", "strategy": "fleetx-fp32", "accumulate": 2},
-        "bert-static": {"model": "bert", "execution": "static"},
         "bert-lamb-accumulate": {"model": "bert", "optimizer": "lamb", "accumulate": 2},
         "gpt": {"model": "gpt"},
-        "llama-static-accumulate": {"model": "llama", "execution": "static", "accumulate": 2},
         "llama-recompute": {"model": "llama", "recompute": "full"},
     },
     "torch": {
-        "vgg16": {"model": "vgg16"},
         "vgg16-static-accumulate": {"model": "vgg16", "accumulate": 2, "execution": "static"},
-        "bert-accumulate": {"model": "bert", "accumulate": 2},
         "gpt": {"model": "gpt"},
-        "llama-recompute": {"model": "llama", "recompute": "full"},
         "llama-gradients": {"model": "llama", "sharding": "gradients"},
         "llama-full-accumulate": {"accumulate": 2} | FULL,
         "llama-full-recompute": {"recompute": "full"} | FULL,
-        "llama-full-static": {"execution": "static"} | FULL,
     },
     # Fewer, because each is compiled for a long time.
     "jax": {
-        "gpt": {"model": "gpt"},
         "bert-accumulate": {"model": "bert", "accumulate": 2},
         "llama-gradients-recompute": {"sharding": "gradients", "recompute": "full"} | LLAMA,
-        "llama-full-accumulate": {"accumulate": 2} | FULL,
         "llama-full-parts": FULL,
     },
 }

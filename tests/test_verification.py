@@ -162,12 +162,10 @@ def test_compiled_pytorch_does_the_same_work(against_paddle):
 @pytest.mark.parametrize(
     ("framework", "model", "changes"),
     [
-        ("jax", "resnet50", {}),
         ("jax", "resnet50", {"layout": "NCHW"}),
         ("jax", "bert", {}),
         ("jax", "gpt", {}),
         ("jax", "llama", {}),
-        ("tensorflow", "resnet50", {}),
         ("tensorflow", "resnet50", {"execution": "static"}),
         ("tensorflow", "bert", {}),
     ],

@@ -137,7 +137,7 @@ COLD = """
     real, warm = Images.__getitem__, set()
 
     def read(self, index):
-        time.sleep(0 if index in warm else 0.5)
+        time.sleep(0 if index in warm else 0.25)
         warm.add(index)
         return real(self, index)
 
