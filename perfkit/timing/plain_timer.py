@@ -59,10 +59,10 @@ class PlainTimer:
         """See StepTimer."""
 
     def step(self, loss: Any = None, *, result: Any = None) -> None:
-        """See StepTimer. Waits for the loss of the step before: JAX submits many steps before
-        one has ended, also on a CPU, so the host's clock alone would tell how fast."""
+        """See StepTimer. Waits for the step before: a GPU, and JAX also on a CPU, get many
+        steps before one has ended; the host's clock alone would tell how fast they are sent."""
         self.wait_for_last()
-        self.wait_for_last = getattr(loss, "block_until_ready", lambda: None)
+        self.wait_for_last = waiting_for(loss)
         step = self.last.step + 1
         self.last = Mark(step, self.clock() - self.paused_seconds)
         _batches, _seconds, rows = self.input.take()
@@ -121,6 +121,24 @@ class PlainTimer:
         if 2 * self.last_power.step <= self.last.step:
             return self.last_power
         return self.before_last_power
+
+
+def waiting_for(loss: Any) -> Callable[[], Any]:
+    """Return a function that waits until a device has computed a loss, but for no later work.
+    A number, or a tensor of a CPU, is computed already."""
+    if hasattr(loss, "block_until_ready"):
+        wait: Callable[[], Any] = loss.block_until_ready
+        return wait
+    place = getattr(loss, "place", None)
+    if place is not None and not place.is_cpu_place():
+        event = sys.modules["paddle"].device.Event()
+    elif place is None and getattr(loss, "is_cuda", False):
+        event = sys.modules["torch"].cuda.Event()
+    else:
+        return lambda: None
+    event.record()
+    synchronize: Callable[[], Any] = event.synchronize
+    return synchronize
 
 
 def odd_samples(told: int, usual: int | None) -> str:

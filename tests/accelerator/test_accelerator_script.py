@@ -3,8 +3,10 @@
 import json
 
 import pytest
-from accelerator.fake import environment
+from accelerator.fake import environment, run_python
 from script_rank import ScriptRank
+
+pytestmark = pytest.mark.slow
 
 SCRIPT = """
 import ctypes
@@ -65,3 +67,19 @@ def test_the_timer_neither_waits_nor_copies_to_the_host_within_the_window(
     assert len(ran.of_kind("loss")) == len(ran.of_kind("step")) == 6
     (end,) = ran.of_kind("end")
     assert end["memory_bytes"] > 0
+
+
+def test_without_perfkit_run_a_step_has_an_event_that_the_next_one_waits_for(plugin, tmp_path):
+    """Otherwise, the throughput would be that of submitting steps. The wait itself is not
+    counted, since the fake accelerator has computed by then."""
+    script = tmp_path / "train.py"
+    changes = {"the device": "gpu", "range(1, 100)": "range(1, 6)"}
+    code = SCRIPT
+    for old, new in changes.items():
+        code = code.replace(old, new)
+    script.write_text(code)
+    done = run_python([str(script)], tmp_path, plugin, "gpu", {})
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line)["events"] for line in done.stdout.splitlines()]
+    assert events == [1] * 5
+    assert "rows/s of this process" in done.stderr
