@@ -280,7 +280,8 @@ def test_a_stored_profile_is_shown_without_its_traces(tmp_path):
     measurement = stored(tmp_path / "a")
     assert not where_the_step_goes(measurement).parts
     profile = profile_of(0.1, **{"aten::" + "x" * 90: 0.7, "relu": 0.05})
-    (measurement.folder / "profile.json").write_text(profile.model_dump_json())
+    measurement.profile_folder.mkdir()
+    (measurement.profile_folder / "profile.json").write_text(profile.model_dump_json())
     section = where_the_step_goes(measurement)
     assert read_profile(measurement) == profile
     assert "forward 75 %, other 15 %" in section.text.replace("program jit_x 10 %, ", "")

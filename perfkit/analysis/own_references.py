@@ -184,10 +184,10 @@ def save_references(file: Path, measurements: Iterable[Measurement]) -> None:
         for name, value in must_agree(measurement).items():
             if name not in NOT_SAVED and value not in (None, "") and _has_effect(name, row):
                 match[name] = value
-        if row["device"] == "gpu":
-            match["gpu"] = gpu_name(row)
-        else:
+        if row["device"] != "gpu":
             match["cpu"] = row["environment.cpu"]
+        elif gpu := gpu_name(row):
+            match["gpu"] = gpu
         value = float(f"{result.throughput_per_device:.6g}")
         source = f"{result.id}, {result.created[:10]}"
         entries.append({"match": match, "value": value, "source": source})

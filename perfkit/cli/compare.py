@@ -103,6 +103,8 @@ def compare(
         raise ComparisonError([f"give two names, A and B{only_live}"])
     a, b = names
     if a == REFERENCES or a.endswith(SUFFIXES):
+        if across:
+            raise RequestError(["--across: not valid with references"])
         _beside_references(a, b, outputs, file, tolerance, shares["level"])
     found = compared(a, b, across=across, outputs=outputs, **shares)
     options.print_result(found, file, selected_comparison(found))

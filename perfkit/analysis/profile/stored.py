@@ -1,6 +1,6 @@
 """The profile of a measurement, and the operators in which two differ.
 
-outputs/<id>/profile.json    a Profile, made from the traces when it is first asked for
+outputs/<id>/profile/profile.json    a Profile, made from the traces when it is first asked for
 """
 
 from typing import Literal, NamedTuple
@@ -37,7 +37,7 @@ class Profile(Stored):
 def read_profile(measurement: Measurement) -> Profile | None:
     """Return the profile of a measurement, None without one. The first time, it is made from
     the traces and stored. Raises ResultError and OSError."""
-    file = measurement.folder / FILE
+    file = measurement.profile_folder / FILE
     if file.exists():
         return read_as(Profile, file)
     framework, ranks = measurement.result.config.framework, {}

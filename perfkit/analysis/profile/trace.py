@@ -83,8 +83,10 @@ def ranges_of(events: Iterable[Event], framework: str) -> Iterator[Range]:
     for event in events:
         category = event.get("cat", "")
         role = ROLES[framework].get(category)
-        # Paddle appends the duration.
-        name, _bracket, _duration = event["name"].partition("[")
+        name = event["name"]
+        if framework == "paddle":
+            # Its names end with their duration.
+            name, _bracket, _duration = name.partition("[")
         if name == STEP:
             role = "step"
         if role is None:
