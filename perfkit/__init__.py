@@ -28,14 +28,6 @@ _HOME = {
     "time_trainer": "timing.huggingface",
 }
 
-DISPLAYED = {
-    "analysis.comparison.stored": ["SelectedComparison"],
-    "analysis.comparison.history": ["History"],
-    "analysis.fleet.stored": ["Fleet"],
-    "analysis.verification.stored": ["Verification"],
-}
-"""Module -> its results that display themselves in a notebook (report/displays.py)."""
-
 __all__ = sorted(_HOME)  # noqa: PLE0605
 
 
@@ -51,26 +43,25 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'perfkit' has no attribute {name!r}")
 
 
-def _show(result: Any) -> None:
-    """Display a result; as usual where the extra `report` is not installed."""
+def _show(comparison: Any) -> None:
+    """Display a comparison as the command prints it; as usual where the extra `report` is not
+    installed."""
     try:
-        displays = import_module("perfkit.report.displays")
+        page = import_module("perfkit.report.comparison")
     except ModuleNotFoundError:
-        print(repr(result))
+        print(repr(comparison))
     else:
-        displays.show(result)
+        page.selected_comparison(comparison)._ipython_display_()
 
 
-def _register_displays() -> None:
-    """Have the IPython that runs this process, if one does, show results as sections."""
+def _register_display() -> None:
+    """Have the IPython that runs this process, if one does, show comparisons as sections."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
-    if not shell:
-        return
-    displays = shell.display_formatter.ipython_display_formatter
-    for module, names in DISPLAYED.items():
-        for name in names:
-            displays.for_type_by_name(f"perfkit.{module}", name, _show)
+    if shell:
+        displays = shell.display_formatter.ipython_display_formatter
+        home = "perfkit.analysis.comparison.stored"
+        displays.for_type_by_name(home, "SelectedComparison", _show)
 
 
-_register_displays()
+_register_display()

@@ -1,14 +1,10 @@
-"""Results of Python calls in a notebook: they display themselves."""
+"""The result of perfkit.compare in a notebook: it displays itself."""
 
 import subprocess
 import sys
 
 import pytest
 from made import measured, write_all
-
-import perfkit
-from perfkit.analysis.comparison.history import history
-from perfkit.report.displays import SECTIONS
 
 SESSION = """
 from IPython.core.interactiveshell import InteractiveShell
@@ -28,21 +24,3 @@ def test_a_comparison_in_ipython_shows_what_the_command_prints(tmp_path):
     output = printed.partition("Out[2]:")[2]
     assert "faster" in output
     assert "Comparison(" not in output
-
-
-def test_every_displayed_result_has_a_section(tmp_path):
-    named = {f"perfkit.{m}.{name}" for m, names in perfkit.DISPLAYED.items() for name in names}
-    assert named == {f"{kind.__module__}.{kind.__name__}" for kind in SECTIONS}
-    days = []
-    for day in range(1, 4):
-        created = f"2026-01-0{day}T00:00:00+00:00"
-        days.append(
-            measured([4.0, 4.1], label=f"day{day}").model_copy(update={"created": created})
-        )
-    outputs = write_all(tmp_path, *days)
-    for result in (
-        perfkit.compare("day1", "day2", outputs=outputs),
-        history(perfkit.load(outputs)),
-    ):
-        text = repr(SECTIONS[type(result)](result))
-        assert text and len(text) < len(repr(result))

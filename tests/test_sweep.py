@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -364,22 +363,6 @@ def keep_measured(job, folder=None, **changes):
         folder = measurement_folder(config, protocol, environment)
         stored["environment"] = environment
     keep(folder, made_result(**stored | changes))
-
-
-def test_a_sweep_removes_the_partial_files_of_killed_writers_only(sweep_file, tmp_path):
-    outputs = tmp_path / "outputs"
-    old = outputs / ".index.html.old.partial"
-    new = outputs / "some" / ".result.json.x.partial"
-    new.parent.mkdir(parents=True)
-    old.touch()
-    new.touch()
-    long_ago = time.time() - 4000
-    os.utime(old, (long_ago, long_ago))
-    job, *_ = read_jobs(sweep_file({}, **FAKE), {})
-    with pytest.raises(SweepError, match="nothing can run here: no GPU"):
-        run_sweep([replace(job, missing=("no GPU",))], print, print)
-    assert not old.exists()
-    assert new.exists()
 
 
 @pytest.mark.parametrize(

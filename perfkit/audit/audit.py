@@ -102,11 +102,6 @@ class AuditedLog(Stored):
         others = (*TIMED, "reported")
         return any(figure.statistic not in others for figure in self.figures)
 
-    @property
-    def reference(self) -> Figure | None:
-        """Samples / time over the protocol's steps or, if missing, over the nearest period."""
-        return self.figure("protocol", "warm", "all")
-
 
 class Case(Stored):
     """Runs of one topology in a folder with DLPerf's layout."""

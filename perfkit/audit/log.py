@@ -84,15 +84,11 @@ class Log:
 
 
 class LogError(ValueError):
-    """A file can't be read as a training log: the file, the reason, and the line that shows it,
-    if it is a single one."""
+    """A file can't be read as a training log: the file, and the reason."""
 
-    def __init__(self, file: Path, reason: str, line: int | None = None) -> None:
-        super().__init__(file, reason, line)
-        self.file, self.reason, self.line = file, reason, line
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.reason}" if self.line else self.reason
+    def __init__(self, file: Path, reason: str) -> None:
+        super().__init__(reason)
+        self.file, self.reason = file, reason
 
 
 USUAL = 1.5

@@ -6,13 +6,13 @@ Results store a statement as its code and its fields, and nothing reads a senten
 `Statement.text` gives the sentence in English, `perfkit.report.text.statements` in the reader's
 language.
 
-class Failure(Statement):
+class Finding(Statement):
     classes: ClassVar = {}
 
-class TookTooLong(Failure):
-    code = "timeout"
-    sentence = N_("repeat %(repeat)s took over %(seconds)s s")
-    repeat: int
+class Gap(Finding):
+    code = "gap"
+    sentence = N_("no line tells of %(steps)s steps, which took %(seconds)s s")
+    steps: int
     seconds: Digits3
 """
 

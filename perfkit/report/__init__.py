@@ -23,5 +23,5 @@ published.py    of the published tables: published_cells.py, published_charts.py
 index.py        of an outputs folder: index_rows.py, distinctions.py
 diagnosis.py    section of a diagnosis, and the command for one
 words.py        numbers and warnings in words
-displays.py     results of Python calls in a notebook; exploring.py: tables for explore.ipynb
+exploring.py    tables for explore.ipynb
 """

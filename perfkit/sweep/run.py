@@ -1,7 +1,6 @@
 """Runs a whole sweep: one at a time in an outputs folder, sample data, jobs, site."""
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import NamedTuple
 from perfkit.measuring.driver.measure import alone
 from perfkit.measuring.format import plain
 from perfkit.measuring.request import RequestError
-from perfkit.measuring.results.store import PARTIAL
 from perfkit.report.site import write_site
 from perfkit.sweep.jobs import SweepJob, missing
 from perfkit.sweep.local import Show, perfkit_command, run_here, run_supervised
@@ -20,8 +18,6 @@ from perfkit.sweep.sweep_file import SweepError
 
 LOCK = ".sweep.lock"
 """Name of the lock of an outputs folder."""
-STALE_SECONDS = 3600.0
-"""No write of a file takes this long."""
 
 
 class SlurmOptions(NamedTuple):
@@ -56,7 +52,6 @@ def run_sweep(
         _require_a_start(jobs, on_slurm=slurm is not None)
     (outputs / "sweeps").mkdir(parents=True, exist_ok=True)
     with _only_sweep(outputs), _removed_if_refused(outputs, is_new=is_new):
-        _remove_partial_files(outputs)
         stored = StoredResults(outputs, elsewhere=slurm is not None)
         statuses = [stored.before_run(job) for job in jobs]
         if len(in_state(statuses, "skipped")) == len(statuses):
@@ -114,14 +109,6 @@ def _only_sweep(outputs: Path) -> Iterator[None]:
         except RequestError as error:
             raise SweepError(error.problems) from None
         yield
-
-
-def _remove_partial_files(outputs: Path) -> None:
-    """Remove what killed writers left under `outputs`, as far as possible."""
-    with contextlib.suppress(OSError):
-        for path in outputs.rglob(f".*{PARTIAL}"):
-            if time.time() - path.lstat().st_mtime > STALE_SECONDS:
-                path.unlink()
 
 
 def _make_samples(waiting: list[JobStatus], notify: Callable[[str], None]) -> None:

@@ -4,7 +4,6 @@ models.py      facts of the models: FLOPs, settings, defaults
 frameworks.py  what must be known of a framework without importing it
 options.py     the arguments of the scripts
 effective.py   what a training effectively computes in
-xla.py         reads XLA's compiled text
 trace.py       traces a few steps, to compare frameworks
 xla.py         reads the products in XLA's compiled text
 

@@ -57,9 +57,8 @@ class Model:
 
     `sizes` are the sizes in which the model exists. `data` is the format of the training data.
     `cpu_sequence_length` is the default on a CPU if different; `longest_sequence` is the number
-    of positions. `choices`: number of classes for each part of the loss. Rows with
-    `ignored_label` count neither in the loss nor in the accuracy. `convolutions`: those of an
-    image model, by the pixels of a side.
+    of positions. `choices`: number of classes for each part of the loss. `convolutions`:
+    those of an image model, by the pixels of a side.
     """
 
     name: str
@@ -81,7 +80,6 @@ class Model:
     cpu_sequence_length: int | None = None
     longest_sequence: int | None = None
     decoder: "DecoderSize | None" = None
-    ignored_label: int | None = None
     convolutions: "Callable[[int], list[ConvolutionSize]] | None" = None
 
     @property
@@ -357,7 +355,6 @@ BERT = Model(
     data_dir="data/sequences",
     default_sequence_length=128,
     longest_sequence=BERT_SIZE.positions,
-    ignored_label=PADDING,
 )
 
 

@@ -8,8 +8,6 @@ from paddle.distributed.sharding import group_sharded_parallel
 
 LEAST_SHARDED_VALUES = 2**20
 """Parameters with up to so many values stay whole (default of group_sharded_parallel)."""
-SHARE = "slice@"
-"""Prefix of the name of a parameter's share, by which the optimizer knows it."""
 
 
 def shard(model: nn.Layer, optimizer: Any) -> tuple[nn.Layer, Any]:
