@@ -211,6 +211,7 @@ def test_an_audit_of_another_version_is_refused_by_name(stored, without_summary)
     assert "schema_version is 9" in page(stored)
 
 
+@pytest.mark.slow
 def test_the_audit_notebook_runs_with_papermill(stored, run_notebook):
     done, out = run_notebook("audit", "folder", stored)
     assert done.returncode == 0, done.stderr

@@ -145,6 +145,7 @@ def test_a_command_can_train_until_its_end(measure):
     assert Path("ended").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["a", "w"])
 def test_of_a_log_file_what_a_repeat_appends_or_writes_anew_counts(measure, mode):
     Path("train.log").write_text("step 900 loss: 2.5 step time: 9.0 s\n" * 100)
@@ -172,6 +173,7 @@ def test_lines_with_steps_but_no_times_are_timed_by_their_arrival(measure):
     assert result.throughput.value == pytest.approx(4 / STEP_SECONDS, rel=0.1)
 
 
+@pytest.mark.slow
 def test_printed_times_that_contradict_the_arrival_are_a_caution(measure):
     measurement = measure("--too-short", repeats=2)
     assert check_against_raw(measurement) == ""

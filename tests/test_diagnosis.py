@@ -242,6 +242,7 @@ def only_measurement(outputs):
     return Measurement.read(file.parent)
 
 
+@pytest.mark.slow
 def test_the_diagnosis_of_a_script_is_stored_and_shown_until_its_input_fails(
     diagnose, tmp_path
 ):
@@ -272,6 +273,7 @@ def test_the_diagnosis_of_a_script_is_stored_and_shown_until_its_input_fails(
     assert "Limited by" not in same.page_file.read_text()
 
 
+@pytest.mark.slow
 def test_a_script_that_reads_past_the_timer_is_refused_and_its_page_says_so(diagnose, tmp_path):
     done = diagnose(batches="slow_batches()")
     assert done.exit_code == 2

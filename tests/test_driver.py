@@ -123,6 +123,7 @@ def test_a_measurement_stores_raw_steps_settings_and_throughput(measure):
     assert result.repeats[0].loss_first == result.repeats[1].loss_first
 
 
+@pytest.mark.slow
 def test_only_missing_repeats_run_again_unless_the_label_is_new(measure, fake_trainer):
     first = measure(input="synthetic", repeats=2)
     raw_steps = first.rank_file(1, 0).read_bytes()
@@ -289,6 +290,7 @@ def test_input_lost_after_the_request_is_reported_before_any_worker_starts(
     assert not (measurement.folder / "repeats").exists()
 
 
+@pytest.mark.slow
 def test_sigkill_of_the_driver_leaves_no_process_and_no_scratch(
     small, tmp_path, worker_processes
 ):

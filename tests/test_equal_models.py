@@ -157,6 +157,7 @@ def copy_weights(ours, theirs):
     assert names == weights.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize(
     ("of_paddle", "of_torch"), [(paddle_resnet.ResNet, ResNet), (paddle_vgg.VGG, VGG)]

@@ -129,6 +129,7 @@ def remove_others(folder):
         shutil.rmtree(other)
 
 
+@pytest.mark.slow
 def test_a_full_disk_at_any_write_leaves_the_old_or_the_new_page(fake_measure, disk):
     measurement = fake_measure(disk.path / "outputs")
     outputs = measurement.folder.parent

@@ -135,6 +135,7 @@ def test_a_host_name_may_resolve_to_a_loopback_address(monkeypatch):
     assert own_index(["there"]) is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("processes")
 def test_two_nodes_measure_and_leave_only_the_result(ssh, two_nodes, worker_processes):
     ssh()
@@ -154,6 +155,7 @@ def test_two_nodes_measure_and_leave_only_the_result(ssh, two_nodes, worker_proc
     assert not worker_processes()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("processes")
 def test_raw_files_lie_on_their_node_until_its_workers_have_ended(
     ssh, two_nodes, monkeypatch, worker_processes
@@ -274,6 +276,7 @@ def test_the_shared_folder_of_a_killed_driver_is_removed(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("processes")
 def test_a_shared_folder_that_can_no_longer_be_written_is_told_and_leaves_nothing(
     ssh, failure_of, worker_processes, tmp_path, monkeypatch

@@ -128,6 +128,7 @@ def assert_linked(comparison, outputs):
         assert "<svg" in page(outputs, language)
 
 
+@pytest.mark.slow
 def test_variants_are_interleaved_and_written_as_json_and_page(compare, tmp_path):
     outputs = tmp_path / "outputs"
     file = tmp_path / "out.json"
@@ -154,6 +155,7 @@ def test_variants_are_interleaved_and_written_as_json_and_page(compare, tmp_path
     assert repeats_by_time(outputs, comparison) == interleaved
 
 
+@pytest.mark.slow
 def test_a_failed_variant_is_skipped_and_retried_by_the_same_command(compare, tmp_path):
     outputs = tmp_path / "outputs"
     variants = ["batch_size=1", "batch_size=2", "batch_size=3"]

@@ -29,7 +29,7 @@ from perfkit.training.jax.programs import backward_program, update_program
 from perfkit.training.options import Options
 from perfkit.training.xla import Product, products_in
 
-pytestmark = pytest.mark.usefixtures("compiled_once")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compiled_once")]
 SMALL = ("--device", "cpu", "--batch-size", "2", "--sequence-length", "16")
 POOL = "tf_XLAEigen"
 """Name of XLA's threads."""
@@ -305,7 +305,6 @@ def temporary_bytes(*words):
     return lowered.compile().memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("narrow")
 def test_a_loss_in_parts_needs_less_memory(monkeypatch):
     whole = temporary_bytes("--sequence-length", "1024")
@@ -314,7 +313,6 @@ def test_a_loss_in_parts_needs_less_memory(monkeypatch):
     assert temporary_bytes("--sequence-length", "1024") < whole - logits
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("narrow")
 def test_recomputation_needs_less_memory():
     words = ("--sequence-length", "512")
@@ -332,7 +330,6 @@ def test_the_peak_memory_of_a_gpu_is_that_of_the_process(monkeypatch):
 # A measurement.
 
 
-@pytest.mark.slow
 def test_a_measurement_has_the_steps_and_settings_that_its_script_noted(measure):
     measurement = measure(framework="jax", input="synthetic")
     result = measurement.result

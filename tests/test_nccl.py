@@ -103,6 +103,7 @@ if sys.orig_argv[1:2] == ["-c"] or sys.orig_argv[1:4] == ["-P", "-m", "{NODE_PRO
 """Gives CPU workers the variables of GPU workers, and writes the log in the fake trainer."""
 
 
+@pytest.mark.slow
 def test_the_network_in_the_logs_of_the_nodes_is_stored(over_ssh):
     over_ssh.plant(fake_training(0.5, 0.5) + ON_NODES)
     result = over_ssh.measure()

@@ -41,6 +41,7 @@ def test_two_nodes_train_and_both_are_in_the_result(nodes):
     nodes.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_each_node_names_the_interface_of_its_host(over_ssh):
     over_ssh.plant(QUICK)
     result = over_ssh.measure()
@@ -84,6 +85,7 @@ def test_each_node_resolves_the_interpreter_path_itself(new_environment, tmp_pat
     assert result.nodes[1].differs == {"h5py": "0.0.1"}
 
 
+@pytest.mark.slow
 def test_ssh_leaves_no_connection_for_later_calls(over_ssh):
     """As the user's configuration may ask for."""
     path = over_ssh.ssh.client_config.with_name("%C")

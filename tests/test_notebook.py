@@ -102,6 +102,7 @@ def ran(fake, tmp_path_factory):
     return printed, lines, folder / "outputs"
 
 
+@pytest.mark.slow
 def test_relative_outputs_of_papermill_and_perfkit_run_start_in_the_working_directory(
     papermilled, ran
 ):
@@ -290,6 +291,7 @@ def test_all_wrong_parameters_are_reported_by_the_first_cell(papermill, tmp_path
     assert "perfkit.plan" in ran[-1].source
 
 
+@pytest.mark.slow
 def test_a_failed_measurement_fails_papermill_and_writes_its_page(papermill, tmp_path):
     outputs = tmp_path / "outputs"
     done = run([*papermill, *as_options(request(outputs, timeout=1))])

@@ -44,6 +44,7 @@ def test_sizes_have_a_unit_of_which_there_is_one(count, text):
     assert size(count) == text
 
 
+@pytest.mark.slow
 def test_pages_of_a_single_repeat_have_no_plural(tmp_path):
     made = write_all(tmp_path, measured([100.0]))
     stored(made / "raw")

@@ -66,6 +66,7 @@ def measurements(folder):
     return sorted(path.parent.name for path in (folder / "outputs").glob("*/result.json"))
 
 
+@pytest.mark.slow
 def test_perfkit_run_measures_a_script_with_its_arguments(folder, ran):
     done, measurement = ran
     assert measurement.folder.parent == folder / "outputs"
@@ -90,6 +91,7 @@ def test_the_page_has_the_command_that_measures_the_script_again(folder, ran):
     assert (ran[1].folder / "notebook.ipynb").exists()
 
 
+@pytest.mark.slow
 def test_papermill_finds_the_same_measurement(folder, ran):
     notebook = ROOT / "notebooks/script.ipynb"
     papermill = [sys.executable, "-m", "papermill", notebook, "executed.ipynb", *OPTIONS]

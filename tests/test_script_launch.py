@@ -127,4 +127,5 @@ def test_the_job_file_has_all_that_a_rank_must_know(tmp_path, processes, variabl
         "warmup_seconds": 600,
         "static_modules": ["model"],
         "cores": [],
+        "profile": False,
     }

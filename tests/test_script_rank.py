@@ -443,6 +443,7 @@ def test_a_hanging_script_shows_its_stacks_on_a_signal(rank):
     assert 'train.py", line 3 in <module>' in ran.stderr
 
 
+@pytest.mark.slow
 def test_the_input_alone_is_read_at_full_speed(rank):
     ran = rank(
         MODEL

@@ -217,6 +217,7 @@ def test_a_script_that_goes_wrong_has_its_own_sentence(
     assert failure_of(measure(write(before, in_step))) == (code, sentence)
 
 
+@pytest.mark.slow
 def test_a_script_that_trains_on_without_the_timer_is_stopped_at_the_time_limit(write, measure):
     script = write("import itertools\nfor _ in itertools.count(): time.sleep(0.1)")
     code, sentence = failure_of(measure(script, timeout=4))

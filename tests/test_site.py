@@ -73,6 +73,7 @@ def without_published_charts(monkeypatch):
     monkeypatch.setitem(site.PAGES, "published", lambda _summary: Section())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("processes")
 def test_sigkill_while_writing_a_site_leaves_no_process(tmp_path):
     shutil.copytree(EXAMPLES, tmp_path / "examples")
@@ -107,6 +108,7 @@ def dead_links(folder):
     return dead
 
 
+@pytest.mark.slow
 def test_a_site_is_complete_in_every_language_without_dead_links(outputs):
     measurements = [path.parent for path in outputs.glob("*/result.json")]
     assert len(measurements) == 6
@@ -590,6 +592,7 @@ def downloaded(tab, button):
     return found.value
 
 
+@pytest.mark.slow
 def test_buttons_copy_the_command_and_download_charts(outputs, open_page):
     tab = open_page(with_steps(outputs) / "report.html")
     buttons = tab.get_by_role("button", name="Download SVG")

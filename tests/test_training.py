@@ -59,7 +59,8 @@ pytestmark = [
     pytest.mark.usefixtures("compiled_once"),
 ]
 BOTH = ("paddle", "torch")
-TENSORFLOW = pytest.param("tensorflow", marks=needs_tensorflow)
+JAX = pytest.param("jax", marks=pytest.mark.slow)
+TENSORFLOW = pytest.param("tensorflow", marks=[needs_tensorflow, pytest.mark.slow])
 OF_JAX = ("resnet50", "bert", "gpt", "llama")
 OF_TENSORFLOW = ("resnet50", "bert")
 SMALL = ("--device", "cpu", "--batch-size", 2)
@@ -98,14 +99,16 @@ def new_model(framework, given):
 
 
 both = pytest.mark.parametrize("framework", BOTH)
-all_frameworks = pytest.mark.parametrize("framework", [*BOTH, "jax", TENSORFLOW])
+all_frameworks = pytest.mark.parametrize("framework", [*BOTH, JAX, TENSORFLOW])
 JAXS = [*product(["jax"], OF_JAX)]
 TENSORFLOWS = [
     pytest.param("tensorflow", model, marks=needs_tensorflow) for model in OF_TENSORFLOW
 ]
-each = pytest.mark.parametrize(
-    ("framework", "model"), [*product(BOTH, MODELS), *JAXS, *TENSORFLOWS]
-)
+COMPILED = [
+    *[pytest.param("jax", model, marks=pytest.mark.slow) for model in OF_JAX],
+    *[pytest.param(*one.values, marks=[*one.marks, pytest.mark.slow]) for one in TENSORFLOWS],
+]
+each = pytest.mark.parametrize(("framework", "model"), [*product(BOTH, MODELS), *COMPILED])
 
 
 # The script.
@@ -211,6 +214,7 @@ def test_pytorch_computes_in_the_lower_precision_on_a_cpu(model, precision):
     assert run.notes["loss_scaling"] == (2.0**15 if precision == "amp" else None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["bert", "llama"])
 def test_jax_computes_in_the_lower_precision_on_a_cpu(model):
     run = trained("jax", model, precision="bf16")
@@ -365,6 +369,7 @@ def test_biases_and_norms_have_no_weight_decay(framework, optimizer):
         assert is_unchanged == (parameter.ndim == 1), name
 
 
+@pytest.mark.slow
 def test_jaxs_adamw_decays_matrices_alone():
     given = options("jax", "bert")
     weights = jax_train.new_weights(given)
@@ -375,6 +380,7 @@ def test_jaxs_adamw_decays_matrices_alone():
         assert np.array_equal(updated[name], weight) == (weight.ndim == 1), name
 
 
+@pytest.mark.slow
 def test_lamb_reduces_the_loss_of_bert(monkeypatch):
     # The learning rate scales with the batch: use that of a larger batch than is trained.
     settings = options("paddle", "bert", optimizer="lamb", batch_size=1024).optimizer_settings
@@ -403,6 +409,7 @@ def test_overflows_skip_steps_and_halve_the_loss_scale(monkeypatch):
     assert run.losses[-1] < run.losses[0]
 
 
+@pytest.mark.slow
 @needs_tensorflow
 def test_overflows_skip_steps_of_tensorflow_and_halve_its_loss_scale(monkeypatch):
     from perfkit.training.tensorflow import train
@@ -469,8 +476,8 @@ def test_what_a_framework_lacks_is_refused_with_what_it_has(capsys, model, chang
     [
         ("llama", "paddle"),
         ("llama", "torch"),
-        ("bert", "jax"),
-        pytest.param("bert", "tensorflow", marks=needs_tensorflow),
+        pytest.param("bert", "jax", marks=pytest.mark.slow),
+        pytest.param("bert", "tensorflow", marks=[needs_tensorflow, pytest.mark.slow]),
     ],
 )
 def test_accumulated_micro_batches_equal_one_step_on_the_whole_batch(
@@ -753,6 +760,7 @@ def test_a_loss_in_parts_equals_the_loss_of_all_rows_at_once(framework, size, mo
     assert sorted(rows[3:6]) == [8, 20, 20]
 
 
+@pytest.mark.slow
 def test_jaxs_loss_in_parts_equals_the_loss_of_all_rows_at_once(monkeypatch):
     changes = {"sequence_length": 24}
     whole = trained("jax", "llama", **changes)

@@ -7,6 +7,8 @@ import math
 import pytest
 from accelerator.fake import FOLDER, run_python
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def values(plugin, tmp_path_factory):

@@ -9,6 +9,8 @@ import pytest
 from accelerator.fake import trained
 from retried import holds_once
 
+pytestmark = pytest.mark.slow
+
 # With seed 1 no gradient of the narrow models overflows by itself.
 ON_GPU = {"framework": "paddle", "device": "gpu", "gpus": 1, "input": "synthetic", "seed": 1}
 IMAGES = {"batch_size": 4, "image_size": 32}
@@ -221,7 +223,6 @@ def test_micro_batches_are_accumulated_on_the_device(special, steps):
         assert not {"stream_syncs", "to_device", "to_host"} & step.keys()
 
 
-@pytest.mark.slow
 def test_two_devices_exchange_each_gradient_once_per_step(plugin, tmp_path):
     wanted = configuration("resnet50 fp32", gpus=2, accumulate=2)
     launcher = ["-m", "paddle.distributed.launch", "--devices", "0,1", "--log_dir", "log"]
@@ -237,7 +238,6 @@ def test_two_devices_exchange_each_gradient_once_per_step(plugin, tmp_path):
             assert not {"device_syncs", "to_device", "to_host"} & step.keys()
 
 
-@pytest.mark.slow
 def test_a_compiled_network_sends_gradients_during_its_backward_pass(plugin, tmp_path):
     wanted = configuration("vgg16 fp32 static", gpus=2)
     launcher = ["-m", "paddle.distributed.launch", "--devices", "0,1", "--log_dir", "log"]
