@@ -313,7 +313,7 @@ def test_packet_loss_ends_in_completion_or_a_named_failure(over_ssh):
     skip_if(namespaces_missing("nft"))
     for node in (0, 1):
         over_ssh.namespaces.lose(node, 30)
-    result = over_ssh.measure(timeout=80)
+    result = over_ssh.measure(timeout=40)
     assert result.status == "complete" or result.failure.code in (
         *("node_lost", "node_timeout", "worker_error", "worker_died", "worker_stalled"),
         "timeout",

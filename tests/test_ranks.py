@@ -31,7 +31,7 @@ CASES = {
         "llama-recompute": {"model": "llama", "recompute": "full"},
     },
     "torch": {
-        "vgg16-static-accumulate": {"model": "vgg16", "accumulate": 2, "execution": "static"},
+        "vgg16-accumulate": {"model": "vgg16", "accumulate": 2},
         "gpt": {"model": "gpt"},
         "llama-gradients": {"model": "llama", "sharding": "gradients"},
         "llama-full-accumulate": {"accumulate": 2} | FULL,
