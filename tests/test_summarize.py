@@ -34,6 +34,14 @@ def test_throughput_is_all_samples_by_the_slowest_window():
     assert repeat.steps_per_second == 2 / 2.5
 
 
+def test_tokens_that_a_rank_has_told_count_once():
+    events = [*rank(2.0), event("told")]
+    repeat = summarize(1, PROTOCOL, [events], 9.0, units=4)
+    # 8 tokens are 2 sequences.
+    assert repeat.ranks[0].samples == 2
+    assert repeat.throughput == 8 / 2.0
+
+
 def test_a_rank_20_percent_slower_slows_all_ranks():
     """All ranks wait for the slowest one."""
     alike = summary(rank(2.0, 1.0), rank(2.0, 1.0))
@@ -263,5 +271,6 @@ def test_the_energy_of_a_window_with_pauses_is_not_that_of_its_samples():
     without = summarize(1, PROTOCOL, [events], 9.0, telemetry).telemetry
     assert without.energy_joules_per_sample == 16.0 / 8
     paused = summarize(1, PROTOCOL, [[*events, pause]], 9.0, telemetry).telemetry
+    assert (without.samples, paused.samples) == (3, 4)
     assert paused.energy_joules_per_sample is None
     assert paused.missing == {"energy_per_sample": "the window has pauses"}
