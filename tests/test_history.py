@@ -141,7 +141,9 @@ def test_a_series_joins_versions_but_not_configurations_or_hardware(tmp_path):
     on_another = [name for name in names if "another" in name]
     assert len(on_another) == 1
     assert judged.left_out == 2
-    assert "2 measurements belong to series with fewer than three." in text_of(judged)
+    assert "2 measurements belong to series with fewer than three undisturbed ones." in text_of(
+        judged
+    )
 
 
 def test_a_series_is_named_by_what_differs_from_the_defaults(tmp_path):
@@ -295,7 +297,8 @@ def test_the_movers_are_series_whose_newest_measurement_differs_from_the_one_bef
 
 def test_a_folder_without_series_says_what_is_needed(tmp_path):
     outputs = write_all(tmp_path / "outputs", *series([1.0]))
-    assert "measured three times" in run(outputs).output
+    said = " ".join(run(outputs).output.split())
+    assert "three measurements that no other load disturbed" in said
     missing = run(tmp_path / "nowhere")
     assert missing.exit_code == 2
     assert "nowhere: no folder" in " ".join(missing.output.split())

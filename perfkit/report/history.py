@@ -70,8 +70,8 @@ def history_section(found: History, site: Site) -> Section:
         section += _all_series(ordered, site)
     if found.left_out:
         words = ngettext(
-            "%(count)s measurement belongs to a series with fewer than three.",
-            "%(count)s measurements belong to series with fewer than three.",
+            "%(count)s measurement belongs to a series with fewer than three undisturbed ones.",
+            "%(count)s measurements belong to series with fewer than three undisturbed ones.",
             found.left_out,
         )
         section += note(words % {"count": found.left_out})
@@ -82,7 +82,10 @@ def _findings(found: History) -> Section:
     """Return which series regressed."""
     count = len(found.series)
     if not count:
-        words = _("No configuration has been measured three times yet. To measure one anew:")
+        words = _(
+            "No configuration has three measurements that no other load disturbed. To measure "
+            "one anew:"
+        )
         return hint(words, "perfkit run resnet50 -p label NAME")
     regressed = [_name(series) for series in found.series if series.regressed]
     if not regressed:
