@@ -12,6 +12,7 @@ from pydantic import Field
 from perfkit.audit.answer import Answer
 from perfkit.audit.claim import FAILED, Claim
 from perfkit.audit.figure import (
+    BY_MEDIAN_STEP,
     TIMED,
     Figure,
     Period,
@@ -99,7 +100,7 @@ class AuditedLog(Stored):
     @property
     def has_rates(self) -> bool:
         """Whether the log's prints have rates, of which other statistics can be computed."""
-        others = (*TIMED, "reported")
+        others = (*TIMED, *BY_MEDIAN_STEP, "reported")
         return any(figure.statistic not in others for figure in self.figures)
 
 

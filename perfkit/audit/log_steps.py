@@ -247,8 +247,8 @@ def _by_rate(log: Log, rows: Columns, timed: Timed) -> np.ndarray:
             lacking = "the tokens of a sample: -p sequence_length NUMBER"
         raise LogFailure(
             "batch_unknown",
-            f"the log ({log.format}) tells neither the samples of a step nor a rate; state "
-            f"{lacking}",
+            f"the log ({log.format}) tells neither the samples of a step nor a rate; state, "
+            f"before the command, {lacking}",
         )
     samples: np.ndarray = rates * ranks * timed.seconds
     return samples

@@ -129,7 +129,11 @@ def after_dashes(
         return shlex.join(of_script)
     if [*words] != of_script:
         problem = f"Got unexpected extra argument ({words[0]})" if words else "-- before SCRIPT"
-        raise click.UsageError(f"{problem}\n{ARGUMENTS_FOLLOW}: {DASHES} {shlex.join(words)}")
+        first = context.params["model"]
+        advice = f"{ARGUMENTS_FOLLOW}: {DASHES} {shlex.join(words)}"
+        if words and not first.endswith(".py"):
+            advice = f"A command follows --: {DASHES} {shlex.join([first, *words])}"
+        raise click.UsageError(f"{problem}\n{advice}")
     return shlex.join(words) if DASHES in typed else None
 
 

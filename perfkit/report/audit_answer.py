@@ -228,7 +228,7 @@ def _lacking_of_rate(log: AuditedLog, answer: Answer, speed: Speed) -> str:
         }
     if speed.of_all is None:
         return _("The throughput of all devices needs %(options)s.") % DEVICES
-    if log.format == NAMED_VALUES and log.has_rates:
+    if log.format == NAMED_VALUES and log.has_rates and log.fact("ranks") != 1:
         return _("Nothing tells whether it is that of one device: it is taken as that of all.")
     if speed.per_device is None:
         return _("The throughput of one device needs %(options)s.") % DEVICES
