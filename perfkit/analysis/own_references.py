@@ -175,10 +175,10 @@ def _has_effect(name: str, row: MeasurementRow) -> bool:
 
 
 def save_references(file: Path, measurements: Iterable[Measurement]) -> None:
-    """Write measurements, which have a number, as a references file. Raises OSError, also if
-    the file exists: it may have been edited."""
-    entries = []
-    for measurement in measurements:
+    """Write measurements, which have a number, as a references file; of those that match the
+    same, the newest. Raises OSError, also if the file exists: it may have been edited."""
+    entries = {}
+    for measurement in sorted(measurements, key=lambda each: each.result.created):
         result, row = measurement.result, row_of(measurement)
         match: dict[str, KeyValue] = {}
         for name, value in must_agree(measurement).items():
@@ -190,6 +190,6 @@ def save_references(file: Path, measurements: Iterable[Measurement]) -> None:
             match["gpu"] = gpu
         value = float(f"{result.throughput_per_device:.6g}")
         source = f"{result.id}, {result.created[:10]}"
-        entries.append({"match": match, "value": value, "source": source})
+        entries[str(match)] = {"match": match, "value": value, "source": source}
     with file.open("x", encoding="utf-8") as stream:
-        YAML().dump(entries, stream)
+        YAML().dump([*entries.values()], stream)

@@ -129,12 +129,15 @@ def _operator(name: str) -> str:
 
 def profile_difference(base: Path, variant: Path) -> Section:
     """The operators that account most for the difference between the measurements in two
-    folders; empty unless both have a profile."""
+    folders; empty unless both have a profile of one framework."""
     try:
-        a, b = (read_profile(Measurement.read(folder)) for folder in (base, variant))
+        measurements = [Measurement.read(folder) for folder in (base, variant)]
+        a, b = map(read_profile, measurements)
     except (ResultError, OSError):
         return Section()
-    if a is None or b is None:
+    # Operators of two frameworks have no names in common.
+    frameworks = {measurement.result.config.framework for measurement in measurements}
+    if a is None or b is None or len(frameworks) > 1:
         return Section()
     rows = [_difference(each) for each in operator_differences(a, b)[:MOST_OPERATORS]]
     headings = [_("Operator"), _("Base (s)"), _("Variant (s)"), _("Difference (s)")]
