@@ -62,8 +62,8 @@ class Config(BaseModel):
     cpu_tuning: Annotated[bool, About(verified=True)] = True
     """set threads and MKL path on a CPU; False: the framework's defaults"""
     profile: Annotated[bool, RUN] = False
-    """after the repeats, trace some steps of one more run, which no number is taken from, with
-    the framework's profiler"""
+    """trace some steps of one more run by the framework's profiler; no number is taken from
+    it"""
     python: Annotated[
         str | None, Field(min_length=1), About(compared="ignore", is_path=True)
     ] = None
