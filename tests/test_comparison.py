@@ -18,12 +18,13 @@ from scipy.stats import mannwhitneyu
 import perfkit
 from perfkit.analysis.comparison.keys import HARDWARE, KEYS, format_pair
 from perfkit.analysis.comparison.stored import SelectedComparison
+from perfkit.analysis.verdicts import LEVEL, THRESHOLD, has_regressed, verdict
 from perfkit.measuring import statistics
 from perfkit.measuring.paths import ROOT
 from perfkit.measuring.results.failures import Failure
 from perfkit.measuring.results.schema import InputData
 from perfkit.measuring.results.store import read_result
-from perfkit.measuring.statistics import ratio_interval
+from perfkit.measuring.statistics import Estimate, ratio_interval
 from perfkit.measuring.work import ModelWork
 from perfkit.report.comparison import selected_comparison
 from perfkit.report.terminal import wrapped
@@ -203,6 +204,13 @@ def test_a_verdict_states_equality_only_within_the_threshold(compare, base, valu
     first, *_others = repr(selected_comparison(comparison)).splitlines()
     assert first == line
     assert comparison.regressed == ("a regression" in line)
+
+
+def test_a_regression_is_judged_by_the_ratio_and_not_by_the_end_of_its_interval():
+    slower = Estimate(value=0.985, low=0.97, high=0.995, level=0.96)
+    assert verdict(slower, LEVEL, THRESHOLD) == "slower"
+    assert not has_regressed(slower, LEVEL, THRESHOLD)
+    assert has_regressed(slower._replace(value=0.975), LEVEL, THRESHOLD)
 
 
 @pytest.mark.parametrize(

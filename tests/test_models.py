@@ -81,9 +81,18 @@ def test_multiply_adds_match_those_of_the_reference_implementations(model, billi
 
 
 @pytest.mark.usefixtures("narrow")
-@pytest.mark.parametrize("model", ["resnet50", "vgg16"])
-def test_multiply_adds_match_the_networks_layers_at_an_odd_size(model):
-    given = options("torch", model, image_size=75)
+@pytest.mark.parametrize(
+    ("model", "size"),
+    [
+        ("resnet50", {"image_size": 75}),
+        ("vgg16", {"image_size": 75}),
+        ("bert", {"sequence_length": 48}),
+        ("gpt", {"sequence_length": 48}),
+        ("llama", {"sequence_length": 48}),
+    ],
+)
+def test_multiply_adds_match_the_networks_layers_at_an_odd_size(model, size):
+    given = options("torch", model, **size)
     traced = TracedTraining(given, torch.device("cpu"), np.float32)
     assert traced.multiply_adds() == 2 * multiply_adds(given)
 
