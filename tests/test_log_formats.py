@@ -208,6 +208,13 @@ def test_the_samples_of_steps_are_summed(write):
     assert log.answer.tokens.of_all == pytest.approx((1000 + 2000 + 3000 + 4000) / 18)
 
 
+def test_printed_samples_of_one_device_count_for_each(write):
+    text = SUITES["PaddleOCR"].text(np.full(40, 0.5), 1)
+    (log,) = audit([write(text)], stated={"ranks": 8}).logs
+    assert log.answer.samples.per_device == pytest.approx(32 / 0.5)
+    assert log.answer.samples.of_all == pytest.approx(8 * 32 / 0.5)
+
+
 def test_deepspeed_chats_own_lines_come_first_and_their_rates_are_checked(write):
     timer = SUITES["DeepSpeed"].text(np.ones(40), 1)
     chat = SUITES["DeepSpeed-Chat"].text(np.full(40, 4.0), 1)

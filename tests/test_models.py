@@ -104,6 +104,15 @@ def test_the_flops_of_a_token_are_those_of_the_published_formula():
     assert training_flops(short) == 6 * weights + 12 * 12 * 768 * 64
 
 
+def test_the_learning_rate_of_images_grows_with_the_batch_up_to_256():
+    rates = {}
+    for batch_size in (128, 256, 512):
+        given = options("torch", "resnet50", batch_size=batch_size)
+        rates[batch_size] = given.optimizer_settings.learning_rate
+    assert rates[128] == rates[256] / 2
+    assert rates[512] == rates[256]
+
+
 def test_units_are_tokens_for_gpt_and_samples_for_resnet():
     assert units_per_sample(config("gpt", sequence_length=64).work) == 64
     assert units_per_sample(config("resnet50").work) == 1
