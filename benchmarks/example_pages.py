@@ -15,6 +15,7 @@ PUBLISHED = [
     "*/result.json",
     "*/repeats/**/*.jsonl",
     "*/diagnosis.json",
+    "*/profile/profile.json",
     "*/diagnosis/*.jsonl",
     "comparisons/*/comparison.json",
     "audits/*/audit.json",

@@ -233,6 +233,15 @@ def diagnosis(place: Place) -> Group:
     )
 
 
+def profile(place: Place) -> Group:
+    """Where a step of GPT-2 goes."""
+    steps = {"warmup_steps": 2, "measured_steps": 5, "repeats": 5}
+    size = {"framework": "torch", "input": "synthetic", "sequence_length": 128}
+    options = place.options(device="cpu", **size, **steps, profile=True, label="profiled")
+    run = partial(perfkit, "run", "gpt", *options)
+    return Group("profile", [Stage("a step under the profiler", 2, run)])
+
+
 # A history with a drop and a recovery.
 
 THROTTLED = "throttled"
@@ -400,6 +409,7 @@ GROUPS: list[Callable[[Place], Group]] = [
     script,
     command,
     diagnosis,
+    profile,
     history,
     fleet,
     audits,
