@@ -227,7 +227,8 @@ def test_an_unknown_batch_is_told_after_the_first_repeat(measure):
     code, reason = failure_of(measure(batch_size=None, repeats=7))
     assert code == "batch_unknown"
     assert reason.endswith(
-        "state the samples of one device in an optimizer update: -p batch_size NUMBER"
+        "state the samples of one device in an optimizer update, before the command: "
+        "-p batch_size NUMBER"
     )
 
 

@@ -242,13 +242,13 @@ def _by_rate(log: Log, rows: Columns, timed: Timed) -> np.ndarray:
     rate_of_line = dict(zip(rows["line"].tolist(), rows["own_rate"].tolist(), strict=True))
     rates = np.array([rate_of_line[line] for line in timed.line.tolist()])
     if not np.isfinite(rates).all():
-        lacking = "the samples of one device in an optimizer update: -p batch_size NUMBER"
+        lacking, option = "samples of one device in an optimizer update", "batch_size"
         if log.number("batch_size"):
-            lacking = "the tokens of a sample: -p sequence_length NUMBER"
+            lacking, option = "tokens of a sample", "sequence_length"
         raise LogFailure(
             "batch_unknown",
-            f"the log ({log.format}) tells neither the samples of a step nor a rate; state, "
-            f"before the command, {lacking}",
+            f"the log ({log.format}) tells neither the samples of a step nor a rate; state the "
+            f"{lacking}, before the command: -p {option} NUMBER",
         )
     samples: np.ndarray = rates * ranks * timed.seconds
     return samples

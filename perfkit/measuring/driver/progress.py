@@ -207,11 +207,9 @@ class RepeatsProgress(Progress):
         self.variant = self.variants[0]
         self.rates: dict[str, str] = {}
 
-    def show(
-        self, repeat: int, step: int, throughput: float | None, *, warmup_step: int = 0
-    ) -> None:
-        """Show `step` finished steps of `repeat`, or `warmup_step` steps of a warm-up without a
-        fixed length."""
+    def show(self, repeat: int, step: int, throughput: float | None, state: str = "") -> None:
+        """Show `step` finished steps of `repeat` in the protocol's count, by default in words,
+        or the `state` of the repeat in others."""
         if throughput:
             self.rates[self.variant] = f"{number(throughput)} {self.unit}"
         order = round_order(self.variants, repeat)
@@ -223,9 +221,7 @@ class RepeatsProgress(Progress):
         if not self.rates and not step:
             # Repeats of an earlier run do not predict the time left.
             self.share_before = share
-        at = f"step {step}/{self.steps}" if step else "starting"
-        if warmup_step:
-            at = f"warm-up step {warmup_step}"
+        at = state or (f"step {step}/{self.steps}" if step else "starting")
         rate = self._rate(has_window_begun=bool(throughput))
         text = f"{self.variant:.24} repeat {repeat}/{self.repeats} {at} {rate}"
         self.update(text.lstrip(), share)

@@ -66,7 +66,7 @@ def run_repeat(
         made = _run_workers(launcher, store, index, progress, samples).conclude(first_told)
         if not made.repeat.failure:
             progress.unit = launcher.config.work.counts(made.told).unit
-            progress.show(index, launcher.protocol.steps, made.repeat.throughput)
+            progress.show(index, launcher.protocol.steps, made.repeat.throughput, "done")
     except OSError as error:
         made = Concluded(Repeat(index=index, status="failed", failure=unwritten(error)))
     except NodeError as error:

@@ -137,7 +137,7 @@ class Follower:
         self.unit = ""
         """What a script counts, once it has told that."""
         self.first_step_at: float | None = None
-        self.follows_prints = False
+        self.follows_prints = self.has_window = False
 
     def read_on(self) -> None:
         """Read the lines written since the last call."""
@@ -159,6 +159,8 @@ class Follower:
                 self.unit = event["unit"]
             case "warmup":
                 self.warmup_steps, self.window_steps = event["steps"], event["window_steps"]
+            case "window":
+                self.has_window = True
             case "print":
                 self._take_print(event)
             case "step" if not self.follows_prints:
@@ -193,6 +195,19 @@ class Follower:
     def warmup_step(self) -> int:
         """Return the last step of a warm-up without a fixed length; 0 once it is over."""
         return self.step if self.warmup_steps == inf else 0
+
+    @property
+    def state(self) -> str:
+        """The last step and, where it is known, of how many; what the rank does otherwise."""
+        if self.has_window:
+            return "window done, ending"
+        if not self.step:
+            return "starting"
+        if self.warmup_steps == inf:
+            return f"warm-up step {self.step}"
+        last_step = int(self.warmup_steps) + self.window_steps
+        of = f"/{last_step}" if self.step <= last_step else ""
+        return f"step {self.step}{of}"
 
     @property
     def planned_step(self) -> int:

@@ -61,6 +61,4 @@ class Watch:
         if first.unit:
             self.progress.unit = f"{first.unit}/s"
         throughput = first.samples_per_second * self.ranks
-        self.progress.show(
-            self.index, first.planned_step, throughput, warmup_step=first.warmup_step
-        )
+        self.progress.show(self.index, first.planned_step, throughput, first.state)
