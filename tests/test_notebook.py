@@ -129,7 +129,7 @@ def test_the_last_output_and_log_lines_are_the_outcome(papermilled):
     # Papermill's own line about the end of the cell follows.
     begun, ended = re.findall(r"(?:Executing|Ending) Cell", done.stderr)[-2:]
     assert re.search(f"{begun} .*\n{re.escape(last)}\n{ended} ", done.stderr)
-    assert re.search(r"^\s*repeat 5/5 step 9/9 .* images/s, .* left", done.stderr, re.MULTILINE)
+    assert re.search(r"^\s*repeat 5/5 done .* images/s, .* left", done.stderr, re.MULTILINE)
     first, *_warnings, path = last.splitlines()
     assert first.startswith(value) and path.endswith(page)
     assert "warning" in last
@@ -144,7 +144,7 @@ def test_the_executed_notebook_keeps_one_line_of_the_progress(papermilled):
         for out in cell.get("outputs", [])
     ]
     stored = "".join(output.text for output in outputs if output.output_type == "stream")
-    assert re.fullmatch(r"\r?repeat 5/5 step 9/9 .* 0:00:00 left\s*", stored)
+    assert re.fullmatch(r"\r?repeat 5/5 done .* 0:00:00 left\s*", stored)
 
 
 def in_terminal(command, environment, folder):
@@ -177,7 +177,7 @@ def test_perfkit_run_prints_throughput_warnings_and_page(ran):
     printed, lines, outputs = ran
     measurement = measured(outputs)
     assert printed.strip() == str(measurement.folder / "report.html")
-    (progress,) = (line for line in lines if line.startswith("repeat 5/5 step 3/3"))
+    (progress,) = (line for line in lines if line.startswith("repeat 5/5 done"))
     assert re.search(r"images/s, 100%, 0:00:00 left$", progress)
     value, _page = outcome_line(measurement)
     (shown,) = (place for place, line in enumerate(lines) if line.startswith(value))
@@ -314,7 +314,7 @@ def test_the_notebook_runs_interactively_and_shows_progress(tmp_path, fake, monk
     client.execute()
     progress = "".join(output.text for output in cells["measure"].outputs)
     assert {output.name for output in cells["measure"].outputs} == {"stdout"}
-    assert re.search(r"\rrepeat 1/1 step 3/3 .* images/s, 100%, .* left\n$", progress)
+    assert re.search(r"\rrepeat 1/1 done .* images/s, 100%, .* left\n$", progress)
     assert measured(tmp_path).result.status == "complete"
 
 
