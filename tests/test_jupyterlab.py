@@ -39,7 +39,7 @@ CHANGED = {
 }
 """Changes of the parameters cell."""
 EXAMPLES = "outputs/examples"
-PROGRESS = re.compile(r"repeat \d/5 \D")
+PROGRESS = re.compile(r"repeat \d/5 (?:step \d+/9|window done, ending|done) ")
 SETTINGS = {
     "notebook-extension/tracker": '{"windowingMode": "none"}',
     "apputils-extension/notification": '{"fetchNews": "false", "checkForUpdates": false}',
