@@ -374,9 +374,10 @@ def test_the_log_of_a_public_trainer_tells_what_its_step_timer_does(trainer):
     package, _samples, everies = TRAINERS[trainer]
     pytest.importorskip(package)
     by_log, by_timer = by_log_and_timer(trainer, everies[-1])
-    # Of other units or steps it would be another number. On a busy machine lines arrive late:
-    # benchmarks/command_logs.py shows how equal the two are.
-    assert by_log / by_timer == pytest.approx(1, abs=0.5)
+    # Prints have up to 10 steps, and steps up to 64 samples: counted wrong, the two would
+    # differ by more. How equal they are on an idle machine shows benchmarks/command_logs.py;
+    # beside other load, which the measurement warns of, lines arrive late.
+    assert 0.2 < by_log / by_timer < 5
 
 
 @pytest.mark.slow
