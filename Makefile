@@ -20,11 +20,11 @@ report: .venv/cpu
 check: lint .venv/check
 	$(PYTEST) --quick -m 'not slow'
 
-## test: all tests except the slow ones, on all cores (three minutes on two)
+## test: all tests except the slow ones, on all cores (four minutes on two)
 test: .venv/test
 	$(PYTEST) -m 'not slow'
 
-## test-slow: the tests over 3 s each: clusters, kills, JAX (20 minutes on two cores)
+## test-slow: the tests over 3 s each: clusters, kills, JAX (15 minutes on two cores)
 test-slow: .venv/test
 	$(BIN)/python -m pytest --numprocesses 4 --dist worksteal -m slow
 
