@@ -414,8 +414,6 @@ def _events(result, repeat, rank):
         events.append(event("pause", step=last_step - 1, seconds=repeat.pauses_seconds))
     if repeat.late_modules:
         events.append(event("modules", late=repeat.late_modules))
-    if repeat.evaluation:
-        events.append(event("note", values={"evaluation": repeat.evaluation.model_dump()}))
     if repeat.peak:
         events.append(event("peak", **_peak_of_rank(repeat)))
     end = {

@@ -57,8 +57,8 @@ WALL, VALUE = '"wall_seconds": null', '"value": 4.0'
         (VALUE, '"value": 4.0, "later": 1', r"throughput\.later: Extra inputs"),
         ('"batch_size": 4', '"batch_size": 0', r"ModelWork\.batch_size: .*greater than"),
         ('"created": "2026-', '"created": "x-', "created: .*isoformat"),
-        ('"schema_version": 8', '"schema_version": 7', "is 7, this perfkit reads 8"),
-        ('"schema_version": 8,', "", "schema_version: Field required"),
+        ('"schema_version": 9', '"schema_version": 8', "is 8, this perfkit reads 9"),
+        ('"schema_version": 9,', "", "schema_version: Field required"),
     ],
 )
 def test_an_invalid_field_is_named(tmp_path, old, new, why):

@@ -365,7 +365,7 @@ def test_unreadable_measurements_are_named_and_the_others_shown(tmp_path, monkey
     _index, left_out = write_site(tmp_path, print)
     reasons = [
         "cut/result.json: Invalid JSON: EOF while parsing a string",
-        "old/result.json: schema_version is 1, this perfkit reads 8",
+        "old/result.json: schema_version is 1, this perfkit reads 9",
         f"{odd.folder.name}: its page could not be written (TypeError: nobody thought of this)",
         f"{unread.folder.name}: contradicts its raw files",
     ]

@@ -165,5 +165,4 @@ def test_a_measurement_has_samples_losses_and_effective_settings(measure):
     assert effective.settings["execution"] == "tf.function"
     (repeat,) = result.repeats
     assert sum(rank.samples for rank in repeat.ranks) == 2 * 2
-    assert repeat.evaluation
     assert check_against_raw(measurement) == ""

@@ -21,7 +21,7 @@ from perfkit.analysis.verdicts import are_few
 from perfkit.measuring.config import Config
 from perfkit.measuring.request.contradictions import contradictions
 from perfkit.measuring.results.frames import steps_of
-from perfkit.measuring.results.repeat import Evaluation, Repeat, TelemetrySummary
+from perfkit.measuring.results.repeat import Repeat, TelemetrySummary
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import Measurement, ResultError
 from perfkit.measuring.results.summarize import check_against_raw
@@ -116,12 +116,10 @@ class MeasurementChecks:
             "step times": bool(self.steadiness),
             "telemetry": bool(self.telemetry),
             "losses": any(repeat.loss_first is not None for repeat in repeats),
-            "accuracy": any(repeat.evaluation for repeat in repeats),
             "measured peak": utilization(self.result) is not None,
         }
         if self.result.told:
-            # A script is not asked for its accuracy, and only it knows its samples per step.
-            del aspects["accuracy"]
+            # Only a script knows its samples per step.
             aspects["samples per step"] = False
         return aspects
 
@@ -330,37 +328,6 @@ class LossNotFalling(MeasurementWarning):
             return None
         rising = [repeat for repeat, rise in _rises(checks.result) if rise >= 0]
         return cls(repeats=rising) if rising else None
-
-
-ROUNDING = 0.01
-
-
-class ImpossibleAccuracy(MeasurementWarning):
-    """Accuracy is below 1 - loss / ln 2 of the same forward pass, although a wrong prediction
-    has a loss of at least ln 2."""
-
-    code = "accuracy"
-    severity = "error"
-    sentence = N_("%(repeats)s: accuracy and loss of one forward pass contradict each other.")
-    repeats: Repeats
-
-    @classmethod
-    def find(cls, checks: "MeasurementChecks") -> Self | None:
-        impossible = []
-        for repeat in checks.repeats:
-            if repeat.evaluation and not accuracy_is_possible(repeat.evaluation):
-                impossible.append(repeat.index)
-        return cls(repeats=impossible) if impossible else None
-
-
-def accuracy_is_possible(evaluation: Evaluation) -> bool:
-    """Return whether accuracy and loss of one forward pass are consistent.
-
-    A misclassified sample's label has a probability of at most one half, so its loss is at
-    least log 2: the share of such samples is at most the mean loss over log 2.
-    """
-    least = 1 - evaluation.loss / log(2)
-    return max(least - ROUNDING, 0) <= evaluation.accuracy <= 1
 
 
 NEAR_CHANCE = (0.75, 1.5)

@@ -123,7 +123,7 @@ def repeats(measurement: Measurement) -> Section:
 def _repeat_table(result: Result) -> Section:
     headings = (
         *(_("Repeat"), plain(result.counts.unit), _("Median step (s)")),
-        *(NumberHeading(_("Data wait")), _("Loss, first and last"), _("Accuracy after")),
+        *(NumberHeading(_("Data wait")), _("Loss, first and last")),
         *(_("Peak memory (GiB)"), _("To first step (s)"), _("Pauses (s)")),
         *(_("Failure"), _("Message")),
     )
@@ -141,7 +141,6 @@ def _repeat_row(repeat: Repeat, result: Result) -> list[str]:
     if result.input == "synthetic":
         # The same batch again and again: the loss is not meaningful.
         losses = []
-    accuracy = repeat.evaluation.accuracy if repeat.evaluation else None
     memory, first_step = repeat.peak_memory_bytes, repeat.first_step
     return [
         f"{repeat.index:,}",
@@ -149,7 +148,6 @@ def _repeat_row(repeat: Repeat, result: Result) -> list[str]:
         number(seconds.median) if seconds else "",
         wait,
         " → ".join(filter(None, losses)),
-        "" if accuracy is None else percent(accuracy),
         "" if memory is None else number(memory / GIB, 3),
         "" if first_step is None else number(first_step.seconds, 3),
         _optional(repeat.pauses_seconds or None),

@@ -6,13 +6,12 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from math import isfinite, log2
+from math import log2
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from perfkit.timing.failure import ConfigMismatchError
-from perfkit.timing.recorder import LossNotFiniteError
 from perfkit.training.options import Options
 
 COMPUTE_STEPS = 3
@@ -114,13 +113,6 @@ def skipped_steps(initial_scale: float, scale: float, steps: int, interval: int)
     """Return how many steps a loss scaler has skipped: each overflow halves the scale. None if
     `steps` reach the `interval` of steps without an overflow, after which it doubles."""
     return round(log2(initial_scale / scale)) if steps < interval else None
-
-
-def evaluation(loss: float, accuracy: float) -> dict[str, float]:
-    """Return a note of a forward pass after the window. Raises LossNotFiniteError."""
-    if not isfinite(loss):
-        raise LossNotFiniteError(f"the loss is {loss} after the last step")
-    return {"loss": loss, "accuracy": accuracy}
 
 
 def seconds_without_exchange(

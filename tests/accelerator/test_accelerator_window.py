@@ -114,10 +114,9 @@ def test_dense_layers_run_as_in_builds_for_cuda(steps):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_losses_are_finite_and_evaluation_works(steps, case):
+def test_losses_are_finite(steps, case):
     answer = steps[case]
     assert np.isfinite(answer["losses"]).all()
-    assert np.isfinite([*answer["notes"]["evaluation"].values()]).all()
     assert answer["notes"].get("skipped_steps", 0) == 0
     assert answer["memory_bytes"] > answer["bytes"]
 

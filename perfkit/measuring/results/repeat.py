@@ -42,15 +42,6 @@ class Peak(Stored):
     """mean over 0.3 seconds"""
 
 
-class Evaluation(Stored):
-    """Rank 0's loss and accuracy of one forward pass after the window."""
-
-    loss: float
-    """as in training"""
-    accuracy: float
-    """share of labels or masked words predicted correctly"""
-
-
 class StepSeconds(Stored):
     """Summary of the window's step times over all ranks, seconds."""
 
@@ -161,7 +152,6 @@ class Repeat(Stored):
     straggler: int | None = None
     """rank whose compute_seconds exceed 1.1 times the others' median, if any; None also where
     these are unknown"""
-    evaluation: Evaluation | None = None
     """rank 0's, after the window"""
     peak: Peak | None = None
     """all ranks' together; None unless each has one"""

@@ -19,7 +19,7 @@ from perfkit.measuring.statistics import median, median_interval, relative_width
 from perfkit.measuring.units import TERA
 from perfkit.measuring.work import Counts, ModelWork, Work
 
-SCHEMA_VERSION: Literal[8] = 8
+SCHEMA_VERSION: Literal[9] = 9
 Status = Literal["complete", "partial", "failed"]
 Ending = Literal["repeats", "interval", "budget"]
 """The rule of the protocol that ended the repeats."""
@@ -95,7 +95,7 @@ class NodeSeen(Stored):
 class Result(Stored):
     """One measurement: configuration, protocol, environment and its repeats."""
 
-    schema_version: Literal[8]
+    schema_version: Literal[9]
     """readers refuse any other"""
     id: str
     """name of its folder"""

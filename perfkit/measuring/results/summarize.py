@@ -15,7 +15,6 @@ from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.results.base import Stored
 from perfkit.measuring.results.effective import Told
 from perfkit.measuring.results.repeat import (
-    Evaluation,
     FirstStep,
     Peak,
     Rank,
@@ -87,7 +86,6 @@ def summarize(
         loss_last=losses[-1] if losses else None,
         skipped_steps=end.get("skipped_steps"),
         straggler=_straggler([rank.compute_seconds or 0.0 for rank in ranks]),
-        evaluation=_evaluation(rank0),
         peak=_peak(events_of_ranks),
         first_step=_first_step(events_of_ranks, warmup_steps),
         ranks=ranks,
@@ -242,12 +240,6 @@ def _straggler(compute_seconds: list[float]) -> int | None:
     if others and compute_seconds[slowest] > STRAGGLING * median(others):
         return slowest
     return None
-
-
-def _evaluation(rank0: EventsByKind) -> Evaluation | None:
-    """Return the loss and the accuracy after the window; None if a script tells none."""
-    evaluation = noted(rank0["note"]).get("evaluation")
-    return Evaluation(**evaluation) if evaluation else None
 
 
 def _peak(events_of_ranks: Sequence[EventsByKind]) -> Peak | None:

@@ -45,16 +45,6 @@ def llama(
     return logits_of(x, table) if labels is None else loss_of(table, x, labels)
 
 
-def most_likely(weights: Weights, ids: Array, size: LlamaSize, **how: Any) -> Array:
-    """Return the most likely token after each one (batch * length)."""
-    x = hidden(weights, ids, size, **how)
-    table = output_table(weights, size)
-    rows = x.reshape(-1, x.shape[-1])
-    starts = range(0, len(rows), LOSS_ROWS)
-    parts = [logits_of(rows[start : start + LOSS_ROWS], table).argmax(-1) for start in starts]
-    return jnp.concatenate(parts)
-
-
 def hidden(
     weights: Weights,
     ids: Array,

@@ -130,23 +130,3 @@ def divided(options: Options, batch: Batch) -> tuple[Batch, Batch]:
     """Return the inputs and the labels of a batch."""
     count = 4 if options.model == "bert" else 1
     return batch[:count], batch[count:]
-
-
-def accuracy(
-    options: Options,
-    weights: Weights,
-    statistics: Statistics,
-    rng: Array | None,
-    batch: Batch,
-) -> Array:
-    """Return the share of labels, or of masked words, that are predicted correctly (top-1)."""
-    inputs, (labels, *_others) = divided(options, batch)
-    if options.model == "llama":
-        predicted = llama.most_likely(weights, *inputs, **llama_settings(options))
-        return (predicted == labels.ravel()).mean()
-    logits, _statistics = logits_of(options, weights, statistics, rng, inputs)
-    if options.model != "bert":
-        return (logits.argmax(-1).ravel() == labels.ravel()).mean()
-    words, _sentences = logits
-    is_right, is_counted = words.argmax(-1) == labels, labels != PADDING
-    return (is_right & is_counted).sum() / is_counted.sum()

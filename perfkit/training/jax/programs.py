@@ -1,5 +1,5 @@
-"""The compiled programs of a training: the passes of a micro-batch, the optimizer's step, and
-the evaluation after the window. With a mesh, every rank runs them."""
+"""The compiled programs of a training: the passes of a micro-batch, and the optimizer's step.
+With a mesh, every rank runs them."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from jax import numpy as jnp
 from jax.sharding import Mesh
 
 from perfkit.training.jax.layers import Weights, split
-from perfkit.training.jax.models import Batch, accuracy, loss_of
+from perfkit.training.jax.models import Batch, loss_of
 from perfkit.training.jax.optimizer import Arrays, sum_of, update
 from perfkit.training.jax.parallel import SPLIT, WHOLE, averaged, program
 from perfkit.training.jax.resnet import Statistics
@@ -86,19 +86,3 @@ def update_program(
         results=(specs, specs, WHOLE),
         donated=(0, 2),
     )
-
-
-def evaluation_program(
-    options: Options, mesh: Mesh | None = None, shares: Shares | None = None
-) -> Any:
-    """Return the program of the loss and the accuracy on a batch."""
-
-    def evaluate(
-        weights: Arrays, statistics: Statistics, rng: Array, batch: Batch
-    ) -> tuple[Array, Array]:
-        whole: Weights = Gathered(shares, weights) if shares else weights
-        loss, _statistics = loss_of(options, whole, statistics, rng, batch)
-        return loss, accuracy(options, whole, statistics, rng, batch)
-
-    specs = shares.specs if shares else WHOLE
-    return program(evaluate, mesh, specs=(specs, WHOLE, WHOLE, SPLIT))

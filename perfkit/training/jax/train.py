@@ -14,7 +14,6 @@ from jax.sharding import Mesh
 
 import perfkit
 from perfkit.training.effective import (
-    evaluation,
     host_settings,
     input_settings,
     seconds_without_exchange,
@@ -33,7 +32,6 @@ from perfkit.training.jax.parallel import WHOLE, held, joined, local, placed
 from perfkit.training.jax.precision import checked_precision
 from perfkit.training.jax.programs import (
     backward_program,
-    evaluation_program,
     update_program,
 )
 from perfkit.training.jax.sharding import Shares
@@ -63,7 +61,6 @@ def main() -> None:
     if is_parallel:
         backward = backward_program(options, mesh, exchanges=True)
     take_step = update_program(options, mesh, shares)
-    evaluate = evaluation_program(options, mesh, shares)
 
     batches = new_batches(options)
     batch = next(batches)
@@ -114,8 +111,6 @@ def main() -> None:
             jax.block_until_ready(jax.live_arrays())
 
         timer.note(compute_seconds=seconds_without_exchange(compute, synchronize))
-    results = evaluate(weights, statistics, rng, joined(next(batches), mesh))
-    timer.note(evaluation=evaluation(*(float(local(result)) for result in results)))
 
 
 def open_device(options: Options) -> None:

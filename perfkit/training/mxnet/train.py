@@ -14,7 +14,7 @@ from mxnet.ndarray import NDArray
 
 import perfkit
 from perfkit.training import models
-from perfkit.training.effective import evaluation, host_settings, input_settings
+from perfkit.training.effective import host_settings, input_settings
 from perfkit.training.models import MOMENTUM, training_flops
 from perfkit.training.mxnet.batches import new_batches
 from perfkit.training.mxnet.precision import checked_precision
@@ -69,11 +69,6 @@ def main() -> None:
         if number == options.steps * options.accumulate:
             break
 
-    with autograd.train_mode():
-        batch = next(batches)
-        loss = loss_of(model, batch).asscalar()
-        timer.note(evaluation=evaluation(float(loss), accuracy(model, batch)))
-
 
 def new_model(options: Options) -> HybridBlock:
     if options.model != "resnet50":
@@ -106,14 +101,6 @@ def loss_of(model: HybridBlock, batch: tuple[NDArray, ...]) -> NDArray:
     """Return the mean loss of a batch."""
     images, labels = batch
     return cross_entropies(model(images), labels).mean()
-
-
-def accuracy(model: HybridBlock, batch: tuple[NDArray, ...]) -> float:
-    """Return the share of labels that are predicted correctly (top-1)."""
-    images, labels = batch
-    predicted = model(images).argmax(axis=1)
-    correct = predicted == labels.reshape(-1).astype(predicted.dtype)
-    return float(correct.mean().asscalar())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """The built-in models in Paddle: which one an option names, and the loss of a batch (see
 perfkit.inputs)."""
 
-import paddle
 from paddle import Tensor, nn
 from paddle.nn import functional
 
@@ -54,18 +53,3 @@ def cross_entropy(logits: Tensor, labels: Tensor, ignored: int = -100) -> Tensor
 def inputs_of(options: Options, batch: Batch) -> Batch:
     """Return the tensors of a batch that the model gets without its loss."""
     return batch[:4] if options.model == "bert" else batch[:1]
-
-
-@paddle.no_grad()
-def accuracy(options: Options, model: nn.Layer, batch: Batch) -> float:
-    """Return the share of labels, or of masked words, that are predicted correctly (top-1)."""
-    inputs = inputs_of(options, batch)
-    labels = batch[len(inputs)].flatten()
-    if options.model == "llama":
-        predicted = model.most_likely(*inputs)
-    elif options.model == "bert":
-        predicted = model(*inputs)[0].argmax(-1).flatten()
-    else:
-        predicted = model(*inputs).argmax(-1).flatten()
-    counted = labels != PADDING if options.model == "bert" else paddle.ones_like(labels) > 0
-    return float((predicted == labels)[counted].astype("float32").mean())

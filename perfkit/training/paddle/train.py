@@ -18,7 +18,6 @@ import perfkit
 from perfkit.training.effective import (
     EXCHANGED_AFTERWARDS,
     EXCHANGED_MEANWHILE,
-    evaluation,
     host_settings,
     input_settings,
     seconds_without_exchange,
@@ -27,7 +26,7 @@ from perfkit.training.effective import (
 from perfkit.training.models import MOMENTUM, training_flops, units_per_sample
 from perfkit.training.options import Options
 from perfkit.training.paddle.batches import new_batches
-from perfkit.training.paddle.models import accuracy, inputs_of, loss_of, new_model
+from perfkit.training.paddle.models import inputs_of, loss_of, new_model
 from perfkit.training.paddle.precision import checked_precision
 from perfkit.training.paddle.strategy import Strategy
 from perfkit.training.paddle.vgg import VGG
@@ -150,11 +149,6 @@ def main() -> None:
                 paddle.device.synchronize()
 
         timer.note(compute_seconds=seconds_without_exchange(compute, synchronize))
-        optimizer.clear_grad()
-    with paddle.no_grad(), auto_cast():
-        batch = next(batches)
-        loss = float(loss_of(options, model, batch))
-        timer.note(evaluation=evaluation(loss, accuracy(options, model, batch)))
 
 
 def open_device(options: Options) -> None:

@@ -48,16 +48,3 @@ def masked_loss(logits: Tensor, labels: Tensor) -> Tensor:
 def inputs_of(options: Options, batch: Batch) -> Batch:
     """Return the tensors of a batch that the model gets without its loss."""
     return batch[:4] if options.model == "bert" else batch[:1]
-
-
-def accuracy(options: Options, model: tf.Module, batch: Batch) -> float:
-    """Return the share of labels, or of masked words, that are predicted correctly (top-1)."""
-    inputs = inputs_of(options, batch)
-    labels = tf.reshape(batch[len(inputs)], (-1,))
-    outputs = model(*inputs, training=True)
-    logits = outputs[0] if options.model == "bert" else outputs
-    predicted = tf.reshape(tf.argmax(logits, -1), (-1,))
-    correct = tf.cast(predicted == labels, tf.float32)
-    if options.model == "bert":
-        correct = correct[labels != PADDING]
-    return float(tf.reduce_mean(correct))

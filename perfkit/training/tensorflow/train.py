@@ -12,11 +12,11 @@ import tensorflow as tf
 from tensorflow import Tensor, Variable
 
 import perfkit
-from perfkit.training.effective import evaluation, host_settings, input_settings
+from perfkit.training.effective import host_settings, input_settings
 from perfkit.training.models import training_flops
 from perfkit.training.options import Options
 from perfkit.training.tensorflow.batches import new_batches
-from perfkit.training.tensorflow.models import Batch, accuracy, loss_of, new_model
+from perfkit.training.tensorflow.models import Batch, loss_of, new_model
 from perfkit.training.tensorflow.optimizers import AdamW, Momentum
 from perfkit.training.tensorflow.precision import checked_precision
 
@@ -99,9 +99,6 @@ def main() -> None:
 
     if is_scaled:
         timer.note(loss_scale=float(loss_scale), skipped_steps=skipped)
-    batch = next(batches)
-    loss = float(loss_of(options, model, batch))
-    timer.note(evaluation=evaluation(loss, accuracy(options, model, batch)))
 
 
 def open_device(options: Options) -> None:

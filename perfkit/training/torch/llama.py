@@ -123,11 +123,6 @@ class Llama(nn.Module):
         x = self.model(ids)
         return self.lm_head(x) if labels is None else self.lm_head.loss(x, labels)
 
-    def most_likely(self, ids: Tensor) -> Tensor:
-        """Return the most likely token after each one (batch * length)."""
-        rows = self.model(ids).flatten(0, 1)
-        return torch.cat([self.lm_head(part).argmax(-1) for part in rows.split(LOSS_ROWS)])
-
 
 def rotation(size: LlamaSize) -> tuple[Tensor, Tensor]:
     """Return the cosines and sines by which the pairs of values of a head rotate at each

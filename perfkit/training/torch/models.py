@@ -1,7 +1,6 @@
 """The built-in models in PyTorch: which one an option names, and the loss of a batch (see
 perfkit.inputs)."""
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -62,18 +61,3 @@ def masked_loss(logits: Tensor, labels: Tensor) -> Tensor:
 def inputs_of(options: Options, batch: Batch) -> Batch:
     """Return the tensors of a batch that the model gets without its loss."""
     return batch[:4] if options.model == "bert" else batch[:1]
-
-
-@torch.no_grad()
-def accuracy(options: Options, model: nn.Module, batch: Batch) -> float:
-    """Return the share of labels, or of masked words, that are predicted correctly (top-1)."""
-    inputs = inputs_of(options, batch)
-    labels = batch[len(inputs)].flatten()
-    if isinstance(model, Llama):
-        predicted = model.most_likely(*inputs)
-    elif options.model == "bert":
-        predicted = model(*inputs)[0].argmax(-1).flatten()
-    else:
-        predicted = model(*inputs).argmax(-1).flatten()
-    counted = labels != PADDING if options.model == "bert" else torch.ones_like(labels) > 0
-    return float((predicted == labels)[counted].float().mean())

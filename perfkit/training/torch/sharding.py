@@ -3,11 +3,7 @@ and of its gradient and optimizer state (FSDP2)."""
 
 import torch
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import (
-    MixedPrecisionPolicy,
-    fully_shard,
-    register_fsdp_forward_method,
-)
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from perfkit.training.options import Options
 from perfkit.training.torch.llama import Llama
@@ -31,7 +27,6 @@ def shard(
         policy = MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False)
     for module in (*model.model.layers, model):
         fully_shard(module, mesh=mesh, reshard_after_forward=gathers_again, mp_policy=policy)
-    register_fsdp_forward_method(model, "most_likely")
     again = ", again for the backward pass" if gathers_again else ""
     gathered = str(dtype or torch.float32).removeprefix("torch.")
     words = (

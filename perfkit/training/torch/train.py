@@ -16,7 +16,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import perfkit
 from perfkit.training.effective import (
-    evaluation,
     host_settings,
     input_settings,
     seconds_without_exchange,
@@ -25,7 +24,7 @@ from perfkit.training.effective import (
 from perfkit.training.models import MOMENTUM, training_flops, units_per_sample
 from perfkit.training.options import Options
 from perfkit.training.torch.batches import new_batches
-from perfkit.training.torch.models import accuracy, inputs_of, loss_of, new_model
+from perfkit.training.torch.models import inputs_of, loss_of, new_model
 from perfkit.training.torch.precision import checked_precision
 
 AUTO_CAST = {"amp": torch.float16, "bf16": torch.bfloat16}
@@ -132,12 +131,6 @@ def main() -> None:
                 torch.cuda.synchronize()
 
         timer.note(compute_seconds=seconds_without_exchange(compute, synchronize))
-        optimizer.zero_grad()
-    # A compiled layer of a sharded model would be compiled anew.
-    with torch.no_grad(), auto_cast, torch.compiler.set_stance("force_eager"):
-        batch = next(batches)
-        loss = float(loss_of(options, model, batch))
-        timer.note(evaluation=evaluation(loss, accuracy(options, model, batch)))
 
 
 def open_device(options: Options) -> torch.device:
