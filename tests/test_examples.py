@@ -17,7 +17,6 @@ from perfkit.audit.audit import audit_folders, read_audit
 from perfkit.measuring.paths import ROOT
 from perfkit.measuring.results.store import Measurement
 from perfkit.report.site import write_site
-from perfkit.training.models import MODELS
 
 EXAMPLES = ROOT / "outputs" / "examples"
 MACHINE = ["cpu", "cpu_cores", "cpu_features", "memory", "kernel", "os"]
@@ -67,16 +66,6 @@ def test_the_examples_have_no_failure_and_no_warning_of_the_highest_severity(mea
         assert "error" not in {warning.severity for warning in warnings}, folder
 
 
-def test_the_examples_vary_batch_size_input_and_processes(measurements):
-    assert measurements["batch_size"].nunique() >= 3
-    assert measurements["input"].nunique() >= 2
-    of_two = measurements[measurements["processes"] == 2]
-    (input_of_two,) = set(of_two["input"])
-    like_them = measurements["batch_size"].isin(of_two["batch_size"])
-    like_them &= measurements["input"] == input_of_two
-    assert {1, 2} == set(measurements["processes"][like_them])
-
-
 def test_the_examples_interleave_frameworks_verified_to_do_the_same_work(comparisons):
     of_frameworks = {
         comparison.model: comparison
@@ -84,8 +73,7 @@ def test_the_examples_interleave_frameworks_verified_to_do_the_same_work(compari
         if "framework" in comparison.named
     }
     variants = {model: len(found.variants) for model, found in of_frameworks.items()}
-    assert variants == {"resnet50": 5, "vgg16": 2, "bert": 4, "gpt": 3, "llama": 3}
-    assert variants.keys() == MODELS.keys()
+    assert variants == {"resnet50": 5, "bert": 4, "gpt": 3, "llama": 3}
     for comparison in of_frameworks.values():
         assert comparison.complete
         assert comparison.repeats >= 6
@@ -98,21 +86,17 @@ def test_the_examples_interleave_frameworks_verified_to_do_the_same_work(compari
     ("model", "named"),
     [
         ("gpt_torch.py", "arguments"),
-        ("resnet50", "python"),
+        ("huggingface.py", "flags"),
         ("resnet50", "input"),
     ],
 )
-def test_the_examples_interleave_variants_of_a_script_versions_and_inputs(
+def test_the_examples_interleave_variants_of_a_script_a_command_and_inputs(
     model, named, comparisons
 ):
     (comparison,) = [found for found in comparisons if found.named == [named]]
     assert comparison.model == model
     assert comparison.complete
     assert not any(pair.out_of_turn for pair in comparison.pairs)
-
-
-def test_the_examples_compare_two_versions_of_paddle(measurements):
-    assert {"2.6.2", "3.3.1"} <= set(measurements["environment.paddle"].dropna())
 
 
 def test_the_examples_diagnose_an_input(measurements):
@@ -122,20 +106,22 @@ def test_the_examples_diagnose_an_input(measurements):
     assert len(diagnosed) == 1
 
 
-def test_the_examples_have_a_measurement_in_the_steady_state(measurements):
-    (steady,) = measurements[measurements["protocol"] == "steady"].to_dict("records")
-    assert steady["repeats"] == 7
+def test_the_examples_have_a_profile(measurements):
+    profiled = measurements[measurements["profile"] == True]  # noqa: E712
+    (folder,) = profiled["folder"]
+    assert (EXAMPLES / folder / "profile" / "profile.json").exists()
 
 
-def test_the_examples_have_a_series_that_fell_when_its_machine_was_throttled(measurements):
-    history = cli("history", EXAMPLES, "--check")
-    assert history.exit_code == 1
+def test_the_examples_have_a_series_that_fell_while_its_machine_was_throttled_and_recovered(
+    measurements,
+):
+    assert cli("history", EXAMPLES, "--check").exit_code == 0
     labels = measurements["label"]
-    throttled = measurements[labels.str.startswith("throttled")]
-    before = measurements[labels.str.startswith("paddle3")]
-    assert len(throttled) == 2
-    assert len(before) == 3
-    assert throttled["throughput"].max() < 0.9 * before["throughput"].min()
+    throughput = measurements["throughput"]
+    throttled = throughput[labels.str.startswith("throttled")]
+    others = throughput[labels.str.startswith(("before", "after"))]
+    assert (len(throttled), len(others)) == (2, 5)
+    assert throttled.max() < 0.9 * others.min()
 
 
 def test_the_examples_have_a_fleet_of_four_nodes_one_of_which_is_slow(measurements, tmp_path):

@@ -33,7 +33,6 @@ slow_windows.py    pauses among these steps, and the change of their level
 matching.py        published numbers and the logs that match them
 rate_check.py      printed rates against batch and time
 findings.py        findings about one log
-dlperf.py          DLPerf's own summary of a folder in its layout
 print_count.py     the steps of a log while it is written
 log_steps.py       the steps of a command's log as the events of a rank
 follow.py          runs a command and follows its log

@@ -25,7 +25,7 @@ from perfkit.audit.statements import FactValue, Finding, SourcedFact
 from perfkit.measuring.results.base import Stored
 from perfkit.measuring.results.store import read_as, write_atomically
 
-SCHEMA_VERSION: Literal[3] = 3
+SCHEMA_VERSION: Literal[4] = 4
 FOLDER = "audits"
 FILE = "audit.json"
 
@@ -104,23 +104,10 @@ class AuditedLog(Stored):
         return any(figure.statistic not in others for figure in self.figures)
 
 
-class Case(Stored):
-    """Runs of one topology in a folder with DLPerf's layout."""
-
-    model: str
-    """model of the folder"""
-    case: str
-    """nodes and devices per node: 2n8g"""
-    batch_size: int
-    """samples per device"""
-    speeds: dict[int, float]
-    """run -> samples/s, with two decimals"""
-
-
 class Audit(Stored):
     """Logs and claims. Shares are of 1."""
 
-    schema_version: Literal[3]
+    schema_version: Literal[4]
     """readers refuse any other"""
     created: str
     """UTC, ISO 8601"""
@@ -138,8 +125,6 @@ class Audit(Stored):
     """unreadable files, with the reason"""
     claims: list[Claim]
     """each claimed number with each matching log"""
-    dlperf: list[Case]
-    """runs in DLPerf's layout"""
 
     @property
     def failed(self) -> bool:

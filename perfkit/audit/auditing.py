@@ -19,7 +19,6 @@ from perfkit.audit.audit import (
 from perfkit.audit.claim import Claim
 from perfkit.audit.claims import check_claim
 from perfkit.audit.config_facts import with_stated_facts
-from perfkit.audit.dlperf import cases
 from perfkit.audit.findings import findings_of
 from perfkit.audit.formats import LogFormat
 from perfkit.audit.log import Log, LogError
@@ -96,7 +95,6 @@ def audit(
     number = read_claim(claim) if claim else None
     if number:
         claims.append(check_claim(number, logs[0], tolerance))
-    audited_logs = [log for log, _figures in logs]
     return Audit(
         schema_version=SCHEMA_VERSION,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -104,10 +102,9 @@ def audit(
         command=command,
         tables=[*tables],
         tolerance=tolerance,
-        logs=audited_logs,
+        logs=[log for log, _figures in logs],
         left_out=left_out,
         claims=claims,
-        dlperf=cases(audited_logs),
     )
 
 

@@ -3,12 +3,9 @@ side by side, claims and findings."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pprint import pformat
-from typing import Literal
 
 from markupsafe import Markup
 
-from perfkit.audit import dlperf
 from perfkit.audit.audit import Audit, AuditedLog, LocatedFinding
 from perfkit.audit.claim import GIVEN, Claim
 from perfkit.audit.claim_alone import ClaimAlone
@@ -46,7 +43,6 @@ from perfkit.report.elements import (
     link,
     more,
     note,
-    output,
     paragraph,
     strong,
     table,
@@ -95,11 +91,6 @@ def audit_section(audit: Audit, *, everything: bool = False) -> Section:
     for name, claims in of_tables.items():
         section += paragraph(strong(f"{name}: {', '.join(claim_counts(claims))}"))
         section += _claims(claims, audit, names)
-    if audit.dlperf:
-        variants: tuple[Literal["mean", "median"], ...] = ("mean", "median")
-        for variant in variants:
-            summary = pformat(dlperf.summary(audit.dlperf, variant))
-            section += paragraph(f"DLPerf's summary ({variant}):") + output(summary)
     left_out = [shortened(reason, LONGEST_REASON) for reason in audit.left_out[:MOST_LEFT_OUT]]
     section += bullets(f"left out: {reason}" for reason in left_out)
     return section + more(len(audit.left_out) - MOST_LEFT_OUT, "--json")

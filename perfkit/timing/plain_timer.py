@@ -8,7 +8,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from perfkit.timing.batches import InputCount, TimedLoader, like_original
 from perfkit.timing.devices import Clock
@@ -22,16 +22,9 @@ FEWEST_STEPS = 4
 """Steps from which on a throughput is told."""
 
 
-class Mark(NamedTuple):
-    """The end of a step by the host's clock, without the pauses before it."""
-
-    step: int
-    seconds: float
-
-
 class PlainTimer:
     """Reads the host's clock at the end of each step, and prints one line when the process
-    exits: the throughput of the second half of the steps, or more of them."""
+    exits: the throughput of the second half of the steps."""
 
     def __init__(self, work: Told, clock: Clock = time.perf_counter) -> None:
         self.work = work
@@ -40,11 +33,9 @@ class PlainTimer:
         self.is_paused = False
         self.input = InputCount()
         self.rows = array("q")
+        # When each step ended, without the pauses before it.
+        self.ends = array("d")
         self.wait_for_last: Callable[[], Any] = lambda: None
-        self.last = Mark(0, clock())
-        # The ends of the steps 1, 2, 4, 8 …, of which the last two are kept.
-        self.before_last_power = self.last_power = Mark(1, 0.0)
-        self.next_power = 1
 
     def batches(self, loader: Any) -> Any:
         """See StepTimer."""
@@ -63,19 +54,12 @@ class PlainTimer:
         steps before one has ended; the host's clock alone would tell how fast they are sent."""
         self.wait_for_last()
         self.wait_for_last = waiting_for(loss)
-        step = self.last.step + 1
-        self.last = Mark(step, self.clock() - self.paused_seconds)
+        self.ends.append(self.clock() - self.paused_seconds)
         _batches, _seconds, rows = self.input.take()
         self.rows.append(rows)
-        if step == self.next_power:
-            self._pass_power()
-
-    def _pass_power(self) -> None:
-        if self.last.step == 1:
+        if len(self.ends) == 1:
             refuse_child()
             atexit.register(self._print_summary)
-        self.next_power *= 2
-        self.before_last_power, self.last_power = self.last_power, self.last
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -100,27 +84,21 @@ class PlainTimer:
     def summary(self) -> str:
         """Return the line that is printed at the end."""
         measure = f"To measure it with warm-up, repeats and an interval: {run_command()}"
-        if self.last.step < FEWEST_STEPS:
-            few = "1 step is" if self.last.step == 1 else f"{self.last.step} steps are"
+        steps = len(self.ends)
+        if steps < FEWEST_STEPS:
+            few = "1 step is" if steps == 1 else f"{steps} steps are"
             return f"{few} too few to tell a throughput, which takes {FEWEST_STEPS}. {measure}"
-        first = self._first_counted()
-        steps = self.last.step - first.step
+        warmup = steps // 2
         told = self.work.samples_per_step
         usual = usual_rows(self.rows)
-        samples = samples_of_steps(self.rows[first.step :], usual, told)
-        throughput = samples / (self.last.seconds - first.seconds)
+        samples = samples_of_steps(self.rows[warmup:], usual, told)
+        throughput = samples / (self.ends[-1] - self.ends[warmup - 1])
         return (
-            f"{_rounded(throughput)} {self.work.unit}/s of this process in the last {steps} of "
-            f"{self.last.step} steps (the first {first.step} are left out as warm-up), by the "
-            f"host's clock, with the wait for data, without pauses. "
+            f"{_rounded(throughput)} {self.work.unit}/s of this process in the last "
+            f"{steps - warmup} of {steps} steps (the first {warmup} are left out as warm-up), by "
+            f"the host's clock, with the wait for data, without pauses. "
             f"{odd_samples(told, usual)}{measure}"
         )
-
-    def _first_counted(self) -> Mark:
-        """Return the end of the latest power of two of steps that leaves half of them."""
-        if 2 * self.last_power.step <= self.last.step:
-            return self.last_power
-        return self.before_last_power
 
 
 def waiting_for(loss: Any) -> Callable[[], Any]:
