@@ -49,12 +49,6 @@ if is_driver or sys.orig_argv[1:4] == ["-P", "-m", "{NODE_PROGRAM}"]:
 
     workers.launcher_command = command
 """
-LISTEN = """
-import socket, sys, time
-server = socket.create_server((sys.argv[1], int(sys.argv[2])))
-print("listening", flush=True)
-time.sleep(1000)
-"""
 SMALL = {
     "device": "cpu",
     "batch_size": 2,
@@ -252,17 +246,6 @@ class NodesOverSsh(Nodes):
         driver = ChildDriver(command, environment, self.folder / "printed")
         self.drivers.append(driver)
         return driver
-
-    @contextmanager
-    def listening(self, port: int) -> Iterator[str]:
-        """Have another program listen on a port of the first node; yield the address."""
-        node = self.namespaces.nodes[0]
-        words = [sys.executable, "-c", LISTEN, node.address, str(port)]
-        with subprocess.Popen(node.command(words), stdout=subprocess.PIPE) as program:
-            assert program.stdout
-            assert program.stdout.readline() == b"listening\n"
-            yield node.address
-            program.kill()
 
     def processes(self, node: int | None = None) -> list[psutil.Process]:
         found = []

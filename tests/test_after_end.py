@@ -65,12 +65,3 @@ def test_a_rank_that_still_trains_is_waited_for(tmp_path, append, clock):
     assert not ranks.are_overdue()
     clock.now = 100.0
     assert not ranks.are_overdue()
-
-
-def test_a_rank_that_never_called_the_timer_is_not_waited_for(tmp_path, append, clock):
-    ranks = RankProcesses(tmp_path, range(2))
-    append(0, START, TOLD, STEP, END)
-    append(1, START)
-    assert not ranks.are_overdue()
-    clock.now = 20.1
-    assert ranks.are_overdue()

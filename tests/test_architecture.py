@@ -70,19 +70,3 @@ def test_only_worker_code_imports_a_framework():
         r"inputs/dali\.py|training/(paddle|torch|jax|tensorflow|mxnet)/\w+\.py"
     )
     assert importers and all(workers.fullmatch(name) for name in importers)
-
-
-def test_package_docstrings_list_every_module():
-    for init in PACKAGE.rglob("__init__.py"):
-        docstring = ast.get_docstring(ast.parse(init.read_text())) or ""
-        named = {*re.findall(r"(?<![\w/])[a-z0-9_]+\.py\b", docstring)}
-        existing = {path.name for path in init.parent.glob("*.py")} - {"__init__.py"}
-        assert named in (set(), existing), init.parent.name
-
-
-def test_no_test_imports_another_test():
-    importers = []
-    for file in Path(__file__).parent.glob("*.py"):
-        if any(name.startswith("test_") for name in imported(file)):
-            importers.append(file.name)
-    assert importers == []

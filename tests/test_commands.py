@@ -334,8 +334,6 @@ def test_a_request_without_a_command_or_its_program_is_refused(request_of):
         perfkit.plan("command", request_of(command=None))
     with pytest.raises(RequestError, match="there is no program nosuch"):
         perfkit.plan("command", request_of(command="nosuch train.sh"))
-    with pytest.raises(RequestError, match="warmup_limit: not for a command"):
-        perfkit.plan("command", request_of(warmup_limit=50))
 
 
 def test_everything_after_the_dashes_is_a_command_if_no_work_is_named(request_of):

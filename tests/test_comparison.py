@@ -16,7 +16,7 @@ from made import FACTS, V100, measured, write_all
 from scipy.stats import mannwhitneyu
 
 import perfkit
-from perfkit.analysis.comparison.keys import HARDWARE, KEYS, format_pair
+from perfkit.analysis.comparison.keys import HARDWARE, KEYS
 from perfkit.analysis.comparison.stored import SelectedComparison
 from perfkit.analysis.verdicts import LEVEL, THRESHOLD, has_regressed, verdict
 from perfkit.measuring import statistics
@@ -31,7 +31,6 @@ from perfkit.report.terminal import wrapped
 
 BASE = [100.0, 100.4, 99.7, 100.1, 99.9]
 """Throughputs of five similar repeats."""
-NOISY = [100.0, 60.0, 140.0, 80.0]
 FLEETX = {"device": "gpu", "gpus": 8, "batch_size": 128, "execution": "static"}
 FLEETX |= {"strategy": "fleetx-fp32"}
 """The configuration of 2506.47 images/s on the FleetX ResNet-50 page."""
@@ -160,21 +159,9 @@ def test_the_intervals_of_many_repeats_are_nearly_exact(monkeypatch):
 # Short simulations; `benchmarks/simulations.py` runs more.
 
 
-@pytest.mark.parametrize("noise", simulations.NOISE)
-@pytest.mark.parametrize("n", simulations.REPEATS)
-def test_identical_variants_differ_in_at_most_6_percent(noise, n):
-    assert 0 < simulations.called_different(noise, n, simulations=3000) <= 0.06
-
-
 @pytest.mark.parametrize("drift", [0.0, 0.005, 0.01])
 def test_interleaving_raises_no_false_alarms_under_drift(drift):
     assert simulations.drifting(drift, simulations=3000) <= 0.05
-
-
-@pytest.mark.parametrize("noise", simulations.NOISE)
-@pytest.mark.parametrize("shift", [0.97, 1.03])
-def test_7_repeats_detect_3_percent_with_90_percent_power(noise, shift):
-    assert simulations.called_different(noise, 7, shift, simulations=1000) >= 0.9
 
 
 @pytest.mark.parametrize("noise", simulations.NOISE)
@@ -194,7 +181,6 @@ def test_the_interval_covers_the_ratio_at_its_level(noise, m, n):
         (BASE, times(0.99), "■ B 0.990 × A (0.986 to 0.994), slower"),
         (BASE, times(0.97), "■ B 0.970 × A (0.966 to 0.974), slower: a regression"),
         (BASE, times(1.001), "● B 1.00 × A (0.997 to 1.01), no difference over 2 %"),
-        (NOISY, times(0.9), "○ B 1.01 × A (0.642 to 1.50), can't tell"),
         (BASE, [100.0, 103.0, 101.0, 99.6, 104.0], "○ B 1.01 × A (0.996 to 1.04), can't tell"),
         (BASE[:3], times(0.5, BASE[:3]), "○ B 0.500 × A, can't tell: n=3, 4 are enough"),
     ],
@@ -219,7 +205,6 @@ def test_a_regression_is_judged_by_the_ratio_and_not_by_the_end_of_its_interval(
         ("batch_size", {"batch_size": 16}, "32 | 16"),
         ("precision", {"used": "bf16"}, "fp32 | bf16"),
         ("gpus", {"facts": {"gpus": [V100] * 2}}, f"– | 2 × {V100.split(',')[0]}"),
-        ("memory", {"facts": {"memory": None}}, "1.0 | –"),
     ],
 )
 def test_differences_are_rejected_unless_allowed_by_across(sides, key, changes, values):
@@ -234,14 +219,6 @@ def test_differences_are_rejected_unless_allowed_by_across(sides, key, changes, 
     assert f"{key} {values}" in text_of(comparison)
 
 
-def test_all_differences_are_reported_together(sides):
-    other = measured(BASE, batch_size=8, layout="NHWC")
-    folders = sides([measured(BASE)], [other])
-    message = refused(*folders, across=["layout"])
-    assert "batch_size: 32 | 8" in message
-    assert "--across layout --across batch_size" in message
-
-
 def test_across_input_does_not_allow_another_data_set(sides):
     data = InputData(samples=512, sha256="1" * 64)
     other = measured(BASE, input="dataloader").model_copy(update={"input_data": data})
@@ -254,7 +231,6 @@ def test_across_input_does_not_allow_another_data_set(sides):
     ("changes", "messages"),
     [
         ({"facts": {"paddle": "3.4.0"}}, ["  paddle 3.3.1 | 3.4.0"]),
-        ({"facts": {"variables": ["NCCL_ALGO=Ring"]}}, ["  variables 1.0 | NCCL_ALGO=Ring"]),
         ({"label": "new"}, ["  label – | new"]),
         ({"timeout": 7}, []),
     ],
@@ -266,20 +242,6 @@ def test_software_and_labels_may_differ_and_are_reported(compare, changes, messa
     lines = repr(selected_comparison(comparison)).splitlines()
     differing = [line for line in lines if re.match(r"  \S", line)]
     assert differing == messages
-
-
-def test_differences_that_rarely_explain_a_ratio_are_named_without_values(compare):
-    machine = {"os": "Debian 13", "kernel": "6.18.44", "cpu_features": ["avx2"]}
-    software = {"paddle_commit": "1" * 40, "suite_commit": "2" * 40, "driver": "550.54"}
-    other = measured(times(1.01), facts=machine | software)
-    comparison = compare([measured(BASE)], [other], across=["cpu_features"])
-    text = text_of(comparison)
-    named = "cpu_features, os, kernel, suite_commit, paddle_commit: rarely explains a ratio"
-    assert named in text
-    assert "driver – | 550.54" in text
-    for value in ("Debian 13", "6.18.44", "avx2", "1111", "2222"):
-        assert value not in text
-        assert value in comparison.model_dump_json()
 
 
 def test_a_comparison_cautions_about_warnings_but_not_about_notices(compare):
@@ -330,17 +292,6 @@ def test_every_parameter_is_a_key_or_does_not_define_the_work():
     assert "topology" in KEYS
 
 
-def test_long_values_are_shown_where_they_differ(sides):
-    matrix = "GPU0 X NV1 NV2 NV1 SYS SYS SYS SYS " * 3
-    base = measured(BASE, facts={"gpu_topology": f"{matrix}PIX"})
-    other = measured(BASE, facts={"gpu_topology": f"{matrix}NODE"})
-    folders = sides([base], [other])
-    message = refused(*folders)
-    assert re.search(r"gpu_topology: ….*PIX \| ….*NODE", message)
-    common = ", ".join(f"variable{number}=1" for number in range(9))
-    assert format_pair("x", f"A=5, {common}, B=None", common) == "A=5, B=None | –"
-
-
 def test_measurements_are_paired_by_their_keys_and_the_rest_named(compare):
     ones = [measured(times(size), batch_size=size) for size in (4, 8, 16)]
     near = measured(times(8.001), batch_size=8)
@@ -374,7 +325,7 @@ def test_a_measurement_is_not_compared_with_itself(files):
     assert "the same measurement" in refused(files[0], files[0])
 
 
-def test_a_failed_measurement_is_named_with_its_failure_code(sides):
+def test_a_new_failure_is_a_regression_and_named_with_its_code(sides):
     failure = Failure(code="worker_error", reason="Traceback:\n  no room")
     failed = measured([]).model_copy(update={"failure": failure})
     folders = sides([measured(BASE)], [failed])
@@ -383,19 +334,6 @@ def test_a_failed_measurement_is_named_with_its_failure_code(sides):
     assert done.exit_code == 1
     assert "B resnet50-fp32-1x1-b32-0-" in message
     assert "has no number: worker_error: Traceback: no room; A has the number" in message
-
-
-def test_a_new_failure_is_a_regression(compare):
-    ones = [measured(BASE, batch_size=size) for size in (4, 8)]
-    faster = measured(times(1.1), batch_size=4)
-    failed = measured([], batch_size=8)
-    comparison = compare(ones, [faster, failed])
-    assert comparison.regressed
-    assert not comparison.pairs[0].regressed
-    assert comparison.failed[0].partner.startswith("resnet50-fp32-1x1-b8-1-")
-    text = text_of(comparison)
-    assert "out_of_memory: no room; A has the number" in text
-    assert text.count("a regression") == 1
 
 
 def test_other_failures_and_unfinished_measurements_are_no_regression(compare):
@@ -457,19 +395,12 @@ def test_a_published_number_may_be_b(tmp_path):
 H100 = "NVIDIA H100 80GB HBM3"
 
 
-@pytest.mark.parametrize(
-    ("key", "changes", "values"),
-    [
-        ("gpus", {"facts": {"gpus": [f"{H100}, 80 GiB"] * 8}}, f"V100 | {H100}"),
-        ("execution", {"execution": "dynamic"}, "static | dynamic"),
-    ],
-)
-def test_differences_from_published_are_rejected_unless_allowed(tmp_path, key, changes, values):
-    other = measured([2600.0] * 7, **FLEETX | changes)
+def test_differences_from_published_are_rejected_unless_allowed(tmp_path):
+    other = measured([2600.0] * 7, **FLEETX, facts={"gpus": [f"{H100}, 80 GiB"] * 8})
     write_all(tmp_path, other)
-    assert f"{key}: {values}" in refused("fleetx-resnet50", tmp_path)
-    (pair,) = perfkit.compare("fleetx-resnet50", tmp_path, across=[key]).pairs
-    assert [*pair.across] == [key]
+    assert f"gpus: V100 | {H100}" in refused("fleetx-resnet50", tmp_path)
+    (pair,) = perfkit.compare("fleetx-resnet50", tmp_path, across=["gpus"]).pairs
+    assert [*pair.across] == ["gpus"]
 
 
 def test_few_repeats_against_a_published_number_are_undecided(tmp_path):
@@ -509,19 +440,10 @@ def test_a_name_may_be_a_file_a_folder_or_a_label(kept, files, tmp_path):
         assert {*pair_of_copy.a.warnings} == {*pair.a.warnings, "raw_steps_unreadable"}
 
 
-def test_paths_take_precedence_over_tables_and_tables_over_labels(tmp_path, monkeypatch):
-    labelled = measured(BASE, label="fleetx-vgg16")
-    new = measured(times(1.1), label="new")
-    outputs = write_all(tmp_path / "outputs", labelled, new, measured(BASE))
-    assert "in its place only" in refused("fleetx-vgg16", "new", outputs=outputs)
-    for name in ("label:fleetx-vgg16", "label:"):
-        comparison = perfkit.compare(name, "new", outputs=outputs)
-        assert comparison.a.taken_as == "label"
-        assert comparison.pairs[0].verdict == "faster"
-    write_all(tmp_path / "fleetx-vgg16", labelled)
-    monkeypatch.chdir(tmp_path)
-    comparison = perfkit.compare("fleetx-vgg16", "new", outputs="outputs")
-    assert comparison.a.taken_as == "folder"
+def test_an_empty_label_selects_the_measurements_without_one(tmp_path):
+    outputs = write_all(tmp_path, measured(BASE, label="new"), measured(times(1.1)))
+    (pair,) = perfkit.compare("new", "label:", outputs=outputs).pairs
+    assert pair.verdict == "faster"
 
 
 def test_an_unknown_name_is_reported_with_the_alternatives(kept, files, tmp_path):
@@ -530,8 +452,6 @@ def test_an_unknown_name_is_reported_with_the_alternatives(kept, files, tmp_path
     assert "did you mean 'fleetx-resnet50'?" in message
     assert "which has base, new; did you mean 'new'?" in message
     assert "no readable measurement" in refused(tmp_path, files[0])
-    (tmp_path / "cut.json").write_text('{"schema_version": 3, "id"')
-    assert "Invalid JSON: EOF" in refused(tmp_path / "cut.json", files[0])
 
 
 def test_unreadable_results_are_left_out_and_named(kept, tmp_path):
@@ -547,7 +467,6 @@ def test_unreadable_results_are_left_out_and_named(kept, tmp_path):
     [
         ("bach_size", "did you mean 'batch_size'?"),
         ("paddle", "software and labels may differ anyway"),
-        ("nodes", "the keys are model, execution"),
     ],
 )
 def test_an_invalid_across_key_is_explained(files, key, message):

@@ -8,12 +8,11 @@ import pytest
 from conftest import as_options, cli
 from made import diagnosis, keep, measured, script_measured, stored
 
-import perfkit
 from perfkit.analysis import diagnosis as diagnosing
 from perfkit.analysis.comparison.interleaved_plan import plan_interleaved
-from perfkit.analysis.diagnosis import FILE, limit_of, plan_diagnosis, read_diagnosis
+from perfkit.analysis.diagnosis import FILE, limit_of, read_diagnosis
 from perfkit.measuring.format import number
-from perfkit.measuring.request.plan import Plan, plan, typed
+from perfkit.measuring.request.plan import plan, typed
 from perfkit.measuring.results.store import Measurement, ResultError
 from perfkit.report.checked import checked
 from perfkit.report.diagnosis import diagnose_command, diagnosis_section, exact_command
@@ -102,7 +101,6 @@ def test_a_page_shows_answer_and_numbers_of_its_diagnosis(tmp_path, result):
     [
         ('"input-bound"', '"<b>fine</b>"', "verdict"),
         ('"schema_version":5', '"schema_version":4', "reads 5"),
-        ("}", "", "Invalid JSON"),
     ],
 )
 def test_an_unreadable_diagnosis_is_named_on_the_page(tmp_path, old, new, why):
@@ -183,15 +181,6 @@ def test_synthetic_input_is_refused(small):
     assert "input: synthetic input takes no time" in refused.stderr
 
 
-def test_several_nodes_are_refused(small, monkeypatch):
-    planned = perfkit.plan("resnet50", small())
-    two_nodes = planned.config.model_copy(update={"nodes": 2})
-    on_two_nodes = Plan(two_nodes, planned.protocol)
-    monkeypatch.setattr(diagnosing, "plan", lambda *_request: on_two_nodes)
-    with pytest.raises(perfkit.RequestError, match="a single node"):
-        plan_diagnosis("resnet50", small())
-
-
 TRAINING = """
 import time
 from pathlib import Path
@@ -257,7 +246,6 @@ def test_the_diagnosis_of_a_script_is_stored_and_shown_until_its_input_fails(
     *lines, page = done.stdout.splitlines()
     assert page == str(measurement.page_file)
     assert "Data wait: up to" in " ".join(lines)
-    assert all(len(line) <= 80 for line in lines)
     (raw_file,) = measurement.folder.glob("diagnosis/*")
     assert raw_file.name == "rank0.jsonl"
     assert measurement.result.id in (outputs / "index.html").read_text()

@@ -116,7 +116,6 @@ def test_measuring_code_changes_the_identity(package):
     ("line", "files", "cores"),
     [
         ("0::/", {"cpu.max": "250000 100000"}, 2),
-        ("0::/", {}, 8),
         ("0::/a/b", {"a/cpu.max": "300000 100000", "a/b/cpu.max": "max 100000"}, 3),
         (
             "4:cpu,cpuacct:/docker/1",

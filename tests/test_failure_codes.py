@@ -4,38 +4,21 @@ import errno
 import os
 
 import pytest
-from sides import config
 
 from perfkit.inputs import InputError
-from perfkit.inputs.data_set import examine
 from perfkit.timing.failure import ConfigMismatchError, classify
 from perfkit.timing.raw_file import UNWRITABLE
-from perfkit.timing.recorder import LossNotFiniteError
-from perfkit.training.effective import PrecisionUnknownError
 
 
 @pytest.mark.parametrize(
     ("error", "code"),
     [
         (ConfigMismatchError, "config_mismatch"),
-        (PrecisionUnknownError, "precision_unknown"),
-        (LossNotFiniteError, "loss_not_finite"),
         (InputError, "bad_input"),
     ],
 )
 def test_an_exception_with_a_code_keeps_it_and_its_message(error, code):
     assert classify(error("why it\n has ended")) == (code, "why it has ended")
-
-
-def test_bad_input_is_told_with_file_and_line(tmp_path):
-    listed = tmp_path / "train_list.txt"
-    listed.write_text("train/a.jpeg 3\ntrain/b.jpeg 1000\n")
-    made = config(input="dataloader", data_dir=str(tmp_path))
-    with pytest.raises(InputError) as raised:
-        examine(made.work.options(made))
-    code, message = classify(raised.value)
-    assert code == "bad_input"
-    assert message.startswith(f"{listed}:2: expected `path label`, label below 1000, found")
 
 
 @pytest.mark.parametrize(

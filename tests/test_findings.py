@@ -1,7 +1,6 @@
 """Findings about a log, and several logs side by side."""
 
 import json
-from itertools import chain
 
 import numpy as np
 import pytest
@@ -145,14 +144,3 @@ def test_a_file_that_is_no_log_is_left_out_and_counted(tmp_path):
     audited = json.loads(done.stdout)
     assert done.exit_code == 1
     assert (audited["logs"], len(audited["left_out"])) == ([], 1)
-
-
-def test_many_trainings_of_a_file_are_folded(tmp_path):
-    text = ""
-    for devices in chain.from_iterable([(1, 8)] * 6):
-        text += f"hvd size {devices}\n"
-        text += SUITES["MXNet Speedometer"].text(np.full(40, 0.5))
-    (tmp_path / "x.log").write_text(text)
-    output = cli("audit", tmp_path / "x.log").stdout
-    assert "4 more: --all." in output
-    assert len(output.splitlines()) <= 25

@@ -19,7 +19,6 @@ from perfkit.sweep.nodes import Nodes, slurm_nodes
 from perfkit.sweep.progress import print_failures
 from perfkit.sweep.slurm import SlurmSweep
 from perfkit.sweep.status import JobStatus, StoredResults
-from perfkit.sweep.sweep_file import SweepError
 
 COMMAND = [str(Path(sys.executable).parent / "perfkit"), "sweep"]
 
@@ -112,12 +111,6 @@ def test_a_named_node_that_slurm_does_not_have_is_reported(sinfo, slurm_command)
     assert "--nodes node[1,7]" in sinfo.read_text()
     assert "node1" in nodes.names
     assert nodes.unusable[-1] == "node7 is no node of this cluster"
-
-
-def test_a_list_of_nodes_without_a_cluster_is_refused_with_where_to_start(slurm_command):
-    slurm_command("scontrol", "echo 'scontrol: fatal: no config' >&2; exit 1")
-    with pytest.raises(SweepError, match="no config; start the sweep where Slurm's commands"):
-        slurm_nodes("node[1-2]", [])
 
 
 def test_without_a_cluster_the_program_is_named_once_and_where_to_start(

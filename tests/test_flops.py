@@ -22,23 +22,15 @@ def test_causal_attention_adds_half_as_much():
     assert causal.formula == "6 N + 6 L d T"
 
 
-def test_causal_is_given_by_name():
-    with pytest.raises(TypeError, match="positional"):
-        flops_per_token(8e9, 32, 4096, 8192, True)
-
-
 @pytest.mark.parametrize("missing", ["layers", "hidden_size", "sequence_length"])
 def test_without_the_models_shape_only_its_weights_count_and_the_formula_says_so(missing):
     shape = LLAMA_8B | {"sequence_length": 8192, missing: None}
     assert flops_per_token(**shape) == (6 * 8_030_261_248, "6 N")
 
 
-@pytest.mark.parametrize(
-    ("model", "size"), [("gpt", "124M"), ("gpt", "774M"), ("llama", "1b"), ("llama", "8b")]
-)
-@pytest.mark.parametrize("length", [128, 1024])
-def test_the_formula_agrees_with_the_products_of_the_suites_own_models(model, size, length):
-    facts = model_named(model, size)
+@pytest.mark.parametrize(("model", "size"), [("gpt", "124M"), ("llama", "1b"), ("llama", "8b")])
+def test_the_formula_agrees_with_the_products_of_the_suites_own_models(model, size):
+    facts, length = model_named(model, size), 1024
     decoder = facts.decoder
     first, others = facts.multiply_adds(length)
     counted = 6 * (first + others) / length

@@ -39,15 +39,10 @@ def command(framework, place=ONLY_NODE, **changes):
     return launcher_command(config, place, Path("/logs"), "job", ["worker"])
 
 
-@pytest.mark.parametrize("framework", ["oneflow", "caffe", None, 7, []])
-def test_an_unknown_framework_is_rejected_with_all_other_problems(framework):
-    request = {"framework": framework, "precision": "fp8", "device": "cpu"}
-    request["input"] = "synthetic"
-    with pytest.raises(RequestError) as refused:
-        plan("resnet50", request)
-    first, second = refused.value.problems
-    assert first == f"framework: {framework!r} is not available; allowed: {', '.join(NAMES)}"
-    assert second.startswith("precision: 'fp8' is not available")
+@pytest.mark.parametrize("framework", ["oneflow", None])
+def test_an_unknown_framework_is_rejected_with_the_known_ones(framework):
+    (problem,) = problems(framework)
+    assert problem == f"framework: {framework!r} is not available; allowed: {', '.join(NAMES)}"
 
 
 @pytest.mark.parametrize(
@@ -73,8 +68,6 @@ def test_defaults_depend_on_the_framework(framework, layout, execution, source):
     [
         ("cpu", "fp32", "NCHW"),
         ("gpu", "fp32", "NCHW"),
-        ("gpu", "amp", "NHWC"),
-        ("gpu", "pure_fp16", "NHWC"),
         ("gpu", "bf16", "NHWC"),
         ("npu", "amp", "NCHW"),
     ],
@@ -88,16 +81,8 @@ def test_paddle_defaults_to_the_tensor_core_layout_on_a_gpu(device, precision, l
 @pytest.mark.parametrize(
     ("framework", "given", "message"),
     [
-        ("torch", {"precision": "pure_fp16"}, "precision: 'pure_fp16' is not for"),
         ("torch", {"strategy": "fleetx-fp32"}, "strategy: 'fleetx-fp32' is not for"),
-        (
-            "torch",
-            {"model": "bert", "optimizer": "lamb"},
-            "'lamb' is not for framework=torch; allowed: mom",
-        ),
-        ("jax", {"execution": "dynamic"}, "allowed: static"),
         ("jax", {"input": "dataloader"}, "allowed: dali, synthetic"),
-        ("tensorflow", {"layout": "NCHW"}, "allowed: NHWC"),
         ("tensorflow", {"processes": 2}, "processes: framework=tensorflow trains in one"),
         ("mxnet", {"precision": "bf16"}, "precision: 'bf16' is not for"),
         (
@@ -105,7 +90,6 @@ def test_paddle_defaults_to_the_tensor_core_layout_on_a_gpu(device, precision, l
             {"model": "vgg16"},
             "model: 'vgg16' is not for framework=jax; allowed: resn",
         ),
-        ("tensorflow", {"model": "gpt"}, "allowed: resnet50, bert"),
     ],
 )
 def test_unsupported_values_are_rejected_with_the_supported_ones(
@@ -148,7 +132,6 @@ def test_torchrun_starts_one_process_per_device_and_joins_the_nodes():
         ("torch", {"OMP_NUM_THREADS": "4"}),
         ("jax", {"NPROC": "4"}),
         ("tensorflow", {"TF_NUM_INTRAOP_THREADS": "4"}),
-        ("mxnet", {"OMP_NUM_THREADS": "4"}),
     ],
 )
 def test_each_framework_gets_its_cpu_settings(framework, settings):
@@ -157,10 +140,9 @@ def test_each_framework_gets_its_cpu_settings(framework, settings):
 
 
 @needs_frameworks
-@pytest.mark.parametrize("gpus", [["0"], ["0", "1"]])
-@pytest.mark.parametrize("given", [{}, {"device": "gpu"}, {"gpus": 1}])
-def test_tensorflow_on_a_machine_with_gpus_is_refused_in_one_sentence(monkeypatch, gpus, given):
-    monkeypatch.setattr("perfkit.measuring.system.gpus.visible_gpus", lambda: gpus)
+@pytest.mark.parametrize("given", [{}, {"gpus": 1}])
+def test_tensorflow_on_a_machine_with_gpus_is_refused_in_one_sentence(monkeypatch, given):
+    monkeypatch.setattr("perfkit.measuring.system.gpus.visible_gpus", lambda: ["0", "1"])
     with pytest.raises(RequestError) as refused:
         plan("resnet50", {"framework": "tensorflow", "input": "synthetic"} | given)
     expected = "device: 'gpu' is not for framework=tensorflow; allowed: cpu"
@@ -182,13 +164,12 @@ def test_jax_ranks_are_plain_processes_that_meet_at_the_first_node():
     assert words[4:] == ["/logs", "3", "3", "6", "10.0.0.1:29500", "worker"]
 
 
-@pytest.mark.parametrize("framework", NAMES)
-def test_the_environment_has_only_the_training_frameworks_facts(framework):
+def test_the_environment_has_only_the_training_frameworks_facts():
     facts_of_all = set()
     for facts in FRAMEWORKS.values():
         facts_of_all.update(facts.facts)
-    environment = read_environment(framework, Path("/"))
-    assert environment.keys() & facts_of_all == {*FRAMEWORKS[framework].facts}
+    environment = read_environment("torch", Path("/"))
+    assert environment.keys() & facts_of_all == {*FRAMEWORKS["torch"].facts}
 
 
 @needs_frameworks
@@ -196,7 +177,6 @@ def test_versions_are_those_of_the_installed_packages():
     # The package's version may lack the CUDA version of its build.
     torch, _plus, _cuda = software.installed_version(FRAMEWORKS["torch"]).partition("+")
     assert torch == version("torch").partition("+")[0]
-    assert software.installed_version(FRAMEWORKS["paddle"]) == version("paddlepaddle")
     assert software.installed_version(FRAMEWORKS["jax"]) == version("jax")
 
 

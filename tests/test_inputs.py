@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-from importlib import import_module
 from itertools import islice
 
 import numpy as np
@@ -35,22 +34,12 @@ def resolved(data_dir="none", **changes):
     return resolve(values | changes)
 
 
-def batches_of(config, rank=0):
-    module = import_module(f"perfkit.inputs.{config.input}")
-    if config.input == "dali":
-        return module.batches(config, rank, "nvidia.dali.plugin.paddle")
-    if config.input == "dataloader":
-        load = import_module(f"perfkit.training.{config.framework}.batches").loaded
-        return module.batches(config, rank, load)
-    return module.batches(config, rank)
+def batches_of(config):
+    """Return the batches of rank 0 by DALI, the default input of images."""
+    from perfkit.inputs import dali
 
-
-def data(tmp_path, text, **files):
-    """Write a list, and files such as `a.jpeg` with these contents beside it."""
-    for name, content in files.items():
-        (tmp_path / f"{name}.jpeg").write_bytes(content)
-    (tmp_path / "train_list.txt").write_text(text)
-    return tmp_path
+    assert config.input == "dali"
+    return dali.batches(config, 0, "nvidia.dali.plugin.paddle")
 
 
 def test_samples_are_byte_identical():
@@ -81,40 +70,20 @@ def test_an_incomplete_sample_folder_has_no_list(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", ": is empty"),
-        ("train/a.jpeg\n", f":1: {EXPECTED}'train/a.jpeg'"),
         ("a.jpeg 0\nb.jpeg cat\n", f":2: {EXPECTED}'b.jpeg cat'"),
         ("a.jpeg 1000\n", f":1: {EXPECTED}'a.jpeg 1000'"),
-        (b"a.jpeg 0\nb\xff.jpeg 0\n", ":2: not UTF-8"),
     ],
 )
 def test_an_invalid_list_is_rejected_with_file_and_line(tmp_path, text, message):
-    if isinstance(text, str):
-        text = text.encode()
-    (tmp_path / "train_list.txt").write_bytes(text)
+    (tmp_path / "train_list.txt").write_text(text)
     with pytest.raises(InputError) as refused:
         Images(config(tmp_path))
     assert f"train_list.txt{message}" in str(refused.value)
 
 
-def test_missing_and_invalid_images_are_reported_with_their_lines_before_the_start(tmp_path):
-    text = "a b.jpeg 0\nb.jpeg 1\nno/c.jpeg 2\nempty.jpeg 3\nwords.jpeg 4\n"
-    data(tmp_path, text, **{"a b": picture(0), "empty": b"", "words": b"hello"})
-    with pytest.raises(InputError) as refused:
-        examine(config(tmp_path))
-    expected = [
-        r":2: no such file: b\.jpeg",
-        r":3: no such file: no/c\.jpeg",
-        r":4: empty\.jpeg: cannot identify image file .*",
-        r":5: words\.jpeg: cannot identify image file .*",
-    ]
-    lines = str(refused.value).splitlines()
-    for line, pattern in zip(lines, expected, strict=True):
-        assert re.fullmatch(rf".*/train_list\.txt{pattern}", line)
-
-
 def test_the_longest_matching_name_in_a_decoder_message_is_meant(tmp_path):
-    listed = Images(config(data(tmp_path, "1.jpg 0\n11.jpg 0\n")))
+    (tmp_path / "train_list.txt").write_text("1.jpg 0\n11.jpg 0\n")
+    listed = Images(config(tmp_path))
     assert listed.line_of("Error in /d/11.jpg").endswith("train_list.txt:2: ")
 
 
@@ -151,33 +120,14 @@ def test_batches_depend_only_on_the_seed(samples):
     assert not np.array_equal(first(1), first(2))
 
 
-def test_a_truncated_jpeg_is_reported_with_file_and_line(tmp_path):
-    data(tmp_path, "a.jpeg 0\nb.jpeg 1\n", a=picture(0), b=picture(1)[:20_000])
-    listed = Images(config(tmp_path))
-    listed.check()
-    with pytest.raises(InputError, match=r"train_list\.txt:2: b\.jpeg: .*truncated"):
-        listed[1]
-    with pytest.raises(InputError, match=r"train_list\.txt:2: Failed to decode .*b\.jpeg"):
-        next(batches_of(config(tmp_path, batch_size=2)))
-
-
 @pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize("framework", ["paddle", "torch"])
-def test_an_unreadable_image_is_named_by_the_data_loader(tmp_path, framework):
-    data(tmp_path, "a.jpeg 0\n", a=b"no image")
-    chosen = config(tmp_path, batch_size=1, framework=framework, dataloader_workers=1)
+def test_an_unreadable_image_is_named_by_the_data_loader_of_pytorch(tmp_path):
+    """That of Paddle is in test_driver.py."""
+    (tmp_path / "a.jpeg").write_bytes(b"no image")
+    (tmp_path / "train_list.txt").write_text("a.jpeg 0\n")
+    chosen = config(tmp_path, batch_size=1, framework="torch", dataloader_workers=1)
     message = load(chosen, 1).stderr.decode()
     assert re.search(r"InputError: .*_list.txt:1: a.jpeg: cannot identify", message)
-
-
-@pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize("kind", ["dali", "dataloader"])
-def test_a_data_set_too_small_for_one_step_is_rejected(samples, kind):
-    too_large = config(samples, batch_size=5, processes=5, input=kind)
-    with pytest.raises(InputError, match="24 images, but one step of 5 x 5 needs 25"):
-        next(batches_of(too_large))
-    with pytest.raises(InputError, match="add data or reduce batch_size"):
-        examine(too_large)
 
 
 @pytest.mark.parametrize("decoder", ["image", "image_random_crop"])
@@ -228,8 +178,8 @@ def test_each_rank_repeats_its_own_synthetic_images():
     assert labels.shape == (4, 1)
 
 
-@pytest.mark.parametrize("length", [16, 128, 512])
-def test_synthetic_sequences_have_full_length_and_all_predictions(length):
+def test_synthetic_sequences_have_full_length_and_all_predictions():
+    length = 128
     batch = synthetic_batch("bert", sequence_length=length)
     ids, segments, mask, positions, labels, next_sentence = batch
     assert ids.shape == segments.shape == mask.shape == (4, length)
@@ -257,16 +207,14 @@ def run(*words):
 
 
 @pytest.mark.parametrize(
-    ("model", "options", "message", "others"),
+    ("model", "options", "message"),
     [
-        ("resnet50", [], "images", []),
-        ("bert", ["--sequence-length", 64], "sequences of 64 tokens", [[]]),
-        ("gpt", [], "sequences of 1024 tokens, 65.5 kB, from the language refer", []),
+        ("resnet50", [], "images"),
+        ("bert", ["--sequence-length", 64], "sequences of 64 tokens"),
+        ("gpt", [], "sequences of 1024 tokens, 65.5 kB, from the language refer"),
     ],
 )
-def test_samples_creates_a_data_set_and_recognizes_it(
-    tmp_path, model, options, message, others
-):
+def test_samples_creates_a_data_set_and_recognizes_it(tmp_path, model, options, message):
     command = tmp_path / "s", "--for", model, "--count"
     code, output = run(*command, 32, *options)
     assert code == 0
@@ -277,11 +225,9 @@ def test_samples_creates_a_data_set_and_recognizes_it(
     assert code == 0
     kind, _comma, _size = message.partition(",")
     assert f"already has 32 {kind}" in output
-    different = [[33, *options]] + [[32, *other_options] for other_options in others]
-    for words in different:
-        code, output = run(*command, *words)
-        assert code == 2
-        assert "contains another data set" in output
+    code, output = run(*command, 33, *options)
+    assert code == 2
+    assert "contains another data set" in output
     assert contents(tmp_path / "s") == created
 
 
@@ -290,9 +236,6 @@ def contents(folder):
 
 
 def test_samples_rejects_an_unsupported_sequence_length(tmp_path):
-    code, output = run(tmp_path, "--sequence-length", 128)
-    assert code == 2
-    assert "sequence_length: resnet50 does not take it" in output
     code, output = run(tmp_path, "--for", "bert", "--sequence-length", 513)
     assert code == 2
     assert "bert has 512 positions" in output

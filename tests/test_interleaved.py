@@ -28,14 +28,12 @@ from perfkit.analysis.comparison.stored import (
     read_comparison,
     write_comparison,
 )
-from perfkit.measuring.paths import ROOT
 from perfkit.measuring.results.store import Measurement
 from perfkit.report.comparison import ComparisonPage, selected_comparison
 from perfkit.report.comparison import page as comparison_page
 from perfkit.report.links import Site
 from perfkit.report.site import write_site
 from perfkit.report.style import FAINT, ForestRow, forest
-from perfkit.report.text.language import file_name
 from perfkit.report.text.names import variant_names
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -91,10 +89,9 @@ def repeats_by_time(outputs, comparison):
     return [(number, index) for _began, number, index in sorted(starts)]
 
 
-def page(outputs, language="en"):
+def page(outputs):
     (folder,) = comparison_folders(outputs)
-    path = folder / file_name("report", language)
-    return unescape(path.read_text())
+    return unescape((folder / "report.html").read_text())
 
 
 # Measurement.
@@ -114,20 +111,6 @@ def assert_ratios(comparison, outputs):
         assert pair.out_of_turn == []
 
 
-def assert_linked(comparison, outputs):
-    """Assert that the page links to the variants' pages, and both indexes to the page."""
-    (folder,) = comparison_folders(outputs)
-    links = re.findall(r'href="([^"#]+)"', page(outputs))
-    for link in links:
-        assert (folder / link).exists()
-    for variant in comparison.variants:
-        assert any(variant.id in link for link in links)
-    for language, index in (("en", "index.html"), ("zh", "index.zh.html")):
-        assert f"comparisons/{folder.name}/report" in (outputs / index).read_text()
-        assert "<figure" in page(outputs, language)
-        assert "<svg" in page(outputs, language)
-
-
 @pytest.mark.slow
 def test_variants_are_interleaved_and_written_as_json_and_page(compare, tmp_path):
     outputs = tmp_path / "outputs"
@@ -143,12 +126,10 @@ def test_variants_are_interleaved_and_written_as_json_and_page(compare, tmp_path
     base = Measurement.read(outputs / comparison.base.id)
     assert base.result.config.label.startswith("live-")
     assert_ratios(comparison, outputs)
-    *lines, last_line = done.stdout.splitlines()
-    for line in lines:
-        assert len(line) <= 80 or line.startswith("perfkit compare --live"), "a command"
     (folder,) = comparison_folders(outputs)
-    assert last_line == str(folder / "report.html")
-    assert_linked(comparison, outputs)
+    assert done.stdout.splitlines()[-1] == str(folder / "report.html")
+    assert f"comparisons/{folder.name}/report" in (outputs / "index.html").read_text()
+    assert "<svg" in page(outputs)
     again = compare(*variants)
     assert stored(outputs) == comparison
     assert again.stdout == done.stdout
@@ -236,14 +217,6 @@ def test_an_interrupt_stores_finished_repeats_and_exits_with_130(
     assert "interrupted" in page(tmp_path / "outputs")
 
 
-def test_an_interrupt_before_the_first_repeat_exits_with_130(compare, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("perfkit.analysis.comparison.interleaved_run.resume", interrupted)
-    assert compare("batch_size=1", "batch_size=2").exit_code == 130
-
-
 # Requests.
 
 
@@ -263,18 +236,15 @@ def test_all_problems_are_reported_first_with_their_variant(compare, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("variants", "changes", "message"),
+    ("variants", "message"),
     [
-        (["batch_size=1"], {}, "variants: 1 given, but at least two are needed"),
-        (["jax", "torch"], {}, "torch: 'torch' is not NAME=VALUE"),
-        (["batch_size=1", "batch_size=1"], {}, "batch_size=1 and batch_size=1 are the same"),
-        (["batch_size=1", "repeats=3"], {}, "the same for all variants; use -p repeats 3"),
-        (["batch_size=1", "batch_size=2"], {"repeats": "auto"}, "repeats: 'auto' is not for"),
-        (["batch_size=1", "batch_size=2,batch_size=3"], {}, "batch_size: is set twice"),
+        (["jax", "torch"], "torch: 'torch' is not NAME=VALUE"),
+        (["batch_size=1", "batch_size=1"], "batch_size=1 and batch_size=1 are the same"),
+        (["batch_size=1", "repeats=3"], "the same for all variants; use -p repeats 3"),
     ],
 )
-def test_invalid_variants_are_rejected(compare, variants, changes, message):
-    done = compare(*variants, **changes)
+def test_invalid_variants_are_rejected(compare, variants, message):
+    done = compare(*variants)
     assert done.exit_code == 2
     assert message in done.stderr
 
@@ -303,10 +273,8 @@ def test_a_plan_has_as_many_repeats_as_its_level_needs_and_a_command(shared):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["a"], "give two names, A and B"),
         (["a", "b", "-p", "batch_size", "2"], "-p is for --live"),
         (["--live", "resnet50", "seed=1", "seed=2", "--across", "seed"], "with --live"),
-        (["--live", "resnet50", "seed=1", "seed=2", "--json", "/none/x"], "no such folder"),
     ],
 )
 def test_options_of_the_other_comparison_mode_are_rejected(words, message):
@@ -394,7 +362,6 @@ def test_shares_of_the_peak_are_of_the_highest_of_all_variants(tmp_path):
         ({"framework": "paddle"}, {"framework": "torch"}, ["Paddle", "PyTorch"]),
         # An environment with another version of the same framework.
         ({"python": None}, {"python": "old/bin/python"}, ["Paddle 3.3.1", "Paddle 2.6.2"]),
-        ({"seed": 1}, {"seed": 2}, ["seed=1", "seed=2"]),
     ],
 )
 def test_a_variant_is_named_after_its_framework_or_version(tmp_path, first, second, names):
@@ -522,19 +489,6 @@ def test_thread_pools_may_differ_across_environments(tmp_path):
     other = made(tmp_path, [10.0] * 2, "other", 10, threads=1, seed=1)
     (pair,) = judged(base, other, variants=variants).pairs
     assert pair.across == {"threads": ("2", "1")}
-
-
-def test_a_selected_comparison_names_no_folder_of_the_machine(tmp_path):
-    variants = {"python=None": {"python": None}}
-    variants["python=peer/bin/python"] = {"python": str(ROOT / "peer" / "bin" / "python")}
-    base = made(tmp_path, [10.0] * 2)
-    other = made(tmp_path, [10.0] * 2, "other", 10, seed=1)
-    stored = judged(base, other, variants=variants)
-    assert [variant.values["python"] for variant in stored.variants] == [
-        None,
-        "peer/bin/python",
-    ]
-    assert str(ROOT) not in stored.model_dump_json()
 
 
 # Storage and pages.

@@ -20,7 +20,7 @@ from perfkit.analysis.warnings import window_disagrees
 from perfkit.timing.frameworks import Jax
 from perfkit.timing.watched import WatchedDevice, WatchedGpu
 from perfkit.training.effective import VARIABLES, named_threads
-from perfkit.training.jax import layers, llama, precision, resnet
+from perfkit.training.jax import layers, llama, precision
 from perfkit.training.jax import train as script
 from perfkit.training.jax.batches import new_batches, on_device
 from perfkit.training.jax.models import loss_of
@@ -136,17 +136,6 @@ def test_an_event_completes_with_the_update_not_with_the_loss():
     assert device.is_complete(event)
 
 
-@pytest.mark.usefixtures("narrow")
-def test_only_the_number_of_an_update_outlives_the_next_step():
-    """Watching a weight would fail: its memory is donated to the next step."""
-    training = Stepped(options(*GPT))
-    _loss, number = training.step()
-    weight = next(iter(training.weights.values()))
-    training.step()
-    assert weight.is_deleted()
-    assert np.isfinite(float(number))
-
-
 def test_a_failed_step_ends_the_training_with_its_error():
     class Failed:
         def block_until_ready(self):
@@ -200,17 +189,12 @@ def test_all_programs_are_compiled_before_the_second_step(monkeypatch, accumulat
     assert later == [second] * 2
 
 
-@pytest.mark.parametrize("source", ["numpy", "dali"])
-def test_arrays_of_an_input_become_equal_arrays(source):
+def test_dalis_arrays_become_equal_arrays():
+    dali = pytest.importorskip("nvidia.dali.tensors")
     images = np.random.default_rng(0).standard_normal((2, 8, 8, 3), np.float32)
     labels = np.asarray([[3], [999]], np.int64)
-    arrays = images, labels
-    if source == "dali":
-        dali = pytest.importorskip("nvidia.dali.tensors")
-        arrays = dali.TensorCPU(images, "NHWC"), dali.TensorCPU(labels)
-    image_array, label_array = map(on_device, arrays)
-    assert np.array_equal(image_array, images)
-    assert np.array_equal(label_array, labels)
+    assert np.array_equal(on_device(dali.TensorCPU(images, "NHWC")), images)
+    assert np.array_equal(on_device(dali.TensorCPU(labels)), labels)
 
 
 def test_a_batch_does_not_share_memory_that_the_input_may_overwrite():
@@ -245,44 +229,13 @@ def test_xla_has_the_threads_of_its_process():
 # Layers.
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5])
-def test_dropout_drops_its_share_and_keeps_the_mean(rate):
+def test_dropout_drops_its_share_and_keeps_the_mean():
     ones, rng = jnp.ones((400, 500)), jax.random.key(0)
-    dropped = np.asarray(layers.dropout(ones, rate, rng))
-    assert (dropped == 0).mean() == pytest.approx(rate, abs=0.01)
+    dropped = np.asarray(layers.dropout(ones, 0.1, rng))
+    assert (dropped == 0).mean() == pytest.approx(0.1, abs=0.01)
     assert dropped.mean() == pytest.approx(1, abs=0.01)
-    assert {*np.unique(dropped)} == {np.float32(0), np.float32(1) / np.float32(1 - rate)}
-    assert np.array_equal(layers.dropout(ones, rate, None), ones)
-
-
-@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
-def test_batch_norm_updates_its_statistics_with_those_of_the_batch(layout):
-    images = np.random.default_rng(0).standard_normal((4, 5, 6, 3), np.float32) * 3 + 1
-    mean, variance = images.mean((0, 1, 2)), images.var((0, 1, 2))
-    weights = {"bn1.weight": jnp.full(3, 2.0), "bn1.bias": jnp.ones(3)}
-    statistics = {"bn1.running_mean": jnp.zeros(3), "bn1.running_var": jnp.ones(3)}
-    x = images.transpose(0, 3, 1, 2) if layout == "NCHW" else images
-    y = np.asarray(resnet.batch_norm(weights, statistics, "bn1", jnp.asarray(x), layout=layout))
-    y = y.transpose(0, 2, 3, 1) if layout == "NCHW" else y
-    assert np.allclose(y, 2 * (images - mean) / np.sqrt(variance + 1e-5) + 1, atol=1e-5)
-    assert np.allclose(statistics["bn1.running_mean"], 0.1 * mean, atol=1e-6)
-    assert np.allclose(statistics["bn1.running_var"], 0.9 + 0.1 * variance, atol=1e-5)
-
-
-@pytest.mark.parametrize("pixels", [8, 7])
-def test_the_gradient_of_max_pooling_goes_to_the_first_of_equal_values(pixels):
-    torch = pytest.importorskip("torch")
-    random = np.random.default_rng(0)
-    # Small integers give many ties.
-    values = random.integers(0, 3, (2, 3, pixels, pixels)).astype(np.float32)
-    theirs = torch.tensor(values, requires_grad=True)
-    expected = torch.nn.functional.max_pool2d(theirs, 3, 2, 1)
-    weights = random.standard_normal(expected.shape).astype(np.float32)
-    (expected * torch.tensor(weights)).sum().backward()
-    pooled, back = jax.vjp(lambda x: resnet.max_pool(x, 3, 2, 1, "NCHW"), jnp.asarray(values))
-    (gradient,) = back(jnp.asarray(weights))
-    assert np.array_equal(pooled, expected.detach())
-    assert np.allclose(gradient, theirs.grad, atol=1e-6)
+    assert {*np.unique(dropped)} == {np.float32(0), np.float32(1) / np.float32(0.9)}
+    assert np.array_equal(layers.dropout(ones, 0.1, None), ones)
 
 
 # Memory.
@@ -422,13 +375,12 @@ def test_a_rank_alone_uses_the_first_gpu(monkeypatch):
     assert set_to["jax_cuda_visible_devices"] == "0"
 
 
-@pytest.mark.parametrize("name", ["no_proxy", "NO_PROXY", "no_grpc_proxy"])
-def test_ranks_meet_without_the_proxy_of_the_environment(joined, name):
+def test_ranks_meet_without_the_proxy_of_the_environment(joined):
     with socket.socket() as dead:
         # Nobody listens at this port.
         dead.bind(("127.0.0.1", 0))
         proxy = f"http://127.0.0.1:{dead.getsockname()[1]}"
-        proxies = {"http_proxy": proxy, "https_proxy": proxy, name: "other.example"}
+        proxies = {"http_proxy": proxy, "https_proxy": proxy, "no_proxy": "other.example"}
         ranks = joined("--device", "cpu", **proxies)
     assert [rank["no_proxy"] for rank in ranks] == ["other.example,127.0.0.1"] * 2
 

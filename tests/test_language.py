@@ -126,22 +126,6 @@ def test_every_message_is_translated_and_every_translation_is_used(catalogue, te
             assert text, message
 
 
-def test_translations_have_full_width_punctuation(catalogue):
-    half_width = re.compile("[\u4e00-\u9fff）] ?[,:;](?!/)|[,:;] ?[\u4e00-\u9fff]")
-    translations = set()
-    for translated in catalogue.values():
-        translations |= {translated} if isinstance(translated, str) else {*translated}
-    assert {text for text in translations if half_width.search(text)} == set()
-
-
-def test_labels_and_lists_are_punctuated_as_chinese_is():
-    with language.in_language("zh"):
-        assert language.labelled("输入", "dali") == "输入：dali"
-        assert language.enumerated(["损失", "遥测"]) == "损失、遥测"
-    assert language.labelled("input", "dali") == "input: dali"
-    assert language.enumerated(["losses", "telemetry"]) == "losses, telemetry"
-
-
 def test_translations_keep_placeholders(catalogue):
     def placeholders(text):
         names = {*re.findall(r"%\((\w+)\)[#.\d]*[a-z]", text)}
@@ -171,23 +155,6 @@ def test_the_chart_font_has_every_character_of_the_catalogue(catalogue):
         if not font.get_char_index(ord(character)):
             missing.add(character)
     assert missing == set()
-
-
-def test_a_language_applies_only_within_its_block():
-    def warnings(count):
-        return language.ngettext("%(num)d warning", "%(num)d warnings", count)
-
-    with language.in_language("zh"):
-        assert language.gettext("Repeats") == "各次重复"
-        assert language.gettext("") == ""
-        assert warnings(1) == "%(num)d 项警告"
-        assert warnings(2) == "%(num)d 项警告"
-        with language.in_language("en"):
-            assert language.gettext("Repeats") == "Repeats"
-        assert language.current() == "zh"
-    assert language.current() == "en"
-    assert warnings(1) == "%(num)d warning"
-    assert warnings(2) == "%(num)d warnings"
 
 
 def test_an_unknown_language_is_refused():
@@ -251,11 +218,6 @@ def test_chinese_pages_have_no_english_sentences(pages, name, catalogue):
     # A single word may also be a parameter's name.
     messages = {text for text in catalogue if isinstance(text, str) and " " in text}
     assert sentences & messages == set()
-
-
-@PAGES
-def test_chinese_pages_state_their_language(pages, name):
-    assert '<html lang="zh-Hans">' in pages[name]
 
 
 def test_charts_of_a_chinese_page_are_chinese(pages):

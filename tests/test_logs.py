@@ -7,7 +7,6 @@ import os
 import re
 import time
 import tomllib
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_writers import BATCH, SUITES, paddleclas
 
-from perfkit.audit import auditing, config_facts, reader
+from perfkit.audit import config_facts, reader
 from perfkit.audit.auditing import audit
 from perfkit.audit.formats import FORMATS
 from perfkit.audit.log import LogError
 from perfkit.audit.reader import read_logs
-from perfkit.audit.recompute import Figures
 
 STEADY = np.full(140, 0.5)
 PRINTS = paddleclas(STEADY)
@@ -101,14 +99,6 @@ def test_different_configurations_in_one_file_are_told_apart(write):
     assert [figure.text for figure in eight.reported] == ["2990.5"]
 
 
-@pytest.mark.timeout(60)
-def test_a_closing_table_with_wide_gaps_is_read_in_linear_time(write):
-    row = "     1     |" + (" " * 12 + "1") * 20
-    table = f"train.ips\n     |  96  |\n{'-' * 24}\n{row}\n{row} x\n"
-    one, _eight = read_logs(write(TWO_TRAININGS + table))
-    assert [figure.text for figure in one.reported] == ["1", "1"]
-
-
 def test_a_lost_print_is_not_covered_by_the_next_print(read):
     text = ONEFLOW.text(np.ones(60)).replace("iter 30,", "iter \xff0,")
     windows = read(text).windows
@@ -139,14 +129,9 @@ def test_an_invalid_number_becomes_nan(read):
     ("text", "message"),
     [
         (b"", "empty"),
-        (b"\0" * 10, "no known format"),
         (b"epoch 1: all is well\n" * 1000, "--format-regex reads others"),
-        (b'{"name": ', "no known format, or cut off"),
-        (b'{"name": 1}', "no known format"),
         (b"[" * 100_000, "no known format"),
-        (b'{"a":' * 100_000, "no known format"),
         (b"PK\x03\x04" + b"x" * 100, "a zip archive"),
-        (b"BZh9" + b"x" * 100, "compressed by bzip2"),
         (gzip.compress(b"x" * 1000, mtime=0)[:-20], "Compressed file ended"),
     ],
 )
@@ -163,12 +148,6 @@ def test_a_path_that_is_no_regular_file_is_rejected_at_once(tmp_path, name):
         read_logs(tmp_path / name)
 
 
-def test_an_overlong_line_is_cut(read, monkeypatch):
-    monkeypatch.setattr(reader, "LONGEST_LINE", 4096)
-    log = read(paddleclas(np.ones(20)) + "x" * 50_000 + "\n" + paddleclas(np.ones(20), epoch=1))
-    assert [*log.windows["line"]] == [1, 2, 4, 5]
-
-
 LARGE = PRINTS.encode() + b"x" * (3 << 20)
 
 
@@ -177,12 +156,6 @@ def test_too_large_files_are_rejected_with_a_message(read, monkeypatch, content)
     monkeypatch.setattr(reader, "LARGEST_BYTES", 2 << 20)
     with pytest.raises(LogError, match="over 2 MB"):
         read(content)
-
-
-def test_files_with_too_many_lines_are_rejected_with_a_message(read, monkeypatch):
-    monkeypatch.setattr(reader, "MOST_LINES", 10)
-    with pytest.raises(LogError, match="over 10 lines; give only a part of it"):
-        read("\n" * 11)
 
 
 NOISE = "训练开始\n".encode("gb18030") + b"\xff\xfe\x80\n"
@@ -240,9 +213,8 @@ def text_of(case):
 
 
 @pytest.mark.parametrize("case", CASES["fact"])
-@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
-def test_facts_are_read_from_text_and_name(read, case, line_end):
-    log = read(text_of(case).replace("\n", line_end), case.get("name", "some.log"))
+def test_facts_are_read_from_text_and_name(read, case):
+    log = read(text_of(case), case.get("name", "some.log"))
     assert {name: log.fact(name) or "" for name in case["facts"]} == case["facts"]
 
 
@@ -270,33 +242,6 @@ def test_contradictions_are_noted(read):
 # Damaged and hostile files.
 
 
-@cache
-def pieces():
-    """Return lines of every kind that a log may have."""
-    lines = [suite.text(np.ones(2), 1).strip() for suite in SUITES.values()]
-    lines += [case["log"] for case in CASES["fact"] + CASES["figure"] if "log" in case]
-    return [*lines, TWO_TRAININGS, "{", "a,b\n1,2", "\r", "\0"]
-
-
-@st.composite
-def damaged_logs(draw):
-    """Some pieces of logs, with up to three damages."""
-    text = "\n".join(draw(st.lists(st.sampled_from(pieces()), max_size=12)))
-    for _ in range(draw(st.integers(0, 3))):
-        begin = draw(st.integers(0, len(text)))
-        text = text[:begin] + draw(st.text(max_size=3)) + text[begin + 5 :]
-    return text
-
-
-@anything
-@given(text=damaged_logs())
-def test_any_content_is_read_or_named(tmp_path, text):
-    path = tmp_path / "x.log"
-    path.write_bytes(text.encode("utf-8", "surrogatepass"))
-    audited = audit([path], tables=["perf-resnet50"])
-    assert len(audited.logs) or len(audited.left_out) == 1
-
-
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?!\w)")
 ODD_NUMBERS = ["1e308", "-1e308", "1e-320", "1e999", "nan", "0", "-1", "9" * 12, "9" * 30]
 
@@ -318,13 +263,11 @@ def assert_storable(audited):
 @given(data=st.data())
 def test_odd_numbers_in_any_format_do_not_stop_an_audit(tmp_path, every_format, data):
     text = data.draw(st.sampled_from(every_format))
-    print("TEXT", every_format.index(text), len(text), len([*NUMBER.finditer(text)]))
     numbers = [*NUMBER.finditer(text)]
     chosen = data.draw(st.sets(st.integers(0, len(numbers) - 1), max_size=6))
     # From the end, so that the positions before stay.
     for index in sorted(chosen, reverse=True):
         match, odd = numbers[index], data.draw(st.sampled_from(ODD_NUMBERS))
-        print("  draw", index, odd)
         text = text[: match.start()] + odd + text[match.end() :]
     odd_log, sound_log = tmp_path / "x_bs32_N1C8_log", tmp_path / "sound_log"
     odd_log.write_text(text)
@@ -333,35 +276,6 @@ def test_odd_numbers_in_any_format_do_not_stop_an_audit(tmp_path, every_format, 
     assert audited.logs[-1].name.endswith("sound_log")
     assert not any("computed" in reason for reason in audited.left_out)
     assert_storable(audited)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "model,train_samples_per_sec\nx\ry,5\n",
-        "epoch: 1, " + "_" * 10**6 + "_per_sec: 12.5\n",
-        ':::MLLOG {"time_ms": 1' + 400 * "0" + ', "key": "train_samples", "value": 1}\n',
-        "model,train_samples_per_sec\nx,1e308\ny,1e-320\n",
-        "10\timages/sec: 1e-308 +/- 0.0 (jitter = 0.0)\t7.1\n" * 3,
-    ],
-)
-def test_impossible_numbers_and_names_do_not_stop_an_audit(write, text):
-    audited = audit([write(text, "odd.log")])
-    assert len(audited.logs) + len(audited.left_out) == 1
-    assert_storable(audited)
-
-
-def test_a_log_whose_figures_fail_is_named_and_the_others_audited(write, monkeypatch):
-    def figures(log):
-        if log.path.name == "odd.log":
-            raise OverflowError("too large")
-        return Figures(log)
-
-    monkeypatch.setattr(auditing, "Figures", figures)
-    sound = write(PRINTS, "x.log")
-    audited = audit([write(PRINTS, "odd.log"), sound])
-    assert [log.name for log in audited.logs] == [str(sound)]
-    assert re.search(r"odd\.log: unusable numbers: too large", *audited.left_out)
 
 
 @pytest.mark.slow

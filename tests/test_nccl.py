@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from made import measured, script_measured, warnings_of
+from made import measured, warnings_of
 from several_nodes import NODE_PROGRAM, fake_training
 
 from perfkit.analysis.comparison.keys import may_differ
@@ -112,9 +112,8 @@ def test_the_network_in_the_logs_of_the_nodes_is_stored(over_ssh):
 
 
 @pytest.mark.parametrize("network", ["Socket", "IB", None])
-@pytest.mark.parametrize("made", [measured, script_measured], ids=["model", "script"])
-def test_the_network_is_compared_shown_and_if_it_is_sockets_warned_of(tmp_path, made, network):
-    result = made([100.0], **TWO_NODES).model_copy(update={"nccl_network": network})
+def test_the_network_is_compared_shown_and_if_it_is_sockets_warned_of(tmp_path, network):
+    result = measured([100.0], **TWO_NODES).model_copy(update={"nccl_network": network})
     measurement = Measurement(tmp_path, result)
     codes = [warning.code for warning in warnings_of(result)]
     assert ("nccl_over_sockets" in codes) == (network == "Socket")

@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +16,6 @@ import nbformat
 import psutil
 import pytest
 from bs4 import BeautifulSoup
-from click.testing import CliRunner
 from clusters import wait_for
 from conftest import SMALL, as_options, cell_sources, cli
 from drivers import started_steps
@@ -25,7 +23,6 @@ from fake_trainer import planted
 from made import forget_repeats, stored
 from nbclient import NotebookClient
 from papermill import inspect_notebook
-from papermill.cli import papermill as papermill_command
 from PIL import Image
 
 from perfkit.cli.notebook import model_notebook
@@ -100,16 +97,6 @@ def ran(fake, tmp_path_factory):
     command = [*PERFKIT, "run", "resnet50", *as_options(request("outputs", repeats=5))]
     printed, lines = in_terminal(command, fake, folder)
     return printed, lines, folder / "outputs"
-
-
-@pytest.mark.slow
-def test_relative_outputs_of_papermill_and_perfkit_run_start_in_the_working_directory(
-    papermilled, ran
-):
-    done, outputs, _executed = papermilled
-    assert f"\n{measured(outputs).page_file}\n" in done.stderr
-    printed, _lines, outputs = ran
-    assert printed == f"{measured(outputs).page_file}\n"
 
 
 def outcome_line(measurement):
@@ -348,21 +335,6 @@ def test_a_parameters_cell_has_what_the_model_takes_with_type_default_and_help(w
     assert [name for name in shown if len(shown[name]["help"]) < 10] == []
 
 
-def test_a_parameters_file_of_papermill_sets_parameters(tmp_path):
-    """The one in docs/getting-started.md."""
-    guide = (ROOT / "docs" / "getting-started.md").read_text()
-    (block,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
-    file = tmp_path / "params.yaml"
-    file.write_text(block)
-    executed = tmp_path / "out.ipynb"
-    words = [str(NOTEBOOK), str(executed), "-f", str(file), "-p", "device", "cpu"]
-    done = CliRunner().invoke(papermill_command, [*words, "--prepare-only"])
-    assert done.exit_code == 0, done.output
-    injected = model_notebook(str(executed)).injected
-    expected = {"framework": "torch", "batch_size": 8, "precision": "bf16"}
-    assert injected == expected | {"label": "from-a-file", "device": "cpu"}
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("processes")
 def test_perfkit_run_measures_bert_on_sample_sequences(tmp_path):
@@ -413,26 +385,6 @@ def test_perfkit_run_shows_cells_added_to_a_notebook_copy(own_notebook, tmp_path
     assert "the repeats: 1" in measurement.page_file.read_text()
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("processes")
-def test_perfkit_run_exits_with_1_for_a_failed_run_and_names_its_page(tmp_path):
-    words = as_options(request(tmp_path / "outputs", timeout=1, label="2024"))
-    done = run([*PERFKIT, "run", "resnet50", *words])
-    assert done.returncode == 1
-    failed = measured(tmp_path / "outputs")
-    lines = done.stderr.splitlines()
-    name = lines.index(f"{failed.folder.name} failed:")
-    failure, remedy, *_log, logs, page = lines[name + 1 :]
-    took = "repeat 1 took over 1 s"
-    # A fast machine takes a first step before the ranks have shown their stacks and are killed.
-    assert failure.startswith(f"  timeout: {took}")
-    assert remedy == "  Remedy: a longer limit: -p timeout 2"
-    assert logs == f"Logs: {failed.folder / 'logs'}"
-    assert page == f"Page: {failed.page_file}", "it has no finished repeats"
-    assert "Traceback" not in done.stderr
-    assert measured(tmp_path / "outputs").result.config.label == "2024", "it stays text"
-
-
 @pytest.mark.parametrize(
     ("expected", "change"),
     [
@@ -459,28 +411,15 @@ def test_perfkit_run_rejects_a_notebook_without_one_clear_plan(own_notebook, exp
     [
         (["run", "nowhere/resnet50.ipynb"], "No such file"),
         (["run", "text.ipynb"], "not a notebook"),
-        (["run", "types.ipynb"], "not a notebook"),
-        (["run", "resnet"], "model: 'resnet' is not"),
         (["report", "/nowhere/at/all"], "make report"),
     ],
 )
 def test_a_wrong_request_exits_with_2_and_the_reason(tmp_path, monkeypatch, words, expected):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.ipynb").write_text("a text")
-    (tmp_path / "types.ipynb").write_text('{"nbformat": 4, "metadata": {}, "cells": null}')
     done = cli(*words)
     assert done.exit_code == 2
     assert expected in " ".join(done.stderr.split())
-
-
-@pytest.mark.usefixtures("processes")
-def test_perfkit_run_without_a_checkout_says_where_its_notebooks_are(tmp_path):
-    installed = tmp_path / "installed"
-    shutil.copytree(ROOT / "perfkit", installed / "perfkit")
-    command = [sys.executable, "-P", "-m", "perfkit.cli", "run", "resnet50"]
-    done = run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(installed)})
-    assert done.returncode == 2, done.stderr
-    assert "perfkit is installed without its notebooks" in done.stderr
 
 
 @pytest.mark.usefixtures("processes")
@@ -493,14 +432,6 @@ def test_the_command_without_its_libraries_names_what_to_install(tmp_path):
         "perfkit: the commands need click; to install: "
         f"{sys.executable} -m pip install 'perfkit[report]'\n"
     )
-
-
-@pytest.mark.usefixtures("processes")
-def test_an_interrupt_while_the_command_is_imported_ends_it_with_130(tmp_path):
-    (tmp_path / "click.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
-    command = [sys.executable, "-c", f"{INTERRUPTIBLE}from perfkit.entry import main; main()"]
-    done = run(command, env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"})
-    assert (done.returncode, done.stderr) == (130, "")
 
 
 NEVER_READY = """

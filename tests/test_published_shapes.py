@@ -9,11 +9,9 @@ from collections import Counter
 from pathlib import Path
 from unittest.mock import patch
 
-import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
 from made import measured, write_all
-from matplotlib.figure import Figure
 
 import perfkit
 from perfkit.analysis.published.cells import cells_of
@@ -22,10 +20,9 @@ from perfkit.measuring.results.frames import records
 from perfkit.report.links import Site
 from perfkit.report.published import page
 from perfkit.report.published_cells import difference_words
-from perfkit.report.published_charts import CHARTS, scaling
+from perfkit.report.published_charts import CHARTS
 from perfkit.report.section import Picture, Prose
 from perfkit.report.summarized import Summary
-from perfkit.report.text.language import in_language
 
 SNAPSHOT = Path(__file__).parent / "snapshots" / "published.txt"
 GPU8 = {"device": "gpu", "gpus": 8, "batch_size": 128}
@@ -180,7 +177,6 @@ def test_an_exact_reproduction_has_no_differences(cells, tmp_path):
         ),
         ({"tf32_used": True}, "effective precision fp32 (TF32); published: fp32"),
         ({"tf32": True, "tf32_used": False}, ""),
-        ({"layout": "NHWC"}, "layout NHWC"),
     ],
 )
 def test_differences_from_the_published_setup_are_stated(cells, tmp_path, change, words):
@@ -194,13 +190,7 @@ def test_a_different_input_is_stated(cells, tmp_path):
     result = measured([393.0] * 7, input="synthetic", **GPU1)
     matches = matched(cells, tmp_path, result)
     (pair,) = (pair for pair in matches if pair.cell.printed == "393.561")
-    (of_input,) = (each for each in pair.differences if each.key == "input")
-    assert (of_input.published, of_input.measured) == ("dali/xla", "synthetic")
-    english = difference_words(pair)
-    assert "input synthetic; published: dali/xla" in english
-    with in_language("zh"):
-        chinese = difference_words(pair)
-    assert "输入为 synthetic；公布时为：dali/xla" in chinese
+    assert "input synthetic; published: dali/xla" in difference_words(pair)
 
 
 @pytest.mark.parametrize(
@@ -240,13 +230,6 @@ def test_a_failed_measurement_is_shown_with_its_code(tmp_path):
     assert in_cell(section) == ["2506.47", "failed: out_of_memory"]
 
 
-def test_a_measurement_without_a_published_number_has_no_ratio(cells, tmp_path):
-    result = measured([350.0], device="gpu", gpus=1, batch_size=32)
-    (pair,) = matched(cells, tmp_path, result)
-    assert pair.cell.status == "not_published"
-    assert pair.ratio is None
-
-
 TORCHTITAN = {"model": "llama", "model_size": "8b", "framework": "torch", "device": "gpu"}
 TORCHTITAN |= {"gpus": 8, "batch_size": 2, "sequence_length": 8192, "execution": "static"}
 TORCHTITAN |= {"precision": "bf16", "input": "dataloader", "optimizer": "adamw"}
@@ -272,20 +255,6 @@ def test_a_measurement_of_llama_is_beside_torchtitans_number_per_gpu(cells, tmp_
 def test_a_measurement_of_another_llama_is_not_matched(cells, tmp_path, other):
     result = measured([8 * 6000.0] * 7, **TORCHTITAN | other)
     assert matched(cells, tmp_path, result) == []
-
-
-def test_scaling_is_relative_to_the_fewest_gpus():
-    rows = [("1x1", 1, 32, 100.0), ("1x8", 8, 32, 720.0), ("1x8", 8, 64, 800.0)]
-    cells = pd.DataFrame(rows, columns=["topology", "gpus", "batch_per_gpu", "throughput"])
-    cells = cells.assign(name="Paddle", note=None, nodes=1)
-    no_runs = cells.iloc[:0]
-    axes = Figure().subplots()
-    finding = scaling(axes, cells, no_runs)
-    assert finding == "1x8 reaches up to 7.20 × 1x1, 90 % of ideal (batch per device: 32)"
-    (ideal,) = (line for line in axes.get_lines() if line.get_linestyle() == "--")
-    assert {*ideal.get_ydata()} == {100}
-    lowest, _highest = axes.get_ylim()
-    assert lowest == 0
 
 
 def legends(section):

@@ -7,19 +7,15 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions, version
-from pathlib import Path
 
 import pytest
 
 import perfkit
-from perfkit.analysis.comparison.interleaved_plan import plan_interleaved
 from perfkit.cli.frameworks_option import verified_configs
 from perfkit.measuring.paths import ROOT
 from perfkit.measuring.request import RequestError
-from perfkit.measuring.request.requirements import read_environment
 from perfkit.measuring.system import software
 from perfkit.measuring.system.software import Software
-from perfkit.sweep.jobs import read_jobs
 from perfkit.timing.failure import portable
 
 BLOCKING = """
@@ -86,7 +82,6 @@ def test_a_rank_needs_numpy_alone_besides_its_framework():
             "'.[gpu-cu12]'",
         ),
         ("torch", "-e '.[torch-cu12]'"),
-        ("jax", "-e '.[jax-cu12]'"),
     ],
 )
 def test_for_gpus_a_missing_framework_is_installed_as_a_build_for_gpus(
@@ -109,7 +104,6 @@ def test_for_gpus_a_missing_framework_is_installed_as_a_build_for_gpus(
             "--extra-index-url https://www.paddlepaddle.org.cn/packages/stable/cu130/ -e "
             "'.[gpu-cu13]'",
         ),
-        ("torch", "-e '.[torch-cu13]'"),
         ("jax", "-e '.[jax-cu12]'"),
     ],
 )
@@ -131,7 +125,6 @@ def test_for_a_blackwell_gpu_a_missing_framework_is_installed_as_a_build_that_ha
             "--extra-index-url https://www.paddlepaddle.org.cn/packages/stable/cu126/ -c "
             "constraints.txt paddlepaddle-gpu",
         ),
-        ("torch", "-c constraints.txt torch"),
         ("jax", "-c constraints.txt 'jax[cuda12]'"),
     ],
 )
@@ -200,42 +193,12 @@ def test_missing_packages_are_listed_with_the_install_command(new_environment):
     )
 
 
-def test_versions_are_read_from_the_workers_environment(new_environment):
-    python = new_environment(h5py="0.0.1")
-    here = read_environment("paddle", Path("/"))
-    there = read_environment("paddle", Path("/"), python)
-    assert here["h5py"].value == version("h5py")
-    assert there["h5py"].value == "0.0.1"
-    different = {name for name in here if here[name] != there[name]}
-    assert different == {"h5py"}
-
-
-def test_comparison_variants_may_set_an_environment(new_environment):
-    one, other = new_environment("one"), new_environment("other")
-    variants = [f"python={one}", f"python={other}", "python=None"]
-    shared = {"device": "cpu", "input": "synthetic", "protocol": "quick"}
-    comparison = plan_interleaved("resnet50", variants, shared)
-    interpreters = [plan.config.interpreter for plan in comparison.plans]
-    assert interpreters == [one, other, sys.executable]
-    assert comparison.named == ["python"]
-
-
 def test_a_verification_may_set_an_environment_per_framework(new_environment):
     python = new_environment()
     configs = verified_configs("resnet50", f"paddle,paddle:{python}", {})
     assert [config.interpreter for config in configs] == [sys.executable, python]
     with pytest.raises(RequestError, match="python: set it by --frameworks"):
         verified_configs("resnet50", "paddle,torch", {"python": python})
-
-
-def test_a_sweep_matrix_may_list_environments(new_environment, tmp_path):
-    file = tmp_path / "sweep.yaml"
-    file.write_text(
-        "notebook: resnet50\nparameters: {device: cpu, input: synthetic}\n"
-        f"matrix: {{python: [null, {new_environment()}]}}\n"
-    )
-    interpreters = [job.plan.config.interpreter for job in read_jobs(file, {})]
-    assert interpreters == [sys.executable, str(tmp_path / "other" / "bin" / "python")]
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ from made import measured, write_all
 
 from perfkit.measuring.results.store import Measurement
 from perfkit.report.measurement import page
-from perfkit.report.text.language import in_language
 
 SPREAD = (0.99, 0.995, 0.998, 1.0, 1.002, 1.005, 1.01)
 ON_H200 = {"device": "gpu", "facts": {"gpus": ["NVIDIA H200, 141 GiB"] * 8}}
@@ -76,7 +75,6 @@ def test_tf32_is_beside_the_number_in_tf32_first(stored, tmp_path):
 @pytest.mark.parametrize(
     "other",
     [
-        {"device": "cpu", "gpus": None, "facts": None},
         {"facts": {"gpus": ["NVIDIA H200 NVL, 141 GiB"] * 8}},
         {"facts": {"gpus": ["NVIDIA H200 MIG 1g.18gb, 16 GiB"] * 8}},
         {"model": "gpt", "image_size": None, "layout": None, "optimizer": "adamw"}
@@ -90,14 +88,6 @@ def test_another_device_or_model_has_no_reference(stored, other):
     assert "no published number of " in text and " on its device" in text
 
 
-def test_one_measurement_at_a_time_is_beside_published_numbers(stored):
-    outputs = stored(measured(around(6117, 8), **MIXED), measured(around(4)))
-    assert compare("references", outputs) == (
-        2,
-        "Not compared. references: give one measurement as B, not 2",
-    )
-
-
 def of_page(result, tmp_path):
     """Return the text of the page of a result."""
     write_all(tmp_path, result)
@@ -107,12 +97,7 @@ def of_page(result, tmp_path):
 
 def test_the_page_has_the_ratio_to_the_most_alike_number(tmp_path):
     line = "0.77 of MLPerf Training v4.0, NVIDIA on H200 (MXNet, AMP, real data)"
-    result = measured(around(6117, 8), **MIXED)
-    assert line in of_page(result, tmp_path / "english").splitlines()
-    with in_language("zh"):
-        assert "在 H200 上的 0.77 倍（MXNet、AMP、真实数据）" in of_page(
-            result, tmp_path / "zh"
-        )
+    assert line in of_page(measured(around(6117, 8), **MIXED), tmp_path).splitlines()
 
 
 def test_the_page_of_a_measurement_on_a_cpu_has_no_reference(tmp_path):
@@ -156,15 +141,7 @@ def test_a_measurement_is_low_if_its_whole_interval_is_beyond_the_tolerance(
     assert ("0 ok, 1 low, 0 no" if status else "1 ok, 0 low, 0 no") in text
 
 
-def test_an_interval_that_touches_the_lowest_value_is_not_low(stored, tmp_path):
-    outputs = stored(measured([90.0, 91.0, 92.0, 93.0, 94.0, 94.5, 95.0]))
-    file = tmp_path / "references.yaml"
-    file.write_text("- {match: {model: resnet50}, value: 100}\n")
-    assert compare(file, outputs, "--tolerance", "5 %")[0] == 0
-    assert compare(file, outputs, "--tolerance", "4.9 %")[0] == 1
-
-
-@pytest.mark.parametrize("match", ["batch_size: 128", "gpu: H100", "model: vgg16"])
+@pytest.mark.parametrize("match", ["batch_size: 128", "gpu: H100"])
 def test_a_measurement_that_no_entry_matches_has_no_reference(judged, match):
     status, text = judged(f"- {{match: {{{match}}}, value: 99999}}\n")
     assert (status, "0 ok, 0 low, 1 no reference" in text) == (0, True)
@@ -177,15 +154,11 @@ def test_a_measurement_that_no_entry_matches_has_no_reference(judged, match):
             ENTRY + "- {match: {modl: resnet50}, value: 3}\n",
             "entry 2: match: no such name: modl",
         ),
-        ("- {match: {model: resnet50}, value: -3}\n", "entry 1: value: "),
         (
             "- {match: {model: bert}, value: 3, tolerance: 0.05}\n",
             "entry 1: tolerance: 0.05 is",
         ),
-        ("- {match: {model: bert}, value: 3, tolerance: 100 %}\n", "entry 1: tolerance: "),
-        ("- {match: {}, value: 3}\n", "entry 1: match: "),
         ("- {match: {model: bert}, value: 3, sorce: me}\n", "entry 1: sorce: "),
-        ("value: 3\n", "Input should be a valid list"),
     ],
 )
 def test_a_wrong_entry_is_named_with_what_is_allowed(judged, content, problem):
@@ -193,13 +166,6 @@ def test_a_wrong_entry_is_named_with_what_is_allowed(judged, content, problem):
     assert status == 2
     assert f"references.yaml: {problem}" in text
     assert "an entry has match (names and values), value (of one device), toler" in text
-
-
-def test_a_file_that_is_missing_or_no_yaml_is_one_plain_error(judged, tmp_path):
-    status, text = judged("- match: [\n")
-    assert status == 2 and "references.yaml: while parsing" in text
-    status, text = compare(tmp_path / "none.yaml", tmp_path / "outputs")
-    assert status == 2 and "none.yaml: No such file or directory" in text
 
 
 def test_saved_references_match_what_they_were_written_from_and_nothing_else(stored, tmp_path):

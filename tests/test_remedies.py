@@ -32,14 +32,12 @@ def failed(code, reason="why", **fields):
             "smaller samples: -p sequence_length 256",
         ),
         ("timeout", {"timeout": 900}, "a longer limit: -p timeout 1800"),
-        ("node_timeout", {"timeout": 900}, "a longer limit: -p timeout 1800"),
         (
             "loss_not_finite",
             {"framework": "torch", "precision": "bf16"},
             "see whether it is the precision: -p precision fp32",
         ),
         ("loss_not_finite", {}, ""),
-        ("interrupted", {}, ""),
         ("worker_error", {}, ""),
     ],
 )

@@ -30,16 +30,12 @@ NO_DRIVER = "gpus: no NVIDIA driver answers"
 
 @pytest.fixture(autouse=True)
 def no_gpus(monkeypatch):
-    monkeypatch.setattr("perfkit.measuring.system.gpus.visible_gpus", list)
-    no_driver(monkeypatch, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
-
-
-def no_driver(monkeypatch, code):
-    """Have NVML answer with this error, also where another test has loaded the fake one."""
+    """No driver answers, also where another test has loaded the fake NVML."""
 
     def init():
-        raise pynvml.NVMLError(code)
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
+    monkeypatch.setattr("perfkit.measuring.system.gpus.visible_gpus", list)
     monkeypatch.setattr(pynvml, "nvmlInit", init)
 
 
@@ -49,22 +45,12 @@ def problems(**request):
     return refused.value.problems
 
 
-def test_all_problems_are_reported_with_a_suggestion_for_misspelt_names():
-    wrong = {"gpu": 1, "batch_size": 0, "seed": "x", "repeats": 0, "protocol": "fast"}
-    found = problems(**wrong)
-    assert [problem.partition(":")[0] for problem in found] == sorted(wrong)
-    gpu = found[sorted(wrong).index("gpu")]
-    assert gpu.startswith("gpu: no such parameter; did you mean 'gpus'?")
-
-
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
         ("input", "dalli", "allowed: dali, dataloader, synthetic; did you mean 'dali'?"),
         ("batch_size", 0, "at least 1"),
         ("batch_size", "8", "a whole number of at least 1 and at most 65536"),
-        ("interval_target", "x", "a number of more than 0 and less than 1"),
-        ("image_size", 4096, "at most 1024"),
         (
             "warmup_steps",
             "Auto",
@@ -73,12 +59,8 @@ def test_all_problems_are_reported_with_a_suggestion_for_misspelt_names():
         ("cpu_tuning", "yes", "True or False"),
         ("label", "../up", "letters, digits, - and _"),
         ("label", 2024, "text (for papermill: -r label TEXT)"),
-        ("hosts", ["node1", "node2"], "text (for papermill: -r hosts TEXT)"),
-        ("precision", "fp16", "did you mean 'pure_fp16'?"),
         ("hosts", "-oProxyCommand=x,b", "comma-separated names or addresses"),
-        ("outputs_dir", "", "at least 1 character"),
         ("disable_tuning", "affinity;", "comma-separated names of settings"),
-        ("protocol", 0, "allowed: auto, published, steady, quick"),
     ],
 )
 def test_a_wrong_value_is_rejected_with_the_allowed_ones(name, value, allowed):
@@ -86,20 +68,10 @@ def test_a_wrong_value_is_rejected_with_the_allowed_ones(name, value, allowed):
     assert problem.startswith(f"{name}: ")
 
 
-@pytest.mark.parametrize(
-    ("model", "allowed"), [("llama", "tiny, 1b, 8b"), ("gpt", "124M, 355M, 774M, 1558M")]
-)
-def test_an_unknown_size_is_rejected_with_the_sizes_of_the_model(model, allowed):
-    with pytest.raises(RequestError) as refused:
-        plan(model, {"input": "synthetic", "model_size": "70b"})
-    (problem,) = [each for each in refused.value.problems if each.startswith("model_size")]
-    assert problem.startswith(f"model_size: '70b' is not available; allowed: {allowed}")
-
-
 @needs_frameworks
 @pytest.mark.parametrize(
     ("framework", "precision", "allowed"),
-    [("paddle", "amp", "fp32"), ("jax", "amp", "fp32, bf16"), ("torch", "pure_fp16", "fp32")],
+    [("paddle", "amp", "fp32"), ("jax", "amp", "fp32, bf16")],
 )
 def test_an_unsupported_cpu_precision_is_rejected(framework, precision, allowed):
     problem, *_more = problems(framework=framework, precision=precision, device="cpu")
@@ -108,23 +80,14 @@ def test_an_unsupported_cpu_precision_is_rejected(framework, precision, allowed)
     assert "-p framework torch -p precision bf16" in problem
 
 
-def test_an_unknown_model_is_rejected_with_the_known_models():
-    expected = "allowed: resnet50, vgg16, bert, gpt, llama; did you mean 'resnet50'"
-    with pytest.raises(RequestError, match=expected):
-        plan("resnet5", {"input": "synthetic"})
-
-
 @pytest.mark.parametrize(
     ("given", "kept"),
     [
         ("{home}/imagenet", "~/imagenet"),
         ("{root}/data/samples", "data/samples"),
         ("/data{home}/imagenet", "/data{home}/imagenet"),
-        ("{home}fs/imagenet", "{home}fs/imagenet"),
         ("{home}-2/imagenet", "{home}-2/imagenet"),
-        ("/mnt{root}/x", "/mnt{root}/x"),
         ('File "{root}/a.py", in {home}/b', 'File "a.py", in ~/b'),
-        ("in {home}", "in ~"),
     ],
 )
 def test_only_complete_leading_folders_are_shortened(given, kept):
@@ -161,15 +124,9 @@ def test_a_misspelt_setting_of_the_tuning_is_rejected_with_a_suggestion():
     [
         # Wrong names and values.
         (
-            "resnet50",
-            {"gpu": 8, "batch_size": 0, "precision": "fp8", "measured_steps": "x"},
-            ["batch_size: 0 is out of", "gpu: no such", "measured_steps: 'x'", "precision: "],
-        ),
-        ("ber", {"sequence_length": 9}, ["model: 'ber' is", "sequence_length: 9 is out"]),
-        (
-            "script",
-            {"script": "none.py", "gpus": 1000, "repeats": 0},
-            ["gpus: 1000 is out", "repeats: 0 is out", "script: "],
+            "ber",
+            {"sequence_length": 9, "gpu": 8},
+            ["gpu: no such", "model: 'ber' is", "sequence_length: 9 is out"],
         ),
         # Valid values that contradict each other, or that this machine can't measure.
         (
@@ -182,11 +139,6 @@ def test_a_misspelt_setting_of_the_tuning_is_rejected_with_a_suggestion():
                 "interval_target: needs at least 7 repeats",
                 "outputs_dir: can't write to",
             ],
-        ),
-        (
-            "resnet50",
-            {"input": "dali", "data_dir": "absent", "tf32": True, "device": "cpu"},
-            ["data_dir: expected train/ and", "tf32: no effect with device=cpu"],
         ),
         # A device type that the framework does not have, told once.
         pytest.param(
@@ -243,22 +195,13 @@ def test_data_that_does_not_fit_is_refused_with_its_lines(tmp_path, samples):
     ]
 
 
-@pytest.mark.parametrize(
-    ("request_of_bert", "command"),
-    [
-        ({"data_dir": "{}/none"}, "perfkit samples {}/none --for bert"),
-        (
-            {"data_dir": "{}/none", "sequence_length": 512},
-            "perfkit samples {}/none --for bert --sequence-length 512",
-        ),
-    ],
-)
-def test_the_advised_command_makes_the_data_that_is_missing(request_of_bert, command, tmp_path):
-    folder = request_of_bert["data_dir"].format(tmp_path)
+def test_the_advised_command_makes_the_data_that_is_missing(tmp_path):
+    folder = f"{tmp_path}/none"
     with pytest.raises(RequestError) as refused:
-        plan("bert", request_of_bert | {"device": "cpu", "data_dir": folder})
+        plan("bert", {"device": "cpu", "data_dir": folder, "sequence_length": 512})
     (problem,) = refused.value.problems
-    assert problem.endswith(f"; to create sample data: {command.format(tmp_path)}")
+    command = f"perfkit samples {folder} --for bert --sequence-length 512"
+    assert problem.endswith(f"; to create sample data: {command}")
 
 
 def test_sequences_of_another_length_are_refused_with_two_remedies(tmp_path):
@@ -279,17 +222,7 @@ def test_sequences_of_another_length_are_refused_with_two_remedies(tmp_path):
     ("request_for_gpus", "beginning"),
     [({"device": "gpu"}, "device=gpu needs at least 1"), ({"gpus": 8}, "8 requested")],
 )
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, "NVML Shared Library Not Found"),
-        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "Driver Not Loaded"),
-    ],
-)
-def test_device_gpu_without_gpus_is_an_error(
-    monkeypatch, code, reason, request_for_gpus, beginning
-):
-    no_driver(monkeypatch, code)
+def test_device_gpu_without_gpus_is_an_error(request_for_gpus, beginning):
     of_framework, number, driver = problems(**request_for_gpus)
     assert of_framework == (
         "framework: this Paddle is a CPU build without GPU support. For a GPU build, in an "
@@ -301,14 +234,13 @@ def test_device_gpu_without_gpus_is_an_error(
         "cpu, without gpus"
     )
     assert driver == (
-        f"gpus: no NVIDIA driver answers (NVML: {reason}); install the driver, or load its "
-        "kernel module, until nvidia-smi lists the GPUs; in a container: docker run --gpus all"
+        "gpus: no NVIDIA driver answers (NVML: NVML Shared Library Not Found); install the "
+        "driver, or load its kernel module, until nvidia-smi lists the GPUs; in a container: "
+        "docker run --gpus all"
     )
 
 
-def test_a_missing_data_folder_or_unwritable_outputs_are_rejected_with_a_fix(tmp_path):
-    (problem,) = problems(input="dali", data_dir=str(tmp_path))
-    assert problem.endswith(f"; to create sample data: perfkit samples {tmp_path}")
+def test_unwritable_outputs_are_rejected_with_a_fix(tmp_path):
     (tmp_path / "file").touch()
     (problem,) = problems(outputs_dir=str(tmp_path / "file"))
     assert problem.startswith("outputs_dir: can't write to")
@@ -363,12 +295,10 @@ def test_a_name_with_code_is_refused_before_anything_runs(words, tmp_path):
     [
         (None, {"0": 0, "1": 1}),
         ("", {}),
-        ("1", {"1": 1}),
         ("1, 0", {"1": 1, "0": 0}),
         ("0,7,1", {"0": 0}),
         ("-1", {}),
         ("GPU-bb", {"GPU-bb": 1}),
-        ("GPU-zz", {}),
         ("MIG-1234", {"MIG-1234": 0}),
     ],
 )
@@ -379,7 +309,6 @@ def test_cuda_visible_devices_is_parsed_like_cuda(variable, selected):
 @pytest.mark.parametrize(
     ("framework", "command"),
     [
-        ("paddle", "conda env create -f environment.yml"),
         ("torch", "pip install -e '.[torch-cu12]'"),
         ("jax", "pip install -e '.[jax-cu12]'"),
     ],
@@ -428,25 +357,12 @@ TWO = {"nodes": 2, "launcher": "ssh"}
             {"sequence_length": 128},
             "sequence_length: resnet50 does not take it, only bert, gpt, llama",
         ),
-        (
-            "bert",
-            {"image_size": 224},
-            "image_size: bert does not take it, only resnet50, vgg16; leave",
-        ),
         ("bert", {"input": "dali"}, "'dali' is not for bert; allowed: dataloader, synth"),
-        ("resnet50", {"optimizer": "lamb"}, "optimizer: 'lamb' is not for resnet50"),
         ("gpt", {"model_size": "8b"}, "'8b' is not for gpt; allowed: 124M, 355M, 774M, 1558M"),
-        pytest.param(
-            "llama",
-            {"framework": "tensorflow"},
-            "'llama' is not for framework=tensorflow",
-            marks=needs_frameworks,
-        ),
         ("gpt", {"sequence_length": 2048}, "sequence_length"),
         ("resnet50", {"tf32": True}, "tf32: no effect with device=cpu"),
         ("resnet50", {"launcher": "srun"}, "'srun' is not for nodes=1; allowed: local"),
         ("resnet50", {"nodes": 2}, "launcher: srun needs a Slurm allocation"),
-        ("resnet50", TWO | {"launcher": "local"}, "allowed: srun, ssh"),
         ("resnet50", TWO | {"hosts": "127.0.0.1,127.0.0.1"}, "needs 2 different hosts"),
         ("resnet50", TWO | {"hosts": "192.0.2.1,192.0.2.2"}, "is not in 192.0.2.1,192.0.2.2"),
         (
@@ -454,7 +370,6 @@ TWO = {"nodes": 2, "launcher": "ssh"}
             TWO | {"hosts": "192.0.2.1,127.0.0.1"},
             "this machine is 127.0.0.1; list it first, or start on 192.0.2.1",
         ),
-        ("resnet50", TWO | {"hosts": "127.0.0.1,a..b"}, "hosts: a..b: "),
         (
             "resnet50",
             TWO | {"hosts": "127.0.0.1,255.255.255.255"},  # no program may send there
@@ -484,7 +399,7 @@ def test_a_parameter_takes_a_space_or_an_equals_sign():
 LIVE = "compare --live resnet50 seed=1 seed=2"
 
 
-@pytest.mark.parametrize("command", ["run resnet50", "doctor", "verify resnet50", LIVE])
+@pytest.mark.parametrize("command", ["doctor", "verify resnet50", LIVE])
 def test_every_command_accepts_name_equals_value(command):
     done = cli(*command.split(), "-p", "batch_size=0")
     assert done.exit_code == 2
@@ -521,15 +436,6 @@ def test_every_command_finds_outputs_in_the_working_directory(command, tmp_path,
         assert f"{tmp_path / folder}" in done.stderr.replace("\n", " ")
     with pytest.raises(ValueError, match=str(tmp_path / "results")):
         perfkit.load("results")
-
-
-def test_a_refusal_names_the_absolute_path(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (problem,) = problems(input="dali", data_dir="images")
-    assert f" in {tmp_path / 'images'};" in problem
-    (tmp_path / "file").touch()
-    (problem,) = problems(outputs_dir="file/results")
-    assert f"can't write to {tmp_path / 'file'} (" in problem
 
 
 RESOLVED = dict.fromkeys(("optimizer", "execution", "input", "data_dir", "launcher"), MODELS)

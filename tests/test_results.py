@@ -5,7 +5,6 @@ import math
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import made
 import pytest
@@ -32,18 +31,6 @@ def test_a_result_survives_writing_and_reading(tmp_path):
     assert Measurement.read(tmp_path).result == result
 
 
-def test_a_measurement_is_read_by_the_text_of_its_path(tmp_path):
-    folder = stored(tmp_path / "m").folder
-    assert Measurement.read(str(folder)) == Measurement.read(folder)
-
-
-def test_an_error_gives_its_path_as_seen_from_a_folder():
-    error = ResultError(Path("/outputs/m/repeats/1/rank0.jsonl"), "cut off")
-    assert str(error) == "/outputs/m/repeats/1/rank0.jsonl: cut off"
-    assert error.relative_to(Path("/outputs/m")) == "repeats/1/rank0.jsonl: cut off"
-    assert error.relative_to(Path("/elsewhere")) == str(error)
-
-
 WALL, VALUE = '"wall_seconds": null', '"value": 4.0'
 
 
@@ -52,13 +39,10 @@ WALL, VALUE = '"wall_seconds": null', '"value": 4.0'
     [
         (WALL, '"wall_seconds": 1e999', "wall_seconds: .*finite"),
         (VALUE, '"value": NaN', r"throughput\.value: .*finite"),
-        (VALUE, '"value": "fast"', r"throughput\.value: .*valid number"),
         (VALUE, '"value": 0.0', r"throughput\.value: .*greater than 0"),
         (VALUE, '"value": 4.0, "later": 1', r"throughput\.later: Extra inputs"),
         ('"batch_size": 4', '"batch_size": 0', r"ModelWork\.batch_size: .*greater than"),
-        ('"created": "2026-', '"created": "x-', "created: .*isoformat"),
         ('"schema_version": 9', '"schema_version": 8', "is 8, this perfkit reads 9"),
-        ('"schema_version": 9,', "", "schema_version: Field required"),
     ],
 )
 def test_an_invalid_field_is_named(tmp_path, old, new, why):
@@ -67,15 +51,6 @@ def test_an_invalid_field_is_named(tmp_path, old, new, why):
     made.change(path, old, new)
     with pytest.raises(ResultError, match=rf"result\.json: .*{why}"):
         read_result(path)
-
-
-def test_errors_for_missing_and_unreadable_files_are_short(tmp_path):
-    with pytest.raises(ResultError, match="No such file"):
-        read_result(tmp_path / "result.json")
-    (tmp_path / "result.json").write_text('{"schema_version": "' + "9" * 10**6 + '"}')
-    with pytest.raises(ResultError) as error:
-        read_result(tmp_path / "result.json")
-    assert len(str(error.value)) < 400
 
 
 def test_a_result_truncated_at_any_byte_is_rejected(tmp_path):
@@ -107,7 +82,7 @@ def test_a_truncated_last_raw_line_is_ignored(tmp_path):
     assert read_events(path) == [{"event": "start"}]
 
 
-@pytest.mark.parametrize("line", [b"nonsense", b"[1]", b"\x00\x00", b"[" * 200_000])
+@pytest.mark.parametrize("line", [b"nonsense", b"[1]", b"\x00\x00"])
 def test_an_invalid_raw_line_is_reported_with_its_number(tmp_path, line):
     path = tmp_path / "rank0.jsonl"
     path.write_bytes(b'{"event": "start"}\n' + line + b"\n")
@@ -207,9 +182,8 @@ def test_load_returns_an_empty_frame_and_raises_for_a_missing_folder(tmp_path):
         perfkit.load(tmp_path / "typo")
 
 
-@pytest.mark.parametrize("line", ['{"event": "step", "step": 1}', '{"step": 1}'])
-def test_invalid_raw_steps_are_reported_with_the_file(tmp_path, line):
+def test_invalid_raw_steps_are_reported_with_the_file(tmp_path):
     measurement = stored(tmp_path / "m")
-    measurement.rank_file(2, 0).write_text(line + "\n")
+    measurement.rank_file(2, 0).write_text('{"event": "step", "step": 1}\n')
     with pytest.raises(ResultError, match=r"repeats/2/rank0\.jsonl: not the events of a rank"):
         perfkit.load_steps(measurement.folder)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from conftest import needs_frameworks
-from made import keep, measured, script_measured, write_all
+from made import keep, script_measured, write_all
 
 import perfkit
 from perfkit.analysis.comparison import ComparisonError
@@ -73,20 +73,6 @@ def test_two_versions_of_a_script_are_variants(script):
 # Judged comparisons.
 
 
-def stored_text(tmp_path, base, other):
-    """Return the text of the comparison of two results of one script."""
-    return repr(selected_comparison(perfkit.compare(*folders(tmp_path, base, other))))
-
-
-def test_a_selected_comparison_names_a_script_by_what_is_known(tmp_path):
-    base, other = script_measured(BASE), script_measured(SLOWER)
-    (named,) = (
-        line for line in stored_text(tmp_path, base, other).splitlines() if ", CPU" in line
-    )
-    assert "None" not in named
-    assert named == "train.py, PyTorch, CPU, 1x1"
-
-
 def judged(tmp_path, *results):
     """Return the interleaved comparison of results whose arguments are the variants."""
     measurements = [keep(tmp_path / str(k), result) for k, result in enumerate(results)]
@@ -123,7 +109,6 @@ def test_a_slower_switch_is_found_and_named_by_its_arguments(tmp_path):
             ["--a 1", "--a 1 --b -2", "--a 1 --c 'x y' z"],
             ["without --b -2, --c 'x y' z", "--b -2", "--c 'x y' z"],
         ),
-        (["--a --b", "--b --a"], ["--a --b", "--b --a"]),
     ],
 )
 def test_variants_are_named_by_the_arguments_in_which_they_differ(tmp_path, arguments, names):
@@ -169,7 +154,6 @@ def test_arguments_that_change_the_unit_are_not_compared(tmp_path):
 @pytest.mark.parametrize(
     ("key", "changes"),
     [
-        ("arguments", {"arguments": "--compile"}),
         ("script_sha256", {"script_sha256": OTHER_CONTENT}),
         ("samples_per_step", {"told": {"samples_per_step": 128}}),
     ],
@@ -180,12 +164,6 @@ def test_measurements_of_different_scripts_are_rejected_unless_allowed(tmp_path,
         perfkit.compare(a, b)
     (pair,) = perfkit.compare(a, b, across=[key]).pairs
     assert pair.across.keys() == {key}
-
-
-def test_a_script_and_a_model_are_not_compared(tmp_path):
-    a, b = folders(tmp_path, script_measured(BASE), measured(BASE))
-    with pytest.raises(ComparisonError, match="model"):
-        perfkit.compare(a, b)
 
 
 # Series.

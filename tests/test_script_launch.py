@@ -1,6 +1,5 @@
-"""How the ranks of a script are started: command, environment, job file."""
+"""How the ranks of a script are started: command and environment."""
 
-import json
 import os
 import subprocess
 import sys
@@ -9,13 +8,11 @@ from pathlib import Path
 import pytest
 from made import script_config
 
-from perfkit.measuring.driver.rank_job import rank_command, write_job
+from perfkit.measuring.driver.rank_job import rank_command
 from perfkit.measuring.driver.settings import rank_environment
 from perfkit.measuring.driver.workers import launcher_command
-from perfkit.measuring.protocol import Protocol
 from perfkit.training.frameworks import NodeRank
 
-AUTO = Protocol.named("published", warmup_steps="auto")
 LABELS = ["GPU-a", "GPU-b", "GPU-c"]
 
 
@@ -78,13 +75,6 @@ def test_on_gpus_a_script_sees_as_many_as_it_was_given_and_no_setting_of_numeric
     }
 
 
-def test_on_several_nodes_gloo_gets_the_interface_of_the_node(environment):
-    place = NodeRank(1, 2, "10.0.0.2", "eth0", "10.0.0.1:29500")
-    changes = {"nodes": 2, "launcher": "ssh", "hosts": "a,b", "cpu_tuning": False}
-    variables = environment(place, **changes)
-    assert variables == {"GLOO_SOCKET_IFNAME": "eth0"}
-
-
 @pytest.mark.usefixtures("processes")
 def test_an_interpreter_finds_perfkit_alone_after_the_users_own_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/mine")
@@ -107,25 +97,3 @@ def test_a_single_rank_starts_as_by_python_and_several_by_the_launcher():
     several = launcher_command(config(processes=2), NodeRank(), Path("/logs"), "job", worker)
     assert several[1:3] == ["-m", "torch.distributed.run"]
     assert several[-5:] == worker
-
-
-@pytest.mark.parametrize(("processes", "variable"), [(1, ""), (2, "RANK")])
-def test_the_job_file_has_all_that_a_rank_must_know(tmp_path, processes, variable):
-    job_file = tmp_path / "job.json"
-    write_job(job_file, config(processes=processes), AUTO, "measure", tmp_path)
-    assert json.loads(job_file.read_text()) == {
-        "task": "train",
-        "framework": "torch",
-        "device": "cpu",
-        "ranks": processes,
-        "rank_variable": variable,
-        "raw_folder": str(tmp_path),
-        "warmup_steps": 1,
-        "measured_steps": 100,
-        "measured_seconds": 0,
-        "warmup_limit": 1000,
-        "warmup_seconds": 600,
-        "static_modules": ["model"],
-        "cores": [],
-        "profile": False,
-    }

@@ -35,16 +35,11 @@ def text_of(section):
     return " ".join(unescape(re.sub("<[^>]*>", " ", section.html)).split())
 
 
-def test_the_title_names_script_arguments_framework_precision_and_samples():
-    result = script_measured([100.0], arguments="--lr 0.1", told={"precision": "bf16"})
-    expected = "train.py · --lr 0.1 · PyTorch · bf16 · 64 images per step"
-    assert names.title(result) == expected
-
-
-def test_the_throughput_tile_says_that_the_script_told_its_samples(tmp_path):
+def test_the_tiles_say_that_the_script_told_its_samples_and_that_they_are_not_checked(tmp_path):
     text = text_of(headline(checked(kept(tmp_path))))
     assert "101.0 images/s" in text
     assert "samples per step: 64, as told by the script" in text
+    assert "Not checked: spread, telemetry, measured peak, samples per step." in text
 
 
 def test_the_page_of_a_script_has_a_section_on_the_script(tmp_path):
@@ -138,11 +133,6 @@ def test_flops_that_exceed_the_peak_are_a_warning(tmp_path, flops, codes):
     measurement = kept(tmp_path, told=told, repeat={"peak": PEAK})
     warnings = checked(measurement).checks.warnings
     assert [warning.code for warning in warnings] == codes
-
-
-def test_the_suite_says_that_it_can_not_check_the_samples_per_step(tmp_path):
-    text = text_of(headline(checked(kept(tmp_path))))
-    assert "Not checked: spread, telemetry, measured peak, samples per step." in text
 
 
 def test_rows_of_scripts_have_what_the_script_told_and_models_keep_their_columns(tmp_path):

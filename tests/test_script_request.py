@@ -9,7 +9,6 @@ from conftest import cli
 from pydantic import ValidationError
 
 import perfkit
-from perfkit.measuring.paths import ROOT
 from perfkit.measuring.request import RequestError
 from perfkit.measuring.request.plan import plan
 from perfkit.measuring.request.script import read_script, script_digest
@@ -54,12 +53,6 @@ def problems(**request):
     return refused.value.problems
 
 
-def told(**changes):
-    values = {"samples_per_step": 64, "unit": "images", "framework": "torch", "device": "cpu"}
-    values |= {"step_clock": "host", "counts_data_wait": False}
-    return Told(**values | changes)
-
-
 def test_a_script_is_planned_with_the_framework_that_it_imports(folder):
     config = planned()
     assert (config.framework, config.device, config.ranks) == ("torch", "cpu", 1)
@@ -74,18 +67,10 @@ def test_relative_paths_of_a_script_start_in_the_working_directory(folder):
     assert config.interpreter == str(folder / "env/bin/python")
 
 
-def test_paths_within_the_checkout_are_stored_without_its_place(monkeypatch):
-    monkeypatch.chdir(ROOT / "tests")
-    config = planned(script="fake_trainer.py", framework="torch")
-    assert (config.work.script, config.outputs_dir) == ("tests/fake_trainer.py", "outputs")
-
-
 @pytest.mark.parametrize(
     ("imports", "frameworks"),
     [
-        ("import torch.nn as nn", ["torch"]),
         ("def main():\n    from paddle.io import DataLoader", ["paddle"]),
-        ("import jax, optax", ["jax"]),
         ("import transformers", ["torch"]),
         ("import keras", ["tensorflow"]),
         ("import torch, tensorflow", ["torch", "tensorflow"]),
@@ -176,15 +161,9 @@ def test_arguments_that_are_quoted_differently_are_the_same_work(folder):
     [
         ({}, "script: names no training script: -p script train.py"),
         ({"script": "trian.py"}, "No such file or directory; did you mean 'train.py'?"),
-        ({"script": "run.sh"}, "run.sh is no Python script; name the file that trains"),
         ({"script": "wrong.py"}, "wrong.py, line 2: '(' was never closed (as Python 3."),
         ({"script": "train.py", "arguments": "'a"}, "No closing quotation"),
-        (
-            {"script": "train.py", "arguments": ["--lr", 0.1, "--name", "a b"]},
-            "(for papermill: -r arguments TEXT)",
-        ),
         ({"script": "train.py", "batch_size": 8}, "batch_size: only for built-in models"),
-        ({"script": "train.py", "gpus": 2}, "gpus: no effect with device=cpu; for several"),
         (
             {"script": "train.py", "framework": "mxnet"},
             "framework: 'mxnet' is not for a script; allowed: torch, paddle, jax, tensorflow",
@@ -192,40 +171,20 @@ def test_arguments_that_are_quoted_differently_are_the_same_work(folder):
     ],
 )
 def test_an_invalid_request_for_a_script_says_what_to_type(folder, request_, expected):
-    write("lib/net.py", "")
-    write("run.sh", "")
     write("wrong.py", "import torch\nprint(1")
     (problem,) = problems(**request_)
     assert expected in problem
 
 
-def test_all_errors_of_a_script_and_its_parameters_are_reported_together(folder):
-    names = [problem.partition(":")[0] for problem in problems(script="absent.py", nodes=0)]
-    assert names == ["nodes", "script"]
-
-
-def test_a_model_has_no_script_and_no_arguments():
-    with pytest.raises(RequestError, match="arguments: only for a script"):
-        plan("resnet50", {"input": "synthetic", "arguments": "--lr 0.1"})
-
-
-@pytest.mark.parametrize("unit", ["", "a" * 29, "<b>"])
+@pytest.mark.parametrize("unit", ["a" * 29, "<b>"])
 def test_the_unit_of_a_script_is_a_short_name(unit):
+    values = {"samples_per_step": 64, "framework": "torch", "device": "cpu"}
+    values |= {"step_clock": "host", "counts_data_wait": False}
     with pytest.raises(ValidationError):
-        told(unit=unit)
+        Told(**values, unit=unit)
+    rates = {"value": 128.0, "interval": None, "interval_level": None, "n": 1}
     with pytest.raises(ValidationError):
-        throughput(f"{unit}/s")
-
-
-def throughput(unit):
-    return Throughput(
-        value=128.0,
-        unit=unit,
-        interval=None,
-        interval_level=None,
-        n=1,
-        steps_per_second=2.0,
-    )
+        Throughput(**rates, unit=f"{unit}/s", steps_per_second=2.0)
 
 
 # The command line.
@@ -246,8 +205,8 @@ def doctor_command(*words):
     return shlex.split(last_line.removeprefix("Ready. To measure: "))
 
 
-@pytest.mark.parametrize("words", [["-p", "seed=1"], ["a b", "c'd", 'e"f', "$HOME", ""]])
-def test_what_follows_two_dashes_is_for_the_script_exactly(folder, without_framework, words):
+def test_what_follows_two_dashes_is_for_the_script_exactly(folder, without_framework):
+    words = ["-p", "seed=1", "a b", "c'd", 'e"f', "$HOME", ""]
     command = doctor_command("--", *words)
     assert command == [
         *("perfkit", "run", str(folder / "train.py"), "-p", "device", "cpu", "--"),
@@ -269,7 +228,6 @@ def test_the_doctor_reads_the_script(folder, without_framework):
     ("words", "expected"),
     [
         ("train.py --compile", "'--compile'.\nThe arguments of a script follow --"),
-        ("train.py fast", "(fast)\nThe arguments of a script follow --, after those"),
         ("resnet50 -- --lr 1", "resnet50 takes no arguments after --; a script does\n"),
         ("resnet50 batch_size=4", "Parameters need -p: -p batch_size=4\n"),
     ],

@@ -13,7 +13,7 @@ from perfkit.timing.devices import CpuDevice
 from perfkit.timing.job import Job
 from perfkit.timing.raw_file import rank_file, steady_file
 from perfkit.timing.recorder import StepRecorder
-from perfkit.timing.warmup import LOOK_SECONDS, MOST_AHEAD, LateWarmupError, Warmup
+from perfkit.timing.warmup import LOOK_SECONDS, MOST_AHEAD, Warmup
 
 
 class Rank:
@@ -112,12 +112,12 @@ class QueuedDevice(CpuDevice):
         self.complete = max(self.complete, event)
 
 
-class Ranks:
-    """The warm-ups of ranks, by a clock of their own."""
+class SingleRank:
+    """The warm-up of a single rank, by a clock of its own."""
 
-    def __init__(self, folder, ranks=1, device=None, **limits):
+    def __init__(self, folder, device=None, **limits):
         job = {"task": "train", "framework": "torch", "cores": [], "static_modules": []}
-        job |= {"device": "gpu", "ranks": ranks, "rank_variable": "", "warmup_steps": 1}
+        job |= {"device": "gpu", "ranks": 1, "rank_variable": "", "warmup_steps": 1}
         job |= {"raw_folder": str(folder), "measured_steps": 5, "warmup_limit": 1000}
         job |= {"warmup_seconds": None, "measured_seconds": 0}
         self.now, self.events = 0.0, []
@@ -135,16 +135,16 @@ class Ranks:
 
 
 def test_a_rank_submits_few_steps_ahead_of_its_device_until_its_warm_up_ends(tmp_path):
-    ranks = Ranks(tmp_path, device=QueuedDevice())
+    rank = SingleRank(tmp_path, device=QueuedDevice())
     for step in range(1, 101):
-        ranks.recorder.stop(step, None, None, None)
-        assert not ranks.is_over(step)
-        assert len(ranks.recorder.pending) <= MOST_AHEAD
-    assert ranks.events[-1]["step"] == 100 - MOST_AHEAD
+        rank.recorder.stop(step, None, None, None)
+        assert not rank.is_over(step)
+        assert len(rank.recorder.pending) <= MOST_AHEAD
+    assert rank.events[-1]["step"] == 100 - MOST_AHEAD
 
 
 def test_a_single_rank_ends_its_warm_up_as_soon_as_the_driver_calls_it_steady(tmp_path):
-    rank = Ranks(tmp_path)
+    rank = SingleRank(tmp_path)
     assert not any(map(rank.is_over, range(1, 8)))
     steady_file(tmp_path).write_text("5 5")
     assert rank.is_over(8)
@@ -152,41 +152,15 @@ def test_a_single_rank_ends_its_warm_up_as_soon_as_the_driver_calls_it_steady(tm
     assert (end["steps"], end["ended_by"]) == (8, "steady")
 
 
-def test_several_ranks_end_their_warm_up_after_the_named_step(tmp_path):
-    rank = Ranks(tmp_path, ranks=2)
-    steady_file(tmp_path).write_text("5 5")
-    assert not any(map(rank.is_over, range(1, 5)))
-    assert rank.is_over(5)
-    assert rank.events[0]["ended_by"] == "steady"
-    late = Ranks(tmp_path, ranks=2)
-    with pytest.raises(LateWarmupError, match="taken step 6 when it learned"):
-        late.is_over(6)
-
-
 def test_a_warm_up_ends_at_its_limits_without_the_driver(tmp_path):
-    rank = Ranks(tmp_path, warmup_limit=7, warmup_seconds=30)
+    rank = SingleRank(tmp_path, warmup_limit=7, warmup_seconds=30)
     assert not any(map(rank.is_over, range(1, 7)))
     assert rank.is_over(7)
     assert rank.events[0]["ended_by"] == "steps"
-    rank = Ranks(tmp_path, warmup_seconds=30)
+    rank = SingleRank(tmp_path, warmup_seconds=30)
     rank.now = 31.0
     assert rank.is_over(1)
     assert rank.events[0]["ended_by"] == "seconds"
-
-
-def test_the_drivers_file_is_looked_for_ten_times_a_second(tmp_path):
-    rank = Ranks(tmp_path)
-    steady_file(tmp_path).write_text("1 5")
-    rank.now = LOOK_SECONDS / 2
-    assert not rank.warmup.window_after(1)
-    rank.now = LOOK_SECONDS
-    assert rank.warmup.window_after(2)
-
-
-def test_a_single_rank_is_told_the_step_that_is_steady(rank):
-    protocol = Protocol.named("steady", warmup_steps="auto", measured_steps=20)
-    first = rank(protocol, seconds=0.001)
-    assert end_of(protocol, processes=1).start(first.read(500)).last_step == 500
 
 
 def test_recent_steps_alone_predict_the_time_of_the_next_ones(rank):
@@ -197,13 +171,6 @@ def test_recent_steps_alone_predict_the_time_of_the_next_ones(rank):
     end = end_of(LONG)
     end.test.ends_with = lambda _seconds: True
     assert end.start(first.read(0)).last_step == 150 + 3 + 100
-
-
-def test_steps_without_a_duration_have_a_finite_lead(rank):
-    first = rank(LONG, seconds=0.0)
-    end = end_of(LONG)
-    end.test.ends_with = lambda _seconds: True
-    assert end.start(first.read(1)).last_step == 10**6
 
 
 def test_fast_steps_that_are_steady_are_named_up_to_the_limit(rank):
@@ -252,7 +219,7 @@ def test_no_step_is_named_once_a_rank_has_ended_its_warm_up(rank):
 
 
 def test_a_single_rank_chooses_a_window_of_seconds_by_its_last_steps(tmp_path):
-    rank = Ranks(tmp_path, measured_seconds=6, warmup_limit=None)
+    rank = SingleRank(tmp_path, measured_seconds=6, warmup_limit=None)
     window, step = None, 0
     while window is None:
         step += 1
@@ -267,7 +234,7 @@ def test_a_single_rank_chooses_a_window_of_seconds_by_its_last_steps(tmp_path):
 
 
 def test_slow_steps_have_the_protocols_numbers(tmp_path):
-    rank = Ranks(tmp_path, measured_seconds=3, warmup_limit=None)
+    rank = SingleRank(tmp_path, measured_seconds=3, warmup_limit=None)
     assert rank.warmup.window_after(1) is None
     rank.now += 12.0
     rank.recorder.stop(2, None, None, None)

@@ -81,11 +81,6 @@ def test_unknown_codes_and_fields_are_refused(stored, problem):
         Page.model_validate({"doubt": stored})
 
 
-def test_two_statements_of_one_family_cannot_have_one_code():
-    with pytest.raises(TypeError, match="have the code 'slow'"):
-        type("AlsoSlow", (Doubt,), {"code": "slow", "__module__": __name__})
-
-
 def test_every_sentence_of_a_translated_family_has_a_translation():
     with (language.CATALOGUES / "zh.po").open("rb") as stream:
         catalogue = {message.id for message in read_po(stream)}
@@ -96,7 +91,3 @@ def test_every_sentence_of_a_translated_family_has_a_translation():
             if sentence and sentence not in catalogue:
                 untranslated.append(statement.__name__)
     assert untranslated == []
-
-
-def test_a_family_lists_its_codes_in_order():
-    assert [*Doubt.classes] == ["slow", "scattered", "because"]

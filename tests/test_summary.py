@@ -109,15 +109,15 @@ def notes_of(axes):
     return [text.get_text() for text in axes.texts]
 
 
-def compare(outputs, *folders, name="frameworks", key="framework", created="2026-01-02"):
+def compare(outputs, *folders, name="frameworks", created="2026-01-02"):
     """Store an interleaved comparison of the measurements in these folders, the base first."""
     measurements = []
     variants = {}
     for folder in folders:
         measurement = Measurement.read(outputs / folder)
-        value = measurement.result.parameters[key]
+        framework = measurement.result.config.framework
         measurements.append(measurement)
-        variants[f"{key}={value}"] = {key: value}
+        variants[f"framework={framework}"] = {"framework": framework}
     request = InterleavedPlan("perfkit compare --live", variants, 0.95, 0.05, "", [])
     comparison = judge_interleaved(request, measurements)
     dated = comparison.model_copy(update={"created": f"{created}T00:00:00+00:00"})
@@ -167,11 +167,6 @@ ALIKE = [value * factor for value, factor in zip(SLOW, [1.02, 1.01, 0.98] * 2, s
     [
         ({"paddle": SLOW, "torch": FAST}, ["13.32"], "PyTorch, 1.30 × Paddle (1.30 – 1.30)"),
         ({"paddle": SLOW, "torch": UNSURE}, [], "can't tell, PyTorch is 1.17 × Paddle"),
-        (
-            {"paddle": FAST, "torch": SLOW, "jax": SLOW},
-            ["13.32"],
-            "Paddle, PyTorch is 0.769 × Paddle",
-        ),
         (
             {"paddle": SLOW, "torch": FAST, "jax": NEAR},
             [],
@@ -308,8 +303,6 @@ def test_hardware_versions_and_protocols_have_separate_rows_that_name_them(
     ("change", "words"),
     [
         ({"used": "bf16"}, "bf16"),
-        ({"strategy": "fleetx-fp32"}, "fleetx-fp32"),
-        ({"execution": "static"}, "static"),
         ({"image_size": 32}, "32 px"),
         ({"dali_threads": 9}, "dali_threads 9"),
     ],
@@ -366,17 +359,6 @@ def test_a_number_has_the_width_of_its_interval_beside_it(tmp_path):
     assert "93.75 %" in section.html
 
 
-def test_numbers_link_to_their_page_in_the_same_language(tmp_path):
-    result = measured([2097.20] * 7, batch_size=32, device="gpu", gpus=8)
-    summary = read(tmp_path, result)
-    name = name_of(result)
-    assert "<a" not in fastest(summary).html
-    with_pages(tmp_path, name)
-    assert f'href="../{name}/report.html"' in fastest(summary).html
-    with in_language("zh"):
-        assert "/report.zh.html" in fastest(summary).html
-
-
 def test_rows_and_panels_beyond_the_limit_are_counted(tmp_path, monkeypatch):
     monkeypatch.setattr("perfkit.report.rankings.MOST_ROWS", 2)
     monkeypatch.setattr("perfkit.report.curves.MOST_PANELS", 1)
@@ -397,7 +379,7 @@ def test_rows_and_panels_beyond_the_limit_are_counted(tmp_path, monkeypatch):
 # The other sections.
 
 
-def test_every_pair_is_plotted_and_links_to_its_comparison(tmp_path):
+def test_every_pair_is_listed_and_links_to_its_comparison(tmp_path):
     summary = frameworks(tmp_path, paddle=SLOW, torch=FAST, jax=UNSURE)
     assert "<a" not in ratios(summary).html
     with_pages(tmp_path, "comparisons/frameworks")
@@ -405,14 +387,6 @@ def test_every_pair_is_plotted_and_links_to_its_comparison(tmp_path):
     names = [row["Variants"] for row in only_table(section)]
     assert names == ["PyTorch / Paddle", "JAX / Paddle"]
     assert 'href="../comparisons/frameworks/report.html"' in section.html
-    axes = only_axes(section)
-    assert axes.get_xscale() == "log"
-    labels = [tick.get_text() for tick in axes.get_yticklabels()]
-    assert [label.split(" · ")[-1] for label in labels] == names
-    drawn = [[*line.get_xdata()] for line in axes.lines]
-    for _name, comparison in summary.newest:
-        for pair in comparison.pairs:
-            assert pair.ratios in drawn
 
 
 @pytest.mark.parametrize(("pairs", "has_interval"), [(5, False), (6, True)])
@@ -422,17 +396,6 @@ def test_a_ratio_of_too_few_pairs_has_no_interval(tmp_path, pairs, has_interval)
     (row,) = only_table(ratios(summary))
     assert row["Pairs"] == str(pairs)
     assert ("(" in row["Ratio"]) == has_interval
-
-
-def test_variants_are_named_by_their_parameters(tmp_path):
-    base = measured(SLOW, batch_size=4)
-    other = measured(FAST, batch_size=8)
-    write_all(tmp_path, base, other)
-    compare(tmp_path, name_of(base, 0), name_of(other, 1), key="batch_size")
-    summary = Summary.read(tmp_path)
-    row = only_table(ratios(summary))[0]
-    assert row["Variants"] == "batch_size=8 / batch_size=4"
-    assert "No interleaved comparison shows which" in fastest(summary).html
 
 
 def test_the_throughput_chart_starts_at_zero_with_all_repeats(tmp_path):
@@ -515,12 +478,6 @@ def everything(outputs, cpu="EPYC"):
     return frameworks(outputs, *more, facts=facts, paddle=SLOW, torch=FAST)
 
 
-def test_a_summary_names_the_command_to_measure_and_then_the_one_to_compare(tmp_path):
-    assert "perfkit run resnet50" in page(Summary.read(tmp_path)).html
-    summary = read(tmp_path, measured([1.0]))
-    assert page(summary).html.count("perfkit compare --live") == 1
-
-
 def test_untrusted_names_are_escaped_in_tables_and_figures(tmp_path):
     summary = everything(tmp_path, HOSTILE)
     frame = summary.measurements.assign(input=HOSTILE)
@@ -532,11 +489,10 @@ def test_untrusted_names_are_escaped_in_tables_and_figures(tmp_path):
 
 
 @pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_every_figure_has_resolved_colours_in_every_language(tmp_path, language):
+def test_every_figure_has_resolved_colours_and_every_chinese_character(tmp_path):
     """A glyph missing from the font causes a warning, which is an error here."""
     svgs = []
-    with in_language(language):
+    with in_language("zh"):
         summary = everything(tmp_path)
         for part in page(summary).parts:
             bundle = part.bundle(png=True)

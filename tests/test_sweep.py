@@ -17,9 +17,6 @@ from clusters import (
     skip_if,
     slurm_cluster,
     slurm_missing,
-    ssh_between,
-    ssh_missing,
-    two_namespaces,
     wait_for,
 )
 from conftest import SMALL, cli
@@ -497,14 +494,6 @@ def test_sample_data_has_the_sequence_length_of_the_jobs(tmp_path):
     assert job.sample_options == ["--for", "bert", "--sequence-length", "64"]
 
 
-def test_several_sequence_lengths_need_own_data(tmp_path):
-    file = tmp_path / "small.yaml"
-    file.write_text("notebook: bert\nmatrix: {sequence_length: [64, 32]}\n")
-    with pytest.raises(SweepError, match="sequence_length: sample data has one length"):
-        read_jobs(file, {"device": "cpu"})
-    assert len(read_jobs(file, {"device": "cpu", "data_dir": "own"}, elsewhere=True)) == 2
-
-
 def test_a_slurm_job_uses_the_requested_gpus(sweep_file):
     (job,) = read_jobs(sweep_file({}, device="auto"), {"gpus": 8}, elsewhere=True)
     assert job.plan.config.device == "gpu"
@@ -515,13 +504,6 @@ def test_a_slurm_job_uses_the_requested_gpus(sweep_file):
 def test_the_command_of_a_job_works_in_every_folder(sweep_file):
     (job,) = read_jobs(sweep_file({}, **FAKE, data_dir="own"), {})
     assert f"-p data_dir {ROOT / 'own'} " in job.command
-
-
-def test_a_missing_file_suggests_the_bundled_one(tmp_path):
-    with pytest.raises(
-        SweepError, match=r"quik\.yaml: No such file.*did you mean .*parameters/quick\.yaml"
-    ):
-        read_jobs(tmp_path / "quik.yaml", {})
 
 
 @pytest.mark.slow
@@ -596,38 +578,3 @@ def test_slurm_jobs_are_cancelled_on_an_interrupt_and_adopted_after_a_kill(
     assert again.returncode == 0, output
     assert finished.items() <= finished_repeats(outputs).items()
     assert {*statuses_by(outputs, "batch_size").values()} == {"complete"}
-
-
-@pytest.mark.slow
-def test_a_job_that_slurm_refuses_starts_nothing(sweep, sweep_file, tmp_path, monkeypatch):
-    skip_if(slurm_missing())
-    monkeypatch.delenv("TMPDIR", raising=False)
-    file = sweep_file({"nodes": [1, 2]}, **FAKE)
-    with slurm_cluster(1) as cluster:
-        words = ["--slurm", "--sbatch", "--partition absent"]
-        done = sweep(file, *words, env=os.environ | cluster.environment)
-        assert cluster.output("squeue", "--noheader") == ""
-    assert done.returncode == 2, done.stderr
-    assert "invalid partition specified: absent" in " ".join(done.stderr.split())
-    assert results(tmp_path / "outputs") == {}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-@pytest.mark.usefixtures("processes")
-def test_hosts_over_ssh_run_configurations_of_one_and_two_nodes(sweep_file, tmp_path):
-    skip_if(ssh_missing())
-    file = sweep_file({"nodes": [1, 2]}, launcher="ssh", input="synthetic")
-    with two_namespaces() as namespaces, ssh_between(namespaces) as ssh:
-        first, second = namespaces.nodes
-        words = [*COMMAND, str(file), "-p", "hosts", f"{first.address},{second.address}"]
-        done = subprocess.run(
-            first.command(words),
-            env=os.environ | ssh.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    statuses = statuses_by(tmp_path / "outputs", "nodes")
-    assert statuses == {(1,): "complete", (2,): "complete"}

@@ -1,8 +1,6 @@
 """TensorFlow's layers, optimizers and batches, which must match those of PyTorch, and a
 measurement."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -15,18 +13,11 @@ from perfkit.inputs import synthetic
 from perfkit.measuring.results.summarize import check_against_raw
 from perfkit.training.options import Options
 from perfkit.training.tensorflow.batches import loaded, new_batches
-from perfkit.training.tensorflow.layers import BatchNorm, Dropout, gelu, max_pool
+from perfkit.training.tensorflow.layers import BatchNorm, Dropout, max_pool
 from perfkit.training.tensorflow.optimizers import AdamW, Momentum
 from perfkit.training.torch.train import new_optimizer
 
 random = np.random.default_rng(0)
-
-
-@pytest.fixture
-def in_float64():
-    tf.keras.mixed_precision.set_global_policy("float64")
-    yield
-    tf.keras.mixed_precision.set_global_policy("float32")
 
 
 def last(images):
@@ -37,11 +28,10 @@ def last(images):
 # Layers.
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5])
-def test_dropout_drops_its_share_and_keeps_the_mean(rate):
-    dropout, ones = Dropout(rate), tf.ones((400, 500))
+def test_dropout_drops_its_share_and_keeps_the_mean():
+    dropout, ones = Dropout(0.1), tf.ones((400, 500))
     dropped = dropout(ones, training=True).numpy()
-    assert (dropped == 0).mean() == pytest.approx(rate, abs=0.01)
+    assert (dropped == 0).mean() == pytest.approx(0.1, abs=0.01)
     assert dropped.mean() == pytest.approx(1, abs=0.01)
     assert not np.array_equal(dropped, dropout(ones, training=True))
     assert np.array_equal(ones, dropout(ones, training=False))
@@ -56,14 +46,6 @@ def test_batch_norm_matches_pytorchs_output_and_statistics():
         assert np.allclose(ours(last(images), training), last(expected), atol=1e-5)
         assert np.allclose(ours.running_mean, theirs.running_mean, atol=1e-6)
         assert np.allclose(ours.running_var, theirs.running_var, atol=1e-5)
-
-
-@pytest.mark.usefixtures("in_float64")
-def test_batch_norm_computes_the_same_in_float64():
-    images = random.standard_normal((4, 3, 5, 6)) * 3 + 1
-    expected = torch.nn.BatchNorm2d(3, dtype=torch.float64)(torch.tensor(images))
-    normalized = BatchNorm(3)(tf.constant(last(images)), training=True)
-    assert np.allclose(normalized, last(expected.detach().numpy()), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("pixels", [8, 7])
@@ -81,13 +63,6 @@ def test_max_pooling_and_its_gradient_match_pytorchs(pixels):
     gradient = tape.gradient(pooled, images, tf.constant(last(weights)))
     assert np.array_equal(pooled, last(expected.detach().numpy()))
     assert np.allclose(gradient, last(theirs.grad.numpy()), atol=1e-6)
-
-
-def test_gelu_is_exact_in_float64():
-    values = np.linspace(-4, 4, 81)
-    errors = [math.erf(value / math.sqrt(2)) for value in values]
-    expected = 0.5 * values * (1 + np.asarray(errors))
-    assert gelu(tf.constant(values)).numpy() == pytest.approx(expected, abs=1e-14)
 
 
 # Optimizers.
@@ -121,15 +96,11 @@ def other_parameters(optimizer):
 # Batches.
 
 
-@pytest.mark.parametrize("source", ["numpy", "dali"])
-def test_arrays_of_an_input_become_copies(source, monkeypatch):
-    """DALI overwrites its arrays."""
+def test_dalis_arrays_which_it_overwrites_become_copies(monkeypatch):
+    dali = pytest.importorskip("nvidia.dali.tensors")
     images = random.standard_normal((2, 8, 8, 3), np.float32)
     labels = np.asarray([[3], [999]], np.int64)
-    arrays = images, labels
-    if source == "dali":
-        dali = pytest.importorskip("nvidia.dali.tensors")
-        arrays = dali.TensorCPU(images, "NHWC"), dali.TensorCPU(labels)
+    arrays = dali.TensorCPU(images, "NHWC"), dali.TensorCPU(labels)
     monkeypatch.setattr(synthetic, "batches", lambda *_given: iter([arrays]))
     options = Options(framework="tensorflow", model="resnet50", device="cpu")
     image_tensor, label_tensor = next(new_batches(options))

@@ -12,8 +12,6 @@ from perfkit.inputs import InputError, samples
 from perfkit.inputs.data_set import examine
 from perfkit.inputs.shards import ShardRow
 from perfkit.inputs.tokens import GPT2, LLAMA3
-from perfkit.measuring.request import RequestError
-from perfkit.measuring.request.plan import plan
 from perfkit.measuring.request.resolve import resolve
 from perfkit.training.models import END_OF_TEXT, GPT_SIZES
 
@@ -105,11 +103,8 @@ SEVENTEEN = np.arange(17, dtype="<u2").tobytes()
     ("content", "expected"),
     [
         (SEVENTEEN + b"x", "expected 2 bytes a token, found 35 bytes"),
-        (b"", "expected 2 bytes a token, found 0 bytes"),
         (SEVENTEEN[:-2], "expected at least 17 tokens .*, found 16"),
-        (header(0, version=7), "expected header version 1, found 7"),
         (header(18) + SEVENTEEN, "expected 1060 bytes for the 18 tokens .*, found 1058 bytes"),
-        (header(0), "expected at least 17 tokens .*, found 0"),
         (header(17, LLAMA3) + 2 * SEVENTEEN, r"16 bits a token, found 32 \(header 20240801\)"),
         (
             np.full(40, GPT_SIZES["124M"].vocabulary, "<u2").tobytes(),
@@ -124,23 +119,18 @@ def test_an_invalid_token_file_is_rejected_by_name(tmp_path, content, expected):
 
 
 WIDE_SEVENTEEN = np.arange(17, dtype="<u4").tobytes()
-WITHOUT_HEADER = (
-    r"header of 1024 bytes \(magic number 20240801, version 7.* found none; without"
-)
 
 
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"", WITHOUT_HEADER),
-        (WIDE_SEVENTEEN, WITHOUT_HEADER),
-        (20 * WIDE_SEVENTEEN, WITHOUT_HEADER),
+        (
+            20 * WIDE_SEVENTEEN,
+            r"header of 1024 bytes \(magic number 20240801, version 7.* found none; without",
+        ),
         (header(17) + SEVENTEEN, r"32 bits a token, found 16 \(header 20240520\)"),
         (header(17, LLAMA3, version=1) + WIDE_SEVENTEEN, "header version 7, found 1"),
         (header(34, LLAMA3) + WIDE_SEVENTEEN, "1160 bytes for the 34 tokens .*, found 1092"),
-        (header(17, LLAMA3) + WIDE_SEVENTEEN + b"x", "expected 1092 bytes .*, found 1093"),
-        (header(16, LLAMA3) + WIDE_SEVENTEEN[:-4], "at least 17 tokens .*, found 16"),
-        (header(0, LLAMA3), "at least 17 tokens .*, found 0"),
     ],
 )
 def test_a_file_that_has_not_32_bit_tokens_behind_a_header_is_refused(
@@ -195,31 +185,22 @@ def test_validation_files_are_ignored(tmp_path):
     expected = r"expected token files \(\*train\*\.bin, .*\), found none"
     with pytest.raises(InputError, match=expected):
         examine(config(tmp_path))
-    advice = r"token files .*; to create sample data: perfkit samples \S+ --for gpt"
-    with pytest.raises(RequestError, match=advice):
-        plan("gpt", {"data_dir": str(tmp_path), "device": "cpu"}, skip_checks=["machine"])
     write(tmp_path / "train.bin", range(40))
     (file,) = examine(config(tmp_path)).files
     assert file.name == "train.bin"
 
 
 @pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize("framework", ["paddle", "torch"])
-@pytest.mark.parametrize(("model", "written"), [("gpt", write), ("llama", write_wide)])
+@pytest.mark.parametrize(
+    ("framework", "model", "written"),
+    [("paddle", "gpt", write), ("torch", "llama", write_wide)],
+)
 def test_the_dataloader_yields_blocks_of_the_file(tmp_path, framework, model, written):
     written(tmp_path / "train.bin", np.arange(64 * 16 + 1))
     for ids, labels in loaded(config(tmp_path, framework=framework, model=model), 3):
         assert ids.shape == labels.shape == (2, 16)
         assert np.all(ids[:, 0] % 16 == 0)
         assert np.array_equal(labels, ids + 1)
-
-
-def test_more_tokens_than_positions_are_rejected():
-    request = {"sequence_length": 1024, "device": "cpu", "input": "synthetic"}
-    planned = plan("gpt", request, skip_checks=["machine"])
-    assert planned.config.work.sequence_length == 1024
-    with pytest.raises(RequestError, match="bert has 512 positions; at most 512"):
-        plan("bert", request, skip_checks=["machine"])
 
 
 def test_the_default_sequence_length_depends_on_the_device():

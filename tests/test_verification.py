@@ -421,13 +421,6 @@ def with_fact(result, name, value):
     return result.model_copy(update={"environment": environment})
 
 
-def test_a_verification_applies_to_both_of_its_frameworks(tmp_path):
-    keep(tmp_path, verified())
-    in_paddle, in_torch = results()
-    assert verification_of(tmp_path, in_paddle, in_torch) == (verified(), PADDLE, TORCH)
-    assert verification_of(tmp_path, in_torch, in_paddle) == (verified(), TORCH, PADDLE)
-
-
 def test_a_verification_applies_only_to_the_same_work_versions_and_code(tmp_path):
     keep(tmp_path, verified())
     in_paddle, in_torch = results()
@@ -437,17 +430,6 @@ def test_a_verification_applies_only_to_the_same_work_versions_and_code(tmp_path
     changed = with_fact(in_torch, "suite_source", "2.12.0")
     for other in (larger, compiled, newer, changed):
         assert verification_of(tmp_path, in_paddle, other) is None
-
-
-def test_a_verification_of_another_schema_is_skipped_and_named(tmp_path):
-    whole = keep(tmp_path, verified())
-    other = whole.read_text().replace('"schema_version":1', '"schema_version":7')
-    whole.with_name("odd.json").write_text(other)
-    left_out = []
-    assert read_verifications(tmp_path, left_out) == [verified()]
-    (reason,) = left_out
-    assert "odd.json" in reason
-    assert "is 7" in reason
 
 
 def page_section(outputs, result):
@@ -568,9 +550,6 @@ def test_verify_exits_with_1_for_different_work(run, tmp_path, monkeypatch):
     monkeypatch.setattr(Trace, "of", lambda _events: next(traces))
     status, printed = run()
     assert status == 1
-    *lines, _path = printed.out.splitlines()
-    for line in lines:
-        assert len(line) <= 80
     assert "dynamic, NHWC: NOT the same work." in printed.out
     _before, _name, adds = printed.out.partition("\nMultiply-adds, forward pass\n")
     assert "\n  Agrees: no\n" in adds.partition("\nFLOPs")[0]
@@ -623,10 +602,7 @@ def test_a_full_disk_is_reported_and_only_stale_traces_are_removed(run, tmp_path
     ("named", "values", "why"),
     [
         ("paddle,paddle:dynamic:NCHW", {}, "is given twice"),
-        ("paddle,oneflow", {}, "oneflow"),
-        ("paddle,torch:sideways", {}, "sideways"),
         ("paddle,torch", {"precision": "bf16"}, "it takes model_size, optimizer"),
-        ("", {}, "two are needed"),
     ],
 )
 def test_a_wrong_verification_request_is_rejected(named, values, why, tmp_path):

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 import simulations
 from conftest import IN_WORKER
-from drivers import AT_BATCHES
 from made import event, measured, rank_events, warnings_of, with_raw_files
 
 import perfkit
 from perfkit.inputs.samples import make_images
 from perfkit.measuring.driver.warmup import WarmupTest
 from perfkit.measuring.protocol import Protocol
-from perfkit.measuring.results.summarize import check_against_raw, summarize
+from perfkit.measuring.results.summarize import summarize
 from perfkit.measuring.steady import is_warmed_up
 from perfkit.measuring.system.environment import usable_cores
 from perfkit.report.checked import checked
@@ -76,34 +75,6 @@ def test_auto_warm_up_has_limits_and_a_fixed_warm_up_is_not_tested():
 def test_contradictory_warm_up_limits_are_rejected(given, problem):
     with pytest.raises(perfkit.RequestError, match=problem):
         perfkit.plan("resnet50", {"protocol": "published", **given})
-
-
-@pytest.mark.slow
-def test_every_rank_starts_its_window_at_the_steady_step(measure, plant, monkeypatch):
-    plant(AT_BATCHES.format(fault="time.sleep(0.1)"))
-    tested = []
-
-    def is_warmed_up(seconds, measured_steps, pass_steps):
-        tested.append((len(seconds), measured_steps, pass_steps))
-        return len(seconds) >= 7
-
-    monkeypatch.setattr("perfkit.measuring.steady.is_warmed_up", is_warmed_up)
-    monkeypatch.setattr("perfkit.measuring.driver.warmup.load_test", lambda: None)
-    measurement = measure(
-        framework="torch", input="synthetic", processes=2, warmup_steps="auto"
-    )
-    (repeat,) = measurement.result.complete_repeats
-    warmup_steps = repeat.warmup.steps
-    assert repeat.warmup.ended_by == "steady"
-    assert 7 < warmup_steps < 100
-    steps_tested, *_others = tested[-1]
-    assert steps_tested >= 7
-    for _steps, measured_steps, pass_steps in tested:
-        assert (measured_steps, pass_steps) == (2, None)
-    steps = perfkit.load_steps(measurement.folder)
-    for _rank, rows in steps.groupby("rank"):
-        assert [*rows["measured"]] == [False] * warmup_steps + [True] * 2
-    assert check_against_raw(measurement) == ""
 
 
 @pytest.mark.slow

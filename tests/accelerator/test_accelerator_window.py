@@ -108,19 +108,6 @@ def test_effective_precision_comes_from_the_matrix_products(steps, case):
     assert notes["dtypes"] == {DTYPES[precision]: PRODUCTS[model]}
 
 
-def test_dense_layers_run_as_in_builds_for_cuda(steps):
-    # Six in each of two layers, and three in the head.
-    assert steps["bert fp32"]["calls"]["linear_v2"] == 15
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_losses_are_finite(steps, case):
-    answer = steps[case]
-    assert np.isfinite(answer["losses"]).all()
-    assert answer["notes"].get("skipped_steps", 0) == 0
-    assert answer["memory_bytes"] > answer["bytes"]
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_only_losses_in_float16_are_scaled(steps, case):
     _synchronizations, reads_of_found_inf = CASES[case]
@@ -206,11 +193,6 @@ def test_momentum_is_fused_unless_disabled(steps, special):
     assert untuned["calls"]["momentum"] == 17 + 2 * 17 + 2
     assert tuned["notes"]["settings"]["optimizer"] == "all parameters at once"
     assert untuned["notes"]["settings"]["optimizer"] == "each parameter by itself"
-
-
-def test_flags_missing_from_the_build_are_reported(steps):
-    settings = steps["resnet50 fp32"]["notes"]["settings"]
-    assert settings["FLAGS_cudnn_exhaustive_search"] == "not in this build of Paddle"
 
 
 def test_micro_batches_are_accumulated_on_the_device(special, steps):
