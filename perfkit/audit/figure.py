@@ -1,7 +1,7 @@
 """One throughput of a log: its statistic, the steps that it covers, and its value."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from perfkit.measuring.results.base import Stored
 
@@ -97,29 +97,6 @@ def unit_for(unit: str, *, of_all: bool) -> str:
     """Return the unit of a throughput of all devices or of one, from that of all; empty if that
     is unknown."""
     return unit if of_all or not unit else f"{unit}/device"
-
-
-class CommonRates(NamedTuple):
-    """Two figures as throughputs of the same devices: of all, or of one each."""
-
-    rate: float
-    other: float
-    of_all: bool
-
-    @property
-    def difference(self) -> float:
-        """The share by which `rate` is above `other`."""
-        return self.rate / self.other - 1
-
-
-def common_rates(figure: Figure, other: Figure) -> CommonRates | None:
-    """Return the throughputs of all devices of two figures or, if one of them lacks it, those
-    of one device; None if they have neither in common."""
-    if figure.throughput and other.throughput:
-        return CommonRates(figure.throughput, other.throughput, of_all=True)
-    if figure.per_device and other.per_device:
-        return CommonRates(figure.per_device, other.per_device, of_all=False)
-    return None
 
 
 def first_figure(
