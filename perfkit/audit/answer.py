@@ -18,7 +18,7 @@ from perfkit.audit.figure import (
     StepTime,
     first_figure,
 )
-from perfkit.audit.printed import PrintedQuantity, Quantity
+from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.recompute import Figures, PeriodFigures
 from perfkit.audit.samples import unit_of, unit_of_figures
 from perfkit.audit.statements import ByCommand, EveryExpertCounted, SourcedFact
@@ -30,10 +30,6 @@ PERIODS: tuple[Period, ...] = ("steady", "protocol", "warm", "all")
 """Periods of the answer; the first that the log has counts."""
 BASIS_OF: dict[Statistic, Basis] = {"samples/time": "printed", "clock": "clock"}
 TOKENS = "tokens/s"
-SAME_FLOPS = 0.02
-"""Share by which a log's own TFLOP/s may differ from others that count the same operations."""
-MOST_WITH_ATTENTION = 2.0
-"""Factor by which a log's own TFLOP/s may be above others because it counts attention."""
 OF_TRAINING = re.compile(r"\btrain_\w{1,20}_per_second")
 """Name of a rate that a Trainer reports: of the whole training, with its evaluations."""
 PADDED = "sequences/s"
@@ -70,38 +66,6 @@ class Speed(Stored):
         return round(self.of_all / self.per_device)
 
 
-class OwnPrint(Stored):
-    """TFLOP/s of one device, or MFU, that the log itself prints over the answer's steps."""
-
-    name: str
-    """its name in the log"""
-    quantity: Quantity
-    """TFLOP/s or MFU"""
-    value: float
-    """mean over the steps, of one device; MFU is in percent"""
-    ratio: float
-    """value / that of the answer"""
-    causal_ratio: float | None = None
-    """that of the answer with causal attention / that of the answer; None if attention is not
-    counted"""
-
-    @property
-    def is_the_answers(self) -> bool:
-        """Whether it counts the same operations as the answer."""
-        return abs(self.ratio - 1) <= SAME_FLOPS
-
-    @property
-    def may_count_attention(self) -> bool:
-        """Whether attention, which the answer does not count, may explain the difference."""
-        return self.causal_ratio is None and 1 + SAME_FLOPS < self.ratio < MOST_WITH_ATTENTION
-
-    @property
-    def is_causal(self) -> bool:
-        """Whether it is that of the answer with causal attention."""
-        causal_ratio = self.causal_ratio
-        return causal_ratio is not None and abs(self.ratio / causal_ratio - 1) <= SAME_FLOPS
-
-
 class ModelSpeed(Stored):
     """The operations of a language model's training, and their share of the device's peak."""
 
@@ -121,10 +85,6 @@ class ModelSpeed(Stored):
     """GPU and precision of the peak"""
     peak_source: str = ""
     """source of the peak"""
-    own: OwnPrint | None = None
-    """what the log itself prints over the answer's steps: TFLOP/s of one device or else, if the
-    peak is known, MFU; None without such a print, and if the throughput is the log's own or a
-    median of printed rates, which is not one of these steps"""
 
     @property
     def is_possible(self) -> bool:

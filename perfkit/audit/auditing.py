@@ -24,7 +24,6 @@ from perfkit.audit.formats import LogFormat
 from perfkit.audit.log import Log, LogError
 from perfkit.audit.log_numbers import LogFigures
 from perfkit.audit.matching import claims_of_table
-from perfkit.audit.own_print import with_own_print
 from perfkit.audit.printed import PrintedQuantity, printed_quantities
 from perfkit.audit.quantity import EXAMPLES, read_claim
 from perfkit.audit.reader import read_logs
@@ -183,7 +182,6 @@ def audited_log(figures: Figures) -> AuditedLog:
     answer = None
     if log.windows.size or not log.of_several:
         answer = answer_of(figures, printed)
-        answer = with_own_print(answer, figures)
     findings = []
     for finding, line in findings_of(figures, answer, printed):
         findings.append(LocatedFinding(finding=finding, line=line))

@@ -10,8 +10,7 @@ from perfkit.analysis.warnings import STANDING
 from perfkit.audit.answer import TOKENS, Answer, every_expert_counted, tokens_of_sample
 from perfkit.audit.figure import Period, StepTime, unit_for
 from perfkit.audit.log import Columns
-from perfkit.audit.own_print import own_flops_differ
-from perfkit.audit.printed import PrintedQuantity
+from perfkit.audit.printed import MOST, PrintedQuantity
 from perfkit.audit.recompute import Figures
 from perfkit.audit.samples import unit_of
 from perfkit.audit.slow_windows import slow_windows
@@ -27,6 +26,7 @@ from perfkit.audit.statements import (
     MeanOfRates,
     Note,
     NotTraining,
+    OwnFlopsDiffer,
 )
 from perfkit.audit.steps import WARMUP, slow_first
 from perfkit.measuring.units import PERCENT, TERA
@@ -35,6 +35,9 @@ APART = 0.005
 """Share by which two figures must differ to count as different."""
 WAIT = 0.05
 """Share of the time spent waiting for input above which a finding is reported."""
+MOST_APART = 1.5
+"""Factor between the TFLOP/s of an answer and the log's own that neither causal attention nor
+recomputation (4/3) nor the vocabulary explains."""
 COARSE_CLOCK = 0.02
 """Share by which the timestamps' last digit may move the answer before it is reported."""
 FEW = 10
@@ -57,7 +60,7 @@ def findings_of(
         EpochTimes() if log.semantics.step == "epoch" else None,
         _mean_of_rates(figures),
         *figures.contradicting,
-        *own_flops_differ(answer),
+        *_own_flops_differ(answer, figures),
         *_impossible(answer, printed, figures),
         *(every_expert_counted(log.facts) if answer and answer.tokens else ()),
         _input_wait(figures.input_share),
@@ -159,6 +162,26 @@ def _impossible(
             yield Impossible(
                 name=quantity.name, share=share, peak=peak, tflops=tflops, devices=devices
             )
+
+
+def _own_flops_differ(answer: Answer | None, figures: Figures) -> Iterator[Finding]:
+    """Yield the printed TFLOP/s of a device that differ by much from those of an answer by the
+    same steps."""
+    if not answer or not answer.model or not answer.period or not answer.is_of_steps:
+        return
+    tflops = answer.model.tflops_per_device
+    causal_tflops = answer.model.causal_tflops_per_device or tflops
+    rows = figures.periods[answer.period].rows
+    for quantity in figures.log.printed:
+        if (quantity.quantity, quantity.of) != ("TFLOP/s", "device"):
+            continue
+        values = rows[quantity.column] * quantity.scale
+        values = values[(values > 1 / MOST) & (values < MOST)]
+        if not len(values):
+            continue
+        own = float(np.median(values))
+        if own > MOST_APART * tflops or own < causal_tflops / MOST_APART:
+            yield OwnFlopsDiffer(name=quantity.name, own=own, answer=tflops, times=tflops / own)
 
 
 def _devices_with(tflops: float, answer: Answer | None, figures: Figures) -> int | None:
