@@ -24,7 +24,6 @@ import pandas as pd
 
 from perfkit.audit import general, mlperf, records
 from perfkit.audit.config_facts import Facts, number_in
-from perfkit.audit.custom_format import nearest_line
 from perfkit.audit.formats import FORMATS, STAMP, LogFormat, Semantics
 from perfkit.audit.log import (
     Columns,
@@ -86,6 +85,8 @@ def read_logs(path: Path, custom_format: LogFormat | None = None) -> list[Log]:
     if log:
         return [replace(log, sha256=digest)]
     lines = [*_lines(text)]
+    if custom_format and not any(custom_format.match(line) for _number, line in lines):
+        raise LogError(path, "no line matches --format-regex")
     form = custom_format or known_format(lines)
     if not form or form.is_bar:
         lines = records.as_lines(text) or lines
@@ -384,8 +385,6 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines) -> list[Log]:
         rest = lines
         prints = _arrays([mlperf.prints(events)])
         notes += mlperf.notes(events)
-    if form.regex and not len(prints["line"]):
-        raise LogError(path, f"no line matches --format-regex{nearest_line(form.regex, lines)}")
     semantics = _with_count(_with_reader(form.semantics, prints), prints)
     if semantics.covers == "rolling" and not semantics.window:
         semantics = replace(semantics, window=_own_window(rest))
