@@ -8,6 +8,7 @@ import numpy as np
 
 from perfkit.analysis.datasheets import Datasheet, datasheet_named
 from perfkit.analysis.token_flops import flops_per_token
+from perfkit.audit.config_facts import number_in
 from perfkit.audit.figure import (
     LEAST_RATE,
     MOST_RATE,
@@ -196,7 +197,7 @@ def answer_of(figures: Figures, printed: Sequence[PrintedQuantity] = ()) -> Answ
         speed = Speed(of_all=figure.throughput, per_device=figure.per_device)
     elif rate:
         unit = TOKENS if rate.quantity == TOKENS else unit
-        speed = _speed_of(rate, _count(facts, "ranks"))
+        speed = _speed_of(rate, number_in(facts, "ranks"))
     length = tokens_of_sample(facts, unit)
     samples, tokens = speed, None
     if unit == TOKENS:
@@ -301,8 +302,8 @@ def _printed_rate(printed: Sequence[PrintedQuantity]) -> PrintedQuantity | None:
     return None
 
 
-def _speed_of(rate: PrintedQuantity, devices: int | None) -> Speed:
-    """Return the median of a printed throughput."""
+def _speed_of(rate: PrintedQuantity, devices: int) -> Speed:
+    """Return the median of a printed throughput; `devices` is 0 if unknown."""
     if rate.of == "all":
         per_device = rate.median / devices if devices else None
         return Speed(of_all=rate.median, per_device=per_device)
@@ -334,7 +335,7 @@ def _multiplied(speed: Speed | None, factor: float) -> Speed | None:
 
 def parameters_of_token(facts: Mapping[str, SourcedFact]) -> int:
     """Return the parameters that a token uses; 0 if unknown."""
-    return 0 if counts_every_expert(facts) else _count(facts, "parameters") or 0
+    return 0 if counts_every_expert(facts) else number_in(facts, "parameters")
 
 
 def counts_every_expert(facts: Mapping[str, SourcedFact]) -> bool:
@@ -349,14 +350,14 @@ def _is_mixture(facts: Mapping[str, SourcedFact]) -> bool:
     """Return whether a model is a mixture of experts. Their number decides if it is known."""
     if "sparse_parameters" in facts:
         return True
-    experts = _count(facts, "experts")
+    experts = number_in(facts, "experts")
     return experts > 1 if experts else "architecture" in facts
 
 
 def every_expert_counted(facts: Mapping[str, SourcedFact]) -> Iterator[EveryExpertCounted]:
     """Yield the finding that the parameters count every expert, if they do."""
     if counts_every_expert(facts):
-        yield EveryExpertCounted(parameters=_count(facts, "parameters") or 0)
+        yield EveryExpertCounted(parameters=number_in(facts, "parameters"))
 
 
 def model_speed(tokens: Speed | None, facts: Mapping[str, SourcedFact]) -> ModelSpeed | None:
@@ -364,10 +365,9 @@ def model_speed(tokens: Speed | None, facts: Mapping[str, SourcedFact]) -> Model
     parameters = parameters_of_token(facts)
     if not tokens or not tokens.per_device or not parameters:
         return None
-    layers, hidden_size = _count(facts, "layers"), _count(facts, "hidden_size")
-    length = _count(facts, "sequence_length")
-    full = flops_per_token(parameters, layers, hidden_size, length)
-    causal = flops_per_token(parameters, layers, hidden_size, length, causal=True)
+    sizes = [number_in(facts, name) for name in ("layers", "hidden_size", "sequence_length")]
+    full = flops_per_token(parameters, *sizes)
+    causal = flops_per_token(parameters, *sizes, causal=True)
     tflops, causal_tflops = (tokens.per_device * each.flops / TERA for each in (full, causal))
     model = ModelSpeed(
         tflops_per_device=tflops,
@@ -401,8 +401,3 @@ def log_datasheet(facts: Mapping[str, SourcedFact]) -> Datasheet | None:
     if "precision" in facts:
         precision = COLUMNS.get(str(facts["precision"].value), "")
     return datasheet_named(str(facts["gpu"].value), precision)
-
-
-def _count(facts: Mapping[str, SourcedFact], name: str) -> int | None:
-    value = facts[name].value if name in facts else None
-    return value if isinstance(value, int) else None
