@@ -244,7 +244,7 @@ def _throughput(figures: Figures, timing: Timing | None) -> Figure | None:
         statistics: list[Statistic] = ["samples/time", "clock"]
         if timing.timed and timing.timed.basis == "clock" and timing.period.two_times:
             statistics = ["clock"]
-        figure = first_figure(figures.shown, statistics, [timing.period.period])
+        figure = first_figure(figures.shown, statistics, timing.period.period)
         if figure:
             return figure
     reported = [figure for figure in figures.shown if figure.statistic == "reported"]

@@ -3,7 +3,7 @@
 outputs/audits/<label>/audit.json    an Audit, replaced atomically (docs/results.md)
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -11,15 +11,7 @@ from pydantic import Field
 
 from perfkit.audit.answer import Answer
 from perfkit.audit.claim import FAILED, Claim
-from perfkit.audit.figure import (
-    BY_MEDIAN_STEP,
-    TIMED,
-    Figure,
-    Period,
-    Statistic,
-    StepTime,
-    first_figure,
-)
+from perfkit.audit.figure import BY_MEDIAN_STEP, TIMED, Figure, StepTime
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.statements import FactValue, Finding, SourcedFact
 from perfkit.measuring.results.base import Stored
@@ -90,12 +82,6 @@ class AuditedLog(Stored):
         if name not in self.facts:
             return None
         return self.facts[name].value
-
-    def figure(self, *periods: Period, of: Sequence[Statistic] = TIMED) -> Figure | None:
-        """Return the first existing figure of these statistics and, for each statistic, of
-        these periods. By default, it is samples / time or, if no print has a time, the same by
-        the prints' clock."""
-        return first_figure(self.figures, of, periods)
 
     @property
     def has_rates(self) -> bool:

@@ -100,15 +100,13 @@ def unit_for(unit: str, *, of_all: bool) -> str:
 
 
 def first_figure(
-    figures: Iterable[Figure], statistics: Sequence[Statistic], periods: Sequence[Period]
+    figures: Iterable[Figure], statistics: Sequence[Statistic], period: Period
 ) -> Figure | None:
-    """Return the first existing figure of these statistics and, for each statistic, of these
-    periods."""
-    existing = {(figure.statistic, figure.period): figure for figure in figures}
+    """Return the figure of a period of the first of these statistics that it has."""
+    of_period = {figure.statistic: figure for figure in figures if figure.period == period}
     for statistic in statistics:
-        for period in periods:
-            if (statistic, period) in existing:
-                return existing[statistic, period]
+        if statistic in of_period:
+            return of_period[statistic]
     return None
 
 
