@@ -85,11 +85,11 @@ def audit(
         except LogError as error:
             reason = plain(portable(f"{error.file}: {error}"))
             left_out.append(reason[:LONGEST_REASON])
-        if claim and len({each.figures.log.path for each in logs}) > 1:
-            _refuse_several(logs)
         progress(path)
-    if claim and not logs:
-        raise RequestError(["--claim: compares one log, but no file is one", *left_out])
+    count = len({each.figures.log.path for each in logs})
+    if claim and count != 1:
+        problem = f"--claim: compares one log, but {count} of the files are logs"
+        raise RequestError([problem, *left_out])
     claims = _claims_of_tables(tables, logs, tolerance)
     number = read_claim(claim) if claim else None
     if number:
@@ -144,12 +144,6 @@ def _with_stated_facts(log: Log, stated: Mapping[str, FactValue]) -> Log:
     facts = with_stated_facts(log.facts, stated)
     notes = [*log.notes, *facts.contradictions.values()]
     return replace(log, facts=facts.by_name, notes=notes)
-
-
-def _refuse_several(logs: list[LogFigures]) -> None:
-    first, second = (portable(str(logs[index].figures.log.path)) for index in (0, -1))
-    problem = f"--claim: compares one log, but {first} and {second} are logs; give one alone"
-    raise RequestError([problem])
 
 
 def _claims_of_tables(
