@@ -25,7 +25,7 @@ def user_format(regex: str, options: str = "") -> LogFormat:
         values[name] = int(text) if text.isdecimal() else text
     work = {name: values.pop(name) for name in ("unit", "framework") if name in values}
     values["source"] = f"given on the command line: {regex} {options}".strip()
-    groups = {name.rstrip("0123456789") for name in pattern.groupindex}
+    groups = pattern.groupindex
     problems = [*_problems_of_groups(groups)]
     semantics = Semantics()
     try:

@@ -125,7 +125,7 @@ PLAIN = (
 
 
 def expression(text: str) -> re.Pattern[str]:
-    """Compile a pattern in which `<name>` is a group for a column; accuracy2 is an accuracy."""
+    """Compile a pattern in which `<name>` is a group for a column."""
     return re.compile(re.sub(r"(?<!P)<(\w+)>(?=(,?))", _group, text))
 
 

@@ -275,15 +275,6 @@ def _arrays(blocks: Iterable[Mapping[str, Sequence[Any]]]) -> Columns:
     return {name: np.concatenate([block[name] for block in converted]) for name in converted[0]}
 
 
-def _with_counted_steps(prints: Columns, form: LogFormat) -> Columns:
-    """If the format's prints name no step, count each rank's prints."""
-    if form.has("step"):
-        return prints
-    ranks = pd.Series(prints["rank"])
-    steps_before = ranks.groupby(ranks).cumcount().to_numpy()
-    return prints | {"step": steps_before + form.semantics.counts_from}
-
-
 def _of_longest_loop(prints: Columns) -> Columns:
     """Return the prints of the loop that took longest: of the training, not of an evaluation or
     of the preparation of data. Where its steps begin anew, a new epoch does."""
@@ -377,8 +368,7 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines) -> list[Log]:
     rest: Lines = []
     notes: list[Note] = []
     if form.has_steps:
-        prints = _with_counted_steps(_arrays(_prints(form, lines, rest)), form)
-        prints = _of_longest_loop(prints)
+        prints = _of_longest_loop(_arrays(_prints(form, lines, rest)))
         if form.is_bar and len(prints["line"]):
             prints = _of_bar(prints)
     else:
