@@ -50,7 +50,7 @@ class Log:
     `windows` is a DataFrame of WINDOW. `facts` may have, by name: `model`, `framework`,
     `precision` (values of Config), `gpu`, `nodes`, `devices` of a node, `ranks` of all nodes,
     `batch_size` of a device in one step (without accumulation), `global_batch_size` of all
-    ranks in one update, `accumulate`, `input`, `mode`, `unit`. Unknown facts are missing;
+    ranks in one update, `accumulate`, `mode`, `unit`. Unknown facts are missing;
     nothing is assumed. `notes` are oddities of the file. `part` numbers a file's trainings of
     different configurations from 1; 0: only one. `printed` are the quantities that windows have
     besides the columns of WINDOW. `of_several`: whether the reported figures are those of
