@@ -58,9 +58,6 @@ class AuditedLog(Stored):
     """source of this meaning of the prints"""
     facts: dict[str, SourcedFact]
     """facts of the configuration, by name"""
-    rank: int
-    """rank whose prints are used, the slowest of the ranks that cover the most steps; -1 if the
-    log names no rank"""
     figures: list[Figure]
     """throughputs computed from the prints, or reported by the log"""
     reported: dict[str, str]
@@ -103,8 +100,6 @@ class Audit(Stored):
     """command that repeats the audit"""
     tables: list[str]
     """published tables"""
-    tolerance: float
-    """allowed difference of a figure from a claim, as a share"""
     logs: list[AuditedLog]
     """each training of each file"""
     left_out: list[str]

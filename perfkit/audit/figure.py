@@ -74,8 +74,6 @@ class Figure(Stored):
     """prints left out at the beginning; for `mean after skipping`"""
     name: str = ""
     """name of a reported figure in the log"""
-    text: str = ""
-    """digits of a reported figure in the log"""
     line: int | None = None
     """line of a reported figure"""
 

@@ -44,8 +44,6 @@ class PrintedQuantity(Stored):
     """whether it is that of one device or of all; empty if this does not apply"""
     peak_tflops: float | None = None
     """peak by which an MFU is computed whatever the GPU; None if it is the GPU's own"""
-    count: int
-    """number of prints"""
     first: float
     """first printed value"""
     median: float
@@ -81,7 +79,6 @@ def printed_quantities(
             quantity=quantity.quantity,
             of=quantity.of,
             peak_tflops=quantity.peak_tflops,
-            count=len(every),
             first=float(every[0]),
             median=float(np.median(every)),
             last=float(every[-1]),

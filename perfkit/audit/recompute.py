@@ -313,7 +313,6 @@ class Figures:
                     of,
                     ranks,
                     name=plain(reported.name),
-                    text=plain(reported.text),
                     line=reported.line,
                 )
 
@@ -349,11 +348,6 @@ class Figures:
     def find(self, statistic: Statistic, period: Period) -> Figure | None:
         """Return the figure of a statistic and a period, if it exists."""
         return first_figure(self.shown, [statistic], period)
-
-    @property
-    def rank(self) -> int:
-        """Rank whose prints are used; -1 if unnamed."""
-        return int(self.rows["rank"][0]) if self.rows else -1
 
     @property
     def is_sampled(self) -> bool:
