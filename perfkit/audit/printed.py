@@ -1,4 +1,4 @@
-"""Quantities that each line of a log prints besides its time: rates, TFLOP/s, MFU, memory."""
+"""Quantities that each line of a log prints besides its time: rates, TFLOP/s, MFU."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,10 +8,8 @@ import numpy as np
 
 from perfkit.measuring.results.base import Stored
 
-Quantity = Literal[
-    "samples/s", "tokens/s", "TFLOP/s", "MFU", "s/step", "ms/step", "steps/s", "GB"
-]
-"""What a printed number is, with its unit. MFU is in percent, GB are 10^9 bytes."""
+Quantity = Literal["samples/s", "tokens/s", "TFLOP/s", "MFU", "s/step", "ms/step", "steps/s"]
+"""What a printed number is, with its unit. MFU is in percent."""
 Of = Literal["device", "all", ""]
 MOST = 1e18
 """Larger numbers, and smaller ones than its inverse, are implausible: sums could overflow."""
