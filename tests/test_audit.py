@@ -102,7 +102,7 @@ def test_an_invalid_request_is_explained(words, why, log):
 def test_a_claim_is_about_a_single_log(log, unreadable):
     done = run(log, written(Path("logs"), "b_log"), "--claim", "300")
     assert done.exit_code == 2
-    assert "b_log are logs; give one alone" in on_one_line(done.stderr)
+    assert "2 of the files are logs" in on_one_line(done.stderr)
     assert run(*unreadable, "--claim", "300").exit_code == 2
     assert run(log, *unreadable, "--claim", "300").stdout.startswith("300 not reproduced\n")
 

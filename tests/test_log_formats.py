@@ -271,13 +271,11 @@ def test_an_unknown_log_is_read_with_a_given_format(mine, of, rate):
     assert f"samples / time {range_and_rate}" in text
 
 
-def test_a_regex_that_matches_no_line_tells_how_far_it_matches(mine):
+def test_a_regex_that_matches_no_line_is_told_so(mine):
     regex = REGEX.replace("(im|i)g/s", "images/s")
     done = cli("audit", mine, "--format-regex", regex, "--format-options", OPTIONS)
-    text = " ".join(done.output.split())
     assert done.exit_code == 1
-    assert "no line matches --format-regex; line 1 matches up to" in text
-    assert "then has 'img/s'" in text
+    assert "no line matches --format-regex" in " ".join(done.output.split())
 
 
 @pytest.mark.parametrize(

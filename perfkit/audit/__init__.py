@@ -22,7 +22,6 @@ steps.py           a log's steps, and the periods they belong to
 timed.py           the seconds of steps, by printed times and by the lines' clock
 recompute.py       every throughput of a log, by each statistic that suites use
 answer.py          the answer of a log: throughput and seconds per step, for one line
-own_print.py       the TFLOP/s or MFU that the log itself prints beside them
 claim.py           a claim and the numbers of its log, in their stored form
 quantity.py        claims as people write them: a number with a unit
 log_numbers.py     the numbers of a log in one quantity, such as MFU

@@ -8,6 +8,7 @@ import numpy as np
 
 from perfkit.analysis.datasheets import Datasheet, datasheet_named
 from perfkit.analysis.token_flops import flops_per_token
+from perfkit.audit.config_facts import number_in
 from perfkit.audit.figure import (
     LEAST_RATE,
     MOST_RATE,
@@ -18,7 +19,7 @@ from perfkit.audit.figure import (
     StepTime,
     first_figure,
 )
-from perfkit.audit.printed import PrintedQuantity, Quantity
+from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.recompute import Figures, PeriodFigures
 from perfkit.audit.samples import unit_of, unit_of_figures
 from perfkit.audit.statements import ByCommand, EveryExpertCounted, SourcedFact
@@ -30,10 +31,6 @@ PERIODS: tuple[Period, ...] = ("steady", "protocol", "warm", "all")
 """Periods of the answer; the first that the log has counts."""
 BASIS_OF: dict[Statistic, Basis] = {"samples/time": "printed", "clock": "clock"}
 TOKENS = "tokens/s"
-SAME_FLOPS = 0.02
-"""Share by which a log's own TFLOP/s may differ from others that count the same operations."""
-MOST_WITH_ATTENTION = 2.0
-"""Factor by which a log's own TFLOP/s may be above others because it counts attention."""
 OF_TRAINING = re.compile(r"\btrain_\w{1,20}_per_second")
 """Name of a rate that a Trainer reports: of the whole training, with its evaluations."""
 PADDED = "sequences/s"
@@ -70,38 +67,6 @@ class Speed(Stored):
         return round(self.of_all / self.per_device)
 
 
-class OwnPrint(Stored):
-    """TFLOP/s of one device, or MFU, that the log itself prints over the answer's steps."""
-
-    name: str
-    """its name in the log"""
-    quantity: Quantity
-    """TFLOP/s or MFU"""
-    value: float
-    """mean over the steps, of one device; MFU is in percent"""
-    ratio: float
-    """value / that of the answer"""
-    causal_ratio: float | None = None
-    """that of the answer with causal attention / that of the answer; None if attention is not
-    counted"""
-
-    @property
-    def is_the_answers(self) -> bool:
-        """Whether it counts the same operations as the answer."""
-        return abs(self.ratio - 1) <= SAME_FLOPS
-
-    @property
-    def may_count_attention(self) -> bool:
-        """Whether attention, which the answer does not count, may explain the difference."""
-        return self.causal_ratio is None and 1 + SAME_FLOPS < self.ratio < MOST_WITH_ATTENTION
-
-    @property
-    def is_causal(self) -> bool:
-        """Whether it is that of the answer with causal attention."""
-        causal_ratio = self.causal_ratio
-        return causal_ratio is not None and abs(self.ratio / causal_ratio - 1) <= SAME_FLOPS
-
-
 class ModelSpeed(Stored):
     """The operations of a language model's training, and their share of the device's peak."""
 
@@ -121,10 +86,6 @@ class ModelSpeed(Stored):
     """GPU and precision of the peak"""
     peak_source: str = ""
     """source of the peak"""
-    own: OwnPrint | None = None
-    """what the log itself prints over the answer's steps: TFLOP/s of one device or else, if the
-    peak is known, MFU; None without such a print, and if the throughput is the log's own or a
-    median of printed rates, which is not one of these steps"""
 
     @property
     def is_possible(self) -> bool:
@@ -236,7 +197,7 @@ def answer_of(figures: Figures, printed: Sequence[PrintedQuantity] = ()) -> Answ
         speed = Speed(of_all=figure.throughput, per_device=figure.per_device)
     elif rate:
         unit = TOKENS if rate.quantity == TOKENS else unit
-        speed = _speed_of(rate, _count(facts, "ranks"))
+        speed = _speed_of(rate, number_in(facts, "ranks"))
     length = tokens_of_sample(facts, unit)
     samples, tokens = speed, None
     if unit == TOKENS:
@@ -283,7 +244,7 @@ def _throughput(figures: Figures, timing: Timing | None) -> Figure | None:
         statistics: list[Statistic] = ["samples/time", "clock"]
         if timing.timed and timing.timed.basis == "clock" and timing.period.two_times:
             statistics = ["clock"]
-        figure = first_figure(figures.shown, statistics, [timing.period.period])
+        figure = first_figure(figures.shown, statistics, timing.period.period)
         if figure:
             return figure
     reported = [figure for figure in figures.shown if figure.statistic == "reported"]
@@ -341,8 +302,8 @@ def _printed_rate(printed: Sequence[PrintedQuantity]) -> PrintedQuantity | None:
     return None
 
 
-def _speed_of(rate: PrintedQuantity, devices: int | None) -> Speed:
-    """Return the median of a printed throughput."""
+def _speed_of(rate: PrintedQuantity, devices: int) -> Speed:
+    """Return the median of a printed throughput; `devices` is 0 if unknown."""
     if rate.of == "all":
         per_device = rate.median / devices if devices else None
         return Speed(of_all=rate.median, per_device=per_device)
@@ -374,7 +335,7 @@ def _multiplied(speed: Speed | None, factor: float) -> Speed | None:
 
 def parameters_of_token(facts: Mapping[str, SourcedFact]) -> int:
     """Return the parameters that a token uses; 0 if unknown."""
-    return 0 if counts_every_expert(facts) else _count(facts, "parameters") or 0
+    return 0 if counts_every_expert(facts) else number_in(facts, "parameters")
 
 
 def counts_every_expert(facts: Mapping[str, SourcedFact]) -> bool:
@@ -389,14 +350,14 @@ def _is_mixture(facts: Mapping[str, SourcedFact]) -> bool:
     """Return whether a model is a mixture of experts. Their number decides if it is known."""
     if "sparse_parameters" in facts:
         return True
-    experts = _count(facts, "experts")
+    experts = number_in(facts, "experts")
     return experts > 1 if experts else "architecture" in facts
 
 
 def every_expert_counted(facts: Mapping[str, SourcedFact]) -> Iterator[EveryExpertCounted]:
     """Yield the finding that the parameters count every expert, if they do."""
     if counts_every_expert(facts):
-        yield EveryExpertCounted(parameters=_count(facts, "parameters") or 0)
+        yield EveryExpertCounted(parameters=number_in(facts, "parameters"))
 
 
 def model_speed(tokens: Speed | None, facts: Mapping[str, SourcedFact]) -> ModelSpeed | None:
@@ -404,10 +365,9 @@ def model_speed(tokens: Speed | None, facts: Mapping[str, SourcedFact]) -> Model
     parameters = parameters_of_token(facts)
     if not tokens or not tokens.per_device or not parameters:
         return None
-    layers, hidden_size = _count(facts, "layers"), _count(facts, "hidden_size")
-    length = _count(facts, "sequence_length")
-    full = flops_per_token(parameters, layers, hidden_size, length)
-    causal = flops_per_token(parameters, layers, hidden_size, length, causal=True)
+    sizes = [number_in(facts, name) for name in ("layers", "hidden_size", "sequence_length")]
+    full = flops_per_token(parameters, *sizes)
+    causal = flops_per_token(parameters, *sizes, causal=True)
     tflops, causal_tflops = (tokens.per_device * each.flops / TERA for each in (full, causal))
     model = ModelSpeed(
         tflops_per_device=tflops,
@@ -441,8 +401,3 @@ def log_datasheet(facts: Mapping[str, SourcedFact]) -> Datasheet | None:
     if "precision" in facts:
         precision = COLUMNS.get(str(facts["precision"].value), "")
     return datasheet_named(str(facts["gpu"].value), precision)
-
-
-def _count(facts: Mapping[str, SourcedFact], name: str) -> int | None:
-    value = facts[name].value if name in facts else None
-    return value if isinstance(value, int) else None

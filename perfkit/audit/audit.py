@@ -3,7 +3,7 @@
 outputs/audits/<label>/audit.json    an Audit, replaced atomically (docs/results.md)
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -11,15 +11,7 @@ from pydantic import Field
 
 from perfkit.audit.answer import Answer
 from perfkit.audit.claim import FAILED, Claim
-from perfkit.audit.figure import (
-    BY_MEDIAN_STEP,
-    TIMED,
-    Figure,
-    Period,
-    Statistic,
-    StepTime,
-    first_figure,
-)
+from perfkit.audit.figure import BY_MEDIAN_STEP, TIMED, Figure, StepTime
 from perfkit.audit.printed import PrintedQuantity
 from perfkit.audit.statements import FactValue, Finding, SourcedFact
 from perfkit.measuring.results.base import Stored
@@ -66,9 +58,6 @@ class AuditedLog(Stored):
     """source of this meaning of the prints"""
     facts: dict[str, SourcedFact]
     """facts of the configuration, by name"""
-    rank: int
-    """rank whose prints are used, the slowest of the ranks that cover the most steps; -1 if the
-    log names no rank"""
     figures: list[Figure]
     """throughputs computed from the prints, or reported by the log"""
     reported: dict[str, str]
@@ -91,12 +80,6 @@ class AuditedLog(Stored):
             return None
         return self.facts[name].value
 
-    def figure(self, *periods: Period, of: Sequence[Statistic] = TIMED) -> Figure | None:
-        """Return the first existing figure of these statistics and, for each statistic, of
-        these periods. By default, it is samples / time or, if no print has a time, the same by
-        the prints' clock."""
-        return first_figure(self.figures, of, periods)
-
     @property
     def has_rates(self) -> bool:
         """Whether the log's prints have rates, of which other statistics can be computed."""
@@ -117,8 +100,6 @@ class Audit(Stored):
     """command that repeats the audit"""
     tables: list[str]
     """published tables"""
-    tolerance: float
-    """allowed difference of a figure from a claim, as a share"""
     logs: list[AuditedLog]
     """each training of each file"""
     left_out: list[str]

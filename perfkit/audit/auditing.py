@@ -24,7 +24,6 @@ from perfkit.audit.formats import LogFormat
 from perfkit.audit.log import Log, LogError
 from perfkit.audit.log_numbers import LogFigures
 from perfkit.audit.matching import claims_of_table
-from perfkit.audit.own_print import with_own_print
 from perfkit.audit.printed import PrintedQuantity, printed_quantities
 from perfkit.audit.quantity import EXAMPLES, read_claim
 from perfkit.audit.reader import read_logs
@@ -86,11 +85,11 @@ def audit(
         except LogError as error:
             reason = plain(portable(f"{error.file}: {error}"))
             left_out.append(reason[:LONGEST_REASON])
-        if claim and len({each.figures.log.path for each in logs}) > 1:
-            _refuse_several(logs)
         progress(path)
-    if claim and not logs:
-        raise RequestError(["--claim: compares one log, but no file is one", *left_out])
+    count = len({each.figures.log.path for each in logs})
+    if claim and count != 1:
+        problem = f"--claim: compares one log, but {count} of the files are logs"
+        raise RequestError([problem, *left_out])
     claims = _claims_of_tables(tables, logs, tolerance)
     number = read_claim(claim) if claim else None
     if number:
@@ -101,7 +100,6 @@ def audit(
         label=label,
         command=command,
         tables=[*tables],
-        tolerance=tolerance,
         logs=[log for log, _figures in logs],
         left_out=left_out,
         claims=claims,
@@ -147,12 +145,6 @@ def _with_stated_facts(log: Log, stated: Mapping[str, FactValue]) -> Log:
     return replace(log, facts=facts.by_name, notes=notes)
 
 
-def _refuse_several(logs: list[LogFigures]) -> None:
-    first, second = (portable(str(logs[index].figures.log.path)) for index in (0, -1))
-    problem = f"--claim: compares one log, but {first} and {second} are logs; give one alone"
-    raise RequestError([problem])
-
-
 def _claims_of_tables(
     tables: Sequence[str], logs: list[LogFigures], tolerance: float
 ) -> list[Claim]:
@@ -183,7 +175,6 @@ def audited_log(figures: Figures) -> AuditedLog:
     answer = None
     if log.windows.size or not log.of_several:
         answer = answer_of(figures, printed)
-        answer = with_own_print(answer, figures)
     findings = []
     for finding, line in findings_of(figures, answer, printed):
         findings.append(LocatedFinding(finding=finding, line=line))
@@ -198,7 +189,6 @@ def audited_log(figures: Figures) -> AuditedLog:
         of_several=log.of_several,
         source=log.semantics.source,
         facts=log.facts,
-        rank=figures.rank,
         figures=figures.shown,
         reported=reported,
         printed=printed,

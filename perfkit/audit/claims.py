@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 from perfkit.audit.answer import TOKENS, Answer
 from perfkit.audit.audit import AuditedLog
 from perfkit.audit.claim import Claim, ClaimedNumber, ClaimState, LogNumber
+from perfkit.audit.figure import TIMED, first_figure
 from perfkit.audit.log_numbers import LogFigures, conversion_to, log_numbers, options_for
 from perfkit.audit.quantity import significant_digits
 from perfkit.measuring.units import PERCENT, TERA
@@ -152,7 +153,7 @@ def waterfall(log: AuditedLog, claim: Claim | None = None) -> Waterfall | None:
         of_all = compared.of != "device"
         values["claimed"] = claim.value
         values["explained"] = None if claim.closest else compared.value
-    protocol = log.figure("protocol")
+    protocol = first_figure(log.figures, TIMED, "protocol")
     conversion = conversion_to(log, TOKENS) if answer.tokens else None
     factor = conversion.factor if conversion else 1.0
     if protocol and answer.period != "protocol":

@@ -1,8 +1,7 @@
 """A log format that the command line defines: --format-regex and --format-options."""
 
 import re
-from collections.abc import Collection, Iterator, Sequence
-from itertools import islice
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,10 +13,6 @@ REGEX, OPTIONS = "--format-regex", "--format-options"
 """Options of the command line that define a format."""
 SPEEDS = (*TIMES, "rate", "at", "clock", "clock_hours")
 """Groups that tell the speed of a step."""
-LINES_SEARCHED = 10_000
-"""Lines searched for a part of a regex that matches."""
-SHOWN_CHARACTERS = 40
-"""Characters of a regex or a line that an error shows."""
 
 
 def user_format(regex: str, options: str = "") -> LogFormat:
@@ -30,7 +25,7 @@ def user_format(regex: str, options: str = "") -> LogFormat:
         values[name] = int(text) if text.isdecimal() else text
     work = {name: values.pop(name) for name in ("unit", "framework") if name in values}
     values["source"] = f"given on the command line: {regex} {options}".strip()
-    groups = {name.rstrip("0123456789") for name in pattern.groupindex}
+    groups = pattern.groupindex
     problems = [*_problems_of_groups(groups)]
     semantics = Semantics()
     try:
@@ -43,7 +38,7 @@ def user_format(regex: str, options: str = "") -> LogFormat:
         problems.append(f"{OPTIONS}: add rate_of=device or rate_of=all")
     if problems:
         raise RequestError(problems)
-    return LogFormat("a custom format", semantics, "", pattern, regex=regex, **work)
+    return LogFormat("a custom format", semantics, "", pattern, **work)
 
 
 def _compiled(regex: str) -> re.Pattern[str]:
@@ -65,19 +60,3 @@ def _problems_of_groups(groups: Collection[str]) -> Iterator[str]:
         yield f"{REGEX}: put <step> where the number of a line's step is"
     if not {*groups} & {*SPEEDS}:
         yield f"{REGEX}: put one of these where the speed of a step is: {', '.join(SPEEDS)}"
-
-
-def nearest_line(regex: str, lines: Sequence[tuple[int, str]]) -> str:
-    """Return which of the first lines the longest beginning of a regex matches; empty if a
-    beginning with a group matches none."""
-    for end in reversed([match.end() for match in re.finditer(r"<\w+>|\)|\s", regex)]):
-        try:
-            pattern = expression(regex[:end])
-        except re.error:
-            continue
-        for number, line in islice(lines, LINES_SEARCHED):
-            match = pattern.search(line) if pattern.groupindex else None
-            if match:
-                rest = line[match.end() : match.end() + SHOWN_CHARACTERS]
-                return f"; line {number} matches up to '{regex[:end]}', then has '{rest}'"
-    return ""

@@ -1,7 +1,7 @@
 """One throughput of a log: its statistic, the steps that it covers, and its value."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from perfkit.measuring.results.base import Stored
 
@@ -74,8 +74,6 @@ class Figure(Stored):
     """prints left out at the beginning; for `mean after skipping`"""
     name: str = ""
     """name of a reported figure in the log"""
-    text: str = ""
-    """digits of a reported figure in the log"""
     line: int | None = None
     """line of a reported figure"""
 
@@ -99,39 +97,14 @@ def unit_for(unit: str, *, of_all: bool) -> str:
     return unit if of_all or not unit else f"{unit}/device"
 
 
-class CommonRates(NamedTuple):
-    """Two figures as throughputs of the same devices: of all, or of one each."""
-
-    rate: float
-    other: float
-    of_all: bool
-
-    @property
-    def difference(self) -> float:
-        """The share by which `rate` is above `other`."""
-        return self.rate / self.other - 1
-
-
-def common_rates(figure: Figure, other: Figure) -> CommonRates | None:
-    """Return the throughputs of all devices of two figures or, if one of them lacks it, those
-    of one device; None if they have neither in common."""
-    if figure.throughput and other.throughput:
-        return CommonRates(figure.throughput, other.throughput, of_all=True)
-    if figure.per_device and other.per_device:
-        return CommonRates(figure.per_device, other.per_device, of_all=False)
-    return None
-
-
 def first_figure(
-    figures: Iterable[Figure], statistics: Sequence[Statistic], periods: Sequence[Period]
+    figures: Iterable[Figure], statistics: Sequence[Statistic], period: Period
 ) -> Figure | None:
-    """Return the first existing figure of these statistics and, for each statistic, of these
-    periods."""
-    existing = {(figure.statistic, figure.period): figure for figure in figures}
+    """Return the figure of a period of the first of these statistics that it has."""
+    of_period = {figure.statistic: figure for figure in figures if figure.period == period}
     for statistic in statistics:
-        for period in periods:
-            if (statistic, period) in existing:
-                return existing[statistic, period]
+        if statistic in of_period:
+            return of_period[statistic]
     return None
 
 

@@ -1,7 +1,6 @@
 """Findings about one log."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -9,19 +8,11 @@ from perfkit.analysis.datasheets import datasheet_named
 from perfkit.analysis.token_flops import flops_per_token
 from perfkit.analysis.warnings import STANDING
 from perfkit.audit.answer import TOKENS, Answer, every_expert_counted, tokens_of_sample
-from perfkit.audit.figure import (
-    CommonRates,
-    Figure,
-    Period,
-    Statistic,
-    StepTime,
-    common_rates,
-)
-from perfkit.audit.log import Columns, Log
-from perfkit.audit.own_print import own_flops_differ
-from perfkit.audit.printed import PrintedQuantity
+from perfkit.audit.figure import Period, StepTime, unit_for
+from perfkit.audit.log import Columns
+from perfkit.audit.printed import MOST, PrintedQuantity
 from perfkit.audit.recompute import Figures
-from perfkit.audit.samples import rate_unit, unit_of
+from perfkit.audit.samples import unit_of
 from perfkit.audit.slow_windows import slow_windows
 from perfkit.audit.statements import (
     ClockDiffers,
@@ -35,6 +26,7 @@ from perfkit.audit.statements import (
     MeanOfRates,
     Note,
     NotTraining,
+    OwnFlopsDiffer,
 )
 from perfkit.audit.steps import WARMUP, slow_first
 from perfkit.measuring.units import PERCENT, TERA
@@ -43,6 +35,9 @@ APART = 0.005
 """Share by which two figures must differ to count as different."""
 WAIT = 0.05
 """Share of the time spent waiting for input above which a finding is reported."""
+MOST_APART = 1.5
+"""Factor between the TFLOP/s of an answer and the log's own that neither causal attention nor
+recomputation (4/3) nor the vocabulary explains."""
 COARSE_CLOCK = 0.02
 """Share by which the timestamps' last digit may move the answer before it is reported."""
 FEW = 10
@@ -65,7 +60,7 @@ def findings_of(
         EpochTimes() if log.semantics.step == "epoch" else None,
         _mean_of_rates(figures),
         *figures.contradicting,
-        *own_flops_differ(answer),
+        *_own_flops_differ(answer, figures),
         *_impossible(answer, printed, figures),
         *(every_expert_counted(log.facts) if answer and answer.tokens else ()),
         _input_wait(figures.input_share),
@@ -86,45 +81,25 @@ def _notes(*findings: Finding | None) -> list[Note]:
 # Times.
 
 
-class Pair(NamedTuple):
-    """Two figures and their throughputs of the same devices."""
-
-    figure: Figure
-    other: Figure
-    rates: CommonRates
-
-    @property
-    def share(self) -> float:
-        """The share by which the first is above the other."""
-        return self.rates.difference
-
-    def unit(self, log: Log) -> str:
-        return rate_unit(log, of_all=self.rates.of_all)
-
-
-def _pair(figures: Figures, statistic: Statistic, period: Period) -> Pair | None:
-    """Return the figure of a statistic beside samples / time; None if one is missing, if they
-    don't cover the same steps, or if one is of all devices alone and the other of one."""
-    figure, other = figures.find(statistic, period), figures.find("samples/time", period)
-    if not figure or not other or figure.ends() != other.ends():
-        return None
-    rates = common_rates(figure, other)
-    return Pair(figure, other, rates) if rates else None
-
-
 def _mean_of_rates(figures: Figures) -> Finding | None:
+    """Return the finding that a mean of rates is above samples / time of the same steps."""
     if figures.is_sampled:
         return None
     periods: tuple[Period, ...] = ("protocol", "all")
     for period in periods:
-        pair = _pair(figures, "mean of rates", period)
-        if pair and pair.share > APART:
+        mean = figures.find("mean of rates", period)
+        reference = figures.find("samples/time", period)
+        if not mean or not reference or mean.ends() != reference.ends():
+            continue
+        of_all = bool(mean.throughput and reference.throughput)
+        rate, other = mean.rate(of_all=of_all), reference.rate(of_all=of_all)
+        if rate and other and rate / other - 1 > APART:
             return MeanOfRates(
-                mean=pair.rates.rate,
-                reference=pair.rates.other,
-                unit=pair.unit(figures.log),
-                share=pair.share,
-                **pair.figure.ends(),
+                mean=rate,
+                reference=other,
+                unit=unit_for(unit_of(figures.log.facts), of_all=of_all),
+                share=rate / other - 1,
+                **mean.ends(),
             )
     return None
 
@@ -187,6 +162,26 @@ def _impossible(
             yield Impossible(
                 name=quantity.name, share=share, peak=peak, tflops=tflops, devices=devices
             )
+
+
+def _own_flops_differ(answer: Answer | None, figures: Figures) -> Iterator[Finding]:
+    """Yield the printed TFLOP/s of a device that differ by much from those of an answer by the
+    same steps."""
+    if not answer or not answer.model or not answer.period or not answer.is_of_steps:
+        return
+    tflops = answer.model.tflops_per_device
+    causal_tflops = answer.model.causal_tflops_per_device or tflops
+    rows = figures.periods[answer.period].rows
+    for quantity in figures.log.printed:
+        if (quantity.quantity, quantity.of) != ("TFLOP/s", "device"):
+            continue
+        values = rows[quantity.column] * quantity.scale
+        values = values[(values > 1 / MOST) & (values < MOST)]
+        if not len(values):
+            continue
+        own = float(np.median(values))
+        if own > MOST_APART * tflops or own < causal_tflops / MOST_APART:
+            yield OwnFlopsDiffer(name=quantity.name, own=own, answer=tflops, times=tflops / own)
 
 
 def _devices_with(tflops: float, answer: Answer | None, figures: Figures) -> int | None:

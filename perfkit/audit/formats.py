@@ -80,7 +80,7 @@ class LogFormat:
     belongs to the last print, `leading` one that belongs to the next; each match of these two
     is one column. `printed` are quantities that prints have besides their times. `has_steps`:
     whether prints name steps. `is_fallback`: whether a file has the format only if it has no
-    other. `regex` is the one of the command line, if that defined the format.
+    other.
     """
 
     name: str
@@ -94,7 +94,6 @@ class LogFormat:
     unit: str = "samples/s"
     has_steps: bool = True
     is_fallback: bool = False
-    regex: str = ""
     is_bar: bool = False
     needs_further: bool = False
 
@@ -126,7 +125,7 @@ PLAIN = (
 
 
 def expression(text: str) -> re.Pattern[str]:
-    """Compile a pattern in which `<name>` is a group for a column; accuracy2 is an accuracy."""
+    """Compile a pattern in which `<name>` is a group for a column."""
     return re.compile(re.sub(r"(?<!P)<(\w+)>(?=(,?))", _group, text))
 
 

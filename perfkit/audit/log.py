@@ -20,14 +20,14 @@ from perfkit.audit.statements import FactValue, Note, SourcedFact
 
 WINDOW = dict.fromkeys(("line", "rank", "epoch", "run", "first", "last"), "int64")
 WINDOW |= dict.fromkeys(("seconds", "reader", "rate", "own_rate"), "float64")
-WINDOW |= dict.fromkeys(("samples", "loss", "accuracy", "at", "printed_seconds"), "float64")
+WINDOW |= dict.fromkeys(("samples", "loss", "at", "printed_seconds"), "float64")
 """Columns of a log's windows and their types. A window is the steps that a print covers and no
 earlier print does: `first` to `last`, counted from 1 in their epoch. `seconds`, `reader` and
 `samples` (of one device or of all, like the rate) are sums over these steps. `rate` and
 `printed_seconds` (of a step) are as printed; `own_rate` is the rate of these steps alone, which
-differs if the print is a running mean. `accuracy` is the lowest printed, `at` the print's
-clock. `run` counts the successive trainings of a file. Values not printed are nan. Ranks whose
-prints have no rank number are -1, -2, …"""
+differs if the print is a running mean. `at` is the print's clock. `run` counts the successive
+trainings of a file. Values not printed are nan. Ranks whose prints have no rank number are -1,
+-2, …"""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Log:
     `windows` is a DataFrame of WINDOW. `facts` may have, by name: `model`, `framework`,
     `precision` (values of Config), `gpu`, `nodes`, `devices` of a node, `ranks` of all nodes,
     `batch_size` of a device in one step (without accumulation), `global_batch_size` of all
-    ranks in one update, `accumulate`, `input`, `mode`, `unit`. Unknown facts are missing;
+    ranks in one update, `accumulate`, `mode`, `unit`. Unknown facts are missing;
     nothing is assumed. `notes` are oddities of the file. `part` numbers a file's trainings of
     different configurations from 1; 0: only one. `printed` are the quantities that windows have
     besides the columns of WINDOW. `of_several`: whether the reported figures are those of
@@ -106,10 +106,10 @@ Columns = dict[str, np.ndarray]
 def prints_of(columns: Mapping[str, Sequence[Any]]) -> Columns:
     """Convert the columns of prints, texts or numbers (None: not printed), to arrays.
 
-    Columns are those of a pattern, `line`, and `tag`, a rank. The lowest of several accuracies
-    counts; all times are in seconds; a printed loss that is not a number becomes infinite.
-    `since` is the steps that a mean covers, 0 if unknown; values not printed are as in WHOLE,
-    else nan. Milliseconds of "250" and None become seconds of 0.25 and nan."""
+    Columns are those of a pattern, `line`, and `tag`, a rank. All times are in seconds; a
+    printed loss that is not a number becomes infinite. `since` is the steps that a mean covers,
+    0 if unknown; values not printed are as in WHOLE, else nan. Milliseconds of "250" and None
+    become seconds of 0.25 and nan."""
     parsed = {name: _values_of(name, texts) for name, texts in columns.items()}
     unknown = np.full(len(columns["line"]), np.nan)
 
@@ -126,8 +126,6 @@ def prints_of(columns: Mapping[str, Sequence[Any]]) -> Columns:
     prints["seconds"] = column("seconds", "milliseconds", "steps_per_second")
     prints["at"] = column("clock", "clock_hours", "at")
     prints |= {name: values for name, values in parsed.items() if _is_further(name)}
-    accuracies = [parsed[name] for name in parsed if name.startswith("accuracy")]
-    prints["accuracy"] = np.fmin.reduce([unknown, *accuracies])
     prints["loss"] = column("loss")
     if "loss" in columns:
         is_printed = np.array([text is not None for text in columns["loss"]], bool)

@@ -1,4 +1,4 @@
-"""Quantities that each line of a log prints besides its time: rates, TFLOP/s, MFU, memory."""
+"""Quantities that each line of a log prints besides its time: rates, TFLOP/s, MFU."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,10 +8,8 @@ import numpy as np
 
 from perfkit.measuring.results.base import Stored
 
-Quantity = Literal[
-    "samples/s", "tokens/s", "TFLOP/s", "MFU", "s/step", "ms/step", "steps/s", "GB"
-]
-"""What a printed number is, with its unit. MFU is in percent, GB are 10^9 bytes."""
+Quantity = Literal["samples/s", "tokens/s", "TFLOP/s", "MFU", "s/step", "ms/step", "steps/s"]
+"""What a printed number is, with its unit. MFU is in percent."""
 Of = Literal["device", "all", ""]
 MOST = 1e18
 """Larger numbers, and smaller ones than its inverse, are implausible: sums could overflow."""
@@ -44,8 +42,6 @@ class PrintedQuantity(Stored):
     """whether it is that of one device or of all; empty if this does not apply"""
     peak_tflops: float | None = None
     """peak by which an MFU is computed whatever the GPU; None if it is the GPU's own"""
-    count: int
-    """number of prints"""
     first: float
     """first printed value"""
     median: float
@@ -81,7 +77,6 @@ def printed_quantities(
             quantity=quantity.quantity,
             of=quantity.of,
             peak_tflops=quantity.peak_tflops,
-            count=len(every),
             first=float(every[0]),
             median=float(np.median(every)),
             last=float(every[-1]),

@@ -24,7 +24,6 @@ import pandas as pd
 
 from perfkit.audit import general, mlperf, records
 from perfkit.audit.config_facts import Facts, number_in
-from perfkit.audit.custom_format import nearest_line
 from perfkit.audit.formats import FORMATS, STAMP, LogFormat, Semantics
 from perfkit.audit.log import (
     Columns,
@@ -86,6 +85,8 @@ def read_logs(path: Path, custom_format: LogFormat | None = None) -> list[Log]:
     if log:
         return [replace(log, sha256=digest)]
     lines = [*_lines(text)]
+    if custom_format and not any(custom_format.match(line) for _number, line in lines):
+        raise LogError(path, "no line matches --format-regex")
     form = custom_format or known_format(lines)
     if not form or form.is_bar:
         lines = records.as_lines(text) or lines
@@ -274,15 +275,6 @@ def _arrays(blocks: Iterable[Mapping[str, Sequence[Any]]]) -> Columns:
     return {name: np.concatenate([block[name] for block in converted]) for name in converted[0]}
 
 
-def _with_counted_steps(prints: Columns, form: LogFormat) -> Columns:
-    """If the format's prints name no step, count each rank's prints."""
-    if form.has("step"):
-        return prints
-    ranks = pd.Series(prints["rank"])
-    steps_before = ranks.groupby(ranks).cumcount().to_numpy()
-    return prints | {"step": steps_before + form.semantics.counts_from}
-
-
 def _of_longest_loop(prints: Columns) -> Columns:
     """Return the prints of the loop that took longest: of the training, not of an evaluation or
     of the preparation of data. Where its steps begin anew, a new epoch does."""
@@ -376,16 +368,13 @@ def _of_lines(path: Path, form: LogFormat, lines: Lines) -> list[Log]:
     rest: Lines = []
     notes: list[Note] = []
     if form.has_steps:
-        prints = _with_counted_steps(_arrays(_prints(form, lines, rest)), form)
-        prints = _of_longest_loop(prints)
+        prints = _of_longest_loop(_arrays(_prints(form, lines, rest)))
         if form.is_bar and len(prints["line"]):
             prints = _of_bar(prints)
     else:
         rest = lines
         prints = _arrays([mlperf.prints(events)])
         notes += mlperf.notes(events)
-    if form.regex and not len(prints["line"]):
-        raise LogError(path, f"no line matches --format-regex{nearest_line(form.regex, lines)}")
     semantics = _with_count(_with_reader(form.semantics, prints), prints)
     if semantics.covers == "rolling" and not semantics.window:
         semantics = replace(semantics, window=_own_window(rest))

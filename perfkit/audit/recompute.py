@@ -7,7 +7,15 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from perfkit.audit.figure import LEAST_RATE, MOST_RATE, Figure, Period, Statistic, StepTime
+from perfkit.audit.figure import (
+    LEAST_RATE,
+    MOST_RATE,
+    Figure,
+    Period,
+    Statistic,
+    StepTime,
+    first_figure,
+)
 from perfkit.audit.log import Columns, Log, some_of
 from perfkit.audit.rate_check import is_by_name, rate_findings
 from perfkit.audit.samples import accumulated_batches, with_samples
@@ -305,7 +313,6 @@ class Figures:
                     of,
                     ranks,
                     name=plain(reported.name),
-                    text=plain(reported.text),
                     line=reported.line,
                 )
 
@@ -340,15 +347,7 @@ class Figures:
 
     def find(self, statistic: Statistic, period: Period) -> Figure | None:
         """Return the figure of a statistic and a period, if it exists."""
-        for figure in self.shown:
-            if (figure.statistic, figure.period) == (statistic, period):
-                return figure
-        return None
-
-    @property
-    def rank(self) -> int:
-        """Rank whose prints are used; -1 if unnamed."""
-        return int(self.rows["rank"][0]) if self.rows else -1
+        return first_figure(self.shown, [statistic], period)
 
     @property
     def is_sampled(self) -> bool:

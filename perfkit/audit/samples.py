@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from perfkit.audit.fact_rules import MODEL_PARALLEL
-from perfkit.audit.figure import Figure, unit_for
+from perfkit.audit.figure import Figure
 from perfkit.audit.log import Columns, Log
 from perfkit.audit.statements import ByCommand, SourcedFact
 from perfkit.training.models import find_model
@@ -117,11 +117,6 @@ def _told_unit(facts: Mapping[str, SourcedFact]) -> str:
         return str(facts["unit"].value)
     model = find_model(facts["model"].value) if "model" in facts else None
     return model.unit if model else ""
-
-
-def rate_unit(log: Log, *, of_all: bool) -> str:
-    """Return the unit of a throughput of all devices or of one."""
-    return unit_for(unit_of(log.facts), of_all=of_all)
 
 
 def accumulated_batches(log: Log) -> int:

@@ -289,14 +289,13 @@ class OwnFlopsDiffer(Finding):
 
     code = "own_flops_differ"
     sentence = N_(
-        "The answer's %(answer)s %(quantity)s are %(times)s times the log's own %(own)s "
+        "The answer's %(answer)s TFLOP/s are %(times)s times the log's own %(own)s "
         "(“%(name)s”): the parameters (of experts: the active ones), the batch, the devices "
         "or the log's number may be wrong."
     )
     name: str
-    quantity: str
-    """TFLOP/s, or % MFU"""
     own: Teraflops
+    """median of the lines of the answer's steps"""
     answer: Teraflops
     times: Digits3
     """that of the answer / the log's own"""

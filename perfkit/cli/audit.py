@@ -93,8 +93,7 @@ def audit(
 
     FILE is a log or a folder of logs, plain or compressed by gzip or xz. The first line is the
     answer: samples / time of the steady steps or, without a steady state, of steps 21 to 120. A
-    claim is reproduced if a statistic has its digits. A folder in DLPerf's layout also gives
-    DLPerf's summary.
+    claim is reproduced if a statistic has its digits.
 
     \b
       perfkit audit train.log -p batch_size 32 -p devices 8 --claim 10984.436

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from perfkit.audit.answer import Answer, ModelSpeed, OwnPrint, Speed
+from perfkit.audit.answer import Answer, ModelSpeed, Speed
 from perfkit.audit.audit import AuditedLog
 from perfkit.audit.figure import NAMED_VALUES, StepTime
 from perfkit.audit.printed import PrintedQuantity
@@ -132,8 +132,8 @@ def digits_text(value: float | None, digits: int = DIGITS) -> str:
 
 
 def model_texts(model: ModelSpeed) -> list[str]:
-    """Return the operations of a language model and their share of the peak, what the log
-    prints instead, and the formula with the source of the peak."""
+    """Return the operations of a language model and their share of the peak, and the formula
+    with the source of the peak."""
     speed = _("%(tflops)s TFLOP/s per device") % {"tflops": number(model.tflops_per_device)}
     formula = _("%(formula)s = %(flops)s FLOPs per token") % {
         "formula": model.formula,
@@ -142,9 +142,8 @@ def model_texts(model: ModelSpeed) -> list[str]:
     if model.causal_tflops_per_device:
         causal = {"tflops": number(model.causal_tflops_per_device)}
         formula += _(" (%(tflops)s TFLOP/s with causal attention)") % causal
-    own = _own_texts(model.own)
     if model.mfu is None:
-        return [speed, *own, formula]
+        return [speed, formula]
     share = _("MFU %(share)s of %(peak)s TFLOP/s (%(gpu)s)") % {
         "share": percent(model.mfu, 3),
         "peak": f"{model.peak_tflops:g}",
@@ -154,28 +153,7 @@ def model_texts(model: ModelSpeed) -> list[str]:
         "formula": formula,
         "source": model.peak_source,
     }
-    return [f"{speed}, {share}", *own, source]
-
-
-def _own_texts(own: OwnPrint | None) -> Iterator[str]:
-    """Yield what a log prints of its TFLOP/s or MFU if it is not that of the answer."""
-    if not own or own.is_the_answers:
-        return
-    value = f"{number(own.value)} TFLOP/s"
-    if own.quantity == "MFU":
-        value = percent(own.value / 100, 3)
-    text = _("The log's own “%(name)s” is %(value)s over these steps.")
-    if own.is_causal:
-        text = _(
-            "The log's own “%(name)s” is %(value)s over these steps: it counts attention "
-            "causally."
-        )
-    elif own.may_count_attention:
-        text = _(
-            "The log's own “%(name)s” is %(value)s over these steps: attention, which it may "
-            "count, needs -p layers N -p hidden_size N."
-        )
-    yield text % {"name": shortened(own.name, LONGEST), "value": value}
+    return [f"{speed}, {share}", source]
 
 
 def _scientific(value: float) -> str:

@@ -12,15 +12,12 @@ from perfkit.training.options import Options
 
 def new_batches(options: Options) -> Batches:
     """Return the input that the options name."""
-    match options.input:
-        case "dali":
-            from perfkit.inputs import dali
+    if options.input == "dali":
+        from perfkit.inputs import dali
 
-            batches = dali.batches(options, options.rank, "nvidia.dali.plugin.jax")
-            return Batches(batches, on_device, 1, options.dali_prefetch)
-        case "synthetic":
-            return Batches(synthetic.batches(options, options.rank), on_device)
-    raise ValueError(f"input={options.input}: JAX has no DataLoader")
+        batches = dali.batches(options, options.rank, "nvidia.dali.plugin.jax")
+        return Batches(batches, on_device, 1, options.dali_prefetch)
+    return Batches(synthetic.batches(options, options.rank), on_device)
 
 
 def on_device(array: Any) -> Array:

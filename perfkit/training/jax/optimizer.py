@@ -18,9 +18,7 @@ Total = Callable[[Arrays], Any]
 
 
 def new_slots(settings: OptimizerSettings, weights: Arrays) -> Arrays:
-    """Return the slots before the first step, which are 0. Raises ValueError."""
-    if settings.optimizer not in ("momentum", "adamw"):
-        raise ValueError(f"optimizer={settings.optimizer}: JAX has momentum and adamw")
+    """Return the slots before the first step, which are 0."""
     count = 1 if settings.optimizer == "momentum" else 2
     slots = {}
     for name, weight in weights.items():

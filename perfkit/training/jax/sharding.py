@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 from jax import Array, lax
-from jax import numpy as jnp
 from jax.sharding import PartitionSpec
 
 from perfkit.training.jax.layers import Shapes, Weights, wide
@@ -73,18 +72,6 @@ class Shares:
         of_shares = sum(value for name, value in numbers.items() if self.axes[name] is not None)
         of_whole = sum(value for name, value in numbers.items() if self.axes[name] is None)
         return lax.psum(of_shares, AXIS) + of_whole
-
-    def in_words(self, options: Options) -> str:
-        again = ", again for the backward pass" if options.sharding == "full" else ""
-        dtype = jnp.dtype(self.dtype).name
-        divided = sum(axis is not None for axis in self.axes.values())
-        words = (
-            f"{divided} of {len(self.axes)} arrays, each along its first axis that the ranks "
-            f"divide evenly: matrices gathered in {dtype}{again}, gradients reduced in float32"
-        )
-        if self.dtype != jnp.float32:
-            words += f"; activations between layers in {dtype}"
-        return words
 
 
 class Gathered(Mapping[str, Array]):

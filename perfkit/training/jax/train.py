@@ -151,7 +151,8 @@ def settings_in_words(options: Options, shares: Shares | None) -> dict[str, str]
     if options.ranks > 1:
         settings["gradient_exchange"] = "in the program of the backward pass"
     if shares:
-        settings["sharding"] = shares.in_words(options)
+        divided = sum(axis is not None for axis in shares.axes.values())
+        settings["sharding"] = f"{divided} of {len(shares.axes)} arrays divided"
     if options.recompute == "full":
         settings["recompute"] = "each layer, by jax.checkpoint"
     return settings

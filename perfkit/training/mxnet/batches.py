@@ -17,9 +17,7 @@ def new_batches(options: Options) -> Batches:
     if options.input == "dataloader":
         batches = dataloader.batches(options, options.rank, loaded)
         return Batches(batches, as_array, options.dataloader_workers)
-    if options.input == "synthetic":
-        return Batches(synthetic.batches(options, options.rank), as_array)
-    raise ValueError(f"input={options.input}: MXNet reads dataloader and synthetic")
+    return Batches(synthetic.batches(options, options.rank), as_array)
 
 
 def as_array(array: Any) -> NDArray:

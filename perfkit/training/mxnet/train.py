@@ -71,8 +71,6 @@ def main() -> None:
 
 
 def new_model(options: Options) -> HybridBlock:
-    if options.model != "resnet50":
-        raise ValueError(f"model={options.model}: MXNet trains resnet50")
     model = ResNet(models.RESNET_STAGES)
     model.initialize()
     if options.accumulate > 1:

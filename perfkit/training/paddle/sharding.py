@@ -17,13 +17,3 @@ def shard(model: nn.Layer, optimizer: Any) -> tuple[nn.Layer, Any]:
         model, optimizer, "p_g_os", segment_size=LEAST_SHARDED_VALUES
     )
     return model, optimizer
-
-
-def in_words(model: nn.Layer) -> str:
-    """Return which parameters are sharded."""
-    parameters = model.parameters()
-    count = sum(hasattr(parameter, "fw_storage") for parameter in parameters)
-    return (
-        f"group_sharded_parallel p_g_os: {count} of {len(parameters)} parameters, those with "
-        f"over {LEAST_SHARDED_VALUES:,} values"
-    )

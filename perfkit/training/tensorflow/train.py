@@ -110,12 +110,9 @@ def open_device(options: Options) -> None:
 
 
 def new_optimizer(options: Options, parameters: Sequence[Variable]) -> Momentum | AdamW:
-    match options.optimizer:
-        case "momentum":
-            return Momentum(parameters, options.optimizer_settings)
-        case "adamw":
-            return AdamW(parameters, options.optimizer_settings)
-    raise ValueError(f"optimizer={options.optimizer}: TensorFlow takes momentum and adamw")
+    if options.optimizer == "momentum":
+        return Momentum(parameters, options.optimizer_settings)
+    return AdamW(parameters, options.optimizer_settings)
 
 
 @tf.function

@@ -11,8 +11,8 @@ from perfkit.training.torch.llama import Llama
 
 def shard(
     model: Llama, options: Options, device: torch.device, dtype: torch.dtype | None
-) -> str:
-    """Share out the parameters, which every rank has drawn alike, and return how in words.
+) -> None:
+    """Share out the parameters, which every rank has drawn alike.
 
     Those of a layer are gathered in `dtype` for its forward pass and, with `sharding=full`, for
     its backward pass again. Shares and the sums of gradients are float32. Embedding, final norm
@@ -27,12 +27,3 @@ def shard(
         policy = MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False)
     for module in (*model.model.layers, model):
         fully_shard(module, mesh=mesh, reshard_after_forward=gathers_again, mp_policy=policy)
-    again = ", again for the backward pass" if gathers_again else ""
-    gathered = str(dtype or torch.float32).removeprefix("torch.")
-    words = (
-        f"fully_shard of each layer: weights gathered in {gathered}{again}, gradients reduced "
-        "in float32"
-    )
-    if dtype:
-        words += f"; activations between layers in {gathered}"
-    return words

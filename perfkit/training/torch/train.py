@@ -44,12 +44,11 @@ def main() -> None:
         model.to(memory_format=torch.channels_last)
     if options.recompute == "full":
         model.model.recomputes = True
-    sharding = "none"
     if options.is_sharded:
         # Loading FSDP2 takes time.
         from perfkit.training.torch.sharding import shard
 
-        sharding = shard(model, options, device, dtype)
+        shard(model, options, device, dtype)
     optimizer = new_optimizer(options, model)
     scaler = torch.amp.GradScaler(
         device.type, init_scale=INITIAL_LOSS_SCALE, enabled=dtype == torch.float16
@@ -79,7 +78,7 @@ def main() -> None:
         precision=effective["precision"],
         exits=False,
     )
-    settings = settings_in_words(options, sharding) | input_settings(options)
+    settings = settings_in_words(options) | input_settings(options)
     loss_scaling = INITIAL_LOSS_SCALE if scaler.is_enabled() else None
     timer.note(
         **effective, **host_settings(options), loss_scaling=loss_scaling, settings=settings
@@ -200,7 +199,7 @@ def align_gradients(model: nn.Module) -> None:
             parameter.grad = torch.empty_like(parameter).copy_(gradient)
 
 
-def settings_in_words(options: Options, sharding: str) -> dict[str, str]:
+def settings_in_words(options: Options) -> dict[str, str]:
     """Return the settings that a page shows."""
     settings = {
         "optimizer": "fused" if options.tunes("fused_optimizer") else "PyTorch's default",
@@ -213,7 +212,7 @@ def settings_in_words(options: Options, sharding: str) -> dict[str, str]:
     if options.ranks > 1 and not options.is_sharded:
         settings["execution"] += ", then DistributedDataParallel"
     if options.is_sharded:
-        settings["sharding"] = sharding
+        settings["sharding"] = "each layer, by fully_shard"
     if options.recompute == "full":
         settings["recompute"] = "each layer, by torch.utils.checkpoint"
     if options.device == "gpu":
