@@ -1,4 +1,4 @@
-"""Runs a whole sweep: one at a time in an outputs folder, sample data, jobs, site."""
+"""Runs a whole sweep: one at a time in an outputs folder, jobs, site."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from perfkit.measuring.format import plain
 from perfkit.measuring.request import RequestError
 from perfkit.report.site import write_site
 from perfkit.sweep.jobs import SweepJob, missing
-from perfkit.sweep.local import Show, perfkit_command, run_here, run_supervised
+from perfkit.sweep.local import Show, run_here
 from perfkit.sweep.slurm import require_slurm, run_on_slurm
 from perfkit.sweep.status import JobStatus, StoredResults, in_state
 from perfkit.sweep.sweep_file import SweepError
@@ -56,7 +56,6 @@ def run_sweep(
         statuses = [stored.before_run(job) for job in jobs]
         if len(in_state(statuses, "skipped")) == len(statuses):
             raise _nothing_runs(jobs)
-        _make_samples(in_state(statuses, "waiting"), notify)
         if slurm is None:
             statuses = run_here(statuses, stored, show)
         else:
@@ -109,19 +108,3 @@ def _only_sweep(outputs: Path) -> Iterator[None]:
         except RequestError as error:
             raise SweepError(error.problems) from None
         yield
-
-
-def _make_samples(waiting: list[JobStatus], notify: Callable[[str], None]) -> None:
-    """Make the sample data of these jobs that doesn't exist. Raises SweepError."""
-    for status in waiting:
-        job = status.job
-        file = job.sample_file
-        if not file or file.exists():
-            continue
-        notify(f"Creating sample data: {file.parent}")
-        log = job.outputs / "sweeps" / "samples.log"
-        log.unlink(missing_ok=True)
-        command = perfkit_command(["samples", *job.sample_options])
-        if run_supervised(command, log, lambda: None):
-            reason = " ".join(log.read_text(errors="replace").split())
-            raise SweepError([f"sample data: {reason}"])
