@@ -490,21 +490,6 @@ def test_another_number_of_nodes_takes_the_place_of_the_largest_in_the_file(swee
         read_jobs(file, {"nodes": 0}, elsewhere=True)
 
 
-def test_sample_data_has_the_sequence_length_of_the_jobs(tmp_path):
-    file = tmp_path / "small.yaml"
-    file.write_text("notebook: bert\n")
-    (job,) = read_jobs(file, {"device": "cpu", "sequence_length": 64})
-    assert job.sample_options == ["--for", "bert", "--sequence-length", "64"]
-
-
-def test_several_sequence_lengths_need_own_data(tmp_path):
-    file = tmp_path / "small.yaml"
-    file.write_text("notebook: bert\nmatrix: {sequence_length: [64, 32]}\n")
-    with pytest.raises(SweepError, match="sequence_length: sample data has one length"):
-        read_jobs(file, {"device": "cpu"})
-    assert len(read_jobs(file, {"device": "cpu", "data_dir": "own"}, elsewhere=True)) == 2
-
-
 def test_a_slurm_job_uses_the_requested_gpus(sweep_file):
     (job,) = read_jobs(sweep_file({}, device="auto"), {"gpus": 8}, elsewhere=True)
     assert job.plan.config.device == "gpu"
