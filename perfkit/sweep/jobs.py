@@ -102,7 +102,6 @@ def read_jobs(
     """
     configurations, problems = read_sweep(path, given)
     is_valid_file = not problems
-    configurations = [_with_hosts_for_its_nodes(each) for each in configurations]
     if each_node:
         configurations = [*_on_each_node(configurations, each_node)]
     varied = _varied(configurations)
@@ -201,17 +200,3 @@ def _on_each_node(
             parameters = configuration.parameters | {"node": node}
             lines = configuration.lines | {"node": GIVEN}
             yield configuration._replace(parameters=parameters, lines=lines)
-
-
-def _with_hosts_for_its_nodes(configuration: Configuration) -> Configuration:
-    """Limit `hosts` to the configuration's nodes; a single node is this machine."""
-    parameters = {**configuration.parameters}
-    nodes = parameters.get("nodes", 1)
-    hosts = parameters.get("hosts")
-    if parameters.get("launcher") != "ssh" or not hosts or not isinstance(nodes, int):
-        return configuration
-    if nodes == 1:
-        del parameters["hosts"], parameters["launcher"]
-    else:
-        parameters["hosts"] = ",".join(str(hosts).split(",")[:nodes])
-    return configuration._replace(parameters=parameters)
