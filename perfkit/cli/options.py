@@ -224,7 +224,7 @@ def print_left_out(reasons: Iterable[str]) -> None:
         echo(plain(f"left out: {reason}"), err=True)
 
 
-def load_checked(outputs: str | Path) -> "pd.DataFrame":
+def load_checked(outputs: Path) -> "pd.DataFrame":
     """Return the measurements under `outputs` that agree with their raw files, and print why
     others were left out. Raises RequestError if there is no such folder."""
     from perfkit.measuring.results.outputs import load
