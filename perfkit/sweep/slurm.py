@@ -204,18 +204,10 @@ class SlurmSweep:
 
 def require_slurm() -> None:
     """Raise SweepError unless Slurm answers."""
-    reason = why_silent()
-    if reason:
-        raise SweepError([f"--slurm: {reason}"])
-
-
-def why_silent() -> str:
-    """Return why Slurm does not answer here, and what to do; empty if it does."""
     try:
         queued_jobs()
     except SlurmError as error:
-        return f"{error}; {WHERE_SLURM_WORKS}"
-    return ""
+        raise SweepError([f"--slurm: {error}; {WHERE_SLURM_WORKS}"]) from None
 
 
 def slurm_name(job: SweepJob) -> str:
