@@ -202,14 +202,6 @@ class SlurmSweep:
                 self.notify(f"The Slurm jobs were not cancelled: {error}")
 
 
-def require_slurm() -> None:
-    """Raise SweepError unless Slurm answers."""
-    try:
-        queued_jobs()
-    except SlurmError as error:
-        raise SweepError([f"--slurm: {error}; {WHERE_SLURM_WORKS}"]) from None
-
-
 def slurm_name(job: SweepJob) -> str:
     return f"{PREFIX}{job.digest}"
 
