@@ -32,6 +32,7 @@ from PIL import Image
 from perfkit.inputs.samples import picture
 from perfkit.measuring.driver.measure import measurement_folder
 from perfkit.measuring.paths import ROOT
+from perfkit.measuring.request import RequestError
 from perfkit.measuring.request.requirements import read_environment
 from perfkit.measuring.results.repeat import Repeat
 from perfkit.measuring.results.schema import InputData
@@ -307,7 +308,7 @@ def test_one_folder_runs_one_sweep_at_a_time(sweep_file, tmp_path):
     jobs = read_jobs(sweep_file({"batch_size": [1]}, **FAKE), {})
     outputs = tmp_path / "outputs"
     outputs.mkdir()
-    another = pytest.raises(SweepError, match="another sweep is running in")
+    another = pytest.raises(RequestError, match="another sweep is running in")
     with FileLock(outputs / ".sweep.lock"), another:
         run_sweep(jobs, print, print)
     assert results(outputs) == {}
