@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from perfkit.measuring.protocol import Protocol
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pandas import DataFrame, Series
@@ -41,9 +39,6 @@ MOST_ALIKE = 0.7
 """Highest autocorrelation of steps; a higher estimate may come from changes of level."""
 LIKELY, SURE = 0.05, 0.005
 """Significance levels for removing a trend before the search and for reporting one."""
-PUBLISHED = Protocol.named("published")
-PUBLISHED_STEPS = (PUBLISHED.warmup_steps + 1, PUBLISHED.steps)
-"""First and last measured step of the protocol `published`."""
 MOST_BLOCKS = 1000
 """More steps are averaged in blocks, since the test for a trend takes quadratic time."""
 
@@ -203,15 +198,14 @@ def _is_settled(begin: int, count: int) -> bool:
 
 class RepeatProfile(NamedTuple):
     """A repeat's steady state and its throughput (units per second): `fixed` over the
-    protocol's window, `steady` over the steady steps, `published` over PUBLISHED_STEPS. The
-    last two are None without such steps. With several ranks, a step takes as long as on the
-    slowest rank. `window_steps` are the step times in the window, seconds, by rank."""
+    protocol's window, `steady` over the steady steps, None without these. With several ranks, a
+    step takes as long as on the slowest rank. `window_steps` are the step times in the window,
+    seconds, by rank."""
 
     repeat: int
     steadiness: Steadiness | None
     fixed: float
     steady: float | None
-    published: float | None
     window_steps: dict[int, list[float]]
 
     @property
@@ -253,19 +247,14 @@ def _profile(
     window = slice(numbers.searchsorted(first), None)
     step_seconds = seconds / counts.to_numpy()
     state = steadiness(step_seconds.max(axis=0))
-    steady = published = None
+    steady = None
     if state and state.settled:
         steady = _rate(units_of_step, seconds, slice(state.begin, None))
-    first_published, last_published = PUBLISHED_STEPS
-    if numbers[-1] >= last_published:
-        ends = numbers.searchsorted([first_published, last_published + 1])
-        published = _rate(units_of_step, seconds, slice(*ends))
     return RepeatProfile(
         repeat=int(repeat),
         steadiness=state,
         fixed=_rate(units_of_step, seconds, window),
         steady=steady,
-        published=published,
         window_steps=dict(zip(seconds_by_rank, seconds[:, window].tolist(), strict=True)),
     )
 
