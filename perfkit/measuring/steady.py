@@ -264,8 +264,6 @@ def _rate(units: "NDArray[Any]", seconds: "NDArray[Any]", inside: slice) -> floa
     return float(units[inside].sum() / seconds[:, inside].sum(axis=1).max())
 
 
-FEWEST_PASSES = 3
-"""Passes through a data set needed to estimate the pattern that recurs in each."""
 ERRORS = 2.0
 """Standard errors within which a difference is not excluded."""
 NOISE_SHARE = 0.5
@@ -281,7 +279,7 @@ def is_warmed_up(
     # The analysis is not needed before: even if all these steps are steady, they are too few.
     if len(seconds) < max(FEWEST_STEPS, measured_steps, pass_steps or 0):
         return False
-    steps = without_recurring(np.asarray(seconds, float), pass_steps)
+    steps = np.asarray(seconds, float)
     state = steadiness(steps)
     if state is None or not state.settled or state.drift is not None:
         return False
@@ -295,21 +293,3 @@ def is_warmed_up(
     # The medians of the two halves scatter by 1.25 times as much as their means.
     error = 2.5 * noise / sqrt(len(relative))
     return bool(difference + ERRORS * error < max(TOLERANCE, NOISE_SHARE * noise))
-
-
-def without_recurring(steps: "NDArray[Any]", pass_steps: float | None) -> "NDArray[Any]":
-    """Return `steps` divided by the pattern that recurs in each pass, such as a stall at its
-    beginning: the median of all passes at the same position. Unchanged for fewer than
-    FEWEST_PASSES, and for passes of a single step."""
-    if not pass_steps or pass_steps <= 1 or len(steps) < FEWEST_PASSES * pass_steps:
-        return steps
-    numbers = np.arange(len(steps))
-    places = (numbers % pass_steps).astype(int)
-    passes = (numbers // pass_steps).astype(int)
-    relative = steps / _medians(steps, passes)[passes]
-    return steps / _medians(relative, places)[places]
-
-
-def _medians(steps: "NDArray[Any]", groups: "NDArray[Any]") -> "NDArray[Any]":
-    """Return the median of the steps of each group, by the group's number."""
-    return np.array([np.median(steps[groups == group]) for group in range(groups.max() + 1)])
