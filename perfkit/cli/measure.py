@@ -36,7 +36,8 @@ LENGTHS_IN_WORDS = ", ".join(f"{length} for {name}" for name, length in LENGTHS.
 
 @click.command(
     cls=options.RunCommand,
-    epilog=f"{options.parameter_list()}\n\n{options.exit_statuses()}",
+    epilog="`perfkit run MODEL --help` lists the parameters of MODEL, script or command.\n\n"
+    + options.exit_statuses(),
 )
 @click.argument("model", metavar="|".join([*MODELS, "SCRIPT", "NOTEBOOK", "-- COMMAND"]))
 @options.SCRIPT_ARGUMENTS
