@@ -129,7 +129,9 @@ def after_dashes(
         problem = f"Got unexpected extra argument ({words[0]})" if words else "-- before SCRIPT"
         first = context.params["model"]
         advice = f"{ARGUMENTS_FOLLOW}: {DASHES} {shlex.join(words)}"
-        if words and first not in MODELS and not first.endswith(".py"):
+        if words and "=" in words[0]:
+            advice = f"Parameters need -p: -p {words[0]}"
+        elif words and first not in MODELS and not first.endswith(".py"):
             advice = f"A command follows --: {DASHES} {shlex.join([first, *words])}"
         raise click.UsageError(f"{problem}\n{advice}")
     return shlex.join(words) if DASHES in typed else None
