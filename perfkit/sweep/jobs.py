@@ -21,8 +21,6 @@ from perfkit.sweep.matrix import GIVEN, Configuration, read_sweep
 from perfkit.sweep.sweep_file import Problem, SweepError
 
 LABEL_LENGTH = 60
-SLURM_LAUNCHERS = ("local", "srun")
-"""Launchers of nodes that work within a Slurm job."""
 ELSEWHERE: set[CheckScope] = {"machine", "data"}
 """Checks of this machine, which are skipped if another one measures."""
 VALIDITY_ONLY: set[CheckScope] = {"requirements", "data"}
@@ -167,16 +165,10 @@ def _job(configuration: Configuration, varied: list[str], *, elsewhere: bool) ->
     label = ", ".join(settings) or model
     # The job's command may run in another folder.
     parameters = with_absolute_paths({"outputs_dir": OUTPUTS} | parameters)
+    checks = ELSEWHERE if elsewhere else VALIDITY_ONLY
+    job = SweepJob(label, model, parameters, plan(model, parameters, checks))
     if elsewhere:
-        planned = plan(model, parameters, ELSEWHERE)
-        launcher = planned.config.launcher
-        if launcher not in SLURM_LAUNCHERS:
-            allowed = ", ".join(SLURM_LAUNCHERS)
-            problem = f"launcher: {launcher} is not for a sweep on Slurm; allowed: {allowed}"
-            raise RequestError([problem])
-        return SweepJob(label, model, parameters, planned)
-    planned = plan(model, parameters, VALIDITY_ONLY)
-    job = SweepJob(label, model, parameters, planned)
+        return job
     try:
         plan(model, parameters)
     except RequestError as error:
