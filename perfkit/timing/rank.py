@@ -33,10 +33,6 @@ TIMER_UNUSED = (
     "perfkit.StepTimer(samples_per_step=N) before the training, and call timer.step(loss) "
     "after each step of the optimizer"
 )
-STEP_UNUSED = (
-    "the script made a timer, but ended and never called timer.step; call timer.step(loss) "
-    "after each step of the optimizer"
-)
 
 
 class Command(NamedTuple):
@@ -158,7 +154,7 @@ def failure_of(session: Session, error: BaseException | None) -> Failure:
             message = f"{message}: {detail}"
         return Failure("script_exit", message)
     if session.step == 0:
-        return Failure("timer_unused", STEP_UNUSED if session.has_timer else TIMER_UNUSED)
+        return Failure("timer_unused", TIMER_UNUSED)
     shorter = "-p measured_steps NUMBER"
     if session.job.measured_seconds:
         shorter += " -p measured_seconds 0"
