@@ -231,14 +231,6 @@ def test_the_script_runs_as_python_runs_it(rank, tmp_path):
 
 
 ENDS = {
-    "returns after it has made a timer": (
-        "import perfkit; timer = perfkit.StepTimer(8); timer.batches([])",
-        (
-            "timer_unused",
-            "the script made a timer, but ended and never called timer.step; call "
-            "timer.step(loss) after each step of the optimizer",
-        ),
-    ),
     "exits with a text": (
         "raise SystemExit('no data in\\n/x')",
         ("script_exit", "the script exited with status 1 after step 0: no data in /x"),
