@@ -25,14 +25,6 @@ if TYPE_CHECKING:
     from perfkit.measuring.config import Config
     from perfkit.sweep.run import SlurmOptions
 
-LENGTHS = {
-    name: model.default_sequence_length
-    for name, model in MODELS.items()
-    if model.sample == "sequence"
-}
-"""Model of sequences -> default tokens per sequence."""
-LENGTHS_IN_WORDS = ", ".join(f"{length} for {name}" for name, length in LENGTHS.items())
-
 
 @click.command(
     cls=options.RunCommand,
@@ -279,7 +271,7 @@ def doctor(model: str, arguments: str | None, values: options.Values) -> None:
 @click.option(
     "--sequence-length",
     type=click.IntRange(16),
-    help=f"Tokens per sequence; default: {LENGTHS_IN_WORDS}",
+    help="Tokens per sequence; default: the model's.",
 )
 def samples(
     folder: str | None, model: str, count: int | None, sequence_length: int | None
@@ -295,7 +287,7 @@ def samples(
     facts = model_named(model)
     parameters = {
         "device": "cpu",
-        "sequence_length": sequence_length or LENGTHS.get(model),
+        "sequence_length": sequence_length or facts.default_sequence_length,
         "data_dir": folder,
     }
     config = plan(model, parameters, ("machine", "data")).config
