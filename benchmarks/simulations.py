@@ -324,14 +324,13 @@ def steady_state():
         yield f"flat, {noise}: {', '.join(rates)}"
 
 
-WARMUPS = ("ramp", "decay", "cold first pass", "stalls in each pass")
+WARMUPS = ("ramp", "decay", "cold first pass")
 
 
 def running(form, random, noise, spread):
     """Return the step times of a repeat with a planted warm-up of 5 to 400 steps, initially 10
     to 60 % slower, the same without noise, and the steps per pass over the data or None. `ramp`
-    falls linearly, `decay` exponentially; `cold first pass` is slow for the first pass; `stalls
-    in each pass` is a ramp in which the first 3 of every 50 steps take twice as long."""
+    falls linearly, `decay` exponentially; `cold first pass` is slow for the first pass."""
     length, height = int(random.integers(5, 401)), random.uniform(0.1, 0.6)
     numbers = np.arange(AUTO_WARMUP["warmup_limit"] + MEASURED_STEPS)
     course = 1 + height * np.clip(1 - numbers / length, 0, 1)
@@ -341,9 +340,6 @@ def running(form, random, noise, spread):
     elif form == "cold first pass":
         course, pass_steps = 1 + height * (numbers < length), length
     seconds = course * STEP_NOISE[noise](random, len(numbers), spread)
-    if form == "stalls in each pass":
-        pass_steps = 50
-        seconds[numbers % pass_steps < 3] *= 2
     return seconds, course, pass_steps
 
 

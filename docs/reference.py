@@ -26,7 +26,7 @@ import perfkit
 from perfkit.analysis.comparison.keys import ALIASES, KEYS, MAY_DIFFER
 from perfkit.analysis.warnings import MeasurementWarning
 from perfkit.cli import main
-from perfkit.cli.options import exit_statuses, parameter_list
+from perfkit.cli.options import exit_statuses
 from perfkit.measuring.config import Config
 from perfkit.measuring.parameters import (
     ABOUT,
@@ -354,9 +354,6 @@ def of_command(name: str, command: click.Command, context: click.Context) -> lis
         of_options(command, context),
     ]
     epilog = command.epilog or ""
-    if parameter_list() in epilog:
-        parts.append("`-p` takes any of the [parameters](parameters.md).")
-        epilog = epilog.replace(parameter_list(), "")
     if command is not main and epilog.endswith(exit_statuses()):
         # Those of `perfkit` itself.
         epilog = epilog.removesuffix(exit_statuses())

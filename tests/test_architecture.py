@@ -23,8 +23,12 @@ ROOMS = [
     "cli",
 ]
 """In the page's order: a room imports the rooms before it."""
-FACTS = ("perfkit.training.models", "perfkit.training.frameworks")
-"""Facts without a framework, which inputs/ imports too."""
+FACTS = (
+    "perfkit.training.models",
+    "perfkit.training.frameworks",
+    "perfkit.training.options",
+)
+"""Facts and arguments without a framework, which inputs/ imports too."""
 FRAMEWORKS = {"paddle", "torch", "jax", "tensorflow", "mxnet", "nvidia"}
 
 

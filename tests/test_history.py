@@ -1,7 +1,5 @@
 """Series of measurements: where their level changes, without false alarms from noise."""
 
-import json
-import shutil
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -261,22 +259,6 @@ def test_the_movers_are_series_whose_newest_measurement_differs_from_the_one_bef
     found = movers(disturbed(load(outputs), 150))
     ratios = [mover.ratio.value for mover in found]
     assert ratios == [pytest.approx(0.8, rel=0.02), pytest.approx(1.1, rel=0.02)]
-
-
-def test_a_series_may_span_folders_and_copies_count_once(tmp_path):
-    first = write_all(tmp_path / "first", *series([100] * 8 + [94]))
-    second = tmp_path / "second"
-    copied, *others = sorted(path.parent for path in first.glob("*/result.json"))
-    shutil.copytree(copied, second / copied.name)
-    for moved in others[:4]:
-        shutil.move(moved, second / moved.name)
-    file = tmp_path / "history.json"
-    checked = run(first, second, "--check", "--json", file)
-    assert checked.exit_code == 1
-    assert "Newest of 9" in checked.output
-    (only,) = json.loads(file.read_text())["series"]
-    in_first = [point["folder"].startswith(f"{first}/") for point in only["points"]]
-    assert in_first == [True] + [False] * 4 + [True] * 4
 
 
 def newest_in(outputs):

@@ -1,7 +1,5 @@
 """What may help against a failure, and how it is printed."""
 
-import sys
-
 import pytest
 from made import script_config
 
@@ -50,15 +48,6 @@ def test_a_script_is_told_to_take_a_smaller_batch_itself():
     config = script_config()
     expected = "a smaller batch, by an argument of the script"
     assert remedy(failed("out_of_memory"), config) == expected
-
-
-def test_a_missing_module_comes_with_the_command_that_installs_tested_versions():
-    reason = "rank 0: ModuleNotFoundError: No module named 'scipy.stats'"
-    error = failed("worker_error", reason)
-    command = f"{sys.executable} -m pip install -c constraints.txt scipy"
-    assert remedy(error, RESNET50).endswith(f": {command}")
-    elsewhere = RESNET50.model_copy(update={"python": "/env/bin/python"})
-    assert remedy(error, elsewhere).endswith(": /env/bin/python -m pip install scipy")
 
 
 def test_a_failure_is_printed_with_each_error_its_remedy_and_the_last_lines_of_the_log():

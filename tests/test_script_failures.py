@@ -1,11 +1,11 @@
 """Why a script's repeat failed, given the events of its ranks."""
 
 import pytest
-from made import event, script_config
+from made import event
 
 from perfkit.measuring.driver.exit_info import ExitInfo
 from perfkit.measuring.driver.failures import EndedRun, cause
-from perfkit.measuring.driver.told_failures import unlike_the_request
+from perfkit.measuring.driver.told_failures import told_failure
 from perfkit.measuring.results.effective import Told
 
 TOLD = {
@@ -34,26 +34,14 @@ def never_told(*further):
     return [event("start", pid=1), *further]
 
 
-def failure_of(*ranks, first_told=None, nodes=None, **changes):
+def failure_of(*ranks, first_told=None):
     """Return the failure of a second repeat with the events of these ranks."""
-    values = {"script": "train.py", "framework": "torch", "device": "cpu", "gpus": 0}
-    values |= {"processes": 2, "launcher": "local", "script_sha256": "0" * 64, "modules": []}
-    config = script_config(**values | {"timeout": 9} | changes)
-    run = EndedRun(ranks, nodes or [None] * len(ranks), EXIT)
-    return unlike_the_request(config, run, 2, first_told)
+    return told_failure(EndedRun(ranks, [None] * len(ranks), EXIT), 2, first_told)
 
 
 @pytest.mark.parametrize(
     ("ranks", "given", "code", "rank", "reason"),
     [
-        pytest.param(
-            [told(END), told(END, device="gpu")],
-            {"nodes": ["node 0 (a)", "node 1 (b)"]},
-            *("config_mismatch", 1),
-            "rank 1 on node 1 (b): device=cpu was requested, but the training used gpu; "
-            "let it use cpu, or ask for the other: -p device gpu",
-            id="another device",
-        ),
         pytest.param(
             [told(END), never_told()],
             {},

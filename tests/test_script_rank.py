@@ -230,21 +230,25 @@ def test_the_script_runs_as_python_runs_it(rank, tmp_path):
     assert ran.status == 1
 
 
-@pytest.mark.parametrize(
-    ("code", "failure"),
-    [
-        (
-            "raise ValueError('of the script')",
-            ("worker_error", "train.py, line 1: ValueError: of the script"),
-        ),
-        (
-            "raise RuntimeError('CUDA out of memory')",
-            ("out_of_memory", "CUDA out of memory"),
-        ),
-    ],
-    ids=["raises", "lacks memory"],
-)
-def test_an_exception_of_a_script_has_its_code(rank, code, failure):
+ENDS = {
+    "exits with a text": (
+        "raise SystemExit('no data in\\n/x')",
+        ("script_exit", "the script exited with status 1 after step 0: no data in /x"),
+    ),
+    "raises": (
+        "raise ValueError('of the script')",
+        ("worker_error", "train.py, line 1: ValueError: of the script"),
+    ),
+    "lacks memory": (
+        "raise RuntimeError('CUDA out of memory')",
+        ("out_of_memory", "CUDA out of memory"),
+    ),
+}
+
+
+@pytest.mark.parametrize("way", ENDS)
+def test_a_script_that_ends_otherwise_has_a_code(rank, way):
+    code, failure = ENDS[way]
     ran = rank(code).run()
     assert ran.failure() == failure
     assert ran.status == 1

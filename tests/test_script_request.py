@@ -16,7 +16,6 @@ from perfkit.measuring.results.effective import Told
 from perfkit.measuring.results.identity import measurement_id
 from perfkit.measuring.results.schema import Throughput
 from perfkit.sweep.jobs import read_jobs
-from perfkit.sweep.sweep_file import SweepError
 
 TRAIN = "import torch\nimport perfkit\n"
 
@@ -263,22 +262,3 @@ def test_a_sweep_measures_a_script_with_each_of_its_arguments(folder):
     assert jobs[1].words[-3:] == ["--", "--lr", "0.1"]
     assert str(folder / "outputs") in jobs[0].words
     assert jobs[0].working_folder == folder
-
-
-def test_a_script_in_the_place_of_a_parameters_file_is_refused_with_a_file_that_works(folder):
-    with pytest.raises(SweepError) as refused:
-        read_jobs(Path("train.py"), {})
-    once, with_file, *lines = refused.value.problems
-    assert once == (
-        "train.py is a script, but a sweep takes a parameters file; to measure the script "
-        "once: perfkit run train.py"
-    )
-    assert with_file == (
-        "to sweep its arguments: perfkit sweep FILE.yaml, a file with lines such as"
-    )
-    # As indented by the command.
-    file = folder / "sweep.yaml"
-    file.write_text("".join(f"  {line}\n" for line in lines))
-    jobs = read_jobs(file, {"device": "cpu"}, elsewhere=True)
-    assert [job.plan.config.work.arguments for job in jobs] == ["--lr 0.1", "--lr 0.2"]
-    assert {job.plan.config.work.name for job in jobs} == {"train.py"}

@@ -133,8 +133,7 @@ def test_a_result_that_tells_other_work_than_its_raw_files_is_named(write, measu
             "parser.add_argument('--data', required=True); parser.parse_args()",
             "",
             "script_exit",
-            "rank 0: the script exited with status 2 after step 0: train.py: error: the "
-            "following arguments are required: --data",
+            "rank 0: the script exited with status 2 after step 0",
             id="lacks an argument",
         ),
     ],

@@ -14,7 +14,6 @@ from perfkit.measuring.steady import (
     MOST_BLOCKS,
     profile_repeats,
     steadiness,
-    without_recurring,
 )
 
 RUNS = 200
@@ -68,12 +67,6 @@ def test_too_few_or_too_extreme_steps_have_no_steady_state():
     assert steadiness([1.0] * (FEWEST_STEPS - 1)) is None
     assert steadiness([1.0] * FEWEST_STEPS) == (0, True, None, [])
     assert steadiness([1e-308] * FEWEST_STEPS + [1e300]) is None
-
-
-@pytest.mark.parametrize("pass_steps", [0.5, 1.0])
-def test_a_pass_of_at_most_one_step_has_no_recurring_pattern(random, pass_steps):
-    steps = flat(random, 0.01)
-    assert without_recurring(steps, pass_steps) is steps
 
 
 def test_very_many_steps_are_analyzed_in_blocks(random):

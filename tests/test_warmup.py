@@ -157,14 +157,10 @@ def warmed_up_events(warmup, count):
     return [end, *rank_events(seconds, measured_steps=count)]
 
 
-def test_the_page_shows_published_and_steady_throughput(tmp_path):
+def test_the_page_shows_the_end_of_a_warm_up(tmp_path):
     measurement = warmed_up(tmp_path / measured([1.0]).id, 60)
     assert measurement.result.throughput.value == pytest.approx(8)
-    # Steps 21 to 60 take 2 s, 61 to 120 1 s.
-    shown = checked(measurement)
-    text = step_times(shown).html
-    assert "Steps 21 to 120" in text and "5.714" in text
-    assert "60, steady" in text
+    assert "60, steady" in step_times(checked(measurement)).html
 
 
 def test_the_window_begins_after_the_repeats_own_warm_up():

@@ -14,7 +14,6 @@ __main__.py  the command by `python -m perfkit.cli`
 import errno
 import sys
 from io import TextIOWrapper
-from itertools import pairwise
 from typing import Any
 
 import click
@@ -69,7 +68,7 @@ class Commands(click.Group):
         except RequestError as error:
             problems = [wrapped(problem, "  ") for problem in error.problems]
             fail("\n".join([error.heading, *problems]), 2)
-        except click.UsageError as error:
+        except click.NoSuchOption as error:
             raise _with_advice(error, context.obj) from None
         except RuntimeError as error:
             from perfkit.measuring.driver.repeat import TaskError
@@ -87,27 +86,9 @@ class Commands(click.Group):
             raise
 
 
-def _with_advice(error: click.UsageError, arguments: list[str]) -> click.UsageError:
-    """Return the error; if it is about a parameter typed without -p, an option of a script
-    without `--`, or an argument typed as an option, with advice."""
-    from perfkit.measuring.parameters import parameters
-
-    names = parameters()
-    loose = []
-    for before, word in pairwise(["", *arguments]):
-        name, sign, _value = word.partition("=")
-        if before != "-p" and sign and name in names:
-            loose.append(word)
-    if isinstance(error, click.NoSuchOption):
-        return _with_advice_on_option(error, arguments)
-    # Subclasses are other errors than an unexpected argument.
-    if type(error) is not click.UsageError or not loose:
-        return error
-    advice = f"{error.message}\nParameters need -p: -p {loose[0]}"
-    return click.UsageError(advice, error.ctx)
-
-
-def _with_advice_on_option(error: click.NoSuchOption, arguments: list[str]) -> click.UsageError:
+def _with_advice(error: click.NoSuchOption, arguments: list[str]) -> click.UsageError:
+    """Return the error, with advice if it is about an option of a script without `--`, or an
+    argument typed as an option."""
     names_script = any(word.endswith(".py") for word in arguments)
     if names_script and DASHES not in arguments:
         # Without click's guess at which of perfkit's own options is meant.

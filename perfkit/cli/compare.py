@@ -197,7 +197,7 @@ def _compare_live(
 
 
 @options.command(failure="regression found with --check")
-@click.argument("outputs", nargs=-1)
+@click.argument("outputs", default="outputs", callback=options.outputs_folder)
 @click.option("--check", is_flag=True, help="Exit with 1 if a series has regressed.")
 @click.option(
     "--require-baseline",
@@ -213,7 +213,7 @@ def _compare_live(
 )
 @options.JSON_FILE
 def history(
-    outputs: tuple[str, ...],
+    outputs: Path,
     check: bool,
     require_baseline: bool,
     threshold: float,
@@ -222,42 +222,22 @@ def history(
 ) -> None:
     """Show how the throughput of each configuration changed over time.
 
-    OUTPUTS is one or several folders. A series is one configuration, measured at least three
-    times. It has regressed while its newest level is below the best accepted one. A measurement
-    whose label begins with accepted, or --since, accepts its level. Measurements beside other
-    load are shown, but not judged.
+    A series is one configuration, measured at least three times. It has regressed while its
+    newest level is below the best accepted one. A measurement whose label begins with accepted,
+    or --since, accepts its level. Measurements beside other load are shown, but not judged.
     """
-    import pandas as pd
-
     from perfkit.analysis.comparison.history import history as history_of
     from perfkit.measuring.results.schema import Result
     from perfkit.measuring.results.store import Measurement
     from perfkit.report.history import history_section
     from perfkit.report.links import Site
 
-    frames = []
-    for folder in outputs or ["outputs"]:
-        frame = options.load_checked(folder)
-        if len(outputs) > 1:
-            frame["folder"] = f"{folder.rstrip('/')}/" + frame["folder"]
-        frames.append(frame)
-    # Copies of a measurement in several folders count once: the copy with the most repeats.
-    every = pd.concat(frames, ignore_index=True)
-    longest = every["n"].astype(float).sort_values(ascending=False, kind="stable").index
-    measurements = every.loc[longest].drop_duplicates(["id", "created"])
-    folders = {}
-    for folder in outputs or ["outputs"]:
-        prefix = f"{folder.rstrip('/')}/" if len(outputs) > 1 else ""
-        folders[prefix] = outputs_path(folder)
-
     def read(folder: str) -> Result:
-        prefix, _slash, name = folder.rpartition("/")
-        return Measurement.read(folders[f"{prefix}/" if prefix else ""] / name).result
+        return Measurement.read(outputs / folder).result
 
+    measurements = options.load_checked(outputs)
     found = history_of(measurements, threshold, read=read, since=since)
-    # Measurements of several folders are named by these.
-    place = Path.cwd() if len(outputs) > 1 else outputs_path(*outputs)
-    options.print_result(found, file, history_section(found, Site(place)))
+    options.print_result(found, file, history_section(found, Site(outputs)))
     lacks_baseline = not found.series
     if lacks_baseline and (check or require_baseline):
         words = "Nothing was checked: no configuration has three undisturbed measurements."

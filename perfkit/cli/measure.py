@@ -24,20 +24,12 @@ if TYPE_CHECKING:
     from perfkit.inputs.samples import SampleData
     from perfkit.measuring.config import Config
     from perfkit.sweep.run import SlurmOptions
-    from perfkit.sweep.status import JobStatus
-
-LENGTHS = {
-    name: model.default_sequence_length
-    for name, model in MODELS.items()
-    if model.sample == "sequence"
-}
-"""Model of sequences -> default tokens per sequence."""
-LENGTHS_IN_WORDS = ", ".join(f"{length} for {name}" for name, length in LENGTHS.items())
 
 
 @click.command(
     cls=options.RunCommand,
-    epilog=f"{options.parameter_list()}\n\n{options.exit_statuses()}",
+    epilog="`perfkit run MODEL --help` lists the parameters of MODEL, script or command.\n\n"
+    + options.exit_statuses(),
 )
 @click.argument("model", metavar="|".join([*MODELS, "SCRIPT", "NOTEBOOK", "-- COMMAND"]))
 @options.SCRIPT_ARGUMENTS
@@ -195,6 +187,8 @@ def sweep(
     from perfkit.sweep.jobs import read_jobs
     from perfkit.sweep.nodes import Nodes, slurm_nodes
     from perfkit.sweep.run import run_sweep, statuses_before
+    from perfkit.sweep.slurm import sbatch_words
+    from perfkit.sweep.status import in_state
 
     slurm_options = _slurm_options(slurm, sbatch, each_node, jobs)
     nodes = Nodes([], [])
@@ -208,7 +202,8 @@ def sweep(
         statuses = statuses_before(sweep_jobs, elsewhere=slurm)
         echo(progress.planned(statuses, in_turn=not slurm, width=width))
         if slurm_options:
-            _print_submissions(file, values, statuses, slurm_options)
+            for status in in_state(statuses, "waiting"):
+                echo(shlex.join(sbatch_words(status.job, slurm_options.sbatch)))
         return
     with progress.SweepProgress(file.stem, in_turn=not slurm) as shown:
         statuses = run_sweep(sweep_jobs, shown.show, shown.notify, slurm_options)
@@ -217,26 +212,6 @@ def sweep(
     echo(sweep_jobs[0].outputs / "index.html")
     if any(status.state not in ("done", "kept") for status in statuses):
         raise SystemExit(1)
-
-
-def _print_submissions(
-    file: Path, values: options.Values, statuses: "list[JobStatus]", slurm: "SlurmOptions"
-) -> None:
-    """Print the command that submits each job that would run, whether Slurm answers, and what
-    this machine lacks that the nodes need."""
-    from perfkit.sweep.jobs import missing, read_jobs
-    from perfkit.sweep.slurm import sbatch_words, why_silent
-
-    for status in statuses:
-        if status.state == "waiting":
-            echo(shlex.join(sbatch_words(status.job, slurm.sbatch)))
-    silent = why_silent()
-    if silent:
-        echo(f"--slurm: {silent}", err=True)
-    for lack in missing(read_jobs(file, values)):
-        # GPUs and launchers of a login node tell nothing of the nodes.
-        if lack.startswith("framework:"):
-            echo(f"The nodes need what is missing here: {lack}", err=True)
 
 
 def _slurm_options(
@@ -296,7 +271,7 @@ def doctor(model: str, arguments: str | None, values: options.Values) -> None:
 @click.option(
     "--sequence-length",
     type=click.IntRange(16),
-    help=f"Tokens per sequence; default: {LENGTHS_IN_WORDS}",
+    help="Tokens per sequence; default: the model's.",
 )
 def samples(
     folder: str | None, model: str, count: int | None, sequence_length: int | None
@@ -312,7 +287,7 @@ def samples(
     facts = model_named(model)
     parameters = {
         "device": "cpu",
-        "sequence_length": sequence_length or LENGTHS.get(model),
+        "sequence_length": sequence_length or facts.default_sequence_length,
         "data_dir": folder,
     }
     config = plan(model, parameters, ("machine", "data")).config

@@ -12,11 +12,10 @@ import click
 from pydantic import BaseModel
 
 from perfkit.measuring.format import plain
-from perfkit.measuring.parameters import models_with, parameters
 from perfkit.measuring.paths import outputs_path
 from perfkit.measuring.request import RequestError
 from perfkit.measuring.request.plan import typed
-from perfkit.measuring.work import COMMAND, KINDS, SCRIPT, CommandWork, ScriptWork
+from perfkit.measuring.work import COMMAND, KINDS, SCRIPT
 from perfkit.report.terminal import coloured, echo
 from perfkit.training.models import MODELS
 
@@ -103,15 +102,14 @@ class ScriptCommand(click.Command):
 
 
 class RunCommand(ScriptCommand):
-    """A command whose help lists all parameters, or those of the model or script named."""
+    """A command whose help lists the parameters of the model or script named."""
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         command = copy(self)
         for word in context.meta.get(TYPED, ()):
             work = SCRIPT if word.endswith(".py") else word
             if work in (*MODELS, *KINDS):
-                of_work = parameter_list_of(work)
-                command.epilog = str(self.epilog).replace(parameter_list(), of_work)
+                command.epilog = f"{parameter_list(work)}\n\n{exit_statuses()}"
                 break
         click.Command.format_epilog(command, context, formatter)
 
@@ -131,7 +129,9 @@ def after_dashes(
         problem = f"Got unexpected extra argument ({words[0]})" if words else "-- before SCRIPT"
         first = context.params["model"]
         advice = f"{ARGUMENTS_FOLLOW}: {DASHES} {shlex.join(words)}"
-        if words and first not in MODELS and not first.endswith(".py"):
+        if words and "=" in words[0]:
+            advice = f"Parameters need -p: -p {words[0]}"
+        elif words and first not in MODELS and not first.endswith(".py"):
             advice = f"A command follows --: {DASHES} {shlex.join([first, *words])}"
         raise click.UsageError(f"{problem}\n{advice}")
     return shlex.join(words) if DASHES in typed else None
@@ -224,7 +224,7 @@ def print_left_out(reasons: Iterable[str]) -> None:
         echo(plain(f"left out: {reason}"), err=True)
 
 
-def load_checked(outputs: str | Path) -> "pd.DataFrame":
+def load_checked(outputs: Path) -> "pd.DataFrame":
     """Return the measurements under `outputs` that agree with their raw files, and print why
     others were left out. Raises RequestError if there is no such folder."""
     from perfkit.measuring.results.outputs import load
@@ -273,26 +273,7 @@ def _write_json(path: Path, content: str) -> None:
         write_atomically(path, content)
 
 
-def parameter_list() -> str:
-    """Return a paragraph per parameter, for `perfkit run --help`."""
-    of_models = parameters()
-    lines = ["\b", "Parameters (perfkit run MODEL --help lists only those that MODEL takes):"]
-    for name, each in of_models.items():
-        models = models_with(name)
-        only = f" [{', '.join(models)}]" if len(models) < len(MODELS) else ""
-        lines += HELP.wrap(f"{name}={each.default!r}: {each.text}{only}")
-    lines += ["", "\b", "Parameters of a script, besides those that models have too:"]
-    for name, of_script in parameters(ScriptWork).items():
-        if of_script != of_models.get(name):
-            lines += HELP.wrap(f"{name}={of_script.default!r}: {of_script.text}")
-    lines += ["", "\b", "Parameters of a command:"]
-    for name, of_command in parameters(CommandWork).items():
-        if name in CommandWork.model_fields:
-            lines += HELP.wrap(f"{name}={of_command.default!r}: {of_command.text}")
-    return "\n".join(lines)
-
-
-def parameter_list_of(work: str) -> str:
+def parameter_list(work: str) -> str:
     """Return a paragraph per parameter that a model, or a script, takes."""
     from perfkit.measuring.request.described import described
 

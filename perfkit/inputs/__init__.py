@@ -9,47 +9,12 @@ tokens  (ids, labels): int64, batch x tokens; labels are shifted by one token
 """
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from perfkit.training.models import Choice, model_of
+from perfkit.training.models import model_of
+from perfkit.training.options import Options
 
 PROBLEMS_SHOWN = 5
-
-
-class InputOptions(Choice, Protocol):
-    """What an input is asked for. Parameters of these names describe themselves."""
-
-    @property
-    def device(self) -> str: ...
-    @property
-    def layout(self) -> str | None: ...
-    @property
-    def batch_size(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def ranks(self) -> int: ...
-    @property
-    def devices(self) -> int: ...
-    @property
-    def data_folder(self) -> Path: ...
-    @property
-    def dataloader_workers(self) -> int: ...
-    @property
-    def dali_threads(self) -> int: ...
-    @property
-    def dali_prefetch(self) -> int: ...
-    @property
-    def dali_decoder(self) -> str: ...
-    @property
-    def dali_hw_decoder_load(self) -> float: ...
-    @property
-    def dali_crop_attempts(self) -> int: ...
-    @property
-    def dali_device_padding(self) -> int: ...
-    @property
-    def dali_host_padding(self) -> int: ...
 
 
 class InputError(ValueError):
@@ -111,7 +76,7 @@ def raise_if_any(problems: list[str]) -> None:
     raise InputError("\n".join(lines))
 
 
-def raise_if_short(samples: int, options: InputOptions, source: str) -> None:
+def raise_if_short(samples: int, options: Options, source: str) -> None:
     """Raise InputError if a rank's share of `samples` does not fill one batch, so that an input
     would repeat samples or never fill a batch."""
     needed = options.ranks * options.batch_size

@@ -11,12 +11,13 @@ from typing import Any
 
 from nvidia.dali import fn, pipeline_def, types
 
-from perfkit.inputs import InputError, InputOptions, raise_if_short
+from perfkit.inputs import InputError, raise_if_short
 from perfkit.inputs.images import DEVIATION, MEAN, Images
+from perfkit.training.options import Options
 
 
 @pipeline_def
-def _pipeline(options: InputOptions, data: Images, rank: int) -> Any:
+def _pipeline(options: Options, data: Images, rank: int) -> Any:
     encoded, labels = fn.readers.file(
         file_root=str(data.source.parent),
         file_list=str(data.source),
@@ -40,7 +41,7 @@ def _pipeline(options: InputOptions, data: Images, rank: int) -> Any:
     return images, labels
 
 
-def _decoded_and_cropped(options: InputOptions, encoded: Any) -> Any:
+def _decoded_and_cropped(options: Options, encoded: Any) -> Any:
     """Return the images, each with a random crop in the size that is trained on."""
     decoding: dict[str, Any] = {"device": "cpu", "output_type": types.RGB}
     if options.device == "gpu":
@@ -58,7 +59,7 @@ def _decoded_and_cropped(options: InputOptions, encoded: Any) -> Any:
     return fn.resize(images, resize_x=size, resize_y=size)
 
 
-def batches(options: InputOptions, rank: int, plugin: str) -> Iterator[tuple[Any, Any]]:
+def batches(options: Options, rank: int, plugin: str) -> Iterator[tuple[Any, Any]]:
     """Yield batches of images; see perfkit.inputs. `plugin` is DALI's module for the framework,
     used on a GPU.
 

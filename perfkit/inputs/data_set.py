@@ -1,10 +1,11 @@
 """The data set of a training, and its checks before a run. Imports no framework."""
 
-from perfkit.inputs import InputOptions, raise_if_short
+from perfkit.inputs import raise_if_short
 from perfkit.inputs.images import Images
 from perfkit.inputs.sequences import Sequences
 from perfkit.inputs.tokens import Tokens, WideTokens
 from perfkit.training.models import Choice, model_of
+from perfkit.training.options import Options
 
 DataSet = Images | Sequences | Tokens
 DATA_SETS: dict[str, type[DataSet]] = {
@@ -21,12 +22,12 @@ def data_set_class(choice: Choice) -> type[DataSet]:
     return DATA_SETS[model_of(choice).data]
 
 
-def data_set(options: InputOptions) -> DataSet:
+def data_set(options: Options) -> DataSet:
     """Open the data set. Raises InputError if its list or layout is invalid."""
     return data_set_class(options)(options)
 
 
-def examine(options: InputOptions) -> DataSet:
+def examine(options: Options) -> DataSet:
     """Open the data set and check its files. Raises InputError."""
     data = data_set(options)
     data.check()

@@ -5,8 +5,9 @@ from copy import copy
 from multiprocessing import SimpleQueue
 from typing import Any
 
-from perfkit.inputs import InputError, InputOptions, raise_if_short
+from perfkit.inputs import InputError, raise_if_short
 from perfkit.inputs.data_set import DataSet, data_set
+from perfkit.training.options import Options
 
 
 class Samples:
@@ -35,7 +36,7 @@ Load = Callable[[Any, Iterator[Any], int], Iterator[tuple[Any, ...]]]
 tuple of arrays), the indices of each batch, and the number of processes."""
 
 
-def batches(options: InputOptions, rank: int, load: Load) -> Iterator[tuple[Any, ...]]:
+def batches(options: Options, rank: int, load: Load) -> Iterator[tuple[Any, ...]]:
     """Yield batches of the framework's tensors; see perfkit.inputs. Raises InputError if a
     sample is unreadable, or the data set invalid or smaller than one step of all ranks."""
     data = data_set(options)

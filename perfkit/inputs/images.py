@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from perfkit.inputs import InputError, InputOptions, raise_if_any
+from perfkit.inputs import InputError, raise_if_any
 from perfkit.training.models import CLASSES
+from perfkit.training.options import Options
 
 LIST = "train_list.txt"
 HEADERS_READ = 10_000
@@ -39,7 +40,7 @@ class Images:
 
     expected = f"train/ and {LIST}"
 
-    def __init__(self, options: InputOptions) -> None:
+    def __init__(self, options: Options) -> None:
         self.options = options
         self.source = options.data_folder / LIST
         self.paths: list[str] = []

@@ -6,9 +6,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from perfkit.inputs import InputError, InputOptions, OtherLengthError, raise_if_any
+from perfkit.inputs import InputError, OtherLengthError, raise_if_any
 from perfkit.inputs.shards import ROWS_CHECKED, ShardRow, Shards
 from perfkit.training import models
+from perfkit.training.options import Options
 
 FIELDS = dict.fromkeys(("input_ids", "segment_ids", "input_mask"), "token")
 FIELDS |= dict.fromkeys(("masked_lm_positions", "masked_lm_ids"), "prediction")
@@ -28,7 +29,7 @@ class Sequences(Shards):
     patterns = "*.hdf5", "*.h5"
     checked = 100
 
-    def __init__(self, options: InputOptions) -> None:
+    def __init__(self, options: Options) -> None:
         self.length = length = options.sample_size
         self.limits = {
             "input_ids": models.BERT_SIZE.vocabulary,

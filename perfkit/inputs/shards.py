@@ -16,7 +16,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from perfkit.inputs import InputError, InputOptions, OtherLengthError, raise_if_any
+from perfkit.inputs import InputError, OtherLengthError, raise_if_any
+from perfkit.training.options import Options
 
 ROWS_CHECKED = 256
 HEAD_BYTES = 65_536
@@ -38,7 +39,7 @@ class Shards:
     checked: ClassVar[int | None] = None
     """Number of files whose rows `check` reads; None: all."""
 
-    def __init__(self, options: InputOptions) -> None:
+    def __init__(self, options: Options) -> None:
         self.options, self.source = options, options.data_folder
         try:
             self.files = self.find(self.source)

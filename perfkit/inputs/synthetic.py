@@ -5,12 +5,12 @@ from itertools import repeat
 
 import numpy as np
 
-from perfkit.inputs import InputOptions
 from perfkit.training import models
 from perfkit.training.models import CLASSES, model_of
+from perfkit.training.options import Options
 
 
-def batches(options: InputOptions, rank: int) -> Iterator[tuple[np.ndarray, ...]]:
+def batches(options: Options, rank: int) -> Iterator[tuple[np.ndarray, ...]]:
     """Yield one batch endlessly; see perfkit.inputs. Sequences have no padding, two
     segments of equal length and no unused predictions."""
     random = np.random.default_rng(options.seed + rank)
@@ -28,13 +28,13 @@ def batches(options: InputOptions, rank: int) -> Iterator[tuple[np.ndarray, ...]
 
 
 def _integers(
-    options: InputOptions, random: np.random.Generator, first: int, end: int, width: int
+    options: Options, random: np.random.Generator, first: int, end: int, width: int
 ) -> np.ndarray:
     """Return `width` random integers from `first` to below `end` for each sample."""
     return random.integers(first, end, (options.batch_size, width), np.int64)
 
 
-def _images(options: InputOptions, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+def _images(options: Options, random: np.random.Generator) -> tuple[np.ndarray, ...]:
     size = options.sample_size
     shape = (size, size, 3)
     if options.layout == "NCHW":
@@ -44,14 +44,12 @@ def _images(options: InputOptions, random: np.random.Generator) -> tuple[np.ndar
     return images, labels
 
 
-def _tokens(
-    options: InputOptions, random: np.random.Generator, end: int
-) -> tuple[np.ndarray, ...]:
+def _tokens(options: Options, random: np.random.Generator, end: int) -> tuple[np.ndarray, ...]:
     tokens = _integers(options, random, 0, end, options.sample_size + 1)
     return tokens[:, :-1].copy(), tokens[:, 1:].copy()
 
 
-def _sequences(options: InputOptions, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+def _sequences(options: Options, random: np.random.Generator) -> tuple[np.ndarray, ...]:
     length = options.sample_size
     size = models.BERT_SIZE
     predictions = models.predictions(length)

@@ -9,9 +9,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from perfkit.inputs import InputError, InputOptions
+from perfkit.inputs import InputError
 from perfkit.inputs.shards import ROWS_CHECKED, ShardRow, Shards
 from perfkit.training.models import model_of
+from perfkit.training.options import Options
 
 PATTERN = "*train*.bin"
 HEADER_BYTES = 1024
@@ -63,7 +64,7 @@ class Tokens(Shards):
     def sample_bytes(length: int) -> int:
         return 2 * length * 8
 
-    def __init__(self, options: InputOptions) -> None:
+    def __init__(self, options: Options) -> None:
         self.length = options.sample_size
         (self.vocabulary,) = model_of(options).choices
         self.current: tuple[int, np.ndarray] | None = None

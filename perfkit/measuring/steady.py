@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from perfkit.measuring.protocol import Protocol
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pandas import DataFrame, Series
@@ -41,9 +39,6 @@ MOST_ALIKE = 0.7
 """Highest autocorrelation of steps; a higher estimate may come from changes of level."""
 LIKELY, SURE = 0.05, 0.005
 """Significance levels for removing a trend before the search and for reporting one."""
-PUBLISHED = Protocol.named("published")
-PUBLISHED_STEPS = (PUBLISHED.warmup_steps + 1, PUBLISHED.steps)
-"""First and last measured step of the protocol `published`."""
 MOST_BLOCKS = 1000
 """More steps are averaged in blocks, since the test for a trend takes quadratic time."""
 
@@ -203,15 +198,14 @@ def _is_settled(begin: int, count: int) -> bool:
 
 class RepeatProfile(NamedTuple):
     """A repeat's steady state and its throughput (units per second): `fixed` over the
-    protocol's window, `steady` over the steady steps, `published` over PUBLISHED_STEPS. The
-    last two are None without such steps. With several ranks, a step takes as long as on the
-    slowest rank. `window_steps` are the step times in the window, seconds, by rank."""
+    protocol's window, `steady` over the steady steps, None without these. With several ranks, a
+    step takes as long as on the slowest rank. `window_steps` are the step times in the window,
+    seconds, by rank."""
 
     repeat: int
     steadiness: Steadiness | None
     fixed: float
     steady: float | None
-    published: float | None
     window_steps: dict[int, list[float]]
 
     @property
@@ -253,19 +247,14 @@ def _profile(
     window = slice(numbers.searchsorted(first), None)
     step_seconds = seconds / counts.to_numpy()
     state = steadiness(step_seconds.max(axis=0))
-    steady = published = None
+    steady = None
     if state and state.settled:
         steady = _rate(units_of_step, seconds, slice(state.begin, None))
-    first_published, last_published = PUBLISHED_STEPS
-    if numbers[-1] >= last_published:
-        ends = numbers.searchsorted([first_published, last_published + 1])
-        published = _rate(units_of_step, seconds, slice(*ends))
     return RepeatProfile(
         repeat=int(repeat),
         steadiness=state,
         fixed=_rate(units_of_step, seconds, window),
         steady=steady,
-        published=published,
         window_steps=dict(zip(seconds_by_rank, seconds[:, window].tolist(), strict=True)),
     )
 
@@ -275,8 +264,6 @@ def _rate(units: "NDArray[Any]", seconds: "NDArray[Any]", inside: slice) -> floa
     return float(units[inside].sum() / seconds[:, inside].sum(axis=1).max())
 
 
-FEWEST_PASSES = 3
-"""Passes through a data set needed to estimate the pattern that recurs in each."""
 ERRORS = 2.0
 """Standard errors within which a difference is not excluded."""
 NOISE_SHARE = 0.5
@@ -292,7 +279,7 @@ def is_warmed_up(
     # The analysis is not needed before: even if all these steps are steady, they are too few.
     if len(seconds) < max(FEWEST_STEPS, measured_steps, pass_steps or 0):
         return False
-    steps = without_recurring(np.asarray(seconds, float), pass_steps)
+    steps = np.asarray(seconds, float)
     state = steadiness(steps)
     if state is None or not state.settled or state.drift is not None:
         return False
@@ -306,21 +293,3 @@ def is_warmed_up(
     # The medians of the two halves scatter by 1.25 times as much as their means.
     error = 2.5 * noise / sqrt(len(relative))
     return bool(difference + ERRORS * error < max(TOLERANCE, NOISE_SHARE * noise))
-
-
-def without_recurring(steps: "NDArray[Any]", pass_steps: float | None) -> "NDArray[Any]":
-    """Return `steps` divided by the pattern that recurs in each pass, such as a stall at its
-    beginning: the median of all passes at the same position. Unchanged for fewer than
-    FEWEST_PASSES, and for passes of a single step."""
-    if not pass_steps or pass_steps <= 1 or len(steps) < FEWEST_PASSES * pass_steps:
-        return steps
-    numbers = np.arange(len(steps))
-    places = (numbers % pass_steps).astype(int)
-    passes = (numbers // pass_steps).astype(int)
-    relative = steps / _medians(steps, passes)[passes]
-    return steps / _medians(relative, places)[places]
-
-
-def _medians(steps: "NDArray[Any]", groups: "NDArray[Any]") -> "NDArray[Any]":
-    """Return the median of the steps of each group, by the group's number."""
-    return np.array([np.median(steps[groups == group]) for group in range(groups.max() + 1)])

@@ -11,7 +11,7 @@ from perfkit.measuring.format import change, number, percent, plain, spread
 from perfkit.measuring.results.repeat import Rank, Repeat, TelemetrySummary
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import Measurement
-from perfkit.measuring.steady import FEWEST_STEPS, PUBLISHED_STEPS, RepeatProfile
+from perfkit.measuring.steady import FEWEST_STEPS, RepeatProfile
 from perfkit.measuring.units import GIB
 from perfkit.report.blocks import Inline, NumberHeading
 from perfkit.report.checked import CheckedMeasurement
@@ -49,10 +49,9 @@ def _steady_state(result: Result, profiles: Sequence[RepeatProfile]) -> Section:
         words = _("A steady state can be judged only with %(fewest)s steps or more.")
         return paragraph(words % {"fewest": FEWEST_STEPS})
     unit = plain(result.counts.unit)
-    first, last = PUBLISHED_STEPS
-    steps = _("Steps %(first)d to %(last)d") % {"first": first, "last": last}
     headings = (
-        *(_("Repeat"), _("Warm-up, ended by"), f"{steps} ({unit})"),
+        _("Repeat"),
+        _("Warm-up, ended by"),
         NumberHeading(_("Steady from step")),
         *(_("Drift"), _("Spikes"), f"{_('Steady steps')} ({unit})", f"{_('Window')} ({unit})"),
         _("Difference"),
@@ -72,7 +71,7 @@ def _steady_row(profile: RepeatProfile, repeat: Repeat) -> list[Any]:
     """Return a repeat's cells in the table of steady states."""
     steadiness = profile.steadiness
     assert steadiness
-    warmup = published = drift = spikes = difference = None
+    warmup = drift = spikes = difference = None
     begin: Inline | int = _("never")
     if repeat.warmup:
         ended = {
@@ -83,7 +82,6 @@ def _steady_row(profile: RepeatProfile, repeat: Repeat) -> list[Any]:
         }
         end = {"steps": repeat.warmup.steps, "ended_by": ended[repeat.warmup.ended_by]}
         warmup = _("%(steps)d, %(ended_by)s") % end
-        published = profile.published and number(profile.published)
     if steadiness.settled:
         begin = steadiness.begin + 1
         drift = change(steadiness.drift) if steadiness.drift else None
@@ -91,7 +89,7 @@ def _steady_row(profile: RepeatProfile, repeat: Repeat) -> list[Any]:
     if profile.steady:
         difference = change(profile.disagreement)
     return [
-        *(profile.repeat, warmup, published, begin, drift, spikes),
+        *(profile.repeat, warmup, begin, drift, spikes),
         *(number(profile.steady), number(profile.fixed), difference),
     ]
 

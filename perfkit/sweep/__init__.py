@@ -5,7 +5,7 @@ matrix.py      configurations of a parameters file
 jobs.py        a job for each configuration
 status.py      state of each job, from the stored measurements
 nodes.py       the nodes of a fleet
-run.py         runs a whole sweep: lock, sample data, jobs, site
+run.py         runs a whole sweep: lock, jobs, site
 local.py       runs jobs on this machine, one after another
 slurm.py       runs each job as a Slurm job
 progress.py    progress in the terminal, and the remaining time

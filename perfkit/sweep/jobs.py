@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from perfkit.inputs.samples import SAMPLE_DATA
 from perfkit.measuring.command import run_command
 from perfkit.measuring.parameters import with_absolute_paths
 from perfkit.measuring.paths import OUTPUTS, ROOT, stored_path
@@ -20,11 +19,8 @@ from perfkit.measuring.request.plan import Plan, plan
 from perfkit.measuring.results.schema import Result
 from perfkit.sweep.matrix import GIVEN, Configuration, read_sweep
 from perfkit.sweep.sweep_file import Problem, SweepError
-from perfkit.training.models import model_named
 
 LABEL_LENGTH = 60
-SLURM_LAUNCHERS = ("local", "srun")
-"""Launchers of nodes that work within a Slurm job."""
 ELSEWHERE: set[CheckScope] = {"machine", "data"}
 """Checks of this machine, which are skipped if another one measures."""
 VALIDITY_ONLY: set[CheckScope] = {"requirements", "data"}
@@ -75,26 +71,6 @@ class SweepJob:
         safe = re.sub(r"[^A-Za-z0-9.-]+", "_", words)[:LABEL_LENGTH]
         return self.outputs / "sweeps" / f"{safe}-{self.digest}.log"
 
-    @property
-    def sample_file(self) -> Path | None:
-        """Return the file from `perfkit samples`, if the job trains on sample data."""
-        work = self.plan.config.work
-        has_data = work.facts and work.input != "synthetic"
-        if not has_data or self.parameters.get("data_dir"):
-            return None
-        return work.built_in.data_folder / SAMPLE_DATA[model_named(self.model).data].file
-
-    @property
-    def sample_options(self) -> list[str]:
-        """Return the options with which `perfkit samples` makes that file."""
-        options = ["--for", self.model]
-        if model_named(self.model).data == "shards":
-            options += [
-                "--sequence-length",
-                str(self.plan.config.work.built_in.sequence_length),
-            ]
-        return options
-
 
 def work(source: Plan | Result) -> str:
     """Return a key that is equal for the same configuration and protocol."""
@@ -124,7 +100,6 @@ def read_jobs(
     """
     configurations, problems = read_sweep(path, given)
     is_valid_file = not problems
-    configurations = [_with_hosts_for_its_nodes(each) for each in configurations]
     if each_node:
         configurations = [*_on_each_node(configurations, each_node)]
     varied = _varied(configurations)
@@ -141,7 +116,8 @@ def read_jobs(
         if same is not job and is_valid_file:
             problem = f"the same configuration twice: {same.label}; and {job.label}"
             problems.append(Problem(max(configuration.lines.values()), problem))
-    problems += _common_problems(jobs)
+    if len({job.outputs for job in jobs}) > 1:
+        problems.append(Problem(1, "outputs_dir: must be the same in all configurations"))
     if problems:
         raise SweepError(_in_line_order(path, problems))
     return [*different.values()]
@@ -153,19 +129,6 @@ def _located(error: RequestError, lines: Mapping[str, int]) -> list[Problem]:
     for problem in error.problems:
         parameter, _colon, _rest = problem.partition(":")
         problems.append(Problem(lines.get(parameter, 1), problem))
-    return problems
-
-
-def _common_problems(jobs: list[SweepJob]) -> list[Problem]:
-    """Return the problems of jobs that can't be in one sweep."""
-    problems = []
-    outputs = {job.outputs for job in jobs}
-    if len(outputs) > 1:
-        problems.append(Problem(1, "outputs_dir: must be the same in all configurations"))
-    sample_options = {tuple(job.sample_options) for job in jobs if job.sample_file}
-    if len(sample_options) > 1:
-        problem = "sequence_length: sample data has one length; set data_dir"
-        problems.append(Problem(1, problem))
     return problems
 
 
@@ -202,22 +165,12 @@ def _job(configuration: Configuration, varied: list[str], *, elsewhere: bool) ->
     label = ", ".join(settings) or model
     # The job's command may run in another folder.
     parameters = with_absolute_paths({"outputs_dir": OUTPUTS} | parameters)
+    checks = ELSEWHERE if elsewhere else VALIDITY_ONLY
+    job = SweepJob(label, model, parameters, plan(model, parameters, checks))
     if elsewhere:
-        planned = plan(model, parameters, ELSEWHERE)
-        launcher = planned.config.launcher
-        if launcher not in SLURM_LAUNCHERS:
-            allowed = ", ".join(SLURM_LAUNCHERS)
-            problem = f"launcher: {launcher} is not for a sweep on Slurm; allowed: {allowed}"
-            raise RequestError([problem])
-        return SweepJob(label, model, parameters, planned)
-    planned = plan(model, parameters, VALIDITY_ONLY)
-    job = SweepJob(label, model, parameters, planned)
-    sample_file = job.sample_file
-    # Missing sample data will be made.
-    will_be_made = sample_file is not None and not sample_file.exists()
-    not_checked: set[CheckScope] = {"data"} if will_be_made else set()
+        return job
     try:
-        plan(model, parameters, not_checked)
+        plan(model, parameters)
     except RequestError as error:
         return replace(job, missing=tuple(error.problems))
     return job
@@ -239,17 +192,3 @@ def _on_each_node(
             parameters = configuration.parameters | {"node": node}
             lines = configuration.lines | {"node": GIVEN}
             yield configuration._replace(parameters=parameters, lines=lines)
-
-
-def _with_hosts_for_its_nodes(configuration: Configuration) -> Configuration:
-    """Limit `hosts` to the configuration's nodes; a single node is this machine."""
-    parameters = {**configuration.parameters}
-    nodes = parameters.get("nodes", 1)
-    hosts = parameters.get("hosts")
-    if parameters.get("launcher") != "ssh" or not hosts or not isinstance(nodes, int):
-        return configuration
-    if nodes == 1:
-        del parameters["hosts"], parameters["launcher"]
-    else:
-        parameters["hosts"] = ",".join(str(hosts).split(",")[:nodes])
-    return configuration._replace(parameters=parameters)

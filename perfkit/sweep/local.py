@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perfkit.measuring.driver.supervised import close, start_supervised
-from perfkit.measuring.paths import ROOT
 from perfkit.measuring.system.scratch import Scratch
 from perfkit.sweep.jobs import SweepJob
 from perfkit.sweep.status import JobStatus, StoredResults
@@ -60,17 +59,18 @@ def perfkit_command(words: list[str]) -> list[str]:
 
 
 def run_supervised(
-    command: list[str], log: Path, poll: Callable[[], None], folder: Path = ROOT
-) -> int:
-    """Run a command in `folder` to its end, and return its exit status. None of its processes
-    outlives this call, or this process. `poll` is called every POLL_SECONDS."""
+    command: list[str], log: Path, poll: Callable[[], None], folder: Path
+) -> None:
+    """Run a command in `folder` to its end. None of its processes outlives this call, or this
+    process. `poll` is called every POLL_SECONDS."""
     with Scratch() as scratch:
         environment = dict(os.environ)
         process = start_supervised(command, scratch.folder, environment, log=log, cwd=folder)
         try:
             while True:
                 try:
-                    return process.wait(POLL_SECONDS)
+                    process.wait(POLL_SECONDS)
+                    return
                 except subprocess.TimeoutExpired:
                     poll()
         finally:

@@ -105,9 +105,6 @@ def planned(statuses: list[JobStatus], *, in_turn: bool, width: int) -> str:
     reasons = missing(status.job for status in skipped)
     lines = _intentions(statuses, reasons, width)
     lines.append(_would_run(runnable, statuses, in_turn=in_turn))
-    files = _absent_samples(runnable)
-    if files:
-        lines.append(f"sample data would be generated: {', '.join(files)}")
     if skipped:
         lines.append(f"{len(skipped)} of {len(statuses)} can't run on this machine:")
         for number, reason in enumerate(reasons, 1):
@@ -119,16 +116,6 @@ def _would_run(runnable: list[JobStatus], statuses: list[JobStatus], *, in_turn:
     line = f"{len(runnable)} of {len(statuses)} would run"
     seconds = seconds_left(runnable, statuses)
     return f"{line}, {about(seconds, in_turn=in_turn)}" if seconds else line
-
-
-def _absent_samples(runnable: list[JobStatus]) -> list[str]:
-    """Return the files of sample data that have to be made first."""
-    files = set()
-    for status in runnable:
-        file = status.job.sample_file
-        if file and not file.exists():
-            files.add(str(file))
-    return sorted(files)
 
 
 def _intentions(statuses: list[JobStatus], reasons: list[str], width: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Runs a whole sweep: one at a time in an outputs folder, sample data, jobs, site."""
+"""Runs a whole sweep: one at a time in an outputs folder, jobs, site."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from perfkit.measuring.driver.measure import alone
 from perfkit.measuring.format import plain
-from perfkit.measuring.request import RequestError
 from perfkit.report.site import write_site
 from perfkit.sweep.jobs import SweepJob, missing
-from perfkit.sweep.local import Show, perfkit_command, run_here, run_supervised
-from perfkit.sweep.slurm import require_slurm, run_on_slurm
+from perfkit.sweep.local import Show, run_here
+from perfkit.sweep.slurm import run_on_slurm
 from perfkit.sweep.status import JobStatus, StoredResults, in_state
 from perfkit.sweep.sweep_file import SweepError
 
@@ -43,20 +42,18 @@ def run_sweep(
     """Run the unmeasured jobs on this machine or, with `slurm`, as Slurm jobs. Show their
     progress, write the site, and return the statuses.
 
-    Raises SweepError if another sweep is running in the outputs folder, if nothing can run, if
-    Slurm does not answer, or if it refuses the first job.
+    Raises RequestError if another sweep is running in the outputs folder, if nothing can run,
+    if Slurm does not answer, or if it refuses the first job.
     """
     outputs = jobs[0].outputs
     is_new = not outputs.exists()
-    if is_new:
-        _require_a_start(jobs, on_slurm=slurm is not None)
     (outputs / "sweeps").mkdir(parents=True, exist_ok=True)
-    with _only_sweep(outputs), _removed_if_refused(outputs, is_new=is_new):
+    taken = f"another sweep is running in {outputs}; wait for its end"
+    with alone(outputs / LOCK, taken), _removed_if_refused(outputs, is_new=is_new):
         stored = StoredResults(outputs, elsewhere=slurm is not None)
         statuses = [stored.before_run(job) for job in jobs]
         if len(in_state(statuses, "skipped")) == len(statuses):
-            raise _nothing_runs(jobs)
-        _make_samples(in_state(statuses, "waiting"), notify)
+            raise SweepError([f"nothing can run here: {reason}" for reason in missing(jobs)])
         if slurm is None:
             statuses = run_here(statuses, stored, show)
         else:
@@ -66,18 +63,6 @@ def run_sweep(
         for reason in write_site(outputs, lambda _part: None)[1]:
             notify(plain(f"left out: {reason}"))
         return statuses
-
-
-def _require_a_start(jobs: list[SweepJob], *, on_slurm: bool) -> None:
-    """Raise SweepError, before a folder is made, if no job can start; none is kept either."""
-    if on_slurm:
-        require_slurm()
-    if all(job.missing for job in jobs):
-        raise _nothing_runs(jobs)
-
-
-def _nothing_runs(jobs: list[SweepJob]) -> SweepError:
-    return SweepError([f"nothing can run here: {reason}" for reason in missing(jobs)])
 
 
 @contextmanager
@@ -95,33 +80,3 @@ def _removed_if_refused(outputs: Path, *, is_new: bool) -> Iterator[None]:
                 (outputs / "sweeps").rmdir()
                 outputs.rmdir()
         raise
-
-
-@contextmanager
-def _only_sweep(outputs: Path) -> Iterator[None]:
-    """Hold the lock of the outputs folder, which ends with this process however it ends. Raises
-    SweepError if another sweep holds it or the file system has no locks, and OSError if the
-    lock is a link."""
-    taken = f"another sweep is running in {outputs}; wait for its end"
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(alone(outputs / LOCK, taken))
-        except RequestError as error:
-            raise SweepError(error.problems) from None
-        yield
-
-
-def _make_samples(waiting: list[JobStatus], notify: Callable[[str], None]) -> None:
-    """Make the sample data of these jobs that doesn't exist. Raises SweepError."""
-    for status in waiting:
-        job = status.job
-        file = job.sample_file
-        if not file or file.exists():
-            continue
-        notify(f"Creating sample data: {file.parent}")
-        log = job.outputs / "sweeps" / "samples.log"
-        log.unlink(missing_ok=True)
-        command = perfkit_command(["samples", *job.sample_options])
-        if run_supervised(command, log, lambda: None):
-            reason = " ".join(log.read_text(errors="replace").split())
-            raise SweepError([f"sample data: {reason}"])

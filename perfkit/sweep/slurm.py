@@ -202,22 +202,6 @@ class SlurmSweep:
                 self.notify(f"The Slurm jobs were not cancelled: {error}")
 
 
-def require_slurm() -> None:
-    """Raise SweepError unless Slurm answers."""
-    reason = why_silent()
-    if reason:
-        raise SweepError([f"--slurm: {reason}"])
-
-
-def why_silent() -> str:
-    """Return why Slurm does not answer here, and what to do; empty if it does."""
-    try:
-        queued_jobs()
-    except SlurmError as error:
-        return f"{error}; {WHERE_SLURM_WORKS}"
-    return ""
-
-
 def slurm_name(job: SweepJob) -> str:
     return f"{PREFIX}{job.digest}"
 

@@ -17,8 +17,6 @@ from perfkit.measuring.results.store import Measurement, ResultError, Store, fol
 from perfkit.measuring.system.software import InterpreterError
 from perfkit.sweep.jobs import SweepJob, work
 
-DATA_DISK = "data_disk"
-"""The fact of the environment that depends on the data set's place."""
 REASON_LENGTH = 300
 REASON_LINES = 8
 NEVER = 2**63
@@ -109,19 +107,14 @@ class StoredResults:
 
     def _continues(self, job: SweepJob, stored: Stored) -> bool:
         """Return whether the job would continue this measurement on this machine now."""
-        config, result = job.plan.config, stored.measurement.result
+        config, protocol = job.plan.config, job.plan.protocol
         try:
             environment = self._environment(config)
         except InterpreterError:
             return False
         data_sha256 = config.work.data_sha256
-        if data_sha256 is None and result.input_data:
-            # The data set has been moved away since.
-            data_sha256 = result.input_data.sha256
-            disk = result.environment.get(DATA_DISK, environment[DATA_DISK])
-            environment = environment | {DATA_DISK: disk}
-        identifier = measurement_id(config, job.plan.protocol, environment, data_sha256)
-        return identifier == result.id
+        identifier = measurement_id(config, protocol, environment, data_sha256)
+        return identifier == stored.measurement.result.id
 
     def _environment(self, config: Config) -> dict[str, Reading]:
         """Return the environment at the first call. Raises InterpreterError."""

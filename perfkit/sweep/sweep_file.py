@@ -1,7 +1,5 @@
 """Parameters files: their YAML, with the line of each item and of each problem."""
 
-import json
-import shlex
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,11 +8,9 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from perfkit.measuring.paths import ROOT
-from perfkit.measuring.request import RequestError, nearest_name, suggest
+from perfkit.measuring.request import RequestError, suggest
 from perfkit.measuring.request.script import SUFFIX
 
-PARAMETERS = ROOT / "parameters"
 MESSAGES = {
     "missing": "is missing",
     "dict_type": "must hold names with values: check the indentation",
@@ -43,7 +39,7 @@ def load_yaml(path: Path) -> Any:
     """Read a file, with positions (ruamel.yaml's `lc`). Raises SweepError for a file that can't
     be read, a script, and invalid YAML."""
     if path.suffix == SUFFIX:
-        raise SweepError(_instead_of_script(path))
+        raise SweepError([f"{path} is a script; a sweep takes a parameters file"])
     place = str(path)
     try:
         return YAML().load(path.read_text("utf-8"))
@@ -52,35 +48,12 @@ def load_yaml(path: Path) -> Any:
         mark = error.problem_mark or error.context_mark
         if mark:
             place = f"{path}:{mark.line + 1}"
-    except FileNotFoundError as error:
-        problem = f"{error.strerror}{_similar_file(path)}"
     except OSError as error:
         problem = str(error.strerror)
     # Not UTF-8, an invalid date, or a list in a key.
     except (ValueError, TypeError, YAMLError) as error:
         problem = str(error)
     raise SweepError([f"{place}: {problem}"])
-
-
-def _instead_of_script(path: Path) -> list[str]:
-    """Return what to type in the place of `perfkit sweep train.py`, with the lines of a
-    parameters file that measures the script."""
-    script = json.dumps(str(path), ensure_ascii=False)
-    return [
-        f"{path} is a script, but a sweep takes a parameters file; to measure the script once: "
-        f"perfkit run {shlex.quote(str(path))}",
-        "to sweep its arguments: perfkit sweep FILE.yaml, a file with lines such as",
-        "notebook: script",
-        f"parameters: {{script: {script}}}",
-        'matrix: {arguments: ["--lr 0.1", "--lr 0.2"]}',
-    ]
-
-
-def _similar_file(path: Path) -> str:
-    """Return a question for the file of the suite with the nearest name, if one is near."""
-    files = {file.stem: file for file in PARAMETERS.glob("*.yaml")}
-    name = nearest_name(path.stem, files)
-    return f"; did you mean {files[name]}?" if name else ""
 
 
 class SweepFile:

@@ -366,11 +366,7 @@ OF_SCRIPTS = tuple(name for name in FRAMEWORKS if name != MXNet.name)
 
 def imported_framework(name: str) -> Framework:
     """Return the framework that a script was started with. Raises ConfigMismatchError if the
-    script has not imported it, or if the timer does not know it."""
-    if name not in FRAMEWORKS:
-        raise ConfigMismatchError(
-            f"perfkit.StepTimer can't time {name}; it times {', '.join(FRAMEWORKS)}"
-        )
+    script has not imported it."""
     if name not in sys.modules:
         raise ConfigMismatchError(
             f"framework={name} was requested, but the script has not imported {name}: name "

@@ -10,8 +10,9 @@ synchronization, 10 to 15 us on a GPU: an H100 copies 256 MiB in 0.18 ms.
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import fmean
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from perfkit.timing.devices import Clock, Device
 from perfkit.timing.failure import classify
@@ -36,32 +37,11 @@ PRECISIONS = {
 """Precision of a product -> texts in the precision that a script tells."""
 
 
-class Workloads(Protocol):
-    """Functions that submit work of known size to a device."""
-
-    def matmul(self, size: int) -> Workload: ...
-
-    def copy(self, size_bytes: int) -> Workload: ...
-
-
-class FrameworkWorkloads(NamedTuple):
-    """The workloads of a framework in a precision of PRECISIONS."""
-
-    framework: Framework
-    precision: str
-
-    def matmul(self, size: int) -> Workload:
-        return self.framework.matmul(size, self.precision)
-
-    def copy(self, size_bytes: int) -> Workload:
-        return self.framework.copy(size_bytes)
-
-
 def peak_event(framework: Framework, precision: str | None, device: Device) -> dict[str, Any]:
     """Return the event `peak`; `missing` is the reason if it can't be measured."""
     try:
-        workloads = FrameworkWorkloads(framework, product_precision(precision))
-        return {"event": "peak", **measure_peak(workloads, device)}
+        matmul = partial(framework.matmul, precision=product_precision(precision))
+        return {"event": "peak", **measure_peak(matmul, framework.copy, device)}
     except Exception as error:
         return {"event": "peak", "missing": classify(error).message}
 
@@ -88,11 +68,15 @@ class GroupTimes(NamedTuple):
 
 
 def measure_peak(
-    workloads: Workloads, device: Device, clock: Clock = time.perf_counter
+    matmul: Callable[[int], Workload],
+    copy: Callable[[int], Workload],
+    device: Device,
+    clock: Clock = time.perf_counter,
 ) -> dict[str, float]:
     """Return `matmul_flops_per_second` (two per multiply-add) for matrices of `matmul_size`
     rows and columns, `copy_bytes_per_second`, bytes read plus bytes written as in STREAM
-    (McCalpin, 1995), and both as `sustained_…`."""
+    (McCalpin, 1995), and both as `sustained_…`. `matmul` and `copy` return the calls to time,
+    for a number of rows and of bytes."""
 
     def timed(call: Callable[[], Any], calls: int = 1) -> float:
         """Return the seconds of a call in a group of `calls`."""
@@ -120,11 +104,11 @@ def measure_peak(
         return GroupTimes(min(seconds), fmean(seconds))
 
     def measured_matmul() -> dict[str, float]:
-        size, call = SMALLEST, workloads.matmul(SMALLEST)
+        size, call = SMALLEST, matmul(SMALLEST)
         while (alone := warm(call)) < MINIMUM_SECONDS and size < LARGEST:
             size *= 2
             del call
-            call = workloads.matmul(size)
+            call = matmul(size)
         flops, times = 2 * size**3, grouped(call, alone, PRODUCT_SECONDS)
         return {
             "matmul_flops_per_second": flops / times.fastest,
@@ -133,7 +117,7 @@ def measure_peak(
         }
 
     def measured_copy() -> dict[str, float]:
-        call = workloads.copy(COPIED_BYTES)
+        call = copy(COPIED_BYTES)
         times = grouped(call, warm(call), COPY_SECONDS)
         return {
             "copy_bytes_per_second": 2 * COPIED_BYTES / times.fastest,

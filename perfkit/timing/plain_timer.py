@@ -95,8 +95,8 @@ class PlainTimer:
         throughput = samples / (self.ends[-1] - self.ends[warmup - 1])
         return (
             f"{_rounded(throughput)} {self.work.unit}/s of this process in the last "
-            f"{steps - warmup} of {steps} steps (the first {warmup} are left out as warm-up), by "
-            f"the host's clock, with the wait for data, without pauses. "
+            f"{steps - warmup} of {steps} steps (the first {warmup} are left out as warm-up), "
+            f"by the host's clock, with the wait for data, without pauses. "
             f"{odd_samples(told, usual)}{measure}"
         )
 

@@ -28,31 +28,11 @@ from perfkit.timing.rank_process import enter_scratch
 from perfkit.timing.raw_file import RawFile, rank_file
 from perfkit.timing.session import JOB_VARIABLE, Session, open_session
 
-USAGE_ERROR = 2
-"""Exit status of argparse, click and others for arguments that they refuse."""
 TIMER_UNUSED = (
     "the script ended and never called timer.step; make timer = "
     "perfkit.StepTimer(samples_per_step=N) before the training, and call timer.step(loss) "
     "after each step of the optimizer"
 )
-STEP_UNUSED = (
-    "the script made a timer, but ended and never called timer.step; call timer.step(loss) "
-    "after each step of the optimizer"
-)
-
-
-class LastLine:
-    """The last line that the script has written to sys.stderr."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.write = sys.stderr.write
-        setattr(sys.stderr, "write", self._write)  # noqa: B010
-
-    def _write(self, text: str) -> int:
-        if text.strip():
-            self.text = text.strip().splitlines()[-1]
-        return self.write(text)
 
 
 class Command(NamedTuple):
@@ -91,17 +71,16 @@ def main(job_file: Path, words: list[str]) -> None:
     began = time.monotonic()
     command = Command.of(words)
     session = begin(job_file, command, began)
-    last_line = LastLine()
     try:
         command.run()
     except BaseException as error:
         if os.getpid() != session.pid:
             # A process that the script has forked ends as it would without perfkit.
             raise
-        ended(session, error, last_line.text)
+        ended(session, error)
     else:
         if os.getpid() == session.pid:
-            ended(session, None, last_line.text)
+            ended(session, None)
 
 
 def begin(job_file: Path, command: Command, began: float) -> Session:
@@ -123,7 +102,7 @@ def begin(job_file: Path, command: Command, began: float) -> Session:
     return session
 
 
-def ended(session: Session, error: BaseException | None, last_line: str) -> None:
+def ended(session: Session, error: BaseException | None) -> None:
     """Write the event `failure` unless the task is complete, and exit with status 1 then. After
     the task, whatever the script does is its own affair."""
     at = time.time()
@@ -136,7 +115,7 @@ def ended(session: Session, error: BaseException | None, last_line: str) -> None
     if is_complete and session.error is None and exit_status(error) == 0:
         session.write_end()
         return
-    failure = failure_of(session, error, last_line)
+    failure = failure_of(session, error)
     if isinstance(error, SystemExit) and isinstance(error.code, str):
         print(error.code, file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):
@@ -158,10 +137,9 @@ def place_in_script(error: BaseException, script: str) -> str:
     return f"{Path(script).name}, line {lines[-1]}: " if lines else ""
 
 
-def failure_of(session: Session, error: BaseException | None, last_line: str) -> Failure:
+def failure_of(session: Session, error: BaseException | None) -> Failure:
     """Return the failure of a script that has ended before its task was complete: the timer's
-    own error, also if the script has caught it, otherwise how the script has ended. `last_line`
-    on stderr says why arguments were refused."""
+    own error, also if the script has caught it, otherwise how the script has ended."""
     error = session.error or error
     if error is not None and not isinstance(error, SystemExit):
         code, message = classify(error)
@@ -171,15 +149,12 @@ def failure_of(session: Session, error: BaseException | None, last_line: str) ->
     status = exit_status(error)
     if status:
         message = f"the script exited with status {status} after step {session.step}"
-        detail = last_line if status == USAGE_ERROR else ""
         if isinstance(error, SystemExit) and isinstance(error.code, str):
-            detail = error.code
-        if detail:
-            detail = " ".join(portable(detail).split())[:MOST_CHARACTERS]
+            detail = " ".join(portable(error.code).split())[:MOST_CHARACTERS]
             message = f"{message}: {detail}"
         return Failure("script_exit", message)
     if session.step == 0:
-        return Failure("timer_unused", STEP_UNUSED if session.has_timer else TIMER_UNUSED)
+        return Failure("timer_unused", TIMER_UNUSED)
     shorter = "-p measured_steps NUMBER"
     if session.job.measured_seconds:
         shorter += " -p measured_seconds 0"

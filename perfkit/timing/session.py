@@ -27,8 +27,6 @@ class Session:
     pid: int
     step: int = 0
     """the last step that has ended"""
-    has_timer: bool = False
-    """whether the script has made a timer"""
     error: BaseException | None = None
     """what the timer has raised, even if the script has caught it"""
     steps: int = 0

@@ -51,7 +51,6 @@ class StepTimer:
         if session is None:
             self._timer = PlainTimer(told)
             return
-        session.has_timer = True
         if session.job.profile:
             from perfkit.timing.profile import ProfilingTimer
 

@@ -16,8 +16,6 @@ CUDA_VERSIONS = tuple(str(major) for major in range(11, 20))
 HALF_PRECISIONS = ("amp", "pure_fp16", "bf16")
 MEETING_VARIABLE = "PERFKIT_MEETING"
 """Environment variable with the address of rank 0, at which plain processes meet."""
-PADDLE_PACKAGES = "https://www.paddlepaddle.org.cn/packages/stable/"
-"""Folder of Paddle's own indexes of packages, one for each version of CUDA."""
 WITHOUT_DUMPS = """
 unset PADDLE_BACKUP_ENV_PATH
 (cd "$0" && rm -f envlog.* backup_env.* *.*.log)
@@ -66,17 +64,8 @@ class GpuBuild(NamedTuple):
 
     extra: str
     """perfkit's extra with the build and all that its ranks import"""
-    package: str
-    """its name for pip"""
-    package_index: str = ""
-    """index of packages that has the build, if it is not on PyPI"""
     environment: str = ""
     """the checkout's file of a conda environment with the build, if it has one"""
-
-    @property
-    def dali_package(self) -> str:
-        """DALI for the same CUDA, for pip; of the versions that pyproject.toml allows."""
-        return f"nvidia-dali-cuda{self.extra[-2:]}0>=2,<2.3"
 
     @property
     def install(self) -> str:
@@ -93,14 +82,10 @@ class Framework:
     name: str
     display_name: str
     """its name in texts"""
-    package: str
-    """its name for pip"""
     install: str
     """command that installs it, in the checkout"""
     download: str = ""
     """what that command downloads, if it is much"""
-    constraints: str = "constraints.txt"
-    """the checkout's file with tested versions of it and of other packages"""
     gpu_build: GpuBuild | None = None
     """its build for GPUs that perfkit has an extra for"""
     blackwell_build: GpuBuild | None = None
@@ -225,23 +210,12 @@ def plain_processes(ranks: Ranks) -> list[str]:
     return [*launch, str(all_ranks), place.master or "-", *ranks.command]
 
 
-PADDLE_GPU = GpuBuild(
-    extra="gpu-cu12",
-    package="paddlepaddle-gpu",
-    package_index=f"{PADDLE_PACKAGES}cu126/",
-    environment="environment.yml",
-)
 PADDLE = Framework(
     name="paddle",
     display_name="Paddle",
-    package="paddlepaddle",
     install="make report",
-    gpu_build=PADDLE_GPU,
-    blackwell_build=PADDLE_GPU._replace(
-        extra="gpu-cu13",
-        package_index=f"{PADDLE_PACKAGES}cu130/",
-        environment="environment-cu13.yml",
-    ),
+    gpu_build=GpuBuild("gpu-cu12", "environment.yml"),
+    blackwell_build=GpuBuild("gpu-cu13", "environment-cu13.yml"),
     versions={
         "paddle": ("paddle/version/__init__.py:full_version",),
         "paddle_commit": ("paddle/version/__init__.py:commit",),
@@ -269,12 +243,11 @@ PADDLE = Framework(
 TORCH = Framework(
     name="torch",
     display_name="PyTorch",
-    package="torch",
     install="pip install -c constraints.txt -e '.[torch]'",
     # 2.13.0 for Python 3.11 on x86-64, from PyPI.
     download="up to 2.7 GB, since PyPI's build for Linux has CUDA's libraries",
-    gpu_build=GpuBuild("torch-cu12", "torch"),
-    blackwell_build=GpuBuild("torch-cu13", "torch"),
+    gpu_build=GpuBuild("torch-cu12"),
+    blackwell_build=GpuBuild("torch-cu13"),
     versions={
         "torch": ("torch/version.py:__version__",),
         "torch_commit": ("torch/version.py:git_version",),
@@ -303,9 +276,8 @@ TORCH = Framework(
 JAX = Framework(
     name="jax",
     display_name="JAX",
-    package="jax",
     install="pip install -c constraints.txt -e '.[jax]'",
-    gpu_build=GpuBuild("jax-cu12", "jax[cuda12]"),
+    gpu_build=GpuBuild("jax-cu12"),
     versions={
         "jax": ("jax",),
         "jaxlib": ("jaxlib",),
@@ -346,7 +318,6 @@ JAX = Framework(
 TENSORFLOW = Framework(
     name="tensorflow",
     display_name="TensorFlow",
-    package="tensorflow",
     install="pip install -c constraints.txt -e '.[tensorflow]'",
     versions={"tensorflow": ("tensorflow", "tensorflow-cpu"), "keras": ("keras",)},
     supports={
@@ -365,10 +336,8 @@ TENSORFLOW = Framework(
 MXNET = Framework(
     name="mxnet",
     display_name="MXNet",
-    package="mxnet",
     # Its last wheel requires NumPy < 1.24, and therefore an environment of its own.
     install="make peers; to use it: -p python .venv-mxnet/bin/python",
-    constraints="environments/mxnet.txt",
     versions={"mxnet": ("mxnet",)},
     supports={
         "model": ("resnet50",),

@@ -19,10 +19,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from perfkit.inputs import InputOptions, synthetic
+from perfkit.inputs import synthetic
 from perfkit.timing.raw_file import RawFile
 from perfkit.timing.session import current_session
 from perfkit.training.models import model_of
+from perfkit.training.options import Options
 
 STEPS = 5
 PRECISIONS = {"fp32": np.float32, "fp64": np.float64}
@@ -67,7 +68,7 @@ def raw_file() -> RawFile:
     return session.raw
 
 
-def fixed_batch(options: InputOptions, dtype: Any) -> tuple[np.ndarray, ...]:
+def fixed_batch(options: Options, dtype: Any) -> tuple[np.ndarray, ...]:
     """Return the batch of synthetic input, of images in `dtype` and the layout of the options,
     with the same numbers in each layout. The first sequence ends after three quarters, which
     reveals frameworks that compute with padding or count unused predictions."""

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from itertools import islice, pairwise
 from pathlib import Path
@@ -19,7 +20,7 @@ from trained import train_here
 
 from perfkit.measuring.system import gpus
 from perfkit.timing.frameworks import FRAMEWORKS
-from perfkit.timing.peak import FrameworkWorkloads, measure_peak, product_precision
+from perfkit.timing.peak import measure_peak, product_precision
 from perfkit.training.options import Options
 
 LARGE, TINY = 4096, 512
@@ -93,8 +94,8 @@ def events(options, _words, small):
 def peaks(options, _words, small):
     """Two measured peaks in a row."""
     framework, device = opened(options)
-    workloads = FrameworkWorkloads(framework, product_precision(options.precision))
-    return [measure_peak(workloads, device) for _ in range(2)]
+    matmul = partial(framework.matmul, precision=product_precision(options.precision))
+    return [measure_peak(matmul, framework.copy, device) for _ in range(2)]
 
 
 class Watched:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from perfkit.measuring.config import Config
 from perfkit.measuring.driver.exit_info import ExitInfo
 from perfkit.measuring.driver.failures import EndedRun, cause, finished, timed_out
-from perfkit.measuring.driver.told_failures import unlike_the_request
+from perfkit.measuring.driver.told_failures import told_failure
 from perfkit.measuring.driver.workers import Launcher
 from perfkit.measuring.results.effective import Effective, Told
 from perfkit.measuring.results.failures import Failure
@@ -86,7 +86,7 @@ class EndedRepeat:
             nodes.append(self.launcher.node_name(rank // config.devices))
         run = EndedRun(events, nodes, self.exit_info)
         if not run.exit_info.error:
-            failure = unlike_the_request(config, run, self.index, first_told)
+            failure = told_failure(run, self.index, first_told)
             if failure:
                 return failure
         if all(finished(rank_events) for rank_events in events):

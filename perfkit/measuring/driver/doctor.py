@@ -8,7 +8,7 @@ from perfkit.measuring.format import amount
 from perfkit.measuring.request.checks import sample_count
 from perfkit.measuring.request.plan import Plan
 from perfkit.measuring.request.requirements import read_environment
-from perfkit.measuring.system.gpus import facts_of_speed, unseen
+from perfkit.measuring.system.gpus import facts_of_speed
 from perfkit.training.frameworks import FRAMEWORKS
 
 
@@ -23,11 +23,6 @@ class Diagnostic(NamedTuple):
 def examine_plan(plan: Plan) -> Iterator[Diagnostic]:
     config = plan.config
     yield from _software(config)
-    forbidden = unseen().forbidden
-    if config.device == "gpu" and forbidden:
-        forbidden_gpus = amount(forbidden, "GPU")
-        problem = f"this process has no permission to use {forbidden_gpus} of this machine"
-        yield Diagnostic("gpus", problem, is_well=False)
     if config.device == "gpu":
         yield from _gpus()
     yield from _work(config)

@@ -1,8 +1,7 @@
-"""Whether a repeat is what was asked for, by what its ranks told: functions of their events."""
+"""Whether a repeat can be used, by what its ranks told: functions of their events."""
 
 from itertools import zip_longest
 
-from perfkit.measuring.config import Config
 from perfkit.measuring.driver.failures import EndedRun, finished
 from perfkit.measuring.results.effective import Told
 from perfkit.measuring.results.failures import Failure
@@ -13,9 +12,7 @@ Tellings = dict[int, Told]
 """What the ranks have told that called the timer."""
 
 
-def unlike_the_request(
-    config: Config, run: EndedRun, repeat: int, first_told: Told | None
-) -> Failure | None:
+def told_failure(run: EndedRun, repeat: int, first_told: Told | None) -> Failure | None:
     """Return why a repeat can't be used for what its ranks told; None if there is no reason.
     `first_told`: what a script told in the first repeat, None in that one."""
     told = {}
@@ -23,24 +20,11 @@ def unlike_the_request(
         telling = told_by(events)
         if telling:
             told[rank] = telling
-    failure = _wrong_device(config.device, run, told) or _timer_on_some_ranks(run, told)
+    failure = _timer_on_some_ranks(run, told)
     failure = failure or _different_on_ranks(run, told) or _paused_on_some_ranks(run)
     if failure or first_told is None:
         return failure
     return _different_in_repeat(repeat, first_told, run, told)
-
-
-def _wrong_device(device: str, run: EndedRun, told: Tellings) -> Failure | None:
-    """Return the failure of a rank that trained on another type of device than `device`."""
-    for rank, telling in told.items():
-        used = telling.device
-        if used != device:
-            reason = (
-                f"{run.name(rank)}: device={device} was requested, but the training used "
-                f"{used}; let it use {device}, or ask for the other: -p device {used}"
-            )
-            return run.failure("config_mismatch", reason, rank)
-    return None
 
 
 def _timer_on_some_ranks(run: EndedRun, told: Tellings) -> Failure | None:

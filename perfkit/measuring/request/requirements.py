@@ -24,12 +24,6 @@ from perfkit.measuring.system.software import (
 from perfkit.measuring.work import ModelWork
 from perfkit.training.frameworks import FRAMEWORKS, GpuBuild
 
-PIP_NAMES = {
-    "nvidia.dali": "nvidia-dali-cuda120",
-    "PIL": "pillow",
-    "pynvml": "nvidia-ml-py",
-}
-"""Module -> its package, if the names differ."""
 SHARED_MEMORY = Path("/dev/shm")
 """A container has 64 MiB of it by default; a DataLoader's process that can't write there is
 killed."""
@@ -136,10 +130,8 @@ def _lacking_packages(config: Config) -> Iterator[str]:
         yield f"python: {error}"
         return
     if config.python and software.lacking:
-        python = config.interpreter
-        packages = shlex.join(_words_for_pip(config, software.lacking))
-        command = in_checkout(f"{python} -m pip install {packages}")
-        yield f"python: {python} has no {', '.join(software.lacking)}; to install: {command}"
+        modules = ", ".join(software.lacking)
+        yield f"python: {config.interpreter} has no {modules}; install them there"
         return
     framework, build = FRAMEWORKS[config.framework], _gpu_build(config)
     name = framework.display_name
@@ -160,26 +152,6 @@ def _lacking_packages(config: Config) -> Iterator[str]:
             f"input: DALI is not installed; to install it: {command}; to run without it: -p "
             "input dataloader"
         )
-
-
-def _words_for_pip(config: Config, lacking: list[str]) -> list[str]:
-    """Return the words with which pip installs these modules for the workers."""
-    framework = FRAMEWORKS[config.framework]
-    build = _gpu_build(config)
-    lacks_framework = framework.name in lacking
-    index = []
-    if lacks_framework and build and build.package_index:
-        index = ["--extra-index-url", build.package_index]
-    if lacks_framework and build and config.work.facts:
-        return [*index, "-e", f".[{build.extra}]"]
-    names = PIP_NAMES | {framework.name: framework.package}
-    if build:
-        names |= {framework.name: build.package, "nvidia.dali": build.dali_package}
-    packages = [names.get(module, module) for module in lacking]
-    if lacks_framework:
-        # Tested versions would replace those that another version of the framework needs.
-        return [*index, "-c", framework.constraints, *packages]
-    return packages
 
 
 def _gpu_build(config: Config) -> GpuBuild | None:

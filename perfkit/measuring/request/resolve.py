@@ -9,11 +9,16 @@ from perfkit.measuring.request.command_files import CommandContent
 from perfkit.measuring.request.script import ScriptContent
 from perfkit.measuring.work import CommandWork, Kind, ModelWork, ScriptWork
 from perfkit.timing.failure import portable
-from perfkit.training.frameworks import FRAMEWORKS, Framework, default_layout
-from perfkit.training.models import Model, model_named
+from perfkit.training.frameworks import FRAMEWORKS, Framework
+from perfkit.training.options import Options
 
 COMMANDS_FRAMEWORK = "torch"
 """That of most trainers."""
+AS_THE_SCRIPT = (
+    *("model_size", "execution", "optimizer", "layout"),
+    *("batch_size", "image_size", "sequence_length", "data_dir"),
+)
+"""Parameters whose defaults are those of the training script."""
 
 
 def resolve(request: Mapping[str, Any], gpus: int = 0) -> Config:
@@ -24,13 +29,10 @@ def resolve(request: Mapping[str, Any], gpus: int = 0) -> Config:
     ValidationError for any other invalid value.
     """
     values = _set_values(request, ModelWork)
-    model = model_named(values["model"])
     framework = FRAMEWORKS[values.get("framework", usual_framework())]
     device = values.get("device", "gpu" if values.get("gpus", gpus) else "cpu")
-    defaults = _defaults_of_run(device, gpus, values.get("nodes", 1)) | _defaults_of_dali(
-        device
-    )
-    defaults |= _defaults_of_work(model, framework, device, values.get("precision", ""))
+    defaults = _defaults_of_run(device, gpus, values.get("nodes", 1))
+    defaults |= _defaults_of_dali(device) | _defaults_of_work(values, framework, device)
     return _config(ModelWork, {"framework": framework.name} | defaults | values)
 
 
@@ -117,33 +119,17 @@ def _defaults_of_run(device: str, gpus: int, nodes: int) -> dict[str, Any]:
 
 
 def _defaults_of_work(
-    model: Model, framework: Framework, device: str, precision: str
+    values: Mapping[str, Any], framework: Framework, device: str
 ) -> dict[str, Any]:
-    defaults = {
-        "execution": framework.execution,
-        "optimizer": _first_supported(framework, "optimizer", model.optimizers),
-        "input": _first_supported(framework, "input", model.inputs),
-        "layout": None,
-        "batch_size": model.gpu_batch_size,
-        "image_size": model.default_image_size,
-        "sequence_length": model.default_sequence_length,
-        "data_dir": model.data_dir,
-    }
-    if model.sizes:
-        defaults["model_size"] = model.sizes.on_cpu if device == "cpu" else model.sizes.on_gpu
-    if device == "cpu":
-        defaults["batch_size"] = model.cpu_batch_size
-        if model.cpu_sequence_length:
-            defaults["sequence_length"] = model.cpu_sequence_length
-    if model.sample == "image":
-        defaults["layout"] = default_layout(framework.name, device, precision)
+    script = Options(
+        framework=framework.name,
+        model=values["model"],
+        device=device,
+        precision=values.get("precision", "fp32"),
+    )
+    defaults = {name: getattr(script, name) for name in AS_THE_SCRIPT}
+    inputs = script.facts.inputs
+    supported = [each for each in inputs if framework.takes(input=each)]
+    # That of a framework which supports none is refused later.
+    defaults["input"] = [*supported, *inputs][0]
     return defaults
-
-
-def _first_supported(framework: Framework, name: str, values: tuple[str, ...]) -> str:
-    """Return the model's first value of a parameter that the framework supports; the first of
-    all if it supports none, which is refused later."""
-    for value in values:
-        if framework.takes(**{name: value}):
-            return value
-    return values[0]

@@ -152,7 +152,6 @@ class Repeat(Stored):
     straggler: int | None = None
     """rank whose compute_seconds exceed 1.1 times the others' median, if any; None also where
     these are unknown"""
-    """rank 0's, after the window"""
     peak: Peak | None = None
     """all ranks' together; None unless each has one"""
     first_step: FirstStep | None = None
