@@ -206,7 +206,9 @@ def script(place: Place) -> Group:
 
 def command(place: Place) -> Group:
     """A trainer timed by its own log, with and without recomputed activations."""
-    train = ".venv/bin/python examples/huggingface.py --logging_steps 1 --max_steps 100000"
+    # The bar tells the steps.
+    options = "--disable_tqdm False --logging_steps 1 --max_steps 100000"
+    train = f".venv/bin/python examples/huggingface.py {options}"
     variants = ["flags=", "flags=--gradient_checkpointing True"]
     # What its log does not tell.
     told = {"batch_size": 8, "sequence_length": 128}
