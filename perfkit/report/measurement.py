@@ -22,7 +22,7 @@ from perfkit.report.pages import (
 from perfkit.report.peaks import limits
 from perfkit.report.profile import where_the_step_goes
 from perfkit.report.section import Section, folded
-from perfkit.report.setup import command, effective_settings, environment, method, parameters
+from perfkit.report.setup import command, effective_settings, environment, parameters
 from perfkit.report.steps import raw_files, repeats, step_times, telemetry, warnings
 from perfkit.report.text import names
 from perfkit.report.text.language import LANGUAGES, in_language
@@ -53,7 +53,6 @@ def page(measurement: Measurement) -> Section:
         _("Parameters"): parameters(shown),
         _("Effective settings"): effective_settings(shown),
         _("Environment"): environment(shown),
-        _("Method"): method(shown),
         _("Raw files"): raw_files(shown),
     }
     section += heading(_("Details"), _("Details"), level=2)
