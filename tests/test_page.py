@@ -61,7 +61,7 @@ def folded(page):
     return [section.summary.get_text() for section in page.select("main details[id]")]
 
 
-DETAILS = ["Limits", "Telemetry", "Parameters", "Effective settings", "Environment", "Method"]
+DETAILS = ["Limits", "Telemetry", "Parameters", "Effective settings", "Environment"]
 DETAILS += ["Raw files"]
 
 
@@ -178,7 +178,7 @@ def test_the_page_of_a_failure_before_any_step_has_no_empty_section(tmp_path):
     page = written(failed_at_once(tmp_path / "m"))
     headings = [heading.get_text() for heading in page.select("main h2")]
     assert headings == ["Command", "Details"]
-    assert folded(page) == ["Parameters", "Environment", "Method", "Raw files"]
+    assert folded(page) == ["Parameters", "Environment", "Raw files"]
     assert [link.get_text() for link in page.select(".sections li > a")] == headings
     assert page.select("figure, .tile") == []
     text = " ".join(page.main.get_text(" ").split())

@@ -14,7 +14,7 @@ from perfkit.report.index_rows import device_groups
 from perfkit.report.links import Site
 from perfkit.report.measurement import checked, write_measurement
 from perfkit.report.peaks import limits
-from perfkit.report.setup import method, parameters
+from perfkit.report.setup import parameters
 from perfkit.report.step_charts import overlaid
 from perfkit.report.steps import repeats
 from perfkit.report.text import names
@@ -60,7 +60,6 @@ def test_an_unknown_wait_for_data_is_never_shown_as_zero(tmp_path):
     measurement = kept(tmp_path)
     assert "Data wait" not in text_of(headline(checked(measurement)))
     assert "Data wait" not in text_of(repeats(measurement))
-    assert "Data wait" not in text_of(method(measurement))
     assert "Wait for data unknown" in text_of(script(measurement))
 
 
