@@ -308,16 +308,16 @@ def gpt_on_eight_gpus(tokens_per_second, **changes):
     return measured([tokens_per_second], device="gpu", used="bf16", **work, **changes)
 
 
-def test_language_model_utilization_is_shown_with_its_formula(tmp_path):
+def test_language_model_utilization_is_shown_with_its_count_of_operations(tmp_path):
     result = gpt_on_eight_gpus(1e6)
     measurement = with_peak(tmp_path / "m", result, flops=8e12)
     throughput, _peak, _trust = tiles(measurement)
     assert "tokens/s" in throughput
     assert "125,000 tokens/s per device" in throughput
     text = limits(measurement).html
-    assert "throughput × FLOPs per token / peak" in text
     # V100s do not support bf16: no datasheet peak is shown.
-    assert "1,000,000 tokens/s × 0.8547 GFLOP / 8.00 TFLOP/s" in text
+    assert "Datasheet" not in text
+    assert "0.8547 GFLOP per token" in text
     assert "N = 123,568,128 weights of matrix products" in text
     assert "T = 1024 tokens" in text
     # 6 N = 741.4 MFLOP; attention in full 113.2, causally 56.6.
@@ -330,27 +330,16 @@ def limits_table(measurement):
     return {line("td")[0].get_text(): line("td")[1].get_text() for line in page("tr")[1:]}
 
 
-def test_both_counts_of_attention_are_shown_for_every_share_the_full_one_first(tmp_path):
+def test_the_shares_of_both_peaks_count_attention_in_full(tmp_path):
     facts = {"gpus": ["NVIDIA H100 80GB HBM3, 80 GiB"] * 8}
     result = gpt_on_eight_gpus(3.3e6, facts=facts)
     rows = limits_table(with_peak(tmp_path / "m", result, flops=8 * 800e12))
-    # 412,500 tokens/s per device; 854.655 or, causally, 798.032 MFLOP each.
+    # 412,500 tokens/s per device; 854.655 MFLOP each.
     assert rows["Throughput per device (tokens/s)"] == "412,500"
-    assert rows["Model's TFLOP/s per device, attention in full"] == "352.5"
-    assert rows["Model's TFLOP/s per device, causal attention"] == "329.2"
-    assert rows["Share of measured peak (MFU, attention in full)"] == "44.1 %"
-    assert rows["Share of measured peak (MFU, causal attention)"] == "41.1 %"
+    assert rows["Model's TFLOP/s per device"] == "352.5"
+    assert rows["Share of measured peak (MFU)"] == "44.1 %"
     # The datasheet's dense peak is 989.5 TFLOP/s.
-    assert rows["Share of its peak (MFU, attention in full)"] == "35.6 %"
-    assert rows["Share of its peak (MFU, causal attention)"] == "33.3 %"
-
-
-def test_a_model_without_a_causal_mask_has_one_share(tmp_path):
-    work = {"model": "bert", "image_size": None, "layout": None, "optimizer": "adamw"}
-    result = measured([4.0], input="synthetic", sequence_length=128, **work)
-    bert = limits_table(with_peak(tmp_path / "m", result, flops=1e13))
-    expected = ["Share of measured peak (MFU, attention in full)"]
-    assert [name for name in bert if "MFU" in name] == expected
+    assert rows["Share of its peak (MFU)"] == "35.6 %"
 
 
 def test_memory_and_the_time_to_the_first_step_are_told_for_each_repeat(tmp_path):

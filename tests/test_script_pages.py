@@ -121,7 +121,6 @@ def test_the_share_of_the_peak_follows_from_told_flops(tmp_path):
     told = {"flops_per_sample": 3e9, "precision": "bf16"}
     text = text_of(limits(kept(tmp_path, told=told, repeat={"peak": PEAK})))
     assert "Share of measured peak (MFU) 30.3 %" in text
-    assert "101.0 images/s × 3.000 GFLOP / 1.00 TFLOP/s" in text
     assert "The script told 3.000 GFLOP per sample; the suite can't check them." in text
 
 
