@@ -204,27 +204,20 @@ def _compare_live(
     help="Exit with 1 if there is no series to check, too.",
 )
 @options.percent("--threshold", 2, "Drop above which a series has regressed.")
-@click.option(
-    "--since",
-    default="",
-    metavar="LABEL|DATE",
-    help="Accept the level of the first measurement with this label, or on this day or later.",
-)
 @options.JSON_FILE
 def history(
     outputs: tuple[str, ...],
     check: bool,
     require_baseline: bool,
     threshold: float,
-    since: str,
     file: str | None,
 ) -> None:
     """Show how the throughput of each configuration changed over time.
 
     OUTPUTS is one or several folders. A series is one configuration, measured at least three
     times. It has regressed while its newest level is below the best accepted one. A measurement
-    whose label begins with accepted, or --since, accepts its level. Measurements beside other
-    load are shown, but not judged.
+    whose label begins with accepted accepts its level. Measurements beside other load are
+    shown, but not judged.
     """
     import pandas as pd
 
@@ -253,7 +246,7 @@ def history(
         prefix, _slash, name = folder.rpartition("/")
         return Measurement.read(folders[f"{prefix}/" if prefix else ""] / name).result
 
-    found = history_of(measurements, threshold, read=read, since=since)
+    found = history_of(measurements, threshold, read=read)
     # Measurements of several folders are named by these.
     place = Path.cwd() if len(outputs) > 1 else outputs_path(*outputs)
     options.print_result(found, file, history_section(found, Site(place)))
