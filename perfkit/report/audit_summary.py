@@ -2,12 +2,11 @@
 side by side, claims and findings."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
 from perfkit.audit.audit import Audit, AuditedLog, LocatedFinding
-from perfkit.audit.claim import GIVEN, Claim
 from perfkit.audit.claim_alone import ClaimAlone
 from perfkit.audit.samples import unit_of_figures
 from perfkit.measuring.format import amount, number, percent, shortened
@@ -20,19 +19,14 @@ from perfkit.report.audit_answer import (
     printed_row,
 )
 from perfkit.report.audit_text import (
-    answer_steps,
     claim_counts,
-    claim_lines,
     covers_text,
-    difference_text,
     method_text,
-    other_work,
-    reference_text,
     reported_text,
     short_names,
-    state_text,
     steps_text,
 )
+from perfkit.report.audited_claims import claimed_in_short
 from perfkit.report.audited_logs import log_table
 from perfkit.report.elements import (
     bullets,
@@ -80,17 +74,14 @@ Names = Mapping[str, str]
 def audit_section(audit: Audit, *, everything: bool = False) -> Section:
     """Return an audit in short; with `everything`, all facts, statistics and findings."""
     names = short_names(audit.logs)
-    of_tables: dict[str | None, list[Claim]] = {}
-    for claim in audit.claims:
-        of_tables.setdefault(claim.table, []).append(claim)
-    section = _claims(of_tables.pop(None, []), audit, names)
+    section = Section()
+    if audit.tables:
+        section += paragraph(strong(", ".join(claim_counts(audit.claims))))
+    section += claimed_in_short(audit)
     if len(audit.logs) == 1:
         section += _single_log(audit.logs[0], names, everything=everything)
     elif audit.logs:
         section += _several_logs(audit.logs, names, everything=everything)
-    for name, claims in of_tables.items():
-        section += paragraph(strong(f"{name}: {', '.join(claim_counts(claims))}"))
-        section += _claims(claims, audit, names)
     left_out = [shortened(reason, LONGEST_REASON) for reason in audit.left_out[:MOST_LEFT_OUT]]
     section += bullets(f"left out: {reason}" for reason in left_out)
     return section + more(len(audit.left_out) - MOST_LEFT_OUT, "--json")
@@ -252,33 +243,7 @@ def prints_texts(log: AuditedLog) -> list[str]:
     return texts
 
 
-# Claims.
-
-
-def _claims(claims: Iterable[Claim], audit: Audit, names: Names) -> Section:
-    """Return the claims with a log, each with the log's number."""
-    logs = {log.name: log for log in audit.logs}
-    section = Section()
-    for claim in claims:
-        if claim.log:
-            section += _claim(claim, logs[claim.log], names)
-    return section
-
-
-def _claim(claim: Claim, log: AuditedLog, names: Names) -> Section:
-    parts = [claim.text, state_text(claim)]
-    if claim.place != GIVEN:
-        parts.append(claim.place.removeprefix(f"{claim.table}: "))
-    details = claim_lines(claim)
-    if claim.table:
-        of_log = [f"log {names[log.name]}", other_work(claim, log)]
-        details = [*filter(None, of_log), *details]
-    if claim.reference:
-        difference = difference_text(claim.reference_difference)
-        answer = [reference_text(claim), difference, answer_steps(log)]
-        answered = ", ".join(filter(None, answer))
-        details.append(f"the log's answer: {answered}")
-    return paragraph(strong(foreign("  ".join(parts)))) + bullets(details)
+# A claim without a log.
 
 
 def claim_alone_section(claim: ClaimAlone) -> Section:
