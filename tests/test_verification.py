@@ -484,7 +484,6 @@ COMPILED = {"execution": "static", "layout": "NCHW", "image_size": 96}
 
 def test_the_verify_command_names_what_differs_from_the_defaults():
     in_paddle, in_torch = (result.config for result in results())
-    assert verify_command(in_paddle) == "perfkit verify resnet50"
     assert verify_command(in_paddle, in_torch) == f"{VERIFY} paddle,torch"
     compiled = in_torch.changed(**COMPILED)
     command = verify_command(compiled, in_paddle)
