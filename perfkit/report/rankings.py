@@ -14,7 +14,6 @@ from perfkit.analysis.comparison.rankings import Ranking, rankings
 from perfkit.analysis.comparison.table_rows import Cell, TableRow, table_rows
 from perfkit.measuring.format import number, percent, plain, plus_minus
 from perfkit.measuring.statistics import Estimate
-from perfkit.measuring.units import GIB
 from perfkit.report.blocks import Inline, NumberHeading
 from perfkit.report.elements import (
     bullets,
@@ -106,7 +105,7 @@ class FrameworkTable:
 
 def fastest(summary: Summary) -> Section:
     """The fastest framework of each row covered by an interleaved comparison; then a table of
-    all configurations by framework, and one of memory and the time to the first step."""
+    all configurations by framework."""
     cells = summary.cells
     if cells.empty:
         return hint(_("There are no measurements yet. To measure:"), "perfkit run resnet50")
@@ -115,7 +114,6 @@ def fastest(summary: Summary) -> Section:
     section = _answers(answers(rows, by_row))
     several = [row for row in rows if len(row.cells) > 1]
     single = [row for row in rows if len(row.cells) == 1]
-    starts = Section()
     for group, is_open in ((several, True), (single, not several)):
         if not group:
             continue
@@ -123,10 +121,7 @@ def fastest(summary: Summary) -> Section:
         numbers = shown.section(partial(_number_cell, summary, shown, by_row))
         numbers += more(len(group) - MOST_ROWS)
         section += numbers if is_open else folded(_("Measured in one framework"), numbers)
-        if any(cell.has_start for row in group for cell in row.cells.values()):
-            starts += shown.section(_start_cell)
-    section += note(*_legend(rows, by_row))
-    return section + folded(_("Memory and time to the first step"), starts)
+    return section + note(*_legend(rows, by_row))
 
 
 def _table(rows: Sequence[TableRow], cells: pd.DataFrame) -> FrameworkTable:
@@ -283,19 +278,6 @@ def _ratio(row: TableRow, cell: Cell, ranking: Ranking | None) -> Line | None:
     if separate is None:
         return None
     return Line(_("Ratio"), f"≈ {number(separate, 3)} × Paddle")
-
-
-def _start_cell(row: TableRow, framework: str) -> Inline | None:
-    """Return the peak memory of a device, and the time to the first step."""
-    cell = row.cells.get(framework)
-    if cell is None:
-        return None
-    texts = []
-    if cell.peak_memory_bytes:
-        texts.append(f"{number(cell.peak_memory_bytes / GIB, 3)} GiB")
-    if cell.first_step_seconds:
-        texts.append(f"{number(cell.first_step_seconds, 3)} s")
-    return ", ".join(texts) or None
 
 
 def _plus_minus(cell: Cell) -> Markup:
