@@ -56,17 +56,9 @@ def only_table(section):
     return rows
 
 
-def numbers(section):
-    """Return the tables of frameworks, without those of memory and first steps."""
-    starts = parsed(section).find("summary", string="Memory and time to the first step")
-    count = len(starts.parent.find_all("table")) if starts else 0
-    every = tables(section)
-    return every[: len(every) - count]
-
-
 def rows_of(section):
     """Return the rows of the tables of frameworks by heading, without versions."""
-    rows = [row for _caption, rows in numbers(section) for row in rows]
+    rows = [row for _caption, rows in tables(section) for row in rows]
     return [{name.split()[0]: text for name, text in row.items()} for row in rows]
 
 
@@ -297,7 +289,7 @@ def test_hardware_versions_and_protocols_have_separate_rows_that_name_them(
 ):
     usual = [measured([1.0], batch_size=size) for size in (4, 8)]
     others = [measured([2.0], batch_size=size, **change) for size in (4, 8)]
-    ((caption, rows),) = numbers(fastest(read(tmp_path, *usual, *others)))
+    ((caption, rows),) = tables(fastest(read(tmp_path, *usual, *others)))
     texts = [" ".join(row.values()) for row in rows]
     assert len(texts) == 4
     assert [words in text for text in texts] == ["2.000 images/s" in text for text in texts]
