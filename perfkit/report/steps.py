@@ -35,11 +35,11 @@ MOST_OPEN_RANKS = 8
 
 
 def step_times(page: CheckedMeasurement) -> Section:
-    """Charts of all steps, repeats overlaid and one by one, and the steady state."""
-    if not page.charts.parts:
+    """The chart of all steps, repeats overlaid, and the steady state."""
+    if not page.chart.parts:
         return Section()
     steady = _steady_state(page.result, page.checks.profiles)
-    return page.charts + folded(_("Steady state"), steady)
+    return page.chart + folded(_("Steady state"), steady)
 
 
 def _steady_state(result: Result, profiles: Sequence[RepeatProfile]) -> Section:
