@@ -35,7 +35,7 @@ from perfkit.report.measurement import MeasurementError, write_measurement
 from perfkit.report.peaks import limits
 from perfkit.report.setup import environment, parameters
 from perfkit.report.site import publish
-from perfkit.report.step_charts import each_repeat, overlaid
+from perfkit.report.step_charts import overlaid
 from perfkit.report.steps import repeats
 from perfkit.report.text import names
 from perfkit.report.tiles import headline
@@ -75,8 +75,8 @@ def test_the_page_has_every_section_and_no_dead_link(published):
     assert [link.get_text() for link in listed] == headings
     targets = [f"#{heading['id']}" for heading in page.select("main h2")]
     assert [link["href"] for link in listed] == targets
-    # The steps of all repeats, the same for narrow screens, and each repeat.
-    assert text.count("<figure") == 3
+    # The steps of all repeats, and the same for narrow screens.
+    assert text.count("<figure") == 2
     assert "image/png" not in text
     links = set(re.findall(r'href="([^"#]+)"', text))
     assert {"repeats/1/rank0.jsonl", "notebook.ipynb"} < links
@@ -111,21 +111,6 @@ def test_the_overlaid_chart_has_each_repeats_slowest_rank_and_their_median():
     assert axes.get_xlim() == (0.5, 5.5)
 
 
-@pytest.mark.parametrize(("ranks", "drawn"), [(2, [2.0, 3.0]), (9, [2.0, 10.0])])
-def test_each_repeat_has_a_row_on_the_same_scale_and_few_lines(ranks, drawn):
-    (axes,) = each_repeat(many_steps(ranks), "blue").axes
-    assert [text.get_text() for text in axes.texts] == ["1", "2"]
-    slowest = 2 + ranks - 1 + 5
-    row_height = pytest.approx(1.1 * slowest)
-    # The lower one of two rows begins two heights below 0.
-    low, high = axes.get_ylim()
-    assert (-low / 2, high) == (row_height, 0)
-    lines = [line.get_ydata() for line in axes.lines if len(line.get_ydata()) > 2]
-    of_first_row = lines[: len(drawn)]
-    assert len(lines) == 2 * len(drawn)
-    assert [line[0] - low / 2 for line in of_first_row] == pytest.approx(drawn)
-
-
 def test_the_stored_notebook_displays_in_any_viewer(published):
     notebook = nbformat.read(published.folder / "notebook.ipynb", 4)
     nbformat.validate(notebook)
@@ -137,7 +122,7 @@ def test_the_stored_notebook_displays_in_any_viewer(published):
             if "image/png" in output.data:
                 assert "image/svg+xml" not in output.data
                 figures += 1
-    assert figures == 2
+    assert figures == 1
 
 
 def test_publishing_an_incomplete_measurement_writes_the_whole_page_and_raises(tmp_path):
