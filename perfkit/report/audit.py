@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from perfkit.analysis.published.cells import FRAMEWORK_NAMES
-from perfkit.audit.audit import Audit, AuditedLog, read_audit
+from perfkit.audit.audit import Audit, read_audit
 from perfkit.audit.claim import GIVEN, Claim
 from perfkit.audit.claims import Waterfall, waterfall
 from perfkit.audit.figure import unit_for
@@ -17,19 +16,11 @@ from perfkit.audit.statements import DIGITS
 from perfkit.measuring.format import minute, number, shortened
 from perfkit.measuring.paths import outputs_path
 from perfkit.report.audit_answer import answer_text
-from perfkit.report.audit_summary import (
-    answers,
-    figures,
-    findings,
-    printed_quantities,
-    prints_texts,
-    step_times,
-)
+from perfkit.report.audit_summary import answers, details, findings
 from perfkit.report.audit_text import (
     STAGES,
     claim_counts,
     difference_text,
-    reported_text,
     short_names,
     stage_text,
     state_text,
@@ -37,10 +28,7 @@ from perfkit.report.audit_text import (
 from perfkit.report.audited_claims import claimed
 from perfkit.report.elements import (
     bullets,
-    code,
     command,
-    foreign,
-    joined,
     note,
     paragraph,
     part,
@@ -52,15 +40,11 @@ from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import FAINT, INK, SHADES, new_figure
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.language import ngettext
-from perfkit.report.text.statements import sentence
 
 MOST_ROWS = 40
 """Of more waterfalls there is a table alone."""
 NARROWEST = 0.5
 """Least percent on both sides of 0 that the chart shows: else it would magnify rounding."""
-MOST_REPORTED = 12
-"""Other figures of a log that are shown, at most."""
-
 
 Waterfalls = Mapping[str, Waterfall]
 """Label of a number or log -> its waterfall."""
@@ -224,21 +208,5 @@ def _logs(audit: Audit) -> Section:
     section = Section()
     for index, log in enumerate(audit.logs, 1):
         name = f"{log.name}: {answer_text(log)}"
-        section += folded(name, _details(log), f"log{index}")
+        section += folded(name, details(log), f"log{index}")
     return section + paragraph(_("To repeat this audit:")) + command(audit.command)
-
-
-def _details(log: AuditedLog) -> Section:
-    about = Markup("<strong>%s</strong>: %s") % (log.format, foreign(f"{log.source}."))
-    section = paragraph(about, *prints_texts(log))
-    facts = []
-    for name, fact in log.facts.items():
-        facts.append(joined([code(name), f"{fact.value} ({sentence(fact.by)})"]))
-    section += paragraph(joined(facts, "; "))
-    reported = []
-    for name, text in [*log.reported.items()][-MOST_REPORTED:]:
-        reported.append(joined([code(name), reported_text(text)]))
-    if reported:
-        section += paragraph(_("The log also reports:"), joined(reported, "; "))
-    section += note(f"SHA-256 {log.sha256}")
-    return section + printed_quantities(log) + step_times(log) + figures(log)

@@ -196,10 +196,9 @@ def _single_log(log: AuditedLog, names: Names, *, everything: bool) -> Section:
     """Return the answer of a log, what it rests on, and its findings."""
     about = f"{_without_middle(names[log.name])} ({log.format})"
     section = answer_of_log(log) + note(foreign(about))
-    section += _reported(log, None if everything else MOST_REPORTED)
-    section += printed_quantities(log, None if everything else MOST_PRINTED)
     if everything:
-        return section + _everything(log) + bullets(map(finding, log.findings))
+        return section + details(log) + bullets(map(finding, log.findings))
+    section += _reported(log) + printed_quantities(log, MOST_PRINTED)
     if not log.answer:
         section += figures(log, MOST_PRINTED)
     shown = log.findings[:MOST_FINDINGS]
@@ -210,10 +209,10 @@ def _single_log(log: AuditedLog, names: Names, *, everything: bool) -> Section:
     return section + note(f"--all shows {counts}.")
 
 
-def _reported(log: AuditedLog, most: int | None) -> Section:
+def _reported(log: AuditedLog) -> Section:
     """Return the last other figures that a log reports, such as times."""
     reported = []
-    for name, text in [*log.reported.items()][-most if most else 0 :]:
+    for name, text in [*log.reported.items()][-MOST_REPORTED:]:
         value = shortened(reported_text(text), LONGEST_NAME // 2)
         reported.append(f"{_without_middle(name)} {value}")
     if not reported:
@@ -222,14 +221,24 @@ def _reported(log: AuditedLog, most: int | None) -> Section:
     return note(foreign(reports)) + more(len(log.reported) - len(reported), ALL)
 
 
-def _everything(log: AuditedLog) -> Section:
-    """Return what a log's lines mean, its facts and all statistics."""
-    section = paragraph(*prints_texts(log))
-    facts = ", ".join(f"{name} {fact.value}" for name, fact in log.facts.items())
-    return section + note(foreign(facts)) + figures(log)
+def details(log: AuditedLog) -> Section:
+    """Return what a log's lines mean, its facts, and all figures."""
+    about = Markup("<strong>%s</strong>: %s") % (log.format, foreign(f"{log.source}."))
+    section = paragraph(about, *_prints_texts(log))
+    facts = []
+    for name, fact in log.facts.items():
+        facts.append(joined([code(name), f"{fact.value} ({sentence(fact.by)})"]))
+    section += paragraph(joined(facts, "; "))
+    reported = []
+    for name, text in log.reported.items():
+        reported.append(joined([code(name), reported_text(text)]))
+    if reported:
+        section += paragraph(_("The log also reports:"), joined(reported, "; "))
+    section += note(f"SHA-256 {log.sha256}")
+    return section + printed_quantities(log) + step_times(log) + figures(log)
 
 
-def prints_texts(log: AuditedLog) -> list[str]:
+def _prints_texts(log: AuditedLog) -> list[str]:
     """Return sentences about the meaning of a log's prints."""
     texts = []
     if log.has_rates and log.rate_of == "device":
