@@ -8,7 +8,7 @@ import pytest
 import simulations
 from conftest import IN_WORKER
 from drivers import AT_BATCHES
-from made import event, measured, rank_events, warnings_of, with_raw_files
+from made import event, rank_events, warnings_of
 
 import perfkit
 from perfkit.inputs.samples import make_images
@@ -17,8 +17,6 @@ from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.results.summarize import check_against_raw, summarize
 from perfkit.measuring.steady import is_warmed_up
 from perfkit.measuring.system.environment import usable_cores
-from perfkit.report.checked import checked
-from perfkit.report.steps import step_times
 
 RUNS = 20
 
@@ -173,27 +171,10 @@ def test_the_warm_up_outlasts_a_cold_first_pass_over_the_data(measure, plant, tm
     assert result.repeats[0].warmup.steps > 60
 
 
-def warmed_up(folder, warmup, count=120):
-    """Store a measurement whose step times fall from 2 s to 1 s after `warmup` steps."""
-    result = measured([1.0], protocol="steady", measured_steps=count)
-    events = warmed_up_events(warmup, count)
-    return with_raw_files(folder, result, [[events]])
-
-
 def warmed_up_events(warmup, count):
     end = event("warmup", steps=warmup, seconds=2.0 * warmup, ended_by="steady")
     seconds = [2.0] * warmup + [1.0] * count
     return [end, *rank_events(seconds, measured_steps=count)]
-
-
-def test_the_page_shows_published_and_steady_throughput(tmp_path):
-    measurement = warmed_up(tmp_path / measured([1.0]).id, 60)
-    assert measurement.result.throughput.value == pytest.approx(8)
-    # Steps 21 to 60 take 2 s, 61 to 120 1 s.
-    shown = checked(measurement)
-    text = step_times(shown).html
-    assert "Steps 21 to 120" in text and "5.714" in text
-    assert "60, steady" in text
 
 
 def test_the_window_begins_after_the_repeats_own_warm_up():
