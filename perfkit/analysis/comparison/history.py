@@ -22,7 +22,6 @@ from perfkit.analysis.ratios import Ratio, estimated
 from perfkit.analysis.series import (
     FEWEST_MEASUREMENTS,
     NEAREST,
-    Repeats,
     level_changes,
     level_starts,
     newest_drop,
@@ -38,6 +37,8 @@ from perfkit.measuring.statistics import Estimate, median, ratio_interval
 CHANGING = {"threads": "effective.threads", "interpreter": "python"}
 """What may change of the workers within a series -> its column. The parameter `python` is
 called the interpreter: `python` is the environment's fact, its version."""
+Read = Callable[[str], Result]
+"""Returns the result in a folder, a value of the column `folder`."""
 ACCEPTED = "accepted"
 """A label that begins so accepts the level of its measurement."""
 
@@ -138,15 +139,14 @@ class History(Stored):
 def history(
     measurements: pd.DataFrame,
     threshold: float = THRESHOLD,
-    read: Callable[[str], Result] | None = None,
+    read: Read | None = None,
 ) -> History:
     """Return the series among `measurements` (perfkit.load), the most recently measured first.
     Measurements that `perfkit compare --live` labelled are left out: their repeats were
     interleaved with those of others.
 
     A series has regressed while its newest level is below the best accepted one by more than
-    `threshold` (a share). `read` returns the result in a folder, a value of the column
-    `folder`; with it, changes have the rates of the machine."""
+    `threshold` (a share). With `read`, changes have the rates of the machine."""
     frame = _in_series(measurements)
     undisturbed = ~frame["disturbed"].astype(bool)
     sizes = undisturbed.groupby(frame["series"]).transform("sum")
@@ -154,10 +154,7 @@ def history(
     by_number = configurations(long, SERIES)
     every = []
     for number, rows in long.groupby("series", sort=False):
-        series = _series(by_number[number], records(rows), threshold)
-        if read:
-            series = _with_rates(series, read)
-        every.append(series)
+        every.append(_series(by_number[number], records(rows), threshold, read))
     every.sort(key=lambda series: series.points[-1].created, reverse=True)
     return History(
         threshold=threshold,
@@ -205,7 +202,10 @@ def _in_series(measurements: pd.DataFrame) -> pd.DataFrame:
 
 
 def _series(
-    configuration: Configuration, rows: list[dict[str, Any]], threshold: float
+    configuration: Configuration,
+    rows: list[dict[str, Any]],
+    threshold: float,
+    read: Read | None,
 ) -> Series:
     judged = [row for row in rows if not row["disturbed"]]
     throughputs = [row["repeat_throughputs"] for row in judged]
@@ -218,7 +218,7 @@ def _series(
         framework=rows[0]["name"],
         unit=rows[0]["unit"],
         points=_points(rows),
-        changes=_changes(throughputs, starts),
+        changes=_changes(judged, starts, read),
         scatter_share=scatter(throughputs),
         judged_from=judged_from,
         drop=drop,
@@ -233,23 +233,35 @@ def _accepted_from(rows: Sequence[dict[str, Any]]) -> int:
     return max(accepting, default=0)
 
 
-def _changes(throughputs: Repeats, starts: Sequence[int]) -> list[Change]:
-    """Return the changes of level with the medians of the measurements nearest to them."""
-    medians = [median(repeats) for repeats in throughputs]
+def _changes(
+    rows: Sequence[dict[str, Any]], starts: Sequence[int], read: Read | None
+) -> list[Change]:
+    """Return the changes of level of the judged measurements, with medians and rates of those
+    from which a change's ratio follows."""
+    throughputs = [row["repeat_throughputs"] for row in rows]
+    bounds = [*starts, len(rows)]
     changes = []
-    bounds = [*starts, len(medians)]
     for index, change in enumerate(level_changes(throughputs, starts), 1):
-        before = medians[bounds[index - 1] : change.start][-NEAREST:]
-        after = medians[change.start : bounds[index + 1]][:NEAREST]
+        before = rows[bounds[index - 1] : change.start][-NEAREST:]
+        after = rows[change.start : bounds[index + 1]][:NEAREST]
+        rates: list[MachineRate] = []
+        if read:
+            earlier = [read(row["folder"]) for row in before]
+            later = [read(row["folder"]) for row in after]
+            rates = machine_rates(earlier, later, change.ratio, LEVEL)
         changed = Change(
             **estimated(change.ratio),
             start=change.start,
-            before=median(before),
-            after=median(after),
-            rates=[],
+            before=_median(before),
+            after=_median(after),
+            rates=rates,
         )
         changes.append(changed)
     return changes
+
+
+def _median(rows: Sequence[dict[str, Any]]) -> float:
+    return median(median(row["repeat_throughputs"]) for row in rows)
 
 
 def _points(rows: Sequence[dict[str, Any]]) -> list[Point]:
@@ -258,21 +270,6 @@ def _points(rows: Sequence[dict[str, Any]]) -> list[Point]:
     for before, after in pairwise(rows):
         points.append(_point(after, _differences(before, after)))
     return points
-
-
-def _with_rates(series: Series, read: Callable[[str], Result]) -> Series:
-    """Return the series with the rates of the machine beside each change, from the measurements
-    from which the change's ratio follows."""
-    changes = []
-    for change, (before, after) in zip(series.changes, pairwise(series.levels), strict=True):
-        points_before = series.judged[before[0] : before[1] + 1][-NEAREST:]
-        points_after = series.judged[after[0] : after[1] + 1][:NEAREST]
-        results_before = [read(point.folder) for point in points_before]
-        results_after = [read(point.folder) for point in points_after]
-        training = Estimate(change.ratio, *change.interval, change.interval_level)
-        rates = machine_rates(results_before, results_after, training, LEVEL)
-        changes.append(change.model_copy(update={"rates": rates}))
-    return series.model_copy(update={"changes": changes})
 
 
 def _point(row: dict[str, Any], changes: Differences) -> Point:
