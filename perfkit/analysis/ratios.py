@@ -13,7 +13,7 @@ from perfkit.measuring.results.repeat import Repeat
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.statistics import Estimate, median_estimate, ratio_interval
 
-Method = Literal["pairs", "Hodges-Lehmann"]
+Method = Literal["pairs", "Hodges-Lehmann", "median"]
 IDLE_SECONDS = 60.0
 """Longest idle time between two interleaved repeats."""
 SET_BACK_SECONDS = 1.0

@@ -60,6 +60,7 @@ def compare(
       a file         a result.json, under any name
       a folder       of one or several measurements
       an id          the folder of a measurement under --outputs
+      a table        published numbers: fleetx-resnet50, dlperf-resnet50 …
       NAME           the same as label:NAME
 
     B has regressed if it is slower at the confidence level and by more than the threshold, or

@@ -98,6 +98,8 @@ METHODS: dict[Method, str] = {
     "(Hodges and Lehmann), not the ratio of the medians; its interval is that of the "
     "Mann-Whitney test. The repeats were not interleaved: the interval does not cover drift of "
     "the machine between A and B.",
+    "median": "The published number has no interval: B / A has the interval of the measured "
+    "median alone. Facts that the source does not state, such as versions, may differ.",
 }
 """How a ratio is computed; pages have interleaved pairs alone."""
 PAIR_NAMES: dict[str, Callable[[KeyValue], str]] = {
@@ -146,12 +148,16 @@ def _single_pair(pair: PairResult, comparison: SelectedComparison) -> Section:
 
 def _side_row(name: str, side: ComparedNumber) -> list[Any]:
     throughput = rate_text(side.value, side.unit, *(side.interval or ()))
-    return [name, side.name, throughput, _repeats(side), _warnings(side)]
+    repeats = _repeats(side) or "published"
+    return [name, side.name, throughput, repeats, _warnings(side) if side.n else ""]
 
 
 def _repeats(side: ComparedNumber) -> str:
-    """Return the number of repeats, of those requested if some lack."""
-    return f"{side.n} of {side.repeats}" if side.status == "partial" else str(side.n)
+    """Return the number of repeats, of those requested if some lack; empty for a published
+    number."""
+    if side.status == "partial":
+        return f"{side.n} of {side.repeats}"
+    return str(side.n or "")
 
 
 def _counts(comparison: SelectedComparison) -> str:

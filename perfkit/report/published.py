@@ -154,7 +154,7 @@ def _stated_facts(cells: list[ShownCell]) -> Section:
     ]
     name = cells[0].cell.table
     if name != RUNS:
-        facts.append(_("for perfkit audit --published: %(name)s") % {"name": name})
+        facts.append(_("for perfkit compare: %(name)s") % {"name": name})
     return note(" · ".join(facts))
 
 

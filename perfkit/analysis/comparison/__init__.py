@@ -40,8 +40,8 @@ def compare(
     """Compare B with A, the base: a ratio of throughputs above 1 means that B is faster.
 
     `a` and `b` name measurements: a result.json, a measurement's folder, a folder of many, an
-    id, or `label:NAME` or NAME for a label under `outputs`. Measurements that agree in all of
-    `keys.KEYS` except those in `across` are paired.
+    id, `label:NAME` or NAME for a label under `outputs`, or a published table (at most one of
+    the two). Measurements that agree in all of `keys.KEYS` except those in `across` are paired.
     `level` is the level of interval and verdict, 0.5 to 1. A pair has regressed if B is slower
     at that level and the estimate is below 1 - `threshold`.
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.analysis.comparison.interleaved_plan import InterleavedPlan
-from perfkit.analysis.comparison.keys import ALIASES, Differences, allowed
-from perfkit.analysis.comparison.pairs import Operand, Pair, judge_pair, measured, pair_of
+from perfkit.analysis.comparison.keys import ALIASES, Differences, allowed, differing
+from perfkit.analysis.comparison.pairs import Operand, Pair, judge_pair, measured
 from perfkit.analysis.comparison.stored import InterleavedComparison, PairResult, Variant
 from perfkit.analysis.ratios import PairRatio, turns
 from perfkit.analysis.utilization import utilization
@@ -28,7 +28,7 @@ def judge_interleaved(
     repeats, highest_peak = _repeats(results), _highest_peak(results)
     base, variants, pairs = operands[0], list[Variant](), list[PairResult]()
     for (name, values), operand in zip(plan.variants.items(), operands, strict=True):
-        pair = pair_of(base, operand)
+        pair = Pair(base, operand, differing(base.keys, operand.keys))
         differs = _forbidden_differences(pair, plan.named)
         variants.append(_variant(name, values, operand, differs, highest_peak))
         if operand is base or differs:
@@ -69,7 +69,9 @@ def _highest_peak(results: Iterable[Result]) -> float:
 
 def _forbidden_differences(pair: Pair, named: Iterable[str]) -> Differences:
     """Return the differences in keys that must agree, though no variant sets the key."""
-    if not (_has_reported(pair.a.result) and _has_reported(pair.b.result)):
+    a, b = pair.a.measurement, pair.b.measurement
+    assert a and b
+    if not (_has_reported(a.result) and _has_reported(b.result)):
         # Some keys are only known once the workers have reported them.
         return {}
     varied = {ALIASES.get(name, name) for name in named}
@@ -88,7 +90,8 @@ def _variant(
     differs: Differences,
     highest_peak: float,
 ) -> Variant:
-    result = operand.result
+    assert operand.measurement
+    result = operand.measurement.result
     throughput, used = result.throughput, utilization(result)
     share_of_peak = None
     if throughput and used:
@@ -107,7 +110,8 @@ def _variant(
 
 def _ratio(pair: Pair, repeats: Sequence[Repeat], level: float) -> PairRatio | None:
     """Return the ratio of a pair, None without a complete repeat of both."""
-    complete = turns(pair.a.result, pair.b.result, repeats)
+    assert pair.a.measurement and pair.b.measurement
+    complete = turns(pair.a.measurement.result, pair.b.measurement.result, repeats)
     if not complete:
         return None
     estimate = median_estimate([turn.ratio for turn in complete], level)

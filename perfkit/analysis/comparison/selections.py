@@ -1,10 +1,13 @@
-"""What the names A and B of a comparison select."""
+"""What the names A and B of a comparison select: measurements, or a published table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfkit.analysis.comparison.stored import Selection, TakenAs
+from perfkit.analysis.published import published
+from perfkit.analysis.published.cells import RUNS, PublishedCell, cells_of
+from perfkit.analysis.published.layouts import LAYOUTS
 from perfkit.measuring.format import plain
 from perfkit.measuring.paths import outputs_path
 from perfkit.measuring.request import RequestError, suggest
@@ -13,6 +16,8 @@ from perfkit.measuring.results.store import Measurement, ResultError, Store, rea
 from perfkit.measuring.results.summarize import check_against_raw
 
 LABEL = "label:"
+TABLES = [table for table in LAYOUTS if table != RUNS]
+"""Tables that can be compared: single runs are left out, since another table averages them."""
 
 
 class ComparisonError(RequestError):
@@ -23,12 +28,13 @@ class ComparisonError(RequestError):
 
 @dataclass(frozen=True)
 class Selected:
-    """The measurements that a name selects. `left_out` has the reasons why other files could
-    not be read."""
+    """The measurements that a name selects, or the cells of a published table that have a
+    number. `left_out` has the reasons why other files could not be read."""
 
     name: str
     taken_as: TakenAs
-    measurements: list[Measurement]
+    measurements: list[Measurement] = field(default_factory=list)
+    cells: list[PublishedCell] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
     @property
@@ -37,7 +43,7 @@ class Selected:
         return Selection(
             name=plain(self.name),
             taken_as=self.taken_as,
-            count=len(self.measurements),
+            count=len(self.cells or self.measurements),
             left_out=[plain(reason) for reason in self.left_out],
         )
 
@@ -47,8 +53,8 @@ def select_results(name: str, outputs: str | Path) -> Selected:
 
     `label:NAME`, the measurements under `outputs` with this label, or without a label if NAME
     is empty; a result.json; a folder of one or many measurements; the id of a measurement under
-    `outputs`; a label. Relative paths start in the working directory. Raises ComparisonError if
-    there is none.
+    `outputs`; a published table; a label. Relative paths start in the working directory.
+    Raises ComparisonError if there is none.
     """
     if name.startswith(LABEL):
         return _of_label(name.removeprefix(LABEL), outputs)
@@ -61,7 +67,10 @@ def select_results(name: str, outputs: str | Path) -> Selected:
         return _of_file(name, file)
     if path.is_dir():
         return _of_folder(name, path)
-    return _of_label(name, outputs, [f"no file or folder {path}"])
+    if name in TABLES:
+        return _of_table(name)
+    no_table = f"no such published table; there are {', '.join(TABLES)}{suggest(name, TABLES)}"
+    return _of_label(name, outputs, [f"no file or folder {path}", no_table])
 
 
 def _of_file(name: str, file: Path) -> Selected:
@@ -80,6 +89,14 @@ def _of_folder(name: str, path: Path) -> Selected:
     if not readable:
         raise ComparisonError([f"no readable measurement in {path}", *left_out])
     return Selected(name, "folder", readable, left_out=left_out)
+
+
+def _of_table(name: str) -> Selected:
+    cells = []
+    for cell in cells_of(published()):
+        if cell.table == name and cell.throughput:
+            cells.append(cell)
+    return Selected(name, "published table", cells=cells)
 
 
 def _of_label(label: str, outputs: str | Path, others: Sequence[str] = ()) -> Selected:

@@ -31,7 +31,7 @@ SCHEMA_VERSION: Literal[7] = 7
 FOLDER = "comparisons"
 """Folder of interleaved comparisons below the outputs."""
 FILE = "comparison.json"
-TakenAs = Literal["result", "folder", "label"]
+TakenAs = Literal["result", "folder", "label", "published table"]
 
 
 class Selection(Stored):
@@ -42,16 +42,16 @@ class Selection(Stored):
     taken_as: TakenAs
     """what the name was found to be"""
     count: int
-    """number of its measurements"""
+    """number of its measurements or published numbers"""
     left_out: list[str]
     """files that could not be read, and why"""
 
 
 class ComparedNumber(Stored):
-    """A measurement's number."""
+    """A measurement or a published number. Fields that a published number lacks are None."""
 
     name: str
-    """id of the measurement"""
+    """id of the measurement, or place of the published number"""
     value: float
     """throughput"""
     unit: WorkUnit
@@ -73,7 +73,7 @@ class ComparedNumber(Stored):
     warnings: list[str] = Field(default_factory=list)
     """codes of its warnings, the worst first"""
     source: str | None = None
-    """always None"""
+    """source of the published number"""
 
 
 class SameWork(Stored):
@@ -98,7 +98,8 @@ class PairResult(Ratio):
     """the other number"""
     method: Method
     """pairs: median of the ratios of repeat k to repeat k, of interleaved repeats;
-    Hodges-Lehmann: median of the ratios of all combinations of two repeats"""
+    Hodges-Lehmann: median of the ratios of all combinations of two repeats; median: median of
+    the repeats, beside a published number"""
     verdict: Verdict
     """verdict on B at the comparison's level. faster, slower: the interval excludes 1; no
     difference: it contains 1 and lies within the threshold; undecided: it contains 1 and
@@ -110,7 +111,7 @@ class PairResult(Ratio):
     differs: Differences
     """differences in keys that need not agree"""
     same_work: SameWork | None = None
-    """None for a single framework"""
+    """None for a single framework, and beside a published number"""
     turns: list[Turn]
     """pairs of repeats, for method pairs; otherwise empty"""
     rates: list[MachineRate]
@@ -189,7 +190,7 @@ class Comparison(Stored):
 
 
 class SelectedComparison(Comparison):
-    """Stored measurements, selected by two names."""
+    """Stored measurements or published numbers, selected by two names."""
 
     a: Selection
     """the base"""
