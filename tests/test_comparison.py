@@ -32,6 +32,9 @@ from perfkit.report.terminal import wrapped
 BASE = [100.0, 100.4, 99.7, 100.1, 99.9]
 """Throughputs of five similar repeats."""
 NOISY = [100.0, 60.0, 140.0, 80.0]
+FLEETX = {"device": "gpu", "gpus": 8, "batch_size": 128, "execution": "static"}
+FLEETX |= {"strategy": "fleetx-fp32"}
+"""The configuration of 2506.47 images/s on the FleetX ResNet-50 page."""
 
 
 def times(factor, values=BASE):
@@ -422,6 +425,68 @@ def test_partial_measurements_are_compared_and_named(compare):
     assert "does not cover drift of the machine between A and B" in method
 
 
+# Against a published table.
+
+
+def test_a_measurement_is_compared_with_its_published_number(tmp_path):
+    values = [2506.47 * 1.1] * 7
+    write_all(tmp_path, measured(values, **FLEETX))
+    comparison = perfkit.compare("fleetx-resnet50", tmp_path)
+    (pair,) = comparison.pairs
+    assert pair.a.value == 2506.47
+    assert pair.a.n is None
+    assert pair.a.interval is None
+    assert pair.a.source == "FleetX ResNet-50 benchmark page"
+    assert pair.verdict == "faster"
+    assert pair.ratio == pytest.approx(1.1)
+    assert pair.interval_level == pytest.approx(0.984375)
+    assert "The published number has no interval" in selected_comparison(comparison).html
+    assert len(comparison.alone_a) == 25
+
+
+def test_a_published_number_may_be_b(tmp_path):
+    values = [2000.0, 2010.0, 2020.0, 2030.0, 2040.0, 2050.0, 2060.0]
+    write_all(tmp_path, measured(values, **FLEETX))
+    (pair,) = perfkit.compare(tmp_path, "fleetx-resnet50").pairs
+    low, high = pair.interval
+    assert pair.ratio == pytest.approx(2506.47 / 2030)
+    assert low == pytest.approx(2506.47 / 2060)
+    assert high == pytest.approx(2506.47 / 2000)
+
+
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "values"),
+    [
+        ("gpus", {"facts": {"gpus": [f"{H100}, 80 GiB"] * 8}}, f"V100 | {H100}"),
+        ("execution", {"execution": "dynamic"}, "static | dynamic"),
+    ],
+)
+def test_differences_from_published_are_rejected_unless_allowed(tmp_path, key, changes, values):
+    other = measured([2600.0] * 7, **FLEETX | changes)
+    write_all(tmp_path, other)
+    assert f"{key}: {values}" in refused("fleetx-resnet50", tmp_path)
+    (pair,) = perfkit.compare("fleetx-resnet50", tmp_path, across=[key]).pairs
+    assert [*pair.across] == [key]
+
+
+def test_few_repeats_against_a_published_number_are_undecided(tmp_path):
+    few = measured([2600.0] * 5, **FLEETX)
+    write_all(tmp_path, few)
+    comparison = perfkit.compare("fleetx-resnet50", tmp_path, across=["statistic"])
+    assert comparison.pairs[0].verdict == "undecided"
+    assert "can't tell: n=5, 6 are enough" in text_of(comparison)
+
+
+def test_a_published_number_is_compared_only_with_its_configuration(kept):
+    message = refused(kept, "fleetx-resnet50", across=["device"])
+    assert "in its place only" in message
+    assert "device: cpu | gpu" in message
+    assert "both published" in refused("fleetx-resnet50", "dlperf-resnet50")
+
+
 # Names of A and B.
 
 
@@ -444,23 +509,25 @@ def test_a_name_may_be_a_file_a_folder_or_a_label(kept, files, tmp_path):
         assert {*pair_of_copy.a.warnings} == {*pair.a.warnings, "raw_steps_unreadable"}
 
 
-def test_paths_take_precedence_over_labels(tmp_path, monkeypatch):
-    labelled = measured(BASE, label="mine")
+def test_paths_take_precedence_over_tables_and_tables_over_labels(tmp_path, monkeypatch):
+    labelled = measured(BASE, label="fleetx-vgg16")
     new = measured(times(1.1), label="new")
     outputs = write_all(tmp_path / "outputs", labelled, new, measured(BASE))
-    for name in ("mine", "label:mine", "label:"):
+    assert "in its place only" in refused("fleetx-vgg16", "new", outputs=outputs)
+    for name in ("label:fleetx-vgg16", "label:"):
         comparison = perfkit.compare(name, "new", outputs=outputs)
         assert comparison.a.taken_as == "label"
         assert comparison.pairs[0].verdict == "faster"
-    write_all(tmp_path / "mine", labelled)
+    write_all(tmp_path / "fleetx-vgg16", labelled)
     monkeypatch.chdir(tmp_path)
-    comparison = perfkit.compare("mine", "new", outputs="outputs")
+    comparison = perfkit.compare("fleetx-vgg16", "new", outputs="outputs")
     assert comparison.a.taken_as == "folder"
 
 
 def test_an_unknown_name_is_reported_with_the_alternatives(kept, files, tmp_path):
-    message = refused("nothing", "label:nwe", outputs=kept)
-    assert f"A: no file or folder {ROOT / 'nothing'}" in message
+    message = refused("fleetx-resnet5", "label:nwe", outputs=kept)
+    assert f"A: no file or folder {ROOT / 'fleetx-resnet5'}" in message
+    assert "did you mean 'fleetx-resnet50'?" in message
     assert "which has base, new; did you mean 'new'?" in message
     assert "no readable measurement" in refused(tmp_path, files[0])
     (tmp_path / "cut.json").write_text('{"schema_version": 3, "id"')
