@@ -1,4 +1,4 @@
-"""The page of published tables: numbers in their source's layout, and measurements.
+"""The page of published tables: numbers in their source's layout, measurements, charts.
 
 snapshots/published.txt is the page's text without measurements. Review changes, then rewrite
 it with: python tests/test_published_shapes.py"""
@@ -7,10 +7,13 @@ import re
 import tempfile
 from collections import Counter
 from pathlib import Path
+from unittest.mock import patch
 
+import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
 from made import measured, write_all
+from matplotlib.figure import Figure
 
 import perfkit
 from perfkit.analysis.published.cells import cells_of
@@ -19,7 +22,8 @@ from perfkit.measuring.results.frames import records
 from perfkit.report.links import Site
 from perfkit.report.published import page
 from perfkit.report.published_cells import difference_words
-from perfkit.report.section import Prose
+from perfkit.report.published_charts import CHARTS, scaling
+from perfkit.report.section import Picture, Prose
 from perfkit.report.summarized import Summary
 from perfkit.report.text.language import in_language
 
@@ -47,6 +51,12 @@ def written(outputs, *results):
     frame = perfkit.load(write_all(outputs, *results))
     site = Site(Path("nowhere"))
     return page(Summary(site, frame))
+
+
+def without_charts(outputs, *results):
+    """Return the page without its slow charts."""
+    with patch.dict(CHARTS, clear=True):
+        return written(outputs, *results)
 
 
 def page_text(section):
@@ -79,6 +89,10 @@ def matching(section):
     return page_of(section).find("summary", string=words).parent
 
 
+def pictures_of(section):
+    return [part for part in section.parts if isinstance(part, Picture)]
+
+
 def in_cell(section):
     """Return the lines of GPU8's cell in the first table."""
     table = page_of(section).find("table")
@@ -102,8 +116,12 @@ def matched(cells, tmp_path, *results):
 
 def test_the_page_text_matches_the_snapshot(section):
     """It covers layouts, blank and dashed cells, speedups that differ from the printed ones,
-    marks for smaller batches and pure FP16, and counts."""
+    marks for smaller batches and pure FP16, counts, and the charts' findings."""
     assert page_text(section) == SNAPSHOT.read_text(), "look at what changed; see above"
+    pictures = pictures_of(section)
+    assert len(pictures) == 15
+    for picture in pictures:
+        assert picture.alt
 
 
 def test_every_published_number_is_shown_as_printed(section, cells):
@@ -127,7 +145,7 @@ def test_every_source_has_a_link(section, cells):
 
 def test_a_measurement_is_shown_below_the_published_number_with_ratio_and_differences(tmp_path):
     result = measured([2600.0, 2500.0, 2550.0], **FLEETX)
-    section = written(tmp_path, result)
+    section = without_charts(tmp_path, result)
     assert in_cell(section) == ["2506.47", "2,550 ± 2 % (1.02×)"]
     assert texts_of(matching(section)("td")) == [
         "fleetx-resnet50 · 128 · 1x8 · V100, FP32",
@@ -207,7 +225,7 @@ def test_a_cell_shows_the_newest_measurements_and_the_list_all(tmp_path):
         created = {"created": f"2026-01-0{day}T00:00:00+00:00"}
         result = measured([2500.0 + day], **FLEETX)
         results.append(result.model_copy(update=created))
-    section = written(tmp_path, *results)
+    section = without_charts(tmp_path, *results)
     numbers = []
     for line in in_cell(section):
         number, _bracket, _ratio = line.partition(" (")
@@ -218,7 +236,7 @@ def test_a_cell_shows_the_newest_measurements_and_the_list_all(tmp_path):
 
 def test_a_failed_measurement_is_shown_with_its_code(tmp_path):
     failed = measured([], **GPU8)
-    section = written(tmp_path, failed)
+    section = without_charts(tmp_path, failed)
     assert in_cell(section) == ["2506.47", "failed: out_of_memory"]
 
 
@@ -254,6 +272,41 @@ def test_a_measurement_of_llama_is_beside_torchtitans_number_per_gpu(cells, tmp_
 def test_a_measurement_of_another_llama_is_not_matched(cells, tmp_path, other):
     result = measured([8 * 6000.0] * 7, **TORCHTITAN | other)
     assert matched(cells, tmp_path, result) == []
+
+
+def test_scaling_is_relative_to_the_fewest_gpus():
+    rows = [("1x1", 1, 32, 100.0), ("1x8", 8, 32, 720.0), ("1x8", 8, 64, 800.0)]
+    cells = pd.DataFrame(rows, columns=["topology", "gpus", "batch_per_gpu", "throughput"])
+    cells = cells.assign(name="Paddle", note=None, nodes=1)
+    no_runs = cells.iloc[:0]
+    axes = Figure().subplots()
+    finding = scaling(axes, cells, no_runs)
+    assert finding == "1x8 reaches up to 7.20 × 1x1, 90 % of ideal (batch per device: 32)"
+    (ideal,) = (line for line in axes.get_lines() if line.get_linestyle() == "--")
+    assert {*ideal.get_ydata()} == {100}
+    lowest, _highest = axes.get_ylim()
+    assert lowest == 0
+
+
+def legends(section):
+    """Count the names in the charts' legends."""
+    names = Counter()
+    for picture in pictures_of(section):
+        axes = picture.figure.axes[-1]
+        names.update(texts_of(axes.get_legend().get_texts()))
+    return names
+
+
+def test_measured_numbers_join_only_the_charts_of_their_gpu(section, tmp_path):
+    tensorflow = GPU1 | {"framework": "tensorflow"}
+    on_h100 = FP16 | {"facts": {"gpus": ["NVIDIA H100"]}}
+    results = []
+    for parameters in (FP16, tensorflow, on_h100):
+        results.append(measured([1438.5] * 7, **parameters))
+    with_results = written(tmp_path, *results)
+    before, after = legends(section), legends(with_results)
+    assert before <= after
+    assert after - before == {"Paddle, measured": 1, "TensorFlow, measured": 1}
 
 
 if __name__ == "__main__":
