@@ -19,7 +19,7 @@ fleet.py        of a fleet's nodes
 audit.py        of an audit: audit_summary.py, audited_logs.py, audited_claims.py; its texts:
                 audit_answer.py, audit_text.py; formats.py: the log formats
 summary.py      of all measurements: rankings.py, curves.py; summarized.py: its data
-published.py    of the published tables: published_cells.py
+published.py    of the published tables: published_cells.py, published_charts.py
 index.py        of an outputs folder: index_rows.py, distinctions.py
 diagnosis.py    section of a diagnosis, and the command for one
 words.py        numbers and warnings in words

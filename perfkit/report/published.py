@@ -1,4 +1,4 @@
-"""Sections of the page of published tables, in their sources' layout."""
+"""Sections of the page of published tables: tables in their sources' layout, and charts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +15,12 @@ from perfkit.analysis.published.matches import Match, match
 from perfkit.measuring.format import number, percent, plus_minus
 from perfkit.measuring.results.frames import records
 from perfkit.report.blocks import Inline, NumberHeading
-from perfkit.report.elements import heading, joined, link, note, paragraph, table
+from perfkit.report.elements import heading, joined, link, note, paragraph, strong, table
 from perfkit.report.links import Site
 from perfkit.report.published_cells import CellLabels, difference_words, labels, stated
-from perfkit.report.section import Section, folded
+from perfkit.report.published_charts import CHARTS
+from perfkit.report.section import Section, folded, picture
+from perfkit.report.style import new_figure
 from perfkit.report.summarized import Summary
 from perfkit.report.text.language import enumerated, labelled
 from perfkit.report.text.language import gettext as _
@@ -36,6 +38,10 @@ class ShownCell:
     cell: PublishedCell
     labels: CellLabels
     matches: list[Match] = field(default_factory=list)
+
+    def row(self) -> dict[str, Any]:
+        """Return the row of the charts' table."""
+        return vars(self.cell) | self.labels._asdict() | {"matches": self.matches}
 
 
 def page(summary: Summary) -> Section:
@@ -69,7 +75,12 @@ def _introduction() -> Section:
         _(
             "Cells have the published number and, below it, matching measurements with their "
             "ratios."
-        )
+        ),
+        _("Charts: published numbers, without intervals; dashed lines: ideal scaling;"),
+        _(
+            "small dots: single runs; hollow markers: measurements on that GPU, with interval "
+            "and repeats."
+        ),
     ) + note(
         _(
             "auto: Fleet chose the options of the strategy itself. –: the source prints a "
@@ -82,14 +93,18 @@ def _source(cells: list[ShownCell], site: Site) -> Section:
     """Return the tables of a source, those with measurements first, and the measurements that
     match their cells."""
     section = _source_heading(cells[0].cell.source, cells)
+    frame = pd.DataFrame([shown.row() for shown in cells])
+    runs = frame[frame["table"] == RUNS]
     parts: dict[tuple[str, str], list[ShownCell]] = {}
     for shown in cells:
         parts.setdefault((shown.cell.table, shown.labels.part), []).append(shown)
     for part_cells in sorted(parts.values(), key=lambda part: not _are_measured(part)):
-        numbers = _table(part_cells, site)
+        numbers, charts = _table(part_cells, site), _charts(part_cells, runs)
         if not _are_measured(part_cells):
-            numbers = folded(_caption(part_cells), numbers)
-        section += numbers
+            caption = _caption(part_cells)
+            numbers = folded(caption, numbers)
+            charts = folded(_("Chart: %(name)s") % {"name": caption}, charts)
+        section += numbers + charts
     pairs = [pair for shown in cells for pair in shown.matches]
     if pairs:
         words = _("Measurements matching these numbers: %(count)d") % {"count": len(pairs)}
@@ -145,7 +160,7 @@ def _caption(cells: list[ShownCell]) -> str:
 
 
 def _stated_facts(cells: list[ShownCell]) -> Section:
-    frame = pd.DataFrame([{"name": shown.labels.name} | vars(shown.cell) for shown in cells])
+    frame = pd.DataFrame([shown.row() for shown in cells])
     facts = [
         labelled("GPU", stated(frame, "gpu")),
         *_sequence_lengths(cells),
@@ -239,3 +254,21 @@ def _matches_table(pairs: list[Match], site: Site) -> Section:
             ]
         )
     return table(rows, headings, as_cards=True)
+
+
+# Charts.
+
+
+def _charts(cells: list[ShownCell], runs: pd.DataFrame) -> Section:
+    """Return charts and findings of a part of a table, with the source's single `runs`."""
+    charts = CHARTS.get(LAYOUTS[cells[0].cell.table].chart, ())
+    if not charts:
+        return Section()
+    points = pd.DataFrame([shown.row() for shown in cells if shown.cell.printed])
+    height = 1.4 + 0.3 * len({shown.labels.row for shown in cells})
+    findings = []
+    with new_figure(3 + 3 * len(charts), height, len(charts)) as (figure, panels):
+        for axes, draw in zip(panels, charts, strict=True):
+            findings.append(draw(axes, points, runs))
+    sentences = Markup("<br>").join(strong(finding) for finding in findings)
+    return paragraph(sentences) + picture(figure, ". ".join(findings))

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from importlib.metadata import distribution
+from itertools import cycle
 from pathlib import Path
 from textwrap import shorten, wrap
 from typing import Any, Literal, NamedTuple
@@ -28,14 +29,17 @@ COLOURS = {
     "JAX": "#2a9d6f",
     "TensorFlow": "#e08a00",
     "MXNet": "#7a5cc0",
+    "OneFlow": "#3f8fa8",
 }
-"""Colour by the framework's name in texts, distinguishable in greyscale too."""
+"""Colour by the framework's name in texts, distinguishable in greyscale too; only published
+tables have OneFlow."""
 MARKERS = {
     "Paddle": "o",
     "PyTorch": "s",
     "JAX": "^",
     "TensorFlow": "D",
     "MXNet": "v",
+    "OneFlow": "P",
 }
 SHADES = ["#86aee8", "#1f5fbf", "#0a2a5e"]
 """Light to dark, for ordered lines."""
@@ -161,6 +165,23 @@ def _write_ratio(axes: Axes, y: int, row: ForestRow, *, narrow: bool) -> None:
     above = axes.get_yaxis_transform()
     box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
     axes.text(0, y - 0.32, f"{name}: {ratio}, {verdict}", transform=above, size=7, bbox=box)
+
+
+def lines(axes: Axes, points: pd.DataFrame, hue: str, legend: str, **look: Any) -> None:
+    """Draw a line through `points` for each value of `hue`, in order of first appearance: with
+    colour and marker of a framework, or in shades for other values. `look` has arguments of
+    seaborn.lineplot, at least x and y. The legend is at the right."""
+    import seaborn
+
+    points = points.astype({hue: str})
+    names = list(points[hue].unique())
+    palette, markers = COLOURS, MARKERS
+    if not {*names} <= {*COLOURS}:
+        palette = dict(zip(names, seaborn.blend_palette(SHADES, len(names)), strict=True))
+        markers = dict(zip(names, cycle(MARKERS.values()), strict=False))
+    look |= {"hue": hue, "palette": palette, "style": hue, "markers": markers}
+    seaborn.lineplot(points, **look, dashes=False, estimator=None, ax=axes)
+    axes.legend(title=legend, loc="center left", bbox_to_anchor=(1, 0.5))
 
 
 def estimates(axes: Axes, points: pd.DataFrame, x: str, y: str) -> None:

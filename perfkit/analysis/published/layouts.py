@@ -16,6 +16,8 @@ class TableLayout(NamedTuple):
     """template of a row's name"""
     column: str
     """field of a cell whose value is the heading of its column"""
+    chart: str
+    """kind of the charts: batch, scaling, frameworks or none"""
     url: str
     """address of the source"""
 
