@@ -179,14 +179,11 @@ def test_a_regression_lasts_while_the_newest_level_is_below_the_best(
     assert ("Regression: " in text_of(judged)) == regressed
 
 
-def test_a_regression_says_how_to_accept_it(tmp_path):
+def test_a_regression_says_where_it_began_and_how_to_accept_it(tmp_path):
     labels = ["nightly"] * 8 + ["driver-570", "nightly", "nightly"]
-    by_label = history_of(tmp_path / "a", *series([100] * 8 + [94] * 3, labels=labels))
-    text = text_of(by_label)
+    text = text_of(history_of(tmp_path, *series([100] * 8 + [94] * 3, labels=labels)))
+    assert "since 2026-01-09 driver-570." in text
     assert "To accept it: -p label accepted-NAME" in text
-    assert "or --since driver-570." in text
-    by_day = only_series(tmp_path / "b", *series([100] * 8 + [94] * 3))
-    assert by_day.drop.since == "2026-01-09"
 
 
 def test_an_accepting_label_ends_a_regression_until_the_next_drop(tmp_path):
@@ -200,22 +197,6 @@ def test_an_accepting_label_ends_a_regression_until_the_next_drop(tmp_path):
     assert again.drop.ratio == pytest.approx(88 / 94, rel=0.01)
     before = [""] * 7 + ["accepted-too-early"] + [""] * 3
     assert history_of(tmp_path / "before", *series(levels, labels=before)).regressed
-
-
-@pytest.mark.parametrize("since", ["driver-570", "2026-01-09"])
-def test_since_accepts_the_level_of_a_label_or_day(tmp_path, since):
-    labels = [""] * 8 + ["driver-570"] * 3
-    outputs = write_all(tmp_path / "outputs", *series([100] * 8 + [94] * 3, labels=labels))
-    assert run(outputs, "--check").exit_code == 1
-    assert run(outputs, "--check", "--since", since).exit_code == 0
-    assert run(outputs, "--check", "--since", "2026-01-08").exit_code == 1
-
-
-def test_since_that_no_measurement_has_is_refused(tmp_path):
-    outputs = write_all(tmp_path / "outputs", *series([100] * 3))
-    refused = run(outputs, "--check", "--since", "driver-580")
-    assert refused.exit_code == 2
-    assert "--since: driver-580: no measurement of a series" in on_one_line(refused.stderr)
 
 
 def test_check_exits_with_1_for_a_regression(tmp_path):

@@ -1,7 +1,6 @@
 """Interleaved comparisons: measured, resumed, evaluated, stored and shown."""
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -527,20 +526,6 @@ def changed(folder, paths, value):
     for *path, last in paths:
         reduce(getitem, path, content)[last] = value
     (folder / FILE).write_text(json.dumps(content))
-
-
-def test_settings_agree_only_if_they_do_in_every_pair(tmp_path):
-    base = made(tmp_path, [10.0])
-    second = made(tmp_path, [10.0], "b", 10)
-    third = made(tmp_path, [10.0], "c", 20, seed=1, accumulate=2)
-    variants = SEEDS | {"accumulate=2": {"accumulate": 2}}
-    folder = tmp_path / "comparisons" / "three"
-    write_comparison(folder, judged(base, second, third, variants=variants))
-    html = comparison_page(folder).html
-    _before, _heading, agreeing = html.partition("Settings that agree")
-    settings = re.findall("<code>(.*?)</code>", agreeing)
-    assert "model" in settings
-    assert not {"seed", "accumulate"} & {*settings}
 
 
 def test_an_unreadable_comparison_is_named_and_left_out(comparison, tmp_path, without_summary):

@@ -35,7 +35,7 @@ from perfkit.report.measurement import MeasurementError, write_measurement
 from perfkit.report.peaks import limits
 from perfkit.report.setup import environment, parameters
 from perfkit.report.site import publish
-from perfkit.report.step_charts import each_repeat, overlaid
+from perfkit.report.step_charts import overlaid
 from perfkit.report.steps import repeats
 from perfkit.report.text import names
 from perfkit.report.tiles import headline
@@ -61,7 +61,7 @@ def folded(page):
     return [section.summary.get_text() for section in page.select("main details[id]")]
 
 
-DETAILS = ["Limits", "Telemetry", "Parameters", "Effective settings", "Environment", "Method"]
+DETAILS = ["Limits", "Telemetry", "Parameters", "Effective settings", "Environment"]
 DETAILS += ["Raw files"]
 
 
@@ -75,8 +75,8 @@ def test_the_page_has_every_section_and_no_dead_link(published):
     assert [link.get_text() for link in listed] == headings
     targets = [f"#{heading['id']}" for heading in page.select("main h2")]
     assert [link["href"] for link in listed] == targets
-    # The steps of all repeats, the same for narrow screens, and each repeat.
-    assert text.count("<figure") == 3
+    # The steps of all repeats, and the same for narrow screens.
+    assert text.count("<figure") == 2
     assert "image/png" not in text
     links = set(re.findall(r'href="([^"#]+)"', text))
     assert {"repeats/1/rank0.jsonl", "notebook.ipynb"} < links
@@ -111,20 +111,6 @@ def test_the_overlaid_chart_has_each_repeats_slowest_rank_and_their_median():
     assert axes.get_xlim() == (0.5, 5.5)
 
 
-def test_each_repeat_has_a_row_on_the_same_scale_and_few_lines():
-    (axes,) = each_repeat(many_steps(ranks=9), "blue").axes
-    assert [text.get_text() for text in axes.texts] == ["1", "2"]
-    slowest = 2 + 8 + 5
-    row_height = pytest.approx(1.1 * slowest)
-    # The lower one of two rows begins two heights below 0.
-    low, high = axes.get_ylim()
-    assert (-low / 2, high) == (row_height, 0)
-    lines = [line.get_ydata() for line in axes.lines if len(line.get_ydata()) > 2]
-    assert len(lines) == 4
-    fastest_and_slowest = [line[0] - low / 2 for line in lines[:2]]
-    assert fastest_and_slowest == pytest.approx([2.0, 10.0])
-
-
 def test_the_stored_notebook_displays_in_any_viewer(published):
     notebook = nbformat.read(published.folder / "notebook.ipynb", 4)
     nbformat.validate(notebook)
@@ -136,7 +122,7 @@ def test_the_stored_notebook_displays_in_any_viewer(published):
             if "image/png" in output.data:
                 assert "image/svg+xml" not in output.data
                 figures += 1
-    assert figures == 2
+    assert figures == 1
 
 
 def test_publishing_an_incomplete_measurement_writes_the_whole_page_and_raises(tmp_path):
@@ -177,7 +163,7 @@ def test_the_page_of_a_failure_before_any_step_has_no_empty_section(tmp_path):
     page = written(failed_at_once(tmp_path / "m"))
     headings = [heading.get_text() for heading in page.select("main h2")]
     assert headings == ["Command", "Details"]
-    assert folded(page) == ["Parameters", "Environment", "Method", "Raw files"]
+    assert folded(page) == ["Parameters", "Environment", "Raw files"]
     assert [link.get_text() for link in page.select(".sections li > a")] == headings
     assert page.select("figure, .tile") == []
     text = " ".join(page.main.get_text(" ").split())
@@ -307,16 +293,16 @@ def gpt_on_eight_gpus(tokens_per_second, **changes):
     return measured([tokens_per_second], device="gpu", used="bf16", **work, **changes)
 
 
-def test_language_model_utilization_is_shown_with_its_formula(tmp_path):
+def test_language_model_utilization_is_shown_with_its_count_of_operations(tmp_path):
     result = gpt_on_eight_gpus(1e6)
     measurement = with_peak(tmp_path / "m", result, flops=8e12)
     throughput, _peak, _trust = tiles(measurement)
     assert "tokens/s" in throughput
     assert "125,000 tokens/s per device" in throughput
     text = limits(measurement).html
-    assert "throughput × FLOPs per token / peak" in text
     # V100s do not support bf16: no datasheet peak is shown.
-    assert "1,000,000 tokens/s × 0.8547 GFLOP / 8.00 TFLOP/s" in text
+    assert "Datasheet" not in text
+    assert "0.8547 GFLOP per token" in text
     assert "N = 123,568,128 weights of matrix products" in text
     assert "T = 1024 tokens" in text
     # 6 N = 741.4 MFLOP; attention in full 113.2, causally 56.6.
@@ -329,27 +315,16 @@ def limits_table(measurement):
     return {line("td")[0].get_text(): line("td")[1].get_text() for line in page("tr")[1:]}
 
 
-def test_both_counts_of_attention_are_shown_for_every_share_the_full_one_first(tmp_path):
+def test_the_shares_of_both_peaks_count_attention_in_full(tmp_path):
     facts = {"gpus": ["NVIDIA H100 80GB HBM3, 80 GiB"] * 8}
     result = gpt_on_eight_gpus(3.3e6, facts=facts)
     rows = limits_table(with_peak(tmp_path / "m", result, flops=8 * 800e12))
-    # 412,500 tokens/s per device; 854.655 or, causally, 798.032 MFLOP each.
+    # 412,500 tokens/s per device; 854.655 MFLOP each.
     assert rows["Throughput per device (tokens/s)"] == "412,500"
-    assert rows["Model's TFLOP/s per device, attention in full"] == "352.5"
-    assert rows["Model's TFLOP/s per device, causal attention"] == "329.2"
-    assert rows["Share of measured peak (MFU, attention in full)"] == "44.1 %"
-    assert rows["Share of measured peak (MFU, causal attention)"] == "41.1 %"
+    assert rows["Model's TFLOP/s per device"] == "352.5"
+    assert rows["Share of measured peak (MFU)"] == "44.1 %"
     # The datasheet's dense peak is 989.5 TFLOP/s.
-    assert rows["Share of its peak (MFU, attention in full)"] == "35.6 %"
-    assert rows["Share of its peak (MFU, causal attention)"] == "33.3 %"
-
-
-def test_a_model_without_a_causal_mask_has_one_share(tmp_path):
-    work = {"model": "bert", "image_size": None, "layout": None, "optimizer": "adamw"}
-    result = measured([4.0], input="synthetic", sequence_length=128, **work)
-    bert = limits_table(with_peak(tmp_path / "m", result, flops=1e13))
-    expected = ["Share of measured peak (MFU, attention in full)"]
-    assert [name for name in bert if "MFU" in name] == expected
+    assert rows["Share of its peak (MFU)"] == "35.6 %"
 
 
 def test_memory_and_the_time_to_the_first_step_are_told_for_each_repeat(tmp_path):

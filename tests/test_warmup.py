@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import simulations
 from conftest import IN_WORKER
-from made import event, measured, rank_events, warnings_of, with_raw_files
+from made import event, rank_events, warnings_of
 
 import perfkit
 from perfkit.inputs.samples import make_images
@@ -16,8 +16,6 @@ from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.results.summarize import summarize
 from perfkit.measuring.steady import is_warmed_up
 from perfkit.measuring.system.environment import usable_cores
-from perfkit.report.checked import checked
-from perfkit.report.steps import step_times
 
 RUNS = 20
 
@@ -144,23 +142,10 @@ def test_the_warm_up_outlasts_a_cold_first_pass_over_the_data(measure, plant, tm
     assert result.repeats[0].warmup.steps > 60
 
 
-def warmed_up(folder, warmup, count=120):
-    """Store a measurement whose step times fall from 2 s to 1 s after `warmup` steps."""
-    result = measured([1.0], protocol="steady", measured_steps=count)
-    events = warmed_up_events(warmup, count)
-    return with_raw_files(folder, result, [[events]])
-
-
 def warmed_up_events(warmup, count):
     end = event("warmup", steps=warmup, seconds=2.0 * warmup, ended_by="steady")
     seconds = [2.0] * warmup + [1.0] * count
     return [end, *rank_events(seconds, measured_steps=count)]
-
-
-def test_the_page_shows_the_end_of_a_warm_up(tmp_path):
-    measurement = warmed_up(tmp_path / measured([1.0]).id, 60)
-    assert measurement.result.throughput.value == pytest.approx(8)
-    assert "60, steady" in step_times(checked(measurement)).html
 
 
 def test_the_window_begins_after_the_repeats_own_warm_up():

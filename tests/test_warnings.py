@@ -18,7 +18,6 @@ from perfkit.measuring.results.base import Reading
 from perfkit.measuring.results.frames import load_steps
 from perfkit.measuring.results.repeat import TelemetrySummary
 from perfkit.measuring.steady import profile_repeats
-from perfkit.training.effective import EXCHANGED_AFTERWARDS, EXCHANGED_MEANWHILE
 
 QUIET = [100.0, 100.2, 99.9, 100.1, 99.8, 100.0, 100.1]
 A100 = "NVIDIA A100-SXM4-40GB, 40 GiB"
@@ -272,19 +271,6 @@ def test_the_share_of_the_peak_is_computed_per_repeat():
     first, second = utilization(with_peaks).shares
     assert first == pytest.approx(0.243, rel=1e-3)
     assert second == pytest.approx(0.1215, rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("exchange", "expected"),
-    [
-        ({"gradient_exchange": EXCHANGED_MEANWHILE}, []),
-        ({"gradient_exchange": EXCHANGED_AFTERWARDS}, ["late_exchange"]),
-    ],
-)
-def test_an_exchange_after_the_backward_pass_gives_a_warning(exchange, expected):
-    result = measured(QUIET, gpus=2)
-    effective = result.effective.model_copy(update={"settings": exchange})
-    assert codes(result.model_copy(update={"effective": effective})) == expected
 
 
 def resolved(result, option):

@@ -39,11 +39,7 @@ from perfkit.measuring.statements import (
 from perfkit.measuring.statistics import median, outliers
 from perfkit.measuring.steady import TOLERANCE, RepeatProfile, Steadiness, profile_repeats
 from perfkit.measuring.work import ModelWork
-from perfkit.training.effective import (
-    EXCHANGED_AFTERWARDS,
-    TENSOR_CORES_SINCE,
-    TF32_SINCE,
-)
+from perfkit.training.effective import TENSOR_CORES_SINCE, TF32_SINCE
 from perfkit.training.models import (
     Model,
     flops_in_fast_convolutions,
@@ -857,24 +853,6 @@ class SkippedSteps(MeasurementWarning):
         skipped = sum(repeat.skipped_steps or 0 for repeat in checks.repeats)
         steps = sum(map(result.steps, checks.repeats))
         return cls(count=skipped, steps=steps) if skipped else None
-
-
-class LateExchange(MeasurementWarning):
-    """Paddle's ranks exchange their gradients only after the backward pass: all gradients are
-    in one bucket, or are computed by one program. Not checked for other frameworks."""
-
-    code = "late_exchange"
-    severity = "notice"
-    sentence = N_(
-        "Paddle's ranks exchange all gradients after the backward pass, so that the exchange "
-        "is not hidden behind computation."
-    )
-
-    @classmethod
-    def find(cls, checks: "MeasurementChecks") -> Self | None:
-        effective = checks.result.effective
-        exchange = effective.settings.get("gradient_exchange") if effective else None
-        return cls() if exchange == EXCHANGED_AFTERWARDS else None
 
 
 class TensorCoresUnused(MeasurementWarning):

@@ -205,26 +205,19 @@ def _compare_live(
     help="Exit with 1 if there is no series to check, too.",
 )
 @options.percent("--threshold", 2, "Drop above which a series has regressed.")
-@click.option(
-    "--since",
-    default="",
-    metavar="LABEL|DATE",
-    help="Accept the level of the first measurement with this label, or on this day or later.",
-)
 @options.JSON_FILE
 def history(
     outputs: Path,
     check: bool,
     require_baseline: bool,
     threshold: float,
-    since: str,
     file: str | None,
 ) -> None:
     """Show how the throughput of each configuration changed over time.
 
     A series is one configuration, measured at least three times. It has regressed while its
-    newest level is below the best accepted one. A measurement whose label begins with accepted,
-    or --since, accepts its level. Measurements beside other load are shown, but not judged.
+    newest level is below the best accepted one. A measurement whose label begins with accepted
+    accepts its level. Measurements beside other load are shown, but not judged.
     """
     from perfkit.analysis.comparison.history import history as history_of
     from perfkit.measuring.results.schema import Result
@@ -236,7 +229,7 @@ def history(
         return Measurement.read(outputs / folder).result
 
     measurements = options.load_checked(outputs)
-    found = history_of(measurements, threshold, read=read, since=since)
+    found = history_of(measurements, threshold, read=read)
     options.print_result(found, file, history_section(found, Site(outputs)))
     lacks_baseline = not found.series
     if lacks_baseline and (check or require_baseline):

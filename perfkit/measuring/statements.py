@@ -1,4 +1,4 @@
-"""Statements about a number or a log: warnings, findings and verdicts.
+"""Statements about a number or a log: warnings and findings.
 
 A statement is a small class: typed fields, and one English sentence for each case. A family,
 such as `Finding`, registers its classes by their codes in the order of their definition.

@@ -16,8 +16,8 @@ comparison.py   of a comparison; verdicts.py: verdicts in words
 references.py   measurements beside published numbers, or the user's own references
 history.py      of the series over time
 fleet.py        of a fleet's nodes
-audit.py        of an audit: audit_summary.py, audited_logs.py; its texts: audit_answer.py,
-                audit_text.py; formats.py: the log formats
+audit.py        of an audit: audit_summary.py, audited_logs.py, audited_claims.py; its texts:
+                audit_answer.py, audit_text.py; formats.py: the log formats
 summary.py      of all measurements: rankings.py, curves.py; summarized.py: its data
 published.py    of the published tables: published_cells.py, published_charts.py
 index.py        of an outputs folder: index_rows.py, distinctions.py

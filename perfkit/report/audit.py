@@ -1,49 +1,34 @@
 """The page of an audit."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from perfkit.analysis.published.cells import FRAMEWORK_NAMES
-from perfkit.audit.audit import Audit, AuditedLog, read_audit
-from perfkit.audit.claim import FAILED, GIVEN, Claim
+from perfkit.audit.audit import Audit, read_audit
+from perfkit.audit.claim import GIVEN, Claim
 from perfkit.audit.claims import Waterfall, waterfall
 from perfkit.audit.figure import unit_for
 from perfkit.audit.statements import DIGITS
-from perfkit.measuring.format import minute, number, percent, shortened
+from perfkit.measuring.format import minute, number, shortened
 from perfkit.measuring.paths import outputs_path
 from perfkit.report.audit_answer import answer_text
-from perfkit.report.audit_summary import (
-    answers,
-    figures,
-    findings,
-    printed_quantities,
-    prints_texts,
-    step_times,
-)
+from perfkit.report.audit_summary import answers, details, findings
 from perfkit.report.audit_text import (
     STAGES,
-    answer_steps,
     claim_counts,
-    claim_lines,
     difference_text,
-    other_work,
-    reference_text,
-    reported_text,
     short_names,
     stage_text,
     state_text,
 )
+from perfkit.report.audited_claims import claimed
 from perfkit.report.elements import (
     bullets,
-    code,
     command,
-    foreign,
-    joined,
     note,
     paragraph,
     part,
@@ -53,17 +38,13 @@ from perfkit.report.elements import (
 )
 from perfkit.report.section import Section, folded, picture
 from perfkit.report.style import FAINT, INK, SHADES, new_figure
-from perfkit.report.text.language import enumerated, ngettext
 from perfkit.report.text.language import gettext as _
-from perfkit.report.text.statements import sentence
+from perfkit.report.text.language import ngettext
 
 MOST_ROWS = 40
 """Of more waterfalls there is a table alone."""
 NARROWEST = 0.5
 """Least percent on both sides of 0 that the chart shows: else it would magnify rounding."""
-MOST_REPORTED = 12
-"""Other figures of a log that are shown, at most."""
-
 
 Waterfalls = Mapping[str, Waterfall]
 """Label of a number or log -> its waterfall."""
@@ -219,107 +200,6 @@ def waterfall_chart(waterfalls: Waterfalls) -> Figure:
     return figure
 
 
-# Claims.
-
-
-def claimed(audit: Audit) -> Section:
-    """Each claimed number with the log's, then claims without a log."""
-    places = {log.name: (log, index) for index, log in enumerate(audit.logs, 1)}
-    rows: dict[str, list[list[str | None]]] = {}
-    without_log: dict[str, list[Claim]] = {}
-    for claim in audit.claims:
-        if claim.log is None:
-            without_log.setdefault(claim.table or "", []).append(claim)
-        else:
-            row = _claim_row(claim, *places[claim.log])
-            rows.setdefault(_part(claim), []).append(row)
-    headings = [
-        _("Place"),
-        _("Claimed"),
-        _("State"),
-        _("Explanation"),
-        _("The log's answer"),
-        _("Difference"),
-        _("Steps"),
-        _("Data wait"),
-    ]
-    section = Section()
-    for name, rows_of_part in rows.items():
-        section += table(rows_of_part, headings, name, as_cards=True)
-    for name, claims in sorted(without_log.items()):
-        words = ngettext(
-            "%(table)s: %(count)s number without a log",
-            "%(table)s: %(count)s numbers without a log",
-            len(claims),
-        )
-        facts = {"table": name or _("The claim"), "count": len(claims)}
-        section += folded(words % facts, bullets(_without_log(claims)))
-    return section
-
-
-def _part(claim: Claim) -> str:
-    """Return the heading of the table that a claim belongs to."""
-    traits = filter(None, (claim.table, claim.gpu, claim.precision))
-    return " · ".join(traits) or _("The claim")
-
-
-def _claim_row(claim: Claim, log: AuditedLog, log_number: int) -> list[str | None]:
-    texts = [*claim_lines(claim), *filter(None, [other_work(claim, log)])]
-    explanation = Markup('<div style="min-width: 16em">%s</div>') % _lines(texts)
-    return [
-        _place(claim, log_number),
-        claim.text,
-        _state(claim),
-        explanation,
-        reference_text(claim) or None,
-        difference_text(claim.reference_difference) or "–",
-        answer_steps(log) or None,
-        percent(log.input_share, 2),
-    ]
-
-
-def _lines(texts: Sequence[str]) -> Markup:
-    """Return lines of a table's cell; a dash without any."""
-    return Markup("<br>").join(texts) or Markup("–")
-
-
-def _place(claim: Claim, log_number: int) -> Markup:
-    """Return where a number was published, with a link to its log."""
-    place = "" if claim.place == GIVEN else claim.place
-    if claim.framework:
-        place = enumerated(_cell(claim))
-    log = (claim.log or "").split("/")[-1]
-    link = Markup('<a href="#log%s">%s</a>') % (log_number, log)
-    cell = Markup('<div style="min-width: 8em; overflow-wrap: anywhere">%s</div>')
-    return cell % _lines([*filter(None, [place]), link])
-
-
-def _cell(claim: Claim) -> list[str]:
-    """Return the place of a number in its table: framework, topology and batch size."""
-    assert claim.framework
-    batch = _("batch %(size)s") % {"size": claim.batch_size}
-    return [FRAMEWORK_NAMES[claim.framework], claim.topology or "–", batch]
-
-
-def _without_log(claims: Iterable[Claim]) -> list[str]:
-    """Return numbers without a log, each with its place in the table."""
-    numbers = []
-    for claim in claims:
-        place = claim.place
-        if claim.framework:
-            place = enumerated([*_cell(claim), claim.precision or "–", claim.gpu or "–"])
-        numbers.append(f"{claim.text} ({place})")
-    return numbers
-
-
-def _state(claim: Claim) -> str:
-    """Return the state of a claim, marked if no figure of the log equals it."""
-    state = state_text(claim)
-    if claim.state in FAILED:
-        return Markup('<strong style="color: #cf222e">%s</strong>') % state
-    return state
-
-
 # Logs.
 
 
@@ -328,21 +208,5 @@ def _logs(audit: Audit) -> Section:
     section = Section()
     for index, log in enumerate(audit.logs, 1):
         name = f"{log.name}: {answer_text(log)}"
-        section += folded(name, _details(log), f"log{index}")
+        section += folded(name, details(log), f"log{index}")
     return section + paragraph(_("To repeat this audit:")) + command(audit.command)
-
-
-def _details(log: AuditedLog) -> Section:
-    about = Markup("<strong>%s</strong>: %s") % (log.format, foreign(f"{log.source}."))
-    section = paragraph(about, *prints_texts(log))
-    facts = []
-    for name, fact in log.facts.items():
-        facts.append(joined([code(name), f"{fact.value} ({sentence(fact.by)})"]))
-    section += paragraph(joined(facts, "; "))
-    reported = []
-    for name, text in [*log.reported.items()][-MOST_REPORTED:]:
-        reported.append(joined([code(name), reported_text(text)]))
-    if reported:
-        section += paragraph(_("The log also reports:"), joined(reported, "; "))
-    section += note(f"SHA-256 {log.sha256}")
-    return section + printed_quantities(log) + step_times(log) + figures(log)

@@ -2,12 +2,11 @@
 side by side, claims and findings."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
 from perfkit.audit.audit import Audit, AuditedLog, LocatedFinding
-from perfkit.audit.claim import GIVEN, Claim
 from perfkit.audit.claim_alone import ClaimAlone
 from perfkit.audit.samples import unit_of_figures
 from perfkit.measuring.format import amount, number, percent, shortened
@@ -20,19 +19,14 @@ from perfkit.report.audit_answer import (
     printed_row,
 )
 from perfkit.report.audit_text import (
-    answer_steps,
     claim_counts,
-    claim_lines,
     covers_text,
-    difference_text,
     method_text,
-    other_work,
-    reference_text,
     reported_text,
     short_names,
-    state_text,
     steps_text,
 )
+from perfkit.report.audited_claims import claimed_in_short
 from perfkit.report.audited_logs import log_table
 from perfkit.report.elements import (
     bullets,
@@ -80,17 +74,14 @@ Names = Mapping[str, str]
 def audit_section(audit: Audit, *, everything: bool = False) -> Section:
     """Return an audit in short; with `everything`, all facts, statistics and findings."""
     names = short_names(audit.logs)
-    of_tables: dict[str | None, list[Claim]] = {}
-    for claim in audit.claims:
-        of_tables.setdefault(claim.table, []).append(claim)
-    section = _claims(of_tables.pop(None, []), audit, names)
+    section = Section()
+    if audit.tables:
+        section += paragraph(strong(", ".join(claim_counts(audit.claims))))
+    section += claimed_in_short(audit)
     if len(audit.logs) == 1:
         section += _single_log(audit.logs[0], names, everything=everything)
     elif audit.logs:
         section += _several_logs(audit.logs, names, everything=everything)
-    for name, claims in of_tables.items():
-        section += paragraph(strong(f"{name}: {', '.join(claim_counts(claims))}"))
-        section += _claims(claims, audit, names)
     left_out = [shortened(reason, LONGEST_REASON) for reason in audit.left_out[:MOST_LEFT_OUT]]
     section += bullets(f"left out: {reason}" for reason in left_out)
     return section + more(len(audit.left_out) - MOST_LEFT_OUT, "--json")
@@ -205,10 +196,9 @@ def _single_log(log: AuditedLog, names: Names, *, everything: bool) -> Section:
     """Return the answer of a log, what it rests on, and its findings."""
     about = f"{_without_middle(names[log.name])} ({log.format})"
     section = answer_of_log(log) + note(foreign(about))
-    section += _reported(log, None if everything else MOST_REPORTED)
-    section += printed_quantities(log, None if everything else MOST_PRINTED)
     if everything:
-        return section + _everything(log) + bullets(map(finding, log.findings))
+        return section + details(log) + bullets(map(finding, log.findings))
+    section += _reported(log) + printed_quantities(log, MOST_PRINTED)
     if not log.answer:
         section += figures(log, MOST_PRINTED)
     shown = log.findings[:MOST_FINDINGS]
@@ -219,10 +209,10 @@ def _single_log(log: AuditedLog, names: Names, *, everything: bool) -> Section:
     return section + note(f"--all shows {counts}.")
 
 
-def _reported(log: AuditedLog, most: int | None) -> Section:
+def _reported(log: AuditedLog) -> Section:
     """Return the last other figures that a log reports, such as times."""
     reported = []
-    for name, text in [*log.reported.items()][-most if most else 0 :]:
+    for name, text in [*log.reported.items()][-MOST_REPORTED:]:
         value = shortened(reported_text(text), LONGEST_NAME // 2)
         reported.append(f"{_without_middle(name)} {value}")
     if not reported:
@@ -231,14 +221,24 @@ def _reported(log: AuditedLog, most: int | None) -> Section:
     return note(foreign(reports)) + more(len(log.reported) - len(reported), ALL)
 
 
-def _everything(log: AuditedLog) -> Section:
-    """Return what a log's lines mean, its facts and all statistics."""
-    section = paragraph(*prints_texts(log))
-    facts = ", ".join(f"{name} {fact.value}" for name, fact in log.facts.items())
-    return section + note(foreign(facts)) + figures(log)
+def details(log: AuditedLog) -> Section:
+    """Return what a log's lines mean, its facts, and all figures."""
+    about = Markup("<strong>%s</strong>: %s") % (log.format, foreign(f"{log.source}."))
+    section = paragraph(about, *_prints_texts(log))
+    facts = []
+    for name, fact in log.facts.items():
+        facts.append(joined([code(name), f"{fact.value} ({sentence(fact.by)})"]))
+    section += paragraph(joined(facts, "; "))
+    reported = []
+    for name, text in log.reported.items():
+        reported.append(joined([code(name), reported_text(text)]))
+    if reported:
+        section += paragraph(_("The log also reports:"), joined(reported, "; "))
+    section += note(f"SHA-256 {log.sha256}")
+    return section + printed_quantities(log) + step_times(log) + figures(log)
 
 
-def prints_texts(log: AuditedLog) -> list[str]:
+def _prints_texts(log: AuditedLog) -> list[str]:
     """Return sentences about the meaning of a log's prints."""
     texts = []
     if log.has_rates and log.rate_of == "device":
@@ -252,33 +252,7 @@ def prints_texts(log: AuditedLog) -> list[str]:
     return texts
 
 
-# Claims.
-
-
-def _claims(claims: Iterable[Claim], audit: Audit, names: Names) -> Section:
-    """Return the claims with a log, each with the log's number."""
-    logs = {log.name: log for log in audit.logs}
-    section = Section()
-    for claim in claims:
-        if claim.log:
-            section += _claim(claim, logs[claim.log], names)
-    return section
-
-
-def _claim(claim: Claim, log: AuditedLog, names: Names) -> Section:
-    parts = [claim.text, state_text(claim)]
-    if claim.place != GIVEN:
-        parts.append(claim.place.removeprefix(f"{claim.table}: "))
-    details = claim_lines(claim)
-    if claim.table:
-        of_log = [f"log {names[log.name]}", other_work(claim, log)]
-        details = [*filter(None, of_log), *details]
-    if claim.reference:
-        difference = difference_text(claim.reference_difference)
-        answer = [reference_text(claim), difference, answer_steps(log)]
-        answered = ", ".join(filter(None, answer))
-        details.append(f"the log's answer: {answered}")
-    return paragraph(strong(foreign("  ".join(parts)))) + bullets(details)
+# A claim without a log.
 
 
 def claim_alone_section(claim: ClaimAlone) -> Section:

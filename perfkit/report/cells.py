@@ -57,9 +57,8 @@ def _output(output: NotebookNode) -> Markup:
 
 
 def _figure(data: NotebookNode, metadata: Any) -> Markup:
-    """Return a figure with its alternative text, folded below its heading if it has one."""
-    texts = metadata if isinstance(metadata, dict) else {}
-    alt, heading = texts.get("alt", ""), texts.get("folded", "")
+    """Return a figure with its alternative text."""
+    alt = metadata.get("alt", "") if isinstance(metadata, dict) else ""
     if "image/svg+xml" in data:
         image = Markup(data["image/svg+xml"])
     else:
@@ -70,6 +69,4 @@ def _figure(data: NotebookNode, metadata: Any) -> Markup:
     if NARROW_SVG in data:
         narrow = Markup('<figure class="narrow" role="img" aria-label="%s">%s</figure>')
         figure += narrow % (alt, Markup(data[NARROW_SVG]))
-    if not heading:
-        return figure
-    return Markup("<details><summary>%s</summary>\n%s</details>") % (heading, figure)
+    return figure

@@ -7,33 +7,33 @@ from perfkit.analysis.warnings import MeasurementChecks, check
 from perfkit.measuring.results.store import Measurement, ResultError
 from perfkit.report.links import Site
 from perfkit.report.section import Section
-from perfkit.report.step_charts import step_charts
+from perfkit.report.step_charts import step_chart
 from perfkit.report.style import COLOURS
 from perfkit.training.frameworks import DISPLAY_NAMES
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class CheckedMeasurement(Measurement):
-    """A measurement with all that its sections show: the checks of its raw files, the charts of
+    """A measurement with all that its sections show: the checks of its raw files, the chart of
     its raw steps (empty if there are none), and the site that its page is part of."""
 
     checks: MeasurementChecks
-    charts: Section
+    chart: Section
     site: Site
 
 
 def checked(measurement: Measurement, site: Site | None = None) -> CheckedMeasurement:
-    """Return the measurement with its checks and charts; its raw files are read unless they
+    """Return the measurement with its checks and its chart; its raw files are read unless they
     have been."""
     if isinstance(measurement, CheckedMeasurement):
         return measurement
     folder, result = measurement.folder, measurement.result
     checks = check(measurement)
-    charts = Section()
+    chart = Section()
     if not checks.steps.empty:
         colour = COLOURS[DISPLAY_NAMES[result.config.framework]]
-        charts = step_charts(checks.steps, colour)
-    return CheckedMeasurement(folder, result, checks, charts, site or Site(folder.parent))
+        chart = step_chart(checks.steps, colour)
+    return CheckedMeasurement(folder, result, checks, chart, site or Site(folder.parent))
 
 
 def stored_diagnosis(measurement: Measurement) -> tuple[Diagnosis | None, str]:

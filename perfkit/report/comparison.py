@@ -37,7 +37,6 @@ from perfkit.measuring.format import (
     amount,
     minute,
     number,
-    one_line,
     percent,
     plain,
     rate_text,
@@ -312,7 +311,6 @@ def page(shown: str | Path | ComparisonPage) -> Section:
         differ = _("In what the variants differ")
         section += _method(found) + folded(_("All pairs"), _all_pairs(found))
         section += folded(differ, _all_differences(found))
-        section += folded(_("Settings that agree"), _agreeing(found.pairs))
     section += paragraph(_("To repeat this comparison, with -p label NAME to measure anew:"))
     section += command(found.command)
     return section.on_page_in(of_page.folder)
@@ -477,16 +475,6 @@ def _all_differences(found: InterleavedComparison) -> Section:
         differences = _differences(telling(pair.across | pair.differs))
         section += paragraph(names) + bullets([*differences, *_rarely_telling(pair)])
     return section
-
-
-def _agreeing(pairs: Iterable[PairResult]) -> Section:
-    """Return the settings in which the variants of all pairs agree."""
-    first, *others = pairs
-    items = []
-    for key, value in first.keys.items():
-        if all(key in pair.keys for pair in others):
-            items.append(joined([code(key), one_line(value)]))
-    return bullets(items)
 
 
 # Both.

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from perfkit.analysis.comparison.history import Change, Drop, History, Point, Series
+from perfkit.analysis.comparison.history import Change, History, Point, Series
 from perfkit.analysis.comparison.keys import Differences, contrasted
 from perfkit.analysis.ratios import Ratio
 from perfkit.measuring.format import minute, number, percent, plain, rate_text, shortened
@@ -171,7 +171,9 @@ def _method(found: History) -> Section:
 
 def _series(series: Series, threshold: float, address: str, site: Site) -> Section:
     """Return a series with its chart, its changes of level and its measurements."""
-    texts: list[Inline] = [strong(_drop_words(series.drop, threshold)), _accepting(series.drop)]
+    texts: list[Inline] = [strong(_drop_words(series, threshold))]
+    if series.drop:
+        texts.append(_("To accept it: -p label accepted-NAME for the next measurement."))
     if series.accepted:
         accepted = _("The level of %(when)s was accepted.")
         texts.append(accepted % {"when": _when(series.accepted)})
@@ -202,22 +204,13 @@ def _disturbed(series: Series) -> Section:
     return note(words % {"count": count})
 
 
-def _drop_words(drop: Drop | None, threshold: float) -> str:
+def _drop_words(series: Series, threshold: float) -> str:
     """Return by how much a series regressed, or that no drop was found."""
+    drop = series.drop
     if drop is None:
         return _("No drop over %(threshold)s found.") % {"threshold": percent(threshold)}
     words = _("Regression: %(ratio)s × the best accepted level, since %(since)s.")
-    return words % {"ratio": ratio_words(drop), "since": plain(drop.since)}
-
-
-def _accepting(drop: Drop | None) -> str:
-    """Return how to accept a drop; empty without one."""
-    if drop is None:
-        return ""
-    words = _(
-        "To accept it: -p label accepted-NAME for the next measurement, or --since %(since)s."
-    )
-    return words % {"since": plain(drop.since)}
+    return words % {"ratio": ratio_words(drop), "since": _when(series.judged[drop.start])}
 
 
 def _changes(series: Series, site: Site) -> Section:
@@ -289,7 +282,7 @@ def chart(series: Series, *, narrow: bool = False) -> Figure:
     judged, places = _frame(series, disturbed=False), _places(series)
     width, most_ticks = (NARROW, MOST_TICKS // 2) if narrow else (8, MOST_TICKS)
     with new_figure(width, 3.6) as (figure, (axes,)):
-        estimates(axes, judged, "x", "throughput", series.framework)
+        estimates(axes, judged, "x", "throughput")
         grey = _frame(series, disturbed=True)
         axes.plot(grey["x"], grey["throughput"], "x", color=FAINT)
         _mark_changes(axes, series)

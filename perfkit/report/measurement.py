@@ -22,8 +22,8 @@ from perfkit.report.pages import (
 from perfkit.report.peaks import limits
 from perfkit.report.profile import where_the_step_goes
 from perfkit.report.section import Section, folded
-from perfkit.report.setup import command, effective_settings, environment, method, parameters
-from perfkit.report.steps import raw_files, repeats, step_times, telemetry, warnings
+from perfkit.report.setup import command, effective_settings, environment, parameters
+from perfkit.report.steps import raw_files, repeats, telemetry, warnings
 from perfkit.report.text import names
 from perfkit.report.text.language import LANGUAGES, in_language
 from perfkit.report.text.language import gettext as _
@@ -40,7 +40,7 @@ def page(measurement: Measurement) -> Section:
     steps, warnings, repeats and the command; all else is folded."""
     shown = checked(measurement)
     is_followed = measurement.result.work.launches_itself
-    section = headline(shown) + step_times(shown)
+    section = headline(shown) + shown.chart
     section += part(_("Where the step goes"), where_the_step_goes(shown))
     section += part(_("Warnings"), warnings(shown))
     section += part(_("Repeats"), repeats(shown))
@@ -53,7 +53,6 @@ def page(measurement: Measurement) -> Section:
         _("Parameters"): parameters(shown),
         _("Effective settings"): effective_settings(shown),
         _("Environment"): environment(shown),
-        _("Method"): method(shown),
         _("Raw files"): raw_files(shown),
     }
     section += heading(_("Details"), _("Details"), level=2)

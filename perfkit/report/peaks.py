@@ -1,10 +1,6 @@
 """The section of a measurement's page on what limits the throughput, and how close it is to the
 peak."""
 
-from typing import NamedTuple
-
-from markupsafe import Markup
-
 from perfkit.analysis.datasheets import Datasheet
 from perfkit.analysis.utilization import (
     Utilization,
@@ -13,17 +9,16 @@ from perfkit.analysis.utilization import (
     share_of_datasheet,
     utilization,
 )
-from perfkit.measuring.format import number, percent, plain, spread
+from perfkit.measuring.format import number, percent, spread
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import Measurement
 from perfkit.measuring.statistics import median
 from perfkit.measuring.units import GIGA, TERA
-from perfkit.report.blocks import Inline, NumberHeading
+from perfkit.report.blocks import NumberHeading
 from perfkit.report.checked import stored_diagnosis
 from perfkit.report.diagnosis import diagnose_command, diagnosis_section, obstacle
 from perfkit.report.elements import code, foreign, hint, note, paragraph, strong, table
 from perfkit.report.section import Section
-from perfkit.report.text.language import enumerated
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import peak_share
 
@@ -36,7 +31,7 @@ def limits(measurement: Measurement) -> Section:
     used, sheet = utilization(result), datasheet(result)
     rows = _device_rows(result)
     if used:
-        rows += _measured_rows(result, used)
+        rows += _measured_rows(used)
     if sheet:
         rows += _datasheet_rows(result, sheet)
     section = _diagnosis(measurement)
@@ -45,7 +40,9 @@ def limits(measurement: Measurement) -> Section:
         return section + _no_share(result)
     if max(used.shares) > 1:
         section += _unreliable()
-    return section + _formula(result, used, sheet) + _arithmetic(result, used)
+    return section + note(
+        _arithmetic(result, used), _decoder_arithmetic(result), _recomputation(result)
+    )
 
 
 def _no_share(result: Result) -> Section:
@@ -77,29 +74,6 @@ def _diagnosis(measurement: Measurement) -> Section:
     return hint(_("To find out what limits the throughput:"), diagnose_command(result))
 
 
-class AttentionCount(NamedTuple):
-    """How FLOPs count attention: `words`, empty for a model without attention, and the FLOPs
-    over those that all other figures count."""
-
-    words: str
-    ratio: float = 1.0
-
-    def named(self, quantity: str) -> str:
-        return enumerated(filter(None, [quantity, self.words]))
-
-
-def _attention_counts(result: Result) -> list[AttentionCount]:
-    """Return how suites count the attention of a model, the default first."""
-    facts = result.work.facts
-    if not facts or facts.sample != "sequence":
-        return [AttentionCount("")]
-    counts = [AttentionCount(_("attention in full"))]
-    causal = causal_ratio(result)
-    if causal is not None:
-        counts.append(AttentionCount(_("causal attention"), causal))
-    return counts
-
-
 def _device_rows(result: Result) -> list[list[str]]:
     """Return the throughput of a device, and the model's operations."""
     if not result.throughput:
@@ -108,46 +82,37 @@ def _device_rows(result: Result) -> list[list[str]]:
     rows = [[name, number(result.throughput_per_device), ""]]
     tflops = result.tflops_per_device
     if tflops:
-        for count in _attention_counts(result):
-            name = count.named(_("Model's TFLOP/s per device"))
-            rows.append([name, number(tflops * count.ratio), ""])
+        rows.append([_("Model's TFLOP/s per device"), number(tflops), ""])
     return rows
 
 
-def _measured_rows(result: Result, used: Utilization) -> list[list[str]]:
-    rows = [
+def _measured_rows(used: Utilization) -> list[list[str]]:
+    ends = "" if max(used.shares) > 1 else f"{spread(used.shares, 0.01)} %"
+    return [
         [
             _("Measured peak, matrix product (TFLOP/s)"),
             number(median(used.peaks) / TERA, 3),
             spread(used.peaks, TERA),
-        ]
-    ]
-    for count in _attention_counts(result):
-        shares = [share * count.ratio for share in used.shares]
-        ends = "" if max(shares) > 1 else f"{spread(shares, 0.01)} %"
-        name = f"{_('Share of measured peak')} ({count.named('MFU')})"
-        rows.append([name, peak_share(shares), ends])
-    rows.append(
+        ],
+        [f"{_('Share of measured peak')} (MFU)", peak_share(used.shares), ends],
         [
             _("Measured memory copy, read and written (GB/s)"),
             number(median(used.copies) / GIGA, 3),
             spread(used.copies, GIGA),
-        ]
-    )
-    return rows
+        ],
+    ]
 
 
 def _datasheet_rows(result: Result, sheet: Datasheet) -> list[list[str]]:
     devices = result.config.device_count
     name = f"{_('Datasheet')}, {devices} × {sheet.gpu}"
     flops, copied = sheet.flops_per_second * devices, sheet.bytes_per_second * devices
-    rows = [[f"{name} (TFLOP/s)", number(flops / TERA), sheet.source]]
-    share = share_of_datasheet(result, sheet)
-    for count in _attention_counts(result):
-        value = None if share is None else share * count.ratio
-        rows.append([f"{_('Share of its peak')} ({count.named('MFU')})", percent(value), ""])
-    rows.append([f"{name} (GB/s)", number(copied / GIGA), sheet.source])
-    return rows
+    share = percent(share_of_datasheet(result, sheet))
+    return [
+        [f"{name} (TFLOP/s)", number(flops / TERA), sheet.source],
+        [f"{_('Share of its peak')} (MFU)", share, ""],
+        [f"{name} (GB/s)", number(copied / GIGA), sheet.source],
+    ]
 
 
 def _unreliable() -> Section:
@@ -156,38 +121,6 @@ def _unreliable() -> Section:
         "than counted, or other load slowed the measurement of the peak."
     )
     return paragraph(strong(words % {"limit": "100 %"}))
-
-
-def _unit(result: Result) -> str:
-    """Return what the throughput counts, in words."""
-    assert result.throughput
-    counts_tokens = result.throughput.unit == "tokens/s" and not result.told
-    return _("token") if counts_tokens else _("sample")
-
-
-def _formula(result: Result, used: Utilization, sheet: Datasheet | None) -> Section:
-    """Return how the shares of the peaks are computed, with this measurement's numbers."""
-    throughput = result.throughput
-    assert throughput
-    rate = f"{number(throughput.value)} {plain(throughput.unit)}"
-    product = f"{rate} × {number(used.flops / GIGA)} GFLOP"
-    words = _(
-        "Model FLOPs utilization (MFU; Chowdhery et al., 2022, appendix B) is throughput × "
-        "FLOPs per %(of)s / peak."
-    )
-    measured = code(f"{product} / {number(median(used.peaks) / TERA, 3)} TFLOP/s")
-    texts: list[Inline] = [words % {"of": _unit(result)}]
-    texts += [_("Of the measured peak:"), _full_stop(measured)]
-    if sheet:
-        flops = sheet.flops_per_second * result.config.device_count
-        stated = code(f"{product} / {number(flops / TERA)} TFLOP/s")
-        texts += [_("Of the datasheet's dense peak:"), _full_stop(stated)]
-    texts += [_decoder_arithmetic(result), _recomputation(result)]
-    return note(*texts)
-
-
-def _full_stop(text: Markup) -> Markup:
-    return text + "."
 
 
 def _decoder_arithmetic(result: Result) -> str:
@@ -217,22 +150,21 @@ def _recomputation(result: Result) -> str:
     return _("Products that the backward pass computes again do not count.")
 
 
-def _arithmetic(result: Result, used: Utilization) -> Section:
+def _arithmetic(result: Result, used: Utilization) -> str:
+    """Return the operations of a sample in words, and what the peak is."""
+    flops = {"flops": number(used.flops / GIGA)}
     if result.told:
-        return _told_arithmetic(used)
+        words = _(
+            "The script told %(flops)s GFLOP per sample; the suite can't check them. The peak "
+            "is the framework's fastest matrix product in the script's processes, after the "
+            "training, in the precision that the script told, on all devices together."
+        )
+        return words % flops
     words = _(
         "The model's arithmetic: %(flops)s GFLOP per %(of)s, forward and backward, matrix "
         "products alone. The peak is the framework's fastest matrix product in the worker "
         "processes, before or after training, in the training's precision, on all devices "
         "together."
     )
-    return note(words % {"flops": number(used.flops / GIGA), "of": _unit(result)})
-
-
-def _told_arithmetic(used: Utilization) -> Section:
-    words = _(
-        "The script told %(flops)s GFLOP per sample; the suite can't check them. The peak is "
-        "the framework's fastest matrix product in the script's processes, after the training, "
-        "in the precision that the script told, on all devices together."
-    )
-    return note(words % {"flops": number(used.flops / GIGA)})
+    of = _("token") if result.counts.unit == "tokens/s" else _("sample")
+    return words % (flops | {"of": of})

@@ -1,9 +1,8 @@
 """The summary's section on which framework is fastest."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -14,7 +13,6 @@ from perfkit.analysis.comparison.rankings import Ranking, rankings
 from perfkit.analysis.comparison.table_rows import Cell, TableRow, table_rows
 from perfkit.measuring.format import number, percent, plain, plus_minus
 from perfkit.measuring.statistics import Estimate
-from perfkit.measuring.units import GIB
 from perfkit.report.blocks import Inline, NumberHeading
 from perfkit.report.elements import (
     bullets,
@@ -95,18 +93,10 @@ class FrameworkTable:
         line = Line(_("Measured with"), facts).__html__() if facts else ""
         return strong(title) + line
 
-    def section(self, cell: Callable[[TableRow, str], Inline | None]) -> Section:
-        """Return the table with these cells of a row and a framework's name."""
-        rows = []
-        for row in self.rows:
-            rows.append([self.name(row), *(cell(row, name) for name in self.versions)])
-        headings = [_("Configuration"), *self.headings]
-        return table(rows, headings, self.shared, as_cards=True)
-
 
 def fastest(summary: Summary) -> Section:
     """The fastest framework of each row covered by an interleaved comparison; then a table of
-    all configurations by framework, and one of memory and the time to the first step."""
+    all configurations by framework."""
     cells = summary.cells
     if cells.empty:
         return hint(_("There are no measurements yet. To measure:"), "perfkit run resnet50")
@@ -115,18 +105,26 @@ def fastest(summary: Summary) -> Section:
     section = _answers(answers(rows, by_row))
     several = [row for row in rows if len(row.cells) > 1]
     single = [row for row in rows if len(row.cells) == 1]
-    starts = Section()
     for group, is_open in ((several, True), (single, not several)):
         if not group:
             continue
         shown = _table(group[:MOST_ROWS], cells)
-        numbers = shown.section(partial(_number_cell, summary, shown, by_row))
-        numbers += more(len(group) - MOST_ROWS)
+        numbers = _numbers(summary, shown, by_row) + more(len(group) - MOST_ROWS)
         section += numbers if is_open else folded(_("Measured in one framework"), numbers)
-        if any(cell.has_start for row in group for cell in row.cells.values()):
-            starts += shown.section(_start_cell)
-    section += note(*_legend(rows, by_row))
-    return section + folded(_("Memory and time to the first step"), starts)
+    return section + note(*_legend(rows, by_row))
+
+
+def _numbers(summary: Summary, shown: FrameworkTable, by_row: Mapping[int, Ranking]) -> Section:
+    """Return the table with the number of each framework in each row."""
+    rows = []
+    for row in shown.rows:
+        numbers = [
+            _number_cell(summary, shown, by_row.get(row.number), row, framework)
+            for framework in shown.versions
+        ]
+        rows.append([shown.name(row), *numbers])
+    headings = [_("Configuration"), *shown.headings]
+    return table(rows, headings, shown.shared, as_cards=True)
 
 
 def _table(rows: Sequence[TableRow], cells: pd.DataFrame) -> FrameworkTable:
@@ -246,13 +244,13 @@ def _times(ratio: Estimate, base: str) -> str:
 def _number_cell(
     summary: Summary,
     shown: FrameworkTable,
-    by_row: Mapping[int, Ranking],
+    ranking: Ranking | None,
     row: TableRow,
     framework: str,
 ) -> Inline | None:
     """Return a framework's number in a row with its ratio below it; None without a
     measurement there."""
-    cell, ranking = row.cells.get(framework), by_row.get(row.number)
+    cell = row.cells.get(framework)
     if cell is None:
         return None
     value: Inline = f"{number(cell.throughput)} {plain(row.unit)}"
@@ -263,55 +261,21 @@ def _number_cell(
     codes = page_warnings(summary.outputs / cell.folder) or []
     page = link(summary.site.address(cell.folder), value)
     marked = joined([warnings_mark(codes), page, _plus_minus(cell)])
-    lines = [_ratio(row, cell, ranking)]
+    lines = []
+    if ranking and framework in ranking.ratios:
+        words = _times(ranking.ratios[framework], ranking.base)
+        lines.append(Line(_("Ratio"), words))
     newest, *_older = shown.versions[framework] or [""]
     if cell.version != newest:
         lines.append(Line(_("Version"), cell.version.partition("+")[0]))
     lines += [Line(_("Note"), text) for text in _remarks(cell)]
-    return Markup().join([marked, *filter(None, lines)])
-
-
-def _ratio(row: TableRow, cell: Cell, ranking: Ranking | None) -> Line | None:
-    """Return a cell's ratio within an interleaved comparison or, without one, of separate
-    runs."""
-    if ranking and cell.framework in ranking.ratios:
-        words = _times(ranking.ratios[cell.framework], ranking.base)
-        return Line(_("Ratio"), words)
-    if ranking and ranking.base == cell.framework:
-        return None
-    separate = _separate_ratio(cell, row.cells.get("Paddle"))
-    if separate is None:
-        return None
-    return Line(_("Ratio"), f"≈ {number(separate, 3)} × Paddle")
-
-
-def _start_cell(row: TableRow, framework: str) -> Inline | None:
-    """Return the peak memory of a device, and the time to the first step."""
-    cell = row.cells.get(framework)
-    if cell is None:
-        return None
-    texts = []
-    if cell.peak_memory_bytes:
-        texts.append(f"{number(cell.peak_memory_bytes / GIB, 3)} GiB")
-    if cell.first_step_seconds:
-        texts.append(f"{number(cell.first_step_seconds, 3)} s")
-    return ", ".join(texts) or None
+    return Markup().join([marked, *lines])
 
 
 def _plus_minus(cell: Cell) -> Markup:
     """Return the width of a number's interval, which is a column of its own in a CSV."""
     width = plus_minus(cell.throughput or 0.0, cell.low, cell.high)
     return Markup('<small data-column="±">%s</small>') % width if width else Markup()
-
-
-def _separate_ratio(cell: Cell, paddle: Cell | None) -> float | None:
-    """Return the ratio of separate runs to Paddle; None for Paddle itself, or if one of the two
-    has no throughput."""
-    if paddle is None or cell.framework == paddle.framework:
-        return None
-    if not cell.throughput or not paddle.throughput:
-        return None
-    return cell.throughput / paddle.throughput
 
 
 def _remarks(cell: Cell) -> list[str]:
@@ -350,5 +314,4 @@ def _legend(rows: Iterable[TableRow], by_row: Mapping[int, Ranking]) -> list[str
     if any(ranking.leader for ranking in by_row.values()):
         texts.append(_("Bold: faster than all others in an interleaved comparison."))
     texts.append(_("◆ ▲ ■: notice, caution or error; the measurement's page has its warnings."))
-    texts.append(_("≈: ratio of the medians of separate runs."))
     return texts

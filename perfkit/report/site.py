@@ -278,10 +278,10 @@ def write_index(
         audits=stored.audits,
         left_out=[*frame.attrs["unreadable"], *stored.reasons, *broken],
         is_summary_old=_is_summary_old(outputs),
+        movers=movers(frame),
     )
     for language in LANGUAGES:
         with in_language(language):
-            index = replace(index, movers=movers(frame))
             title = gettext("Training throughput: measurements")
             index.write(Page(site, outputs, title, _made(frame), stem="index", place="index"))
     return outputs / "index.html"

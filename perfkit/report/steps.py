@@ -1,17 +1,15 @@
-"""Sections of a measurement's page about its repeats: step times, warnings, repeats and ranks,
-telemetry, raw files."""
+"""Sections of a measurement's page about its repeats: warnings, repeats and ranks, telemetry,
+raw files."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from perfkit.analysis.diagnosis import FILE as DIAGNOSIS
 from perfkit.analysis.diagnosis import RAW_FOLDER
 from perfkit.analysis.warnings import severity
-from perfkit.measuring.format import change, number, percent, plain, spread
+from perfkit.measuring.format import number, percent, plain, spread
 from perfkit.measuring.results.repeat import Rank, Repeat, TelemetrySummary
 from perfkit.measuring.results.schema import Result
 from perfkit.measuring.results.store import Measurement
-from perfkit.measuring.steady import FEWEST_STEPS, RepeatProfile
 from perfkit.measuring.units import GIB
 from perfkit.report.blocks import Inline, NumberHeading
 from perfkit.report.checked import CheckedMeasurement
@@ -32,66 +30,6 @@ from perfkit.report.text.statements import sentence
 
 MOST_OPEN_RANKS = 8
 """With more ranks, their table is folded."""
-
-
-def step_times(page: CheckedMeasurement) -> Section:
-    """Charts of all steps, repeats overlaid and one by one, and the steady state."""
-    if not page.charts.parts:
-        return Section()
-    steady = _steady_state(page.result, page.checks.profiles)
-    return page.charts + folded(_("Steady state"), steady)
-
-
-def _steady_state(result: Result, profiles: Sequence[RepeatProfile]) -> Section:
-    """Return a table of the repeats' steady states."""
-    judged = [profile for profile in profiles if profile.steadiness]
-    if not judged:
-        words = _("A steady state can be judged only with %(fewest)s steps or more.")
-        return paragraph(words % {"fewest": FEWEST_STEPS})
-    unit = plain(result.counts.unit)
-    headings = (
-        _("Repeat"),
-        _("Warm-up, ended by"),
-        NumberHeading(_("Steady from step")),
-        *(_("Drift"), _("Spikes"), f"{_('Steady steps')} ({unit})", f"{_('Window')} ({unit})"),
-        _("Difference"),
-    )
-    repeats = {repeat.index: repeat for repeat in result.repeats}
-    rows = [_steady_row(profile, repeats[profile.repeat]) for profile in judged]
-    words = _(
-        "Steady: from this step on, the mean of every segment is within %(little)s of the last "
-        "segment's mean; a segment ends where the level changes by more than the noise. Drift: "
-        "a trend of over %(little)s that noise does not explain. Spike: a step far above its "
-        "neighbours."
-    )
-    return table(rows, headings, as_cards=True) + note(words % {"little": "1 %"})
-
-
-def _steady_row(profile: RepeatProfile, repeat: Repeat) -> list[Any]:
-    """Return a repeat's cells in the table of steady states."""
-    steadiness = profile.steadiness
-    assert steadiness
-    warmup = drift = spikes = difference = None
-    begin: Inline | int = _("never")
-    if repeat.warmup:
-        ended = {
-            "length": _("at the shortest time"),
-            "steady": _("steady"),
-            "steps": _("at the limit of steps"),
-            "seconds": _("at the limit of time"),
-        }
-        end = {"steps": repeat.warmup.steps, "ended_by": ended[repeat.warmup.ended_by]}
-        warmup = _("%(steps)d, %(ended_by)s") % end
-    if steadiness.settled:
-        begin = steadiness.begin + 1
-        drift = change(steadiness.drift) if steadiness.drift else None
-        spikes = len(steadiness.spikes)
-    if profile.steady:
-        difference = change(profile.disagreement)
-    return [
-        *(profile.repeat, warmup, begin, drift, spikes),
-        *(number(profile.steady), number(profile.fixed), difference),
-    ]
 
 
 def warnings(page: CheckedMeasurement) -> Section:

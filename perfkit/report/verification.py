@@ -1,9 +1,9 @@
 """A verification as a section, also of a measurement's page."""
 
 from perfkit.analysis.verification.matching import comparisons_of
-from perfkit.analysis.verification.statements import work_verdict
 from perfkit.analysis.verification.stored import (
     ComparedQuantity,
+    FrameworkSetup,
     Precision,
     Quantity,
     SetupComparison,
@@ -24,7 +24,6 @@ from perfkit.report.elements import (
 from perfkit.report.section import Section
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.names import stored_value
-from perfkit.report.text.statements import sentence
 from perfkit.training.models import model_named
 
 PRECISIONS: dict[Precision | None, str] = {None: "", "fp32": "float32", "fp64": "float64"}
@@ -87,11 +86,18 @@ def verification_section(verification: Verification) -> Section:
     section = title(f"{model}, {size}, {batch}, {verification.optimizer}")
     section += paragraph(f"Base: {verification.base}")
     for comparison in verification.against:
-        agrees = all(quantity.agreed for quantity in comparison.checks)
-        verdict = work_verdict(comparison.side, comparison)
-        section += paragraph(severity_mark(None if agrees else "error"), sentence(verdict))
+        mark = severity_mark(None if comparison.agreed else "error")
+        section += paragraph(mark, _verdict(comparison.side, comparison))
         section += _quantity_table(comparison, verification.steps)
     return section
+
+
+def _verdict(partner: FrameworkSetup, comparison: SetupComparison) -> str:
+    """Return whether `partner`, one of the two setups, does the same work as the other."""
+    words = _("%(partner)s: NOT the same work.")
+    if comparison.agreed:
+        words = _("%(partner)s: the same work.")
+    return words % {"partner": str(partner)}
 
 
 # The page of a measurement.
@@ -104,7 +110,7 @@ def work_equivalence(measurement: Measurement) -> Section:
     comparisons = comparisons_of(outputs, measurement.result, unreadable)
     section = Section()
     for verification, partner, comparison in comparisons:
-        verdict = strong(sentence(work_verdict(partner, comparison)))
+        verdict = strong(_verdict(partner, comparison))
         section += paragraph(verdict, _how_compared(verification))
         section += _quantity_table(comparison, verification.steps)
     if unreadable:

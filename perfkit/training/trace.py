@@ -28,9 +28,6 @@ from perfkit.training.options import Options
 STEPS = 5
 PRECISIONS = {"fp32": np.float32, "fp64": np.float64}
 """The order matters: float64 cannot be disabled again."""
-COPIES = STEPS + 3 * len(PRECISIONS)
-"""Number of float32 copies of all parameters that the reference stores: the weights before each
-step and, for each precision, the first step's gradients, the first and the last update."""
 PARAMETERS = "parameters.json"
 
 Arrays = dict[str, np.ndarray]

@@ -1,7 +1,6 @@
 """Series: the measurements of one configuration over time, versions and labels, with their
 change points."""
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from math import log
@@ -18,13 +17,11 @@ from perfkit.analysis.comparison.keys import (
     SERIES,
     Differences,
 )
-from perfkit.analysis.comparison.selections import ComparisonError
 from perfkit.analysis.rates import MachineRate, machine_rates
 from perfkit.analysis.ratios import Ratio, estimated
 from perfkit.analysis.series import (
     FEWEST_MEASUREMENTS,
     NEAREST,
-    Repeats,
     level_changes,
     level_starts,
     newest_drop,
@@ -40,10 +37,10 @@ from perfkit.measuring.statistics import Estimate, median, ratio_interval
 CHANGING = {"threads": "effective.threads", "interpreter": "python"}
 """What may change of the workers within a series -> its column. The parameter `python` is
 called the interpreter: `python` is the environment's fact, its version."""
+Read = Callable[[str], Result]
+"""Returns the result in a folder, a value of the column `folder`."""
 ACCEPTED = "accepted"
 """A label that begins so accepts the level of its measurement."""
-A_TIME = re.compile(r"\d{4}-\d\d-\d\d(T[\d:.+Z-]*)?")
-"""A date, or a time in ISO 8601 (UTC), that `--since` takes."""
 
 
 class Point(Stored):
@@ -87,10 +84,9 @@ class Change(Ratio):
 class Drop(Ratio):
     """The newest level is below the best accepted one by more than the threshold; the ratio is
     the newest / the best. `start` is the first judged measurement below the best accepted level
-    (from 0); `since`, its label or time, is what `--since` takes to accept the drop."""
+    (from 0)."""
 
     start: int
-    since: str
 
 
 class Series(Stored):
@@ -133,7 +129,7 @@ class History(Stored):
     """All series of a folder of results. `threshold` is the share that a regression exceeds;
     `left_out` counts measurements whose series is too short."""
 
-    schema_version: Literal[5] = 5
+    schema_version: Literal[6] = 6
     threshold: float
     series: list[Series]
     left_out: int
@@ -143,35 +139,22 @@ class History(Stored):
 def history(
     measurements: pd.DataFrame,
     threshold: float = THRESHOLD,
-    read: Callable[[str], Result] | None = None,
-    since: str = "",
+    read: Read | None = None,
 ) -> History:
     """Return the series among `measurements` (perfkit.load), the most recently measured first.
     Measurements that `perfkit compare --live` labelled are left out: their repeats were
     interleaved with those of others.
 
     A series has regressed while its newest level is below the best accepted one by more than
-    `threshold` (a share). `read` returns the result in a folder, a value of the column
-    `folder`; with it, changes have the rates of the machine. `since`, a label or a time,
-    accepts the level at the first measurement with it; raises ComparisonError if there is
-    none."""
+    `threshold` (a share). With `read`, changes have the rates of the machine."""
     frame = _in_series(measurements)
     undisturbed = ~frame["disturbed"].astype(bool)
     sizes = undisturbed.groupby(frame["series"]).transform("sum")
     long = frame[sizes >= FEWEST_MEASUREMENTS]
-    if since and not _is_anywhere(since, long):
-        problem = (
-            f"--since: {since}: no measurement of a series has this label, or was made on this "
-            "day or later; a day is written as 2026-11-23, a time as 2026-11-23T21:06 (UTC)"
-        )
-        raise ComparisonError([problem])
     by_number = configurations(long, SERIES)
     every = []
     for number, rows in long.groupby("series", sort=False):
-        series = _series(by_number[number], records(rows), threshold, since)
-        if read:
-            series = _with_rates(series, read)
-        every.append(series)
+        every.append(_series(by_number[number], records(rows), threshold, read))
     every.sort(key=lambda series: series.points[-1].created, reverse=True)
     return History(
         threshold=threshold,
@@ -218,54 +201,24 @@ def _in_series(measurements: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(series=numbered(frame, SERIES))
 
 
-def _is_anywhere(since: str, rows: pd.DataFrame) -> bool:
-    """Return whether a measurement has this label, or was made at this time or later."""
-    is_later = bool(A_TIME.fullmatch(since)) and bool((rows["created"] >= since).any())
-    return is_later or bool((rows["label"] == since).any())
-
-
-def _first_since(since: str, rows: Sequence[dict[str, Any]]) -> int:
-    """Return the first measurement with this label or, without any, at this time or later. Of a
-    series that has neither, it is the newest one for a time, and the first for a label."""
-    if not since:
-        return 0
-    labelled = [index for index, row in enumerate(rows) if row["label"] == since]
-    if labelled or not A_TIME.fullmatch(since):
-        return min(labelled, default=0)
-    later = [index for index, row in enumerate(rows) if row["created"] >= since]
-    return min(later, default=len(rows) - 1)
-
-
-def _since(start: int, rows: Sequence[dict[str, Any]]) -> str:
-    """Return what `--since` takes for the measurement `start`: its label if no earlier one has
-    it, else its day or, if an earlier one is of that day, its time."""
-    label, created = rows[start]["label"], rows[start]["created"]
-    earlier = rows[:start]
-    if label and all(row["label"] != label for row in earlier):
-        return str(label)
-    day = created[:10]
-    has_day = any(row["created"] >= day for row in earlier)
-    return str(created if has_day else day)
-
-
 def _series(
-    configuration: Configuration, rows: list[dict[str, Any]], threshold: float, since: str
+    configuration: Configuration,
+    rows: list[dict[str, Any]],
+    threshold: float,
+    read: Read | None,
 ) -> Series:
     judged = [row for row in rows if not row["disturbed"]]
     throughputs = [row["repeat_throughputs"] for row in judged]
     starts = level_starts(throughputs, threshold)
-    judged_from = max(_accepted_from(judged), _first_since(since, judged))
+    judged_from = _accepted_from(judged)
     found = newest_drop(throughputs, starts, judged_from, threshold)
-    drop = None
-    if found:
-        since_then = _since(found.start, judged)
-        drop = Drop(**estimated(found.ratio), start=found.start, since=since_then)
+    drop = Drop(**estimated(found.ratio), start=found.start) if found else None
     return Series(
         configuration=configuration,
         framework=rows[0]["name"],
         unit=rows[0]["unit"],
         points=_points(rows),
-        changes=_changes(throughputs, starts),
+        changes=_changes(judged, starts, read),
         scatter_share=scatter(throughputs),
         judged_from=judged_from,
         drop=drop,
@@ -280,23 +233,35 @@ def _accepted_from(rows: Sequence[dict[str, Any]]) -> int:
     return max(accepting, default=0)
 
 
-def _changes(throughputs: Repeats, starts: Sequence[int]) -> list[Change]:
-    """Return the changes of level with the medians of the measurements nearest to them."""
-    medians = [median(repeats) for repeats in throughputs]
+def _changes(
+    rows: Sequence[dict[str, Any]], starts: Sequence[int], read: Read | None
+) -> list[Change]:
+    """Return the changes of level of the judged measurements, with medians and rates of those
+    from which a change's ratio follows."""
+    throughputs = [row["repeat_throughputs"] for row in rows]
+    bounds = [*starts, len(rows)]
     changes = []
-    bounds = [*starts, len(medians)]
     for index, change in enumerate(level_changes(throughputs, starts), 1):
-        before = medians[bounds[index - 1] : change.start][-NEAREST:]
-        after = medians[change.start : bounds[index + 1]][:NEAREST]
+        before = rows[bounds[index - 1] : change.start][-NEAREST:]
+        after = rows[change.start : bounds[index + 1]][:NEAREST]
+        rates: list[MachineRate] = []
+        if read:
+            earlier = [read(row["folder"]) for row in before]
+            later = [read(row["folder"]) for row in after]
+            rates = machine_rates(earlier, later, change.ratio, LEVEL)
         changed = Change(
             **estimated(change.ratio),
             start=change.start,
-            before=median(before),
-            after=median(after),
-            rates=[],
+            before=_median(before),
+            after=_median(after),
+            rates=rates,
         )
         changes.append(changed)
     return changes
+
+
+def _median(rows: Sequence[dict[str, Any]]) -> float:
+    return median(median(row["repeat_throughputs"]) for row in rows)
 
 
 def _points(rows: Sequence[dict[str, Any]]) -> list[Point]:
@@ -305,21 +270,6 @@ def _points(rows: Sequence[dict[str, Any]]) -> list[Point]:
     for before, after in pairwise(rows):
         points.append(_point(after, _differences(before, after)))
     return points
-
-
-def _with_rates(series: Series, read: Callable[[str], Result]) -> Series:
-    """Return the series with the rates of the machine beside each change, from the measurements
-    from which the change's ratio follows."""
-    changes = []
-    for change, (before, after) in zip(series.changes, pairwise(series.levels), strict=True):
-        points_before = series.judged[before[0] : before[1] + 1][-NEAREST:]
-        points_after = series.judged[after[0] : after[1] + 1][:NEAREST]
-        results_before = [read(point.folder) for point in points_before]
-        results_after = [read(point.folder) for point in points_after]
-        training = Estimate(change.ratio, *change.interval, change.interval_level)
-        rates = machine_rates(results_before, results_after, training, LEVEL)
-        changes.append(change.model_copy(update={"rates": rates}))
-    return series.model_copy(update={"changes": changes})
 
 
 def _point(row: dict[str, Any], changes: Differences) -> Point:

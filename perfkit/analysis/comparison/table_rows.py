@@ -29,17 +29,10 @@ class Cell:
     """The number of complete repeats."""
     repeats: int | str
     """The requested number of repeats."""
-    peak_memory_bytes: int | None
-    first_step_seconds: float | None
     passed_over: bool
     """Whether a newer measurement, disturbed by other load, was left out."""
     version: str
     """The framework's version; empty if it is unknown."""
-
-    @property
-    def has_start(self) -> bool:
-        """Whether the memory or the time to the first step is known."""
-        return bool(self.peak_memory_bytes or self.first_step_seconds)
 
 
 @dataclass(frozen=True)
@@ -85,8 +78,6 @@ def _cell(measurement: Mapping[str, Any]) -> Cell:
         interval_level=measurement["interval_level"],
         n=measurement["n"] or 0,
         repeats=measurement["repeats"],
-        peak_memory_bytes=measurement["peak_memory_bytes"],
-        first_step_seconds=measurement["first_step_seconds"],
         passed_over=measurement["passed_over"],
         version=str(measurement.get(f"environment.{measurement['framework']}") or ""),
     )

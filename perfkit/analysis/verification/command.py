@@ -1,44 +1,27 @@
-"""The `perfkit verify` command for given configurations."""
+"""The `perfkit verify` command for two configurations."""
 
 import shlex
 
 from perfkit.measuring.config import Config
 from perfkit.measuring.request.resolve import resolve
-from perfkit.training.frameworks import FRAMEWORKS
 
 WORK = ("model_size", "image_size", "sequence_length", "optimizer", "outputs_dir")
 """Parameters that the command sets if they are not the default."""
 
 
-def verify_command(config: Config, other: Config | None = None) -> str:
-    """Return the `perfkit verify` command for the frameworks of both configurations or, without
-    `other`, for `config`'s and another; empty if no other framework supports this work."""
-    partners = _other_frameworks(config)
-    if not partners or (other and not other.work.facts):
+def verify_command(config: Config, other: Config) -> str:
+    """Return the `perfkit verify` command for the frameworks of both configurations; empty for
+    scripts."""
+    if not (config.work.facts and other.work.facts):
         return ""
-    named = [framework_option(config)]
-    named.append(framework_option(other) if other else partners[0])
-    words = ["perfkit", "verify", config.work.name]
-    if other or named[0] != config.framework:
-        words += ["--frameworks", ",".join(named)]
+    frameworks = f"{framework_option(config)},{framework_option(other)}"
+    words = ["perfkit", "verify", config.work.name, "--frameworks", frameworks]
     usual = resolve({"model": config.work.name})
     for name in WORK:
         value = config.values[name]
         if value != usual.values[name]:
             words += ["-p", name, str(value)]
     return shlex.join(words)
-
-
-def _other_frameworks(config: Config) -> list[str]:
-    """Return the other frameworks that support this model and optimizer; none for a script."""
-    if not config.work.facts:
-        return []
-    work, names = config.work.built_in, []
-    for name, framework in FRAMEWORKS.items():
-        is_able = framework.takes(model=work.model, optimizer=work.optimizer)
-        if is_able and name != config.framework:
-            names.append(name)
-    return names
 
 
 def framework_option(config: Config) -> str:

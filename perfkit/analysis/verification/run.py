@@ -20,22 +20,20 @@ from perfkit.analysis.verification.stored import (
     setup_name,
 )
 from perfkit.measuring.config import Config
-from perfkit.measuring.driver.repeat import TaskError, perform
+from perfkit.measuring.driver.repeat import perform
 from perfkit.measuring.paths import stored_path
 from perfkit.measuring.protocol import Protocol
 from perfkit.measuring.request.requirements import read_environment
 from perfkit.measuring.results.base import Reading
 from perfkit.measuring.results.store import write_atomically
-from perfkit.measuring.units import GIGA
 from perfkit.measuring.work import ModelWork
 from perfkit.training.frameworks import FRAMEWORKS
-from perfkit.training.trace import COPIES, STEPS
+from perfkit.training.trace import STEPS
 
 TRACES, LOCK = ".traces-", ".lock"
 """Prefix of the folders of traces, and the name of the lock in each."""
 FACTS = ("cpu", "suite", "suite_source", "suite_commit", "suite_modified")
 """Facts of the environment that are stored."""
-BYTES_PER_VALUE = 4
 
 
 class TracedSetup(NamedTuple):
@@ -50,14 +48,13 @@ def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verif
     """Compare the work of the first configuration with each other's and store the verification.
     `say` is called with each configuration before it runs.
 
-    COPIES copies of the parameters temporarily take disk space. Raises TaskError if a framework
-    fails or the disk space is missing.
+    The traces, which are removed, have many copies of the parameters. Raises TaskError if a
+    framework fails, also for lack of disk space.
     """
     folder = stored_path(configs[0].outputs_dir) / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     traced = []
     with _shared_folder(folder) as shared:
-        _check_disk_space(configs[0].work.built_in, folder)
         for number, config in enumerate(configs):
             name = FRAMEWORKS[config.framework].display_name
             work = config.work.built_in
@@ -67,18 +64,6 @@ def verify(configs: Sequence[Config], say: Callable[[str], None]) -> tuple[Verif
     path = folder / verification.file_name
     write_atomically(path, verification.model_dump_json(indent=1))
     return verification, path
-
-
-def _check_disk_space(work: ModelWork, folder: Path) -> None:
-    """Raise TaskError if the traces do not fit in `folder`."""
-    needed = COPIES * BYTES_PER_VALUE * work.facts.parameters
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise TaskError(
-            f"{folder} has {free / GIGA:.1f} GB free, and the verification temporarily needs "
-            f"{needed / GIGA:.1f} GB; free some space, or set another folder: -p outputs_dir "
-            "FOLDER"
-        )
 
 
 def _traced(config: Config, raw_folder: Path, folder: Path) -> TracedSetup:

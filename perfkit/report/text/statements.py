@@ -5,5 +5,5 @@ from perfkit.report.text.language import translations
 
 
 def sentence(statement: Statement) -> str:
-    """Return the sentence of a warning, a finding or a verdict."""
+    """Return the sentence of a warning or a finding."""
     return statement.text(translations())
