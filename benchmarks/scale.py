@@ -21,10 +21,10 @@ PERFKIT = Path(sys.executable).with_name("perfkit")
 MERGE = """
 import resource, sys, time
 from perfkit.report.summarized import Summary
-from perfkit.report.summary import fastest, ratios
+from perfkit.report.summary import fastest
 start = time.perf_counter()
 summary = Summary.read(sys.argv[1])
-fastest(summary), ratios(summary)
+fastest(summary)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(time.perf_counter() - start, peak)
 """

@@ -16,7 +16,7 @@ from perfkit.measuring.statistics import ratio_interval
 from perfkit.report.rankings import fastest
 from perfkit.report.section import Picture
 from perfkit.report.summarized import Summary
-from perfkit.report.summary import page, ratios, scaling, throughput_by_batch
+from perfkit.report.summary import page, scaling, throughput_by_batch
 from perfkit.report.text.language import in_language
 
 NODES = {"device": "gpu", "gpus": 8, "nodes": 2, "launcher": "srun"}
@@ -367,25 +367,6 @@ def test_rows_and_panels_beyond_the_limit_are_counted(tmp_path, monkeypatch):
 
 
 # The other sections.
-
-
-def test_every_pair_is_listed_and_links_to_its_comparison(tmp_path):
-    summary = frameworks(tmp_path, paddle=SLOW, torch=FAST, jax=UNSURE)
-    assert "<a" not in ratios(summary).html
-    with_pages(tmp_path, "comparisons/frameworks")
-    section = ratios(summary)
-    names = [row["Variants"] for row in only_table(section)]
-    assert names == ["PyTorch / Paddle", "JAX / Paddle"]
-    assert 'href="../comparisons/frameworks/report.html"' in section.html
-
-
-@pytest.mark.parametrize(("pairs", "has_interval"), [(5, False), (6, True)])
-def test_a_ratio_of_too_few_pairs_has_no_interval(tmp_path, pairs, has_interval):
-    base, other = [10.0 + 0.1 * number for number in range(6)], [20.0] * 6
-    summary = frameworks(tmp_path, paddle=base[:pairs], torch=other[:pairs])
-    (row,) = only_table(ratios(summary))
-    assert row["Pairs"] == str(pairs)
-    assert ("(" in row["Ratio"]) == has_interval
 
 
 def test_the_throughput_chart_starts_at_zero_with_all_repeats(tmp_path):
