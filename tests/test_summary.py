@@ -51,11 +51,6 @@ def tables(section):
     return captions_and_rows
 
 
-def only_table(section):
-    ((_caption, rows),) = tables(section)
-    return rows
-
-
 def rows_of(section):
     """Return the rows of the tables of frameworks by heading, without versions."""
     rows = [row for _caption, rows in tables(section) for row in rows]
@@ -129,14 +124,6 @@ def frameworks(outputs, *more, facts=None, **values):
     write_all(outputs, *results, *more)
     compare(outputs, *folders)
     return Summary.read(outputs)
-
-
-def with_pages(outputs, *names):
-    for name in names:
-        folder = outputs / name
-        folder.mkdir(exist_ok=True)
-        for name_of_page in ("report.html", "report.zh.html"):
-            (folder / name_of_page).touch()
 
 
 LAYOUTS = {"paddle": "NCHW", "torch": "NHWC", "jax": "NHWC"}
