@@ -399,6 +399,18 @@ def test_speedup_is_relative_to_the_fewest_devices(tmp_path):
     assert section.html.count("devices give") == 1
 
 
+@pytest.mark.parametrize(("image_size", "drawn"), [(224, True), (32, False)])
+def test_published_scaling_is_drawn_only_for_the_same_work(tmp_path, image_size, drawn):
+    on_one = measured([2000.0], device="gpu", gpus=8, image_size=image_size)
+    on_two = measured([3900.0], image_size=image_size, **NODES)
+    summary = read(tmp_path, on_one, on_two)
+    axes = only_axes(scaling(summary))
+    lines = {bars.get_label(): bars.lines[0] for bars in axes.containers}
+    assert ("Paddle, published" in lines) == drawn
+    if drawn:
+        assert lines["Paddle, published"].get_markerfacecolor() == "white"
+
+
 def test_cpu_processes_have_a_speedup_without_an_ideal_line(tmp_path):
     one = measured([4.0])
     two_processes = measured([5.0], processes=2)
