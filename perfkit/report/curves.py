@@ -1,11 +1,10 @@
 """The summary's sections on throughput by batch size and on scaling, with their charts."""
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
-from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
@@ -14,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from perfkit.analysis.comparison import blocks
-from perfkit.analysis.comparison.scaling import PANEL, speedups
+from perfkit.analysis.comparison.scaling import PANEL, Gain, gains, speedups
 from perfkit.measuring.format import number, percent
 from perfkit.measuring.results.frames import records
 from perfkit.report import style
@@ -50,33 +49,33 @@ class Curves:
 
 def throughput_by_batch(summary: Summary) -> Section:
     """Throughput by batch size; empty without several batch sizes."""
-    points = blocks.varying(summary.cells, "batch_size")
+    points = blocks.varying(summary.cells, "batch_size").assign(source="")
     if points.empty:
         return Section()
     return _charts(points, Curves("batch_size", "batch_size", "throughput", _("Batch")))
 
 
 def scaling(summary: Summary) -> Section:
-    """Speed-up over the fewest devices, with the ideal speed-up."""
+    """Speed-up over the fewest devices, with the ideal and published speed-ups."""
     points = speedups(summary.cells)
     if points.empty:
         return Section()
-    of_most_devices = records(points.groupby([*PANEL, "name"], sort=False).tail(1))
-    sentences = [strong(_gain_sentence(point)) for point in of_most_devices[:MOST_PANELS]]
-    section = paragraph(Markup("<br>").join(sentences)) + note(*_scaling_notes(points))
+    line_gains = gains(points)
+    sentences = [strong(_gain_sentence(gain)) for gain in line_gains[:MOST_PANELS]]
+    section = paragraph(Markup("<br>").join(sentences)) + note(*_scaling_notes(line_gains))
     return section + _charts(points, Curves("topology", "devices", "speedup", _("Topology")))
 
 
-def _gain_sentence(point: Mapping[str, Any]) -> str:
-    """Return the gain of a line's most devices, whose `point` it is, over its fewest."""
+def _gain_sentence(gain: Gain) -> str:
+    """Return the gain of a line's most devices over its fewest in words."""
     facts = {
-        "title": row_title(point, PANEL[1:]),
-        "name": point["name"],
-        "devices": point["devices"],
-        "gain": number(point["gain"], 3),
-        "base": point["base_devices"],
+        "title": row_title(gain.work._asdict(), PANEL[1:]),
+        "name": gain.framework,
+        "devices": gain.devices,
+        "gain": number(gain.ratio, 3),
+        "base": gain.base_devices,
     }
-    if point["shares_cores"]:
+    if gain.shares_cores:
         words = _(
             "%(title)s, %(name)s: %(devices)d devices give %(gain)s × the throughput of "
             "%(base)d"
@@ -86,12 +85,12 @@ def _gain_sentence(point: Mapping[str, Any]) -> str:
         "%(title)s, %(name)s: %(devices)d devices give %(gain)s × the throughput of %(base)d, "
         "%(share)s of ideal"
     )
-    return words % (facts | {"share": percent(point["efficiency"])})
+    return words % (facts | {"share": percent(gain.efficiency)})
 
 
-def _scaling_notes(points: pd.DataFrame) -> list[str]:
+def _scaling_notes(line_gains: Sequence[Gain]) -> list[str]:
     notes = [_("Error bars: interval of the ratio to the repeats on the fewest devices.")]
-    if points["shares_cores"].any():
+    if any(gain.shares_cores for gain in line_gains):
         notes.append(_("No ideal line where the processes share the cores."))
     return notes
 
@@ -125,9 +124,10 @@ def _figure(points: pd.DataFrame, curves: Curves, columns: int = COLUMNS) -> Fig
 
 
 def _draw_panel(axes: Axes, panel: pd.DataFrame, curves: Curves) -> None:
-    """Draw a line per framework."""
-    for _name, line in panel.groupby("name", sort=False):
-        style.estimates(axes, line, curves.x, curves.y)
+    """Draw a line per framework and source."""
+    for (name, source), line in panel.groupby(["name", "source"], sort=False):
+        label = _("%(name)s, published") % {"name": name} if source else name
+        style.estimates(axes, line, curves.x, curves.y, label)
     style.from_zero(axes, axes.dataLim.y1)
     title = row_title(panel.iloc[0], curves.alike[1:])
     axes.set_title("\n".join(textwrap.wrap(title, 46, max_lines=3)), fontsize=8)
@@ -156,8 +156,8 @@ def _compare_to_ideal(axes: Axes, panel: pd.DataFrame) -> None:
 
 
 def _annotate_efficiency(axes: Axes, panel: pd.DataFrame) -> None:
-    """Write the share of the ideal speed-up below each point."""
-    has_gain = panel["devices"] > panel["devices"].min()
+    """Write the share of the ideal speed-up below each measured point."""
+    has_gain = (panel["source"] == "") & (panel["devices"] > panel["devices"].min())
     for row in records(panel[has_gain].sort_values("devices")):
         axes.annotate(
             percent(row["efficiency"], 2),

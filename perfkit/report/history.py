@@ -282,7 +282,7 @@ def chart(series: Series, *, narrow: bool = False) -> Figure:
     judged, places = _frame(series, disturbed=False), _places(series)
     width, most_ticks = (NARROW, MOST_TICKS // 2) if narrow else (8, MOST_TICKS)
     with new_figure(width, 3.6) as (figure, (axes,)):
-        estimates(axes, judged, "x", "throughput")
+        estimates(axes, judged, "x", "throughput", series.framework)
         grey = _frame(series, disturbed=True)
         axes.plot(grey["x"], grey["throughput"], "x", color=FAINT)
         _mark_changes(axes, series)

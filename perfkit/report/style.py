@@ -184,15 +184,18 @@ def lines(axes: Axes, points: pd.DataFrame, hue: str, legend: str, **look: Any) 
     axes.legend(title=legend, loc="center left", bbox_to_anchor=(1, 0.5))
 
 
-def estimates(axes: Axes, points: pd.DataFrame, x: str, y: str) -> None:
+def estimates(axes: Axes, points: pd.DataFrame, x: str, y: str, label: str) -> None:
     """Draw a framework's values of the column `y` over `x`, with their intervals (`y`_low,
-    `y`_high) and repeats (repeat_`y`s)."""
+    `y`_high) and repeats (repeat_`y`s). If the label is not the framework's `name`, markers are
+    hollow, joined by dotted lines."""
     name = points["name"].iloc[0]
     columns = points[[f"{y}_low", y, f"{y}_high"]].astype(float)
     low, middle, high = columns.to_numpy().T
     # The median ratio always lies in its interval, the ratio of medians nearly always.
     ends = [(middle - low).clip(0), (high - middle).clip(0)]
     look: dict[str, Any] = {"color": COLOURS[name], "marker": MARKERS[name], "capsize": 3}
-    axes.errorbar(points[x], middle, yerr=ends, label=name, **look)
+    if label != name:
+        look |= {"markerfacecolor": "white", "linestyle": ":"}
+    axes.errorbar(points[x], middle, yerr=ends, label=label, **look)
     repeats = points.explode(f"repeat_{y}s")
     axes.scatter(repeats[x], repeats[f"repeat_{y}s"], s=5, alpha=0.5, color=COLOURS[name])

@@ -19,6 +19,8 @@ MODELS = {"bert-base": ("bert", None), "llama3-8b": ("llama", "8b")}
 differs."""
 TITLES = {"llama3-8b": "Llama 3.1 8B"}
 """Model in published.csv -> its name, if its size is part of it."""
+NO_BASE = "no base of a speed-up: auto may switch on other options than on several GPUs"
+"""The FleetX VGG-16 page's reason for no speed-up of the automatic strategy."""
 RUNS = "dlperf-resnet50-run"
 """Table of single runs, which match no measurement."""
 SAME_RUNS = ["source", "framework", "precision", "batch_per_gpu", "statistic"]
