@@ -25,6 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import example_pages
+from example_pages import FLEET_OPTIONS
 from measuring import as_options
 from slowing import own_workers, slowed, workers_on
 from stages import Group, Record, Stage, StageError, perfkit, run_stages
@@ -303,7 +304,7 @@ FLEET = {
         "input": "synthetic",
         "warmup_steps": 5,
         "measured_steps": 30,
-        "repeats": 7,
+        "repeats": 15,
     },
 }
 
@@ -311,7 +312,7 @@ FLEET = {
 def fleet(place: Place) -> Group:
     """Four nodes of a Slurm cluster on this machine, of which one is throttled."""
     stages = [
-        Stage("4 nodes, one of them throttled", 7, partial(measure_fleet, place)),
+        Stage("4 nodes, one of them throttled", 12, partial(measure_fleet, place)),
         Stage("the slow node is found", 0.2, partial(need_slow_node, place)),
     ]
     return Group("fleet", stages)
@@ -328,7 +329,7 @@ def measure_fleet(place: Place) -> None:
 
 def need_slow_node(place: Place) -> None:
     """Raise StageError unless `perfkit fleet` calls the throttled node slow, and no other."""
-    perfkit("fleet", place.outputs, statuses=ANY_VERDICT)
+    perfkit("fleet", place.outputs, *FLEET_OPTIONS, statuses=ANY_VERDICT)
     slow = (place.folder / "slow-nodes.txt").read_text().split()
     if slow != [SLOW_NODE] and not place.is_trial:
         raise StageError(f"called slow: {slow or 'none'}; throttled was {SLOW_NODE}")

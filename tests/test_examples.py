@@ -131,7 +131,7 @@ def test_the_examples_have_a_fleet_of_four_nodes_one_of_which_is_slow(measuremen
     copy.mkdir()
     for folder in measurements["folder"][nodes != ""]:
         shutil.copytree(EXAMPLES / folder, copy / folder)
-    assert cli("fleet", copy).exit_code == 1
+    assert cli("fleet", copy, *FLEET_OPTIONS).exit_code == 1
     assert (copy / "slow-nodes.txt").read_text().split() == ["node2"]
     assert (EXAMPLES / "slow-nodes.txt").read_text().split() == ["node2"]
 

@@ -85,6 +85,7 @@ def test_an_unsupported_cpu_precision_is_rejected(framework, precision, allowed)
     [
         ("{home}/imagenet", "~/imagenet"),
         ("{root}/data/samples", "data/samples"),
+        ("{root}", "."),
         ("/data{home}/imagenet", "/data{home}/imagenet"),
         ("{home}-2/imagenet", "{home}-2/imagenet"),
         ('File "{root}/a.py", in {home}/b', 'File "a.py", in ~/b'),

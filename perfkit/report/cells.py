@@ -57,8 +57,9 @@ def _output(output: NotebookNode) -> Markup:
 
 
 def _figure(data: NotebookNode, metadata: Any) -> Markup:
-    """Return a figure with its alternative text."""
-    alt = metadata.get("alt", "") if isinstance(metadata, dict) else ""
+    """Return a figure with its alternative text, folded below its heading if it has one."""
+    texts = metadata if isinstance(metadata, dict) else {}
+    alt, heading = texts.get("alt", ""), texts.get("folded", "")
     if "image/svg+xml" in data:
         image = Markup(data["image/svg+xml"])
     else:
@@ -69,4 +70,6 @@ def _figure(data: NotebookNode, metadata: Any) -> Markup:
     if NARROW_SVG in data:
         narrow = Markup('<figure class="narrow" role="img" aria-label="%s">%s</figure>')
         figure += narrow % (alt, Markup(data[NARROW_SVG]))
-    return figure
+    if not heading:
+        return figure
+    return Markup("<details><summary>%s</summary>\n%s</details>") % (heading, figure)

@@ -77,11 +77,13 @@ class Prose:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, or a function that draws it, with its alternative text. Its texts are
-    translated when it is shown, so that it is drawn once for all languages."""
+    """A figure, or a function that draws it, with its alternative text; pages fold it below the
+    heading `folded`, if any. Its texts are translated when it is shown, so that it is drawn
+    once for all languages."""
 
     drawn: Figure | Callable[[], Figure]
     alt: str
+    folded: str = ""
     drawn_narrow: Callable[[], Figure] | None = None
     """draws the figure for a narrow screen, on which it would be cut"""
 
@@ -109,7 +111,7 @@ class Picture:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        return {"perfkit": {"alt": self.plain}}
+        return {"perfkit": {"alt": self.plain, "folded": gettext(self.folded)}}
 
     @cached_property
     def _svg(self) -> str:
@@ -248,9 +250,12 @@ def picture(
 
 
 def folded(heading: str, section: Section, address: str = "") -> Section:
-    """Return a section without figures folded below a heading, which may have an address on the
-    page; empty without parts."""
-    texts = [part for part in section.parts if isinstance(part, Prose)]
-    return Section(
-        tuple(replace(text, blocks=(Folded(heading, text.blocks, address),)) for text in texts)
-    )
+    """Return the section folded below a heading, which may have an address on the page; empty
+    without parts. Figures are folded on pages only."""
+    parts: list[Prose | Picture] = []
+    for part in section.parts:
+        if isinstance(part, Picture):
+            parts.append(replace(part, folded=heading))
+        else:
+            parts.append(replace(part, blocks=(Folded(heading, part.blocks, address),)))
+    return Section(tuple(parts))

@@ -53,7 +53,7 @@ def portable(text: str) -> str:
     """Return `text` without user names, for publication: the checkout's path removed, the home
     folder as `~`."""
     home = Path(os.path.expanduser("~"))  # noqa: PTH111, without a home it stays "~"
-    shorter = {f"{ROOT}/": "", str(home): "~", str(home.resolve()): "~"}
+    shorter = {f"{ROOT}/": "", str(ROOT): ".", str(home): "~", str(home.resolve()): "~"}
     for path, short in shorter.items():
         if path == "/":
             continue

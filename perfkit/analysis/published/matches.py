@@ -50,6 +50,11 @@ class Match:
     differences: list[SetupDifference]
 
     @property
+    def is_like(self) -> bool:
+        """Whether perfkit measured on the same GPU in the same precision."""
+        return not {"gpus", "precision"} & {each.key for each in self.differences}
+
+    @property
     def ratio(self) -> float | None:
         """Measured / published; None if either number is missing."""
         measured, published = self.row["throughput"], self.cell.throughput
