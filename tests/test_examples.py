@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from conftest import cli
+from example_pages import FLEET_OPTIONS
 
 import perfkit
 from perfkit.analysis.comparison.interleaved import disagreements
