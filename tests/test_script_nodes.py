@@ -8,6 +8,7 @@ from several_nodes import nodes_over_ssh
 
 from perfkit.measuring.results.store import Measurement, read_events
 from perfkit.measuring.results.summarize import check_against_raw
+from perfkit.timing.failure import portable
 
 pytestmark = pytest.mark.usefixtures("processes")
 SCRIPT = """
@@ -55,7 +56,7 @@ def test_two_nodes_run_a_script_and_end_its_warm_up_after_the_same_step(nodes, s
     assert check_against_raw(measurement) == ""
     for rank in range(2):
         log = measurement.log_file(1, f"rank{rank}").read_text()
-        assert f"runs in {Path.cwd()}" in log
+        assert f"runs in {portable(str(Path.cwd()))}" in log
     nodes.assert_nothing_left()
 
 

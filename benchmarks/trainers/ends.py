@@ -14,5 +14,5 @@ class StepEnds:
 
     def step(self) -> None:
         self.timer.step()
-        last = self.timer._timer.last
-        print(last.step, last.seconds, file=self.file)
+        ends = self.timer._timer.ends
+        print(len(ends), ends[-1], file=self.file)

@@ -19,6 +19,7 @@ from perfkit.report.text import names
 from perfkit.report.text.language import enumerated
 from perfkit.report.text.language import gettext as _
 from perfkit.report.text.wording import fact_name
+from perfkit.report.told import CLOCKS
 
 DALI_SETTINGS = ("dali_threads", "dali_prefetch")
 """Parameters of which 0 stands for a number by the machine's cores, which ranks note."""
@@ -101,7 +102,7 @@ def effective_settings(measurement: Measurement) -> Section:
 
 def _settings(result: Result, effective: Effective) -> Section:
     """Return tables of the settings, the input data and the environment variables."""
-    skipped = None
+    skipped, clock = None, effective.step_clock
     if effective.loss_scaling:
         skipped = [repeat.skipped_steps for repeat in result.complete_repeats]
     expected = result.counts.parameters
@@ -114,6 +115,7 @@ def _settings(result: Result, effective: Effective) -> Section:
             _("Initial loss scale"): effective.loss_scaling,
             _("Skipped steps by repeat"): skipped,
             _("Device"): effective.device,
+            _("Step times"): clock and _(CLOCKS[clock]),
             _("Optimizer and loss"): effective.optimizer_settings,
             _("Trainable parameters"): effective.parameters,
             _("Expected parameters"): None if effective.parameters == expected else expected,

@@ -68,7 +68,7 @@ def test_any_custom_device_type_trains(plugin, tmp_path):
     assert repeat.telemetry.missing["accelerators"] == "no telemetry of fake devices"
     *_output, path = done.stdout.split()
     page = unescape(Path(path).read_text())
-    assert "steps are timed by the host's clock" in page
+    assert "the host's clock" in page
     assert "FAKE" in page
 
 
