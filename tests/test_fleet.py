@@ -14,6 +14,7 @@ from perfkit.analysis.fleet.rule import NodeRepeats, Rules, judge
 from perfkit.analysis.fleet.stored import Fleet
 from perfkit.measuring.results.outputs import measurements
 from perfkit.measuring.results.repeat import Peak, TelemetrySummary
+from perfkit.report.summarized import Summary
 
 REPEATS = (100.0, 100.2, 99.8, 100.1, 99.9)
 """Throughputs with a standard deviation of 0.16 %."""
@@ -375,6 +376,8 @@ def test_the_page_has_the_verdicts_of_the_command(tmp_path):
     assert "Slow nodes: 1 of 5 (node3)." in page.read_text()
     assert cli("fleet", tmp_path, "--threshold", "10").exit_code == 0
     assert "Slow nodes: 0 of 5." in page.read_text()
+    # As perfkit report reads it.
+    assert Summary.read(tmp_path).fleet.named("slow") == []
     raw = next(tmp_path.glob("*-node3-*/repeats/1/rank0.jsonl"))
     raw.write_text("")
     cli("fleet", tmp_path)

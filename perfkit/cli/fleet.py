@@ -1,6 +1,5 @@
 """`perfkit fleet`."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -23,9 +22,9 @@ def fleet(outputs: Path, threshold: float, level: float, file: str | None) -> No
 
     OUTPUTS has the measurements of perfkit sweep --each-node; of each node and configuration,
     the newest counts. Writes ok-nodes.txt and slow-nodes.txt, for sbatch --exclude, and the
-    page fleet/report.html to OUTPUTS.
+    page fleet/report.html to OUTPUTS. perfkit report judges by the same threshold and level.
     """
-    from perfkit.analysis.fleet.fleet import judge_fleet, write_node_files
+    from perfkit.analysis.fleet.fleet import judge_fleet, write_node_files, write_rules
     from perfkit.analysis.fleet.rule import Rules
     from perfkit.measuring.results.outputs import agreeing, measurements
     from perfkit.measuring.results.store import ResultError
@@ -46,7 +45,8 @@ def fleet(outputs: Path, threshold: float, level: float, file: str | None) -> No
     judged = judge_fleet(stored, rules)
     write_node_files(judged, outputs)
     # The page judges the same measurements by the same rules, in its own languages.
-    publish_page("fleet", replace(Summary.read(outputs, check=True), fleet_rules=rules))
+    write_rules(rules, outputs)
+    publish_page("fleet", Summary.read(outputs, check=True))
     options.print_result(judged, file, fleet_section(judged, Site(outputs), MOST_NODES))
     echo(outputs / "fleet" / "report.html", err=file == "-")
     raise SystemExit(bool(judged.named("slow")))

@@ -11,8 +11,7 @@ import pandas as pd
 from perfkit.analysis.comparison import blocks, stored
 from perfkit.analysis.comparison import history as series
 from perfkit.analysis.comparison.stored import InterleavedComparison
-from perfkit.analysis.fleet.fleet import judge_fleet
-from perfkit.analysis.fleet.rule import USUAL_RULES, Rules
+from perfkit.analysis.fleet.fleet import judge_fleet, read_rules
 from perfkit.analysis.fleet.stored import Fleet
 from perfkit.measuring.format import amount
 from perfkit.measuring.paths import outputs_path
@@ -25,13 +24,12 @@ from perfkit.report.links import Site
 @dataclass(frozen=True)
 class Summary:
     """Data of the sections: measurements (perfkit.load) of a site, interleaved
-    comparisons by name, reasons for files left out, and how the nodes of a fleet are judged."""
+    comparisons by name, and reasons for files left out."""
 
     site: Site
     measurements: pd.DataFrame
     comparisons: dict[str, InterleavedComparison] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
-    fleet_rules: Rules = USUAL_RULES
 
     @classmethod
     def read(cls, outputs: str | Path, *, check: bool = False) -> "Summary":
@@ -88,7 +86,7 @@ class Summary:
         stored = measurements(self.outputs, [])
         names = {*self.measurements["folder"]}
         agreeing = [each for each in stored if each.folder.name in names]
-        return judge_fleet(agreeing, self.fleet_rules)
+        return judge_fleet(agreeing, read_rules(self.outputs))
 
     @cached_property
     def cells(self) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """Judge a fleet from the measurements of its nodes, each of which names its `node`."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,10 +31,11 @@ from perfkit.analysis.fleet.stored import (
 )
 from perfkit.measuring.results.frames import as_frame, row_of
 from perfkit.measuring.results.schema import Result
-from perfkit.measuring.results.store import Measurement, write_atomically
+from perfkit.measuring.results.store import Measurement, read_as, write_atomically
 from perfkit.measuring.units import GIGA, TERA
 
 ORDER: tuple[NodeVerdict, ...] = ("slow", "no measurement", "undecided", "ok")
+RULES = "fleet/rules.json"
 NODE_FILES: dict[NodeVerdict, str] = {"ok": "ok-nodes.txt", "slow": "slow-nodes.txt"}
 
 
@@ -89,7 +90,7 @@ def judge_fleet(measurements: Iterable[Measurement], rules: Rules = USUAL_RULES)
     columns."""
     workloads = [*_workloads(measurements)]
     columns = [each for each in _columns(workloads) if len(each.nodes) >= FEWEST_NODES]
-    rules = replace(rules, columns=len(columns) or 1)
+    rules = rules.model_copy(update={"columns": len(columns) or 1})
     judged = [_judged(column, rules) for column in columns]
     few = [each for each in workloads if 0 < len(each.completed) < FEWEST_NODES]
     return Fleet(
@@ -99,6 +100,19 @@ def judge_fleet(measurements: Iterable[Measurement], rules: Rules = USUAL_RULES)
         nodes=_nodes(judged, workloads),
         too_few=[workload.configuration for workload in few],
     )
+
+
+def write_rules(rules: Rules, outputs: Path) -> None:
+    """Store the rules for the page that `perfkit report` writes."""
+    (outputs / RULES).parent.mkdir(exist_ok=True)
+    write_atomically(outputs / RULES, f"{rules.model_dump_json(exclude={'columns'})}\n")
+
+
+def read_rules(outputs: Path) -> Rules:
+    """Return the rules of the last `perfkit fleet`, by default the usual ones. Raises
+    ResultError."""
+    file = outputs / RULES
+    return read_as(Rules, file) if file.exists() else USUAL_RULES
 
 
 def write_node_files(fleet: Fleet, outputs: Path) -> None:

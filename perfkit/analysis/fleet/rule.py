@@ -17,14 +17,15 @@ and slow ones found.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import pi, sqrt
 from statistics import fmean, median
 from typing import NamedTuple
 
+from pydantic import Field
 from scipy.special import stdtrit
 
 from perfkit.analysis.fleet.stored import NodeCell, Verdict
+from perfkit.measuring.results.base import Stored
 
 FEWEST_NODES = 3
 """With two nodes, nothing tells which of them is unusual."""
@@ -52,15 +53,15 @@ class NodeRepeats(NamedTuple):
         return sqrt(squares / (len(self.values) - 1))
 
 
-@dataclass(frozen=True)
-class Rules:
-    """How nodes are judged. `level`: the probability that no good node of the fleet is called
-    slow; `columns`: the number of workloads and peaks that are judged together, over which the
-    level holds; `threshold`: the smallest slowness that matters, as a share."""
+class Rules(Stored):
+    """How nodes are judged."""
 
-    level: float = 0.95
-    columns: int = 1
-    threshold: float = 0.02
+    level: float = Field(default=0.95, ge=0.5, lt=1)
+    """the probability that no good node of the fleet is called slow"""
+    columns: int = Field(default=1, ge=1)
+    """the number of workloads and peaks that are judged together, over which the level holds"""
+    threshold: float = Field(default=0.02, ge=0, lt=1)
+    """the smallest slowness that matters, as a share"""
 
     def quantile(self, nodes: int, freedom: float) -> float:
         """Return Student's quantile for a fleet of so many nodes, two-sided."""
