@@ -16,7 +16,7 @@ from perfkit.measuring.statistics import ratio_interval
 from perfkit.report.rankings import fastest
 from perfkit.report.section import Picture
 from perfkit.report.summarized import Summary
-from perfkit.report.summary import page, scaling, throughput_by_batch
+from perfkit.report.summary import page, ratios, scaling, throughput_by_batch
 from perfkit.report.text.language import in_language
 
 NODES = {"device": "gpu", "gpus": 8, "nodes": 2, "launcher": "srun"}
@@ -356,6 +356,12 @@ def test_rows_and_panels_beyond_the_limit_are_counted(tmp_path, monkeypatch):
 # The other sections.
 
 
+def test_every_pair_is_in_the_chart_of_ratios(tmp_path):
+    axes = only_axes(ratios(frameworks(tmp_path, paddle=SLOW, torch=FAST, jax=UNSURE)))
+    names = [" ".join(label.get_text().split()) for label in axes.get_yticklabels()]
+    assert names == ["ResNet-50 · PyTorch / Paddle", "ResNet-50 · JAX / Paddle"]
+
+
 def test_the_throughput_chart_starts_at_zero_with_all_repeats(tmp_path):
     small = measured([1032.0, 1033.0, 1035.0], batch_size=32)
     large = measured([1064.0, 1065.0, 1067.0], batch_size=64)
@@ -456,7 +462,7 @@ def test_every_figure_has_resolved_colours_and_every_chinese_character(tmp_path)
             bundle = part.bundle(png=True)
             if "image/svg+xml" in bundle:
                 svgs.append(bundle["image/svg+xml"])
-    assert len(svgs) == 2
+    assert len(svgs) == 3
     for svg in svgs:
         colours = {*re.findall(r"#[0-9a-f]{6}", svg)}
         assert "var(--" not in svg
