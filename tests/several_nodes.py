@@ -185,13 +185,17 @@ class Nodes(ABC):
         return self.running(SUPERVISOR, 1)[0]
 
     def left(self, node: int | None = None) -> list[str]:
-        """Return what remains on a node, or on both: command lines and scratch folders."""
+        """Return what remains on a node, or on both: command lines and scratch folders.
+
+        PyTorch's cache of compiled code is not counted: it makes and keeps its folder there.
+        """
         commands = []
         for process in self.processes(node):
             with suppress(psutil.Error):
                 commands.append(shlex.join(process.cmdline()))
         scratch = self.folder.glob(f"scratch{'*' if node is None else node}/*")
-        return [*commands, *map(str, scratch)]
+        kept = (path for path in scratch if not path.name.startswith("torchinductor_"))
+        return [*commands, *map(str, kept)]
 
     def assert_nothing_left(self, node: int | None = None, seconds: float = 20) -> None:
         """Wait until nothing remains on a node, or on both, and fail with what does."""
