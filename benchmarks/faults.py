@@ -9,11 +9,12 @@ last.
 """
 
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,12 @@ from several_nodes import (
 
 HANGING_SECONDS = 60
 PORT = 29801
+LISTEN = """
+import socket, sys
+with socket.create_server((sys.argv[1], int(sys.argv[2]))):
+    print("listening", flush=True)
+    sys.stdin.read()
+"""
 PLANTED = """
 import os, signal, time
 from pathlib import Path
@@ -194,7 +201,7 @@ def until_end(nodes: Any, fault: Fault) -> tuple[float, str]:
     request = nodes.request(measured_steps=2000, timeout=fault.timeout)
     with ExitStack() as stack:
         if fault.port_taken:
-            stack.enter_context(nodes.listening(PORT))
+            stack.enter_context(listening(nodes))
             request["port"] = PORT
         began = time.monotonic()
         driver = nodes.start(request)
@@ -208,6 +215,19 @@ def until_end(nodes: Any, fault: Fault) -> tuple[float, str]:
             return time.monotonic() - began, ""
         printed = driver.wait().strip().splitlines()
         return time.monotonic() - began, printed[-1]
+
+
+@contextmanager
+def listening(nodes: NodesOverSsh) -> Iterator[None]:
+    """Have another program listen on PORT of the first node."""
+    node = nodes.namespaces.nodes[0]
+    words = [sys.executable, "-c", LISTEN, node.address, str(PORT)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(node.command(words), **pipes) as program:
+        assert program.stdout
+        program.stdout.readline()
+        yield
+        program.kill()
 
 
 def connected(launcher: str, fault: Fault, folder: Path) -> AbstractContextManager[Nodes]:

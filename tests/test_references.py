@@ -85,7 +85,12 @@ def test_another_device_or_model_has_no_reference(stored, other):
     outputs = stored(measured(around(100), **ON_H200 | {"gpus": 1} | other))
     status, text = compare("references", outputs)
     assert status == 2
-    assert "no published number of " in text and " on its device" in text
+    assert "no published number of " in text and " on NVIDIA H200" in text
+
+
+def test_a_tolerance_needs_a_file_of_references(stored):
+    status, text = compare("references", stored(measured(around(4))), "--tolerance", 3)
+    assert (status, "only with a file of references as A" in text) == (2, True)
 
 
 def of_page(result, tmp_path):

@@ -102,6 +102,9 @@ def compare(
         only_live += "; --live compares several variants" if len(names) > 2 else ""
         raise ComparisonError([f"give two names, A and B{only_live}"])
     a, b = names
+    source = click.get_current_context().get_parameter_source("tolerance")
+    if source is click.core.ParameterSource.COMMANDLINE and not a.endswith(SUFFIXES):
+        raise RequestError(["--tolerance: only with a file of references as A"])
     if a == REFERENCES or a.endswith(SUFFIXES):
         if across:
             raise RequestError(["--across: not valid with references"])

@@ -205,8 +205,9 @@ def _single_log(log: AuditedLog, names: Names, *, everything: bool) -> Section:
     if shown:
         section += bullets(finding(located, LONGEST_FINDING) for located in shown)
     section += more(len(log.findings) - len(shown), ALL)
-    counts = f"{amount(len(log.figures), 'statistic')} and {amount(len(log.facts), 'fact')}"
-    return section + note(f"--all shows {counts}.")
+    counts = [(len(log.figures), "statistic"), (len(log.facts), "fact")]
+    hidden = [amount(number, what) for number, what in counts if number]
+    return section + note(f"{ALL} shows {' and '.join(hidden)}." if hidden else "")
 
 
 def _reported(log: AuditedLog) -> Section:

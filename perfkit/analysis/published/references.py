@@ -64,7 +64,10 @@ def beside_published(measurements: Sequence[Measurement], level: float) -> Refer
         raise ComparisonError([f"{REFERENCES}: give one measurement as B, not {count}"])
     found = referenced(only, level)
     if not found:
-        raise ComparisonError([f"no published number of {only.result.id} on its device"])
+        row = row_of(only)
+        gpu = gpu_name(row) if row["device"] == "gpu" else None
+        device = gpu or f"a {row['device'].upper()}"
+        raise ComparisonError([f"no published number of {only.result.id} on {device}"])
     return found
 
 
