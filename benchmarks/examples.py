@@ -33,7 +33,7 @@ from stages import Group, Record, Stage, StageError, perfkit, run_stages
 from perfkit.measuring.paths import ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
-from clusters import slurm_cluster, slurm_missing
+from made.clusters import slurm_cluster, slurm_missing
 
 MXNET = ".venv-mxnet/bin/python"
 """An interpreter of `make peers`."""

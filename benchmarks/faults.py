@@ -25,14 +25,14 @@ from measuring import in_ranks
 from perfkit.measuring.paths import ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
-from clusters import wait_for
-from several_nodes import (
+from made.clusters import (
     Driver,
     Nodes,
     NodesInSlurm,
     NodesOverSsh,
     nodes_in_slurm,
     nodes_over_ssh,
+    wait_for,
 )
 
 HANGING_SECONDS = 60

@@ -23,8 +23,8 @@ from pathlib import Path
 import psutil
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from clusters import slurm_cluster
-from kept import finished_repeats
+from made.clusters import slurm_cluster
+from made.results import finished_repeats
 
 PERFKIT = Path(sys.executable).with_name("perfkit")
 ENDING_SECONDS = 10.0

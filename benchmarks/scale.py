@@ -13,7 +13,7 @@ from runner import PAIRS, TESTS, counts, of_values
 
 sys.path.insert(0, TESTS)
 import fake_trainer
-from made import write_many
+from made.results import write_many
 
 SIZES, COUNTS, MEASUREMENTS = map(counts, ("SIZES", "COUNTS", "MEASUREMENTS"))
 PERFKIT = Path(sys.executable).with_name("perfkit")

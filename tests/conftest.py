@@ -17,14 +17,15 @@ from typing import Any
 import psutil
 import pytest
 from click.testing import CliRunner, Result
-from clusters import slurm_missing, ssh_missing
 from disks import SmallDisk, small_disk
-from several_nodes import (
+from made.clusters import (
     Nodes,
     NodesInSlurm,
     NodesOverSsh,
     nodes_in_slurm,
     nodes_over_ssh,
+    slurm_missing,
+    ssh_missing,
 )
 
 import perfkit
@@ -40,7 +41,7 @@ if find_spec("triton"):
 
 # Has its own pytest.ini, for machines without the packages of these tests: make gpu.
 collect_ignore = ["gpu"]
-pytest_plugins = ["fake_nvml", "accelerator.fake", "log_writers", "quick"]
+pytest_plugins = ["fake_nvml", "accelerator.fake", "made.logs", "quick"]
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
 for variable in ("SLURM_JOB_NUM_NODES", "SLURMD_NODENAME"):  # also within a Slurm allocation
     os.environ.pop(variable, None)

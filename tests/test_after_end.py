@@ -1,7 +1,7 @@
 """Ranks of a script that go on after their end."""
 
 import pytest
-from made import event
+from made.results import event
 
 from perfkit.measuring.driver import rank_processes
 from perfkit.measuring.driver.rank_processes import RankProcesses

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import cli
-from log_writers import paddleclas
+from made.logs import paddleclas
 
 from perfkit.audit.audit import Audit, read_audit, write_audit
 from perfkit.measuring.results.store import ResultError

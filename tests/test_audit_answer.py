@@ -7,8 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 from conftest import cli
-from log_writers import SUITES
-from made_logs import FACTS, codes, make_log, recomputed, windows
+from made.logs import FACTS, SUITES, codes, make_log, recomputed, windows
 
 from perfkit.audit.auditing import audit
 from perfkit.audit.parameters import stated_facts

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_logs import FACTS, by_statistic, make_log, windows
+from made.logs import FACTS, by_statistic, make_log, windows
 
 from perfkit.audit.recompute import Figures
 

@@ -5,7 +5,7 @@ import os
 from textwrap import dedent
 
 import pytest
-from made import event
+from made.results import event
 
 from perfkit.measuring.driver.exit_info import ExitInfo
 from perfkit.measuring.driver.failures import EndedRun, cause, timed_out

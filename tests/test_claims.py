@@ -6,8 +6,7 @@ import re
 import numpy as np
 import pytest
 from conftest import as_options, cli
-from log_writers import paddleclas
-from made_logs import FACTS, make_log, recomputed, windows
+from made.logs import FACTS, make_log, paddleclas, recomputed, windows
 
 import perfkit
 from perfkit.analysis.published.cells import cells_of

@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from conftest import cli
-from made import keep, measured
+from made.results import keep, measured
 
 from perfkit.cli import main
 from perfkit.measuring.paths import ROOT

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from clusters import skip_if, slurm_cluster, slurm_missing
 from command_logs import TRAINERS, by_log_and_timer
 from conftest import cli
+from made.clusters import skip_if, slurm_cluster, slurm_missing
 
 import perfkit
 from perfkit.analysis.comparison.interleaved_plan import plan_interleaved

@@ -12,7 +12,7 @@ import click
 import pytest
 import simulations
 from conftest import cli
-from made import FACTS, V100, measured, write_all
+from made.results import FACTS, V100, measured, write_all
 from scipy.stats import mannwhitneyu
 
 import perfkit

@@ -6,7 +6,7 @@ from html import unescape
 
 import pytest
 from conftest import as_options, cli
-from made import diagnosis, keep, measured, script_measured, stored
+from made.results import diagnosis, keep, measured, script_measured, stored
 
 from perfkit.analysis import diagnosis as diagnosing
 from perfkit.analysis.comparison.interleaved_plan import plan_interleaved

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from made import measured, write_all
+from made.results import measured, write_all
 
 SESSION = """
 from IPython.core.interactiveshell import InteractiveShell

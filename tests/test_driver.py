@@ -14,11 +14,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from clusters import wait_for
 from conftest import IN_WORKER, SMALL
 from drivers import AT_BATCHES, DRIVER, faked, start_driver, started_steps
 from fake_trainer import launcher_command
-from made import forget_repeats
+from made.clusters import wait_for
+from made.results import forget_repeats
 
 import perfkit
 from perfkit.analysis.warnings import check

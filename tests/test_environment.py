@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from made import change
+from made.results import change
 
 from perfkit.measuring.request.requirements import read_environment
 from perfkit.measuring.results.identity import identity

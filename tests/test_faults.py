@@ -15,11 +15,11 @@ from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
-from clusters import wait_for
 from conftest import IN_WORKER, SMALL, as_options
 from drivers import AT_BATCHES, DRIVER, faked
 from fake_trainer import launcher_command, planted
-from made import forget_repeats
+from made.clusters import wait_for
+from made.results import forget_repeats
 
 import perfkit
 from perfkit.analysis.warnings import window_disagrees

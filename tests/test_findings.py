@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 from conftest import cli
-from log_writers import SUITES
-from made_logs import FALLING, codes, findings_of, make_log, recomputed, windows
+from made.logs import FALLING, SUITES, codes, findings_of, make_log, recomputed, windows
 
 from perfkit.audit.printed import DeclaredQuantity
 

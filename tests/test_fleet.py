@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import simulations
 from conftest import cli
-from made import keep, measured, script_measured
+from made.results import keep, measured, script_measured
 
 from perfkit.analysis.fleet.differences import differences, state_of
 from perfkit.analysis.fleet.fleet import judge_fleet

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from clusters import skip_if, slurm_cluster, slurm_missing
 from conftest import SMALL, cli
+from made.clusters import skip_if, slurm_cluster, slurm_missing
 
 from perfkit.measuring.paths import ROOT
 from perfkit.measuring.request import RequestError

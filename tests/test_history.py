@@ -10,7 +10,7 @@ import pytest
 import simulations
 from bs4 import BeautifulSoup
 from conftest import cli
-from made import measured, with_start, write_all
+from made.results import measured, with_start, write_all
 
 from perfkit.analysis.comparison.history import history, movers
 from perfkit.analysis.series import level_changes, level_starts, newest_drop

@@ -12,10 +12,10 @@ from operator import getitem
 import click
 import fake_trainer
 import pytest
-from clusters import wait_for
 from conftest import as_options, cli
 from drivers import faked
-from made import keep, measured, steady_peak
+from made.clusters import wait_for
+from made.results import keep, measured, steady_peak
 
 import perfkit
 from perfkit.analysis.comparison.interleaved import disagreements, judge_interleaved

@@ -16,8 +16,8 @@ from importlib.util import find_spec
 
 import nbformat
 import pytest
-from clusters import wait_for
 from fake_trainer import planted
+from made.clusters import wait_for
 from PIL import Image
 from playwright.sync_api import expect
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po
-from made import measured, script_measured, stored, write_all
+from made.results import measured, script_measured, stored, write_all
 from markupsafe import Markup
 from matplotlib.font_manager import FontProperties, findfont, get_font
 

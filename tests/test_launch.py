@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import psutil
 import pytest
-from clusters import wait_for
+from made.clusters import wait_for
 
 from perfkit.measuring.driver.exit_info import killed_for_memory
 from perfkit.measuring.driver.settings import cpu_settings, dali_settings, rank_environment

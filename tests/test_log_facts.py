@@ -4,8 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from log_writers import SUITES
-from made_logs import by_statistic, findings_of, make_log, windows
+from made.logs import SUITES, by_statistic, findings_of, make_log, windows
 
 from perfkit.audit.auditing import audit
 from perfkit.audit.config_facts import Facts

@@ -9,7 +9,7 @@ import pytest
 from conftest import cli
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from log_writers import BATCH, SUITES, clock
+from made.logs import BATCH, SUITES, clock
 
 from perfkit.audit import config_facts, mlperf
 from perfkit.audit.auditing import audit

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from log_writers import BATCH, SUITES, paddleclas
+from made.logs import BATCH, SUITES, paddleclas
 
 from perfkit.audit import config_facts, reader
 from perfkit.audit.auditing import audit

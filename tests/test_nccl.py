@@ -3,8 +3,8 @@
 import os
 
 import pytest
-from made import measured, warnings_of
-from several_nodes import NODE_PROGRAM, fake_training
+from made.clusters import NODE_PROGRAM, fake_training
+from made.results import measured, warnings_of
 
 from perfkit.analysis.comparison.keys import may_differ
 from perfkit.measuring.request.resolve import resolve

@@ -4,10 +4,19 @@ import signal
 import time
 
 import pytest
-from clusters import namespaces_missing, skip_if, slurm_missing, ssh_missing, wait_for
 from drivers import AT_BATCHES
-from made import forget_repeats
-from several_nodes import NODE_PROGRAM, fake_training, nodes_in_slurm, nodes_over_ssh
+from made.clusters import (
+    NODE_PROGRAM,
+    fake_training,
+    namespaces_missing,
+    nodes_in_slurm,
+    nodes_over_ssh,
+    skip_if,
+    slurm_missing,
+    ssh_missing,
+    wait_for,
+)
+from made.results import forget_repeats
 
 from perfkit.measuring.driver.node_files import PREFIX
 from perfkit.measuring.results.frames import load_steps

@@ -16,11 +16,11 @@ import nbformat
 import psutil
 import pytest
 from bs4 import BeautifulSoup
-from clusters import wait_for
 from conftest import SMALL, as_options, cell_sources, cli
 from drivers import started_steps
 from fake_trainer import planted
-from made import forget_repeats, stored
+from made.clusters import wait_for
+from made.results import forget_repeats, stored
 from nbclient import NotebookClient
 from papermill import inspect_notebook
 from PIL import Image

@@ -9,7 +9,7 @@ import nbformat
 import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
-from made import (
+from made.results import (
     keep,
     made_result,
     measured,

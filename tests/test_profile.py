@@ -5,7 +5,7 @@ import json
 
 import pytest
 from conftest import as_options, cli
-from made import made_result, stored
+from made.results import made_result, stored
 from script_rank import ScriptRank
 
 import perfkit

@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from made import measured, write_all
+from made.results import measured, write_all
 
 from perfkit.measuring.request.plan import Plan
 from perfkit.measuring.results.store import Measurement

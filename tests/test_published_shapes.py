@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 from bs4 import BeautifulSoup
-from made import measured, write_all
+from made.results import measured, write_all
 
 import perfkit
 from perfkit.analysis.published.cells import cells_of

@@ -3,6 +3,7 @@ torchrun, and perfkit's for JAX, over gloo."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from made_once import made_once
+from filelock import FileLock
 
 from perfkit.measuring.driver.workers import launcher_command
 from perfkit.measuring.paths import ROOT
@@ -90,6 +91,23 @@ def trained(processes, tmp_path_factory):
         return made_once(tmp_path_factory, f"ranks-{framework}", make)
 
     return folder_of
+
+
+def made_once(factory, name, make):
+    """Return a folder that `make` has filled, once in this run of the tests, whichever process
+    has the first test that needs it: the tests of a module can be in several."""
+    runs = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        runs = runs.parent
+    folder = runs / name
+    with FileLock(runs / f"{name}.lock"):
+        if not folder.exists():
+            unfinished = runs / f"{name}-unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            make(unfinished)
+            unfinished.rename(folder)
+    return folder
 
 
 def train(framework, folder):

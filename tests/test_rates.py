@@ -2,7 +2,7 @@
 
 import pytest
 from conftest import cli
-from made import measured, script_measured, steady_peak, write_all
+from made.results import measured, script_measured, steady_peak, write_all
 
 import perfkit
 

@@ -5,7 +5,7 @@ import json
 import click
 import pytest
 from conftest import cli
-from made import measured, write_all
+from made.results import measured, write_all
 
 from perfkit.measuring.results.store import Measurement
 from perfkit.report.measurement import page

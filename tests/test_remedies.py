@@ -1,7 +1,7 @@
 """What may help against a failure, and how it is printed."""
 
 import pytest
-from made import script_config
+from made.results import script_config
 
 from perfkit.measuring.request.resolve import resolve
 from perfkit.measuring.results.failures import Failure

@@ -6,9 +6,9 @@ import os
 import subprocess
 import sys
 
-import made
 import pytest
-from made import FACTS, keep, made_result, measured, stored, with_start, write_all
+from made import results as made
+from made.results import FACTS, keep, made_result, measured, stored, with_start, write_all
 
 import perfkit
 from perfkit.measuring.results.failures import Failure

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from conftest import needs_frameworks
-from made import keep, script_measured, write_all
+from made.results import keep, script_measured, write_all
 
 import perfkit
 from perfkit.analysis.comparison import ComparisonError

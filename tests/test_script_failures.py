@@ -1,7 +1,7 @@
 """Why a script's repeat failed, given the events of its ranks."""
 
 import pytest
-from made import event
+from made.results import event
 
 from perfkit.measuring.driver.exit_info import ExitInfo
 from perfkit.measuring.driver.failures import EndedRun, cause

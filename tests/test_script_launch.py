@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from made import script_config
+from made.results import script_config
 
 from perfkit.measuring.driver.rank_job import rank_command
 from perfkit.measuring.driver.settings import rank_environment

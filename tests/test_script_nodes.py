@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from clusters import skip_if, ssh_missing
-from several_nodes import nodes_over_ssh
+from made.clusters import nodes_over_ssh, skip_if, ssh_missing
 
 from perfkit.measuring.results.store import Measurement, read_events
 from perfkit.measuring.results.summarize import check_against_raw

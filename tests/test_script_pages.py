@@ -5,7 +5,7 @@ from html import unescape
 
 import pandas as pd
 import pytest
-from made import keep, measured, script_measured, steady_peak, write_all
+from made.results import keep, measured, script_measured, steady_peak, write_all
 
 import perfkit
 from perfkit.analysis.comparison.blocks import placed

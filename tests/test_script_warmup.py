@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from made import event, script_config
+from made.results import event, script_config
 from pydantic_core import to_json
 
 from perfkit.measuring.driver import warmup

@@ -4,7 +4,7 @@ sharded ranks train like one process is in test_ranks.py."""
 import numpy as np
 import paddle  # noqa: F401 - excludes this file from the quick check; others may be missing
 import pytest
-from made import keep, made_result
+from made.results import keep, made_result
 from narrow import replace_sizes
 from sharded import trained
 from sides import config

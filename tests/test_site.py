@@ -15,8 +15,15 @@ from xml.etree import ElementTree
 import psutil
 import pytest
 from bs4 import BeautifulSoup
-from clusters import wait_for
-from made import measured, rank_events, script_measured, stored, with_raw_files, write_all
+from made.clusters import wait_for
+from made.results import (
+    measured,
+    rank_events,
+    script_measured,
+    stored,
+    with_raw_files,
+    write_all,
+)
 from markupsafe import Markup
 from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import expect

@@ -5,7 +5,7 @@ from hashlib import sha256
 from html import unescape
 
 import pytest
-from made import change, event, measured, rank_events, with_raw_files
+from made.results import change, event, measured, rank_events, with_raw_files
 
 from perfkit.analysis.warnings import window_disagrees
 from perfkit.measuring.protocol import Protocol

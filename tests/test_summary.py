@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 from bs4 import BeautifulSoup
-from made import measured, name_of, write_all
+from made.results import measured, name_of, write_all
 from matplotlib.collections import PathCollection
 
 from perfkit.analysis.comparison.interleaved import judge_interleaved

@@ -5,7 +5,7 @@ from html import unescape
 
 import nbformat
 import pytest
-from made import stored
+from made.results import stored
 
 from perfkit.measuring.paths import ROOT
 

@@ -13,17 +13,16 @@ from pathlib import Path
 
 import psutil
 import pytest
-from clusters import (
+from conftest import SMALL, cli
+from fake_trainer import planted
+from filelock import FileLock
+from made.clusters import (
     skip_if,
     slurm_cluster,
     slurm_missing,
     wait_for,
 )
-from conftest import SMALL, cli
-from fake_trainer import planted
-from filelock import FileLock
-from kept import finished_repeats
-from made import keep, made_result
+from made.results import finished_repeats, keep, made_result
 from PIL import Image
 
 from perfkit.inputs.samples import picture

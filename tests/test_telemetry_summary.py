@@ -10,7 +10,7 @@ from html import unescape
 import psutil
 import pytest
 from conftest import IN_WORKER
-from made import event, measured, stored, warnings_of
+from made.results import event, measured, stored, warnings_of
 
 from perfkit.analysis.warnings import OtherLoad, StealTime, Throttled
 from perfkit.measuring.results.repeat import TelemetrySummary

@@ -14,8 +14,8 @@ from typing import get_args
 import pytest
 from conftest import IN_WORKER, as_options
 from filelock import FileLock
-from made import keep as keep_result
-from made import measured
+from made.results import keep as keep_result
+from made.results import measured
 from sides import config
 
 from perfkit.analysis.comparison import compare

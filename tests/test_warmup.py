@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import simulations
 from conftest import IN_WORKER
-from made import event, rank_events, warnings_of
+from made.results import event, rank_events, warnings_of
 
 import perfkit
 from perfkit.inputs.samples import make_images

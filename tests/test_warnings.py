@@ -1,9 +1,16 @@
 """Warnings: each planted once, and none for an undisturbed measurement."""
 
-import made
 import numpy as np
 import pytest
-from made import V100, rank_events, script_measured, steady_peak, warnings_of, with_raw_files
+from made import results as made
+from made.results import (
+    V100,
+    rank_events,
+    script_measured,
+    steady_peak,
+    warnings_of,
+    with_raw_files,
+)
 
 from perfkit.analysis.published import published
 from perfkit.analysis.utilization import datasheet, utilization

@@ -1,0 +1,1 @@
+"""Makes what tests read: results, logs and clusters."""
