@@ -20,7 +20,7 @@ report: .venv/cpu
 check: lint .venv/check
 	$(PYTEST) --quick -m 'not slow'
 
-## test: all tests except the slow ones, on all cores (four minutes on two)
+## test: all tests except the slow ones, on all cores (three minutes on two)
 test: .venv/test
 	$(PYTEST) -m 'not slow'
 
