@@ -27,8 +27,7 @@ MINIMUM_SECONDS = 0.02
 MINIMUM_GROUP = 10
 """Least number of shorter calls between two synchronizations."""
 PRODUCT_SECONDS, COPY_SECONDS = 1.0, 0.3
-"""Least time for which the product and the copy are measured. After a shorter window, the
-product takes as long as the window, but no shorter than the copy."""
+"""Least time for which the product and the copy are measured."""
 MINIMUM_TIMES = 3
 PRECISIONS = {
     "bf16": ("bf16", "bfloat16"),
@@ -38,14 +37,11 @@ PRECISIONS = {
 """Precision of a product -> texts in the precision that a script tells."""
 
 
-def peak_event(
-    framework: Framework, precision: str | None, device: Device, window_seconds: float
-) -> dict[str, Any]:
+def peak_event(framework: Framework, precision: str | None, device: Device) -> dict[str, Any]:
     """Return the event `peak`; `missing` is the reason if it can't be measured."""
     try:
         matmul = partial(framework.matmul, precision=product_precision(precision))
-        rates = measure_peak(matmul, framework.copy, device, window_seconds)
-        return {"event": "peak", **rates}
+        return {"event": "peak", **measure_peak(matmul, framework.copy, device)}
     except Exception as error:
         return {"event": "peak", "missing": classify(error).message}
 
@@ -75,7 +71,6 @@ def measure_peak(
     matmul: Callable[[int], Workload],
     copy: Callable[[int], Workload],
     device: Device,
-    window_seconds: float = math.inf,
     clock: Clock = time.perf_counter,
 ) -> dict[str, float]:
     """Return `matmul_flops_per_second` (two per multiply-add) for matrices of `matmul_size`
@@ -114,8 +109,7 @@ def measure_peak(
             size *= 2
             del call
             call = matmul(size)
-        seconds = min(PRODUCT_SECONDS, max(COPY_SECONDS, window_seconds))
-        flops, times = 2 * size**3, grouped(call, alone, seconds)
+        flops, times = 2 * size**3, grouped(call, alone, PRODUCT_SECONDS)
         return {
             "matmul_flops_per_second": flops / times.fastest,
             "sustained_matmul_flops_per_second": flops / times.mean,

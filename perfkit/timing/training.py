@@ -145,8 +145,7 @@ class TimedTraining:
         self.write({"event": "window", **window._asdict(), **self._read_in_window()})
         # Read before the measurement below allocates more.
         memory_bytes = self.device.peak_memory_bytes()
-        precision = self.work.precision
-        self.write(peak_event(self.first.framework, precision, self.device, window.seconds))
+        self.write(peak_event(self.first.framework, self.work.precision, self.device))
         job = self.session.job
         late = late_modules(Path(self.session.script), job.static_modules)
         self.write({"event": "modules", "late": late})
