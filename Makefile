@@ -24,7 +24,7 @@ check: lint .venv/check
 test: .venv/test
 	$(PYTEST) -m 'not slow'
 
-## test-slow: the tests over 3 s each: clusters, kills, JAX (12 minutes on two cores)
+## test-slow: the tests over 3 s each: clusters, kills, JAX (13 minutes on two cores)
 test-slow: .venv/test
 	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal -m slow
 

@@ -219,15 +219,15 @@ def until_end(nodes: Any, fault: Fault) -> tuple[float, str]:
 
 @contextmanager
 def listening(nodes: NodesOverSsh) -> Iterator[None]:
-    """Have another program listen on PORT of the first node."""
+    """Have another program listen on PORT of the first node, until its input closes."""
     node = nodes.namespaces.nodes[0]
     words = [sys.executable, "-c", LISTEN, node.address, str(PORT)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(node.command(words), **pipes) as program:
+    with subprocess.Popen(
+        node.command(words), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as program:
         assert program.stdout
         program.stdout.readline()
         yield
-        program.kill()
 
 
 def connected(launcher: str, fault: Fault, folder: Path) -> AbstractContextManager[Nodes]:

@@ -1,4 +1,4 @@
-"""Factories of results with known numbers."""
+"""Results with known numbers, and which repeats of stored ones are finished."""
 
 import hashlib
 import json
