@@ -26,7 +26,7 @@ test: .venv/test
 
 ## test-slow: the tests over 3 s each: clusters, kills, JAX (13 minutes on two cores)
 test-slow: .venv/test
-	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal -m slow
+	$(BIN)/python -m pytest --numprocesses 4 --dist worksteal -m slow
 
 ## test-paddle2: the tests of strategies and data-parallel training under Paddle 2.6.2
 test-paddle2: .venv-paddle2/test
